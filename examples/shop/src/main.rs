@@ -1,0 +1,2 @@
+//! An example service to trace.
+fn main() {}

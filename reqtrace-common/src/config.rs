@@ -1,0 +1,38 @@
+//! Settings that user space hands to the kernel programs.
+
+/// Values of the table with one byte per thread id.
+pub mod tid_flag {
+    /// Not known, or not traced.
+    pub const NONE: u8 = 0;
+    /// Has a state, is in no request.
+    pub const KNOWN: u8 = 1;
+    /// Is in a request: the scheduler programs look at it.
+    pub const IN_REQUEST: u8 = 2;
+}
+
+/// The one entry of the control map, changed while tracing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// 0 while tracing; the stop time (`CLOCK_MONOTONIC` ns) once it is fixed. From then on no
+    /// program changes anything.
+    pub stop_ns: u64,
+}
+
+/// What is known of a traced process; keyed by tgid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// How often it called exec since tracing began.
+    pub exec_generation: u32,
+    /// 1 when children are to be followed.
+    pub follow: u32,
+}
+
+/// Bits of the `STACKS_WANTED` global.
+pub mod stacks_wanted {
+    /// Record kernel stacks.
+    pub const KERNEL: u32 = 1;
+    /// Record user stacks.
+    pub const USER: u32 = 2;
+}

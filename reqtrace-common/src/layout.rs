@@ -1,0 +1,52 @@
+//! Sizes and offsets that both sides rely on, checked when either side is compiled.
+
+use core::mem::{offset_of, size_of};
+
+use crate::config::{Control, Process};
+use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
+use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
+use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use crate::thread::ThreadState;
+
+const _: () = {
+    assert!(size_of::<BlockSite>() == 24);
+    assert!(size_of::<Slot>() == 32);
+    assert!(size_of::<LongBlock>() == 56);
+    assert!(offset_of!(RequestRecord, begin_ns) == 24);
+    assert!(offset_of!(RequestRecord, comm) == 96);
+    assert!(offset_of!(RequestRecord, longest) == 112);
+    assert!(offset_of!(RequestRecord, slots) == 112 + 56 * MAX_LONGEST);
+    assert!(offset_of!(RequestRecord, label) == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
+    assert!(size_of::<RequestRecord>() == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
+    assert!(size_of::<ProcessRecord>() == 32);
+    assert!(size_of::<FileRecord>() == 16);
+    assert!(size_of::<StackSumKey>() == 40);
+    assert!(size_of::<StackSum>() == 32);
+    assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
+    assert!(size_of::<TypeTotals>() % 8 == 0);
+    assert!(size_of::<Control>() == 8);
+    assert!(size_of::<Process>() == 8);
+    assert!(offset_of!(ThreadState, record) == 0);
+    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 8 + 16);
+    assert!(RING_BYTES.is_power_of_two());
+};
+
+#[cfg(feature = "user")]
+mod pod {
+    use super::{Control, FileRecord, Process, ProcessRecord, RequestRecord};
+    use super::{StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
+
+    // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
+    // above are the sums of their fields), so any bytes are a valid value.
+    mod impls {
+        use super::*;
+        macro_rules! pod {
+            ($($name:ty),*) => { $(
+                // SAFETY: see above.
+                unsafe impl aya::Pod for $name {}
+            )* };
+        }
+        pod!(Control, FileRecord, Process, ProcessRecord, RequestRecord);
+        pod!(StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals);
+    }
+}

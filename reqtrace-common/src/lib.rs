@@ -1,0 +1,22 @@
+//! What crosses the boundary between the kernel programs and user space.
+//!
+//! In: nothing; these are plain types. Out: the layout of every map and ring record, the attach
+//! cookie, the causes of loss, and [`thread::ThreadState`], the state machine of one traced
+//! thread. The same code runs in the kernel programs and in the tests, so it is `no_std`, never
+//! panics, and every loop has a constant bound.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod config;
+pub mod cookie;
+pub mod histogram;
+mod layout;
+pub mod limits;
+pub mod loss;
+pub mod record;
+pub mod sums;
+pub mod thread;
+
+/// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
+/// object built from another version.
+pub const ABI_VERSION: u32 = 1;

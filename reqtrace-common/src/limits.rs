@@ -1,0 +1,47 @@
+//! Sizes of maps and records, each with its reason.
+
+/// Request types in one profile. Totals are an array of this many entries, and the type travels
+/// in eight bits of the attach cookie.
+pub const MAX_REQUEST_TYPES: usize = 16;
+
+/// One byte per thread id: Linux's `PID_MAX_LIMIT` on 64-bit machines is 4 Mi.
+pub const TID_TABLE_SIZE: usize = 4 << 20;
+
+/// Threads that have ever been in a request and are still alive. A thread costs about 1.1 KiB of
+/// kernel memory; servers with more than this many worker threads are rare, and the loss is
+/// counted ([`crate::loss::Loss::ThreadTableFull`]).
+pub const MAX_THREADS: u32 = 8192;
+
+/// Processes traced at once, children included.
+pub const MAX_PROCESSES: u32 = 4096;
+
+/// Distinct places of blocking kept per request. A typical database command blocks in one to
+/// five; what does not fit goes to `unattributed`.
+pub const MAX_SLOTS: usize = 16;
+
+/// The longest blocks kept per request, with both stacks.
+pub const MAX_LONGEST: usize = 4;
+
+/// Frames per stack: what `perf` and the kernel keep by default (`kernel.perf_event_max_stack`).
+pub const MAX_FRAMES: usize = 127;
+
+/// Distinct stacks, user and kernel together. One costs about 1.1 KiB.
+pub const MAX_STACKS: u32 = 16384;
+
+/// Distinct keys of [`crate::sums::StackSumKey`].
+pub const MAX_STACK_SUMS: u32 = 32768;
+
+/// Ring buffer size in bytes; a power of two and a multiple of the page size. At 400 bytes a
+/// request this is 40,000 requests, or 0.4 s of a very busy server, between two reads.
+pub const RING_BYTES: u32 = 16 << 20;
+
+/// Longest label in bytes.
+pub const MAX_LABEL: usize = 128;
+
+/// Length of a thread's name in the kernel (`TASK_COMM_LEN`), with its NUL.
+pub const COMM_LEN: usize = 16;
+
+/// How far above a request's frame, in bytes, the stack pointer may be seen and still be taken
+/// for the same stack. Anything farther is another stack (a signal stack, a fiber), about which
+/// nothing can be said.
+pub const SAME_STACK_WINDOW: u64 = 256 << 10;

@@ -1,0 +1,93 @@
+//! Every way in which something that was seen can be lost, each with its counter.
+
+/// A cause of loss; the discriminant is the index of its counter in the kernel's array.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Loss {
+    /// A request's record did not fit into the ring buffer. Totals and stacks have it.
+    RingFull = 0,
+    /// A begin found no room in the thread table: the request was not traced.
+    ThreadTableFull = 1,
+    /// A begin could not insert for another reason (EBUSY): the request was not traced.
+    ThreadInsert = 2,
+    /// A thread marked as in a request had no state: its switch was not counted.
+    ThreadMissing = 3,
+    /// A kernel stack could not be read.
+    KernelStackUnreadable = 4,
+    /// A user stack could not be read.
+    UserStackUnreadable = 5,
+    /// The stack table was full.
+    StackTableFull = 6,
+    /// Two different stacks had one id.
+    StackCollision = 7,
+    /// The table of sums per stack pair was full or busy: the time is in no folded stack.
+    StackSumFull = 8,
+    /// Blocked time found no slot in its request and went to `unattributed`.
+    SlotsFull = 9,
+    /// A switch during the end of a request could not be told apart from the request; at most
+    /// some microseconds went to on-CPU time.
+    EndRaced = 10,
+    /// A file notice did not fit into the ring buffer: the descriptor may stay without a name.
+    FileNotice = 11,
+    /// A process notice did not fit into the ring buffer.
+    ProcessNotice = 12,
+    /// A child process found no room in the process table and is not traced.
+    ProcessTableFull = 13,
+    /// A request's latency would have been less than its off-CPU time; never expected.
+    LedgerNegative = 14,
+}
+
+impl Loss {
+    /// All causes, in the order of their counters.
+    pub const ALL: [Self; 15] = [
+        Self::RingFull,
+        Self::ThreadTableFull,
+        Self::ThreadInsert,
+        Self::ThreadMissing,
+        Self::KernelStackUnreadable,
+        Self::UserStackUnreadable,
+        Self::StackTableFull,
+        Self::StackCollision,
+        Self::StackSumFull,
+        Self::SlotsFull,
+        Self::EndRaced,
+        Self::FileNotice,
+        Self::ProcessNotice,
+        Self::ProcessTableFull,
+        Self::LedgerNegative,
+    ];
+
+    /// Name in `summary.json`: stable, lower case with underscores.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::ThreadTableFull => "thread_table_full",
+            Self::ThreadInsert => "thread_insert",
+            Self::ThreadMissing => "thread_missing",
+            Self::KernelStackUnreadable => "kernel_stack_unreadable",
+            Self::UserStackUnreadable => "user_stack_unreadable",
+            Self::StackTableFull => "stack_table_full",
+            Self::StackCollision => "stack_collision",
+            Self::StackSumFull => "stack_sum_full",
+            Self::SlotsFull => "slots_full",
+            Self::EndRaced => "end_raced",
+            Self::FileNotice => "file_notice",
+            Self::ProcessNotice => "process_notice",
+            Self::ProcessTableFull => "process_table_full",
+            Self::LedgerNegative => "ledger_negative",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Loss;
+
+    #[test]
+    fn discriminants_are_the_indices() {
+        for (index, loss) in Loss::ALL.into_iter().enumerate() {
+            assert_eq!(loss as usize, index);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Records of the ring buffer: one per finished request, and few others.
+
+use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_SLOTS};
+
+/// What a ring record is; the first `u32` of every record.
+pub mod kind {
+    /// A [`super::RequestRecord`].
+    pub const REQUEST: u32 = 1;
+    /// A [`super::ProcessRecord`].
+    pub const PROCESS: u32 = 2;
+    /// A [`super::FileRecord`].
+    pub const FILE: u32 = 3;
+}
+
+/// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
+pub mod reason {
+    /// Begin and end were both seen.
+    pub const COMPLETE: u32 = 0;
+    /// The end never came: an exception or longjmp left the function, or a probe was lost.
+    pub const NO_END: u32 = 1;
+    /// The thread died in the request.
+    pub const THREAD_DIED: u32 = 2;
+    /// The process called exec in the request.
+    pub const EXEC: u32 = 3;
+    /// The request was running when tracing started; its begin was not seen.
+    pub const RUNNING_AT_START: u32 = 4;
+    /// The request was running, on a CPU or runnable, when tracing stopped.
+    pub const RUNNING_AT_STOP: u32 = 5;
+    /// The request was blocked when tracing stopped.
+    pub const BLOCKED_AT_STOP: u32 = 6;
+}
+
+/// The id of a stack: a 64-bit hash of its addresses, or one of the constants below.
+pub type StackId = u64;
+
+/// The stack was lost (table full, collision, or not readable); its time is still counted.
+pub const STACK_LOST: StackId = 0;
+/// There is no stack on this side (a kernel thread, or a side that was not asked for).
+pub const STACK_NONE: StackId = 1;
+
+/// Where a block happened: all that a wait class or a named wait is decided from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BlockSite {
+    /// Kernel stack at switch-out.
+    pub kernel_stack: StackId,
+    /// User stack at switch-out.
+    pub user_stack: StackId,
+    /// System call the thread was in (x86-64 number), −1 outside any (page fault, preemption).
+    pub syscall: i32,
+    /// First argument of that system call if it takes a descriptor there, otherwise −1.
+    pub fd: i32,
+}
+
+/// Blocked time of one request at one site.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Where.
+    pub site: BlockSite,
+    /// Nanoseconds blocked, without the run queue part.
+    pub blocked_ns: u64,
+}
+
+/// One of the longest blocks of a request.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LongBlock {
+    /// Where.
+    pub site: BlockSite,
+    /// Switch-out, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Nanoseconds blocked, until the wakeup.
+    pub blocked_ns: u64,
+    /// Nanoseconds on the run queue, from the wakeup until the thread ran.
+    pub run_queue_ns: u64,
+    /// Thread that woke this one, 0 when it is not known (an interrupt, or no wakeup seen).
+    pub waker_tid: u32,
+    /// Process of that thread, 0 when not known.
+    pub waker_tgid: u32,
+}
+
+/// One request.
+///
+/// The kernel sends a prefix: up to the last used slot when there is no label, otherwise all of
+/// it. `longest` comes before `slots` for that reason.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRecord {
+    /// [`kind::REQUEST`].
+    pub kind: u32,
+    /// Index of the request type in the profile.
+    pub request_type: u32,
+    /// Process id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, in the initial PID namespace.
+    pub tid: u32,
+    /// How often the process had called exec since tracing began; with `tgid` it names an
+    /// address space.
+    pub exec_generation: u32,
+    /// One of [`reason`].
+    pub reason: u32,
+    /// Begin, `CLOCK_MONOTONIC` nanoseconds.
+    pub begin_ns: u64,
+    /// End, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Nanoseconds runnable after a wakeup.
+    pub run_queue_ns: u64,
+    /// Nanoseconds switched out while runnable.
+    pub preempted_ns: u64,
+    /// Nanoseconds blocked at the sites in `slots`, exactly their sum.
+    pub blocked_ns: u64,
+    /// Nanoseconds blocked at sites that found no slot or whose kernel stack was lost.
+    pub unattributed_ns: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of preemptions.
+    pub preemptions: u32,
+    /// Used entries of `slots`.
+    pub slots_used: u32,
+    /// Used entries of `longest`.
+    pub longest_used: u32,
+    /// Bytes used of `label`.
+    pub label_len: u32,
+    /// How deep begins nested at most; 1 when they did not.
+    pub max_depth: u32,
+    /// Name of the thread at the end of the request, padded with NUL.
+    pub comm: [u8; COMM_LEN],
+    /// The longest blocks, in no order.
+    pub longest: [LongBlock; MAX_LONGEST],
+    /// Blocked time per site.
+    pub slots: [Slot; MAX_SLOTS],
+    /// The label, when labels are recorded.
+    pub label: [u8; MAX_LABEL],
+}
+
+impl RequestRecord {
+    /// All zero: the template that a new thread's state is made from.
+    pub const ZERO: Self = Self {
+        kind: 0,
+        request_type: 0,
+        tgid: 0,
+        tid: 0,
+        exec_generation: 0,
+        reason: 0,
+        begin_ns: 0,
+        end_ns: 0,
+        run_queue_ns: 0,
+        preempted_ns: 0,
+        blocked_ns: 0,
+        unattributed_ns: 0,
+        blocks: 0,
+        preemptions: 0,
+        slots_used: 0,
+        longest_used: 0,
+        label_len: 0,
+        max_depth: 0,
+        comm: [0; COMM_LEN],
+        longest: [LongBlock {
+            site: BlockSite {
+                kernel_stack: 0,
+                user_stack: 0,
+                syscall: 0,
+                fd: 0,
+            },
+            start_ns: 0,
+            blocked_ns: 0,
+            run_queue_ns: 0,
+            waker_tid: 0,
+            waker_tgid: 0,
+        }; MAX_LONGEST],
+        slots: [Slot {
+            site: BlockSite {
+                kernel_stack: 0,
+                user_stack: 0,
+                syscall: 0,
+                fd: 0,
+            },
+            blocked_ns: 0,
+        }; MAX_SLOTS],
+        label: [0; MAX_LABEL],
+    };
+
+    /// Nanoseconds from begin to end.
+    #[must_use]
+    pub const fn latency_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Nanoseconds off the CPU, whatever the reason.
+    #[must_use]
+    pub const fn off_cpu_ns(&self) -> u64 {
+        self.run_queue_ns + self.preempted_ns + self.blocked_ns + self.unattributed_ns
+    }
+
+    /// Nanoseconds on a CPU: what closes the ledger.
+    #[must_use]
+    pub const fn on_cpu_ns(&self) -> u64 {
+        self.latency_ns().saturating_sub(self.off_cpu_ns())
+    }
+}
+
+/// What happened to a traced process.
+pub mod process_event {
+    /// A traced process forked this one.
+    pub const FORK: u32 = 1;
+    /// The process called exec: its memory maps are new.
+    pub const EXEC: u32 = 2;
+    /// The last thread of the process left.
+    pub const EXIT: u32 = 3;
+}
+
+/// A traced process appeared, changed its program, or left.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessRecord {
+    /// [`kind::PROCESS`].
+    pub kind: u32,
+    /// One of [`process_event`].
+    pub event: u32,
+    /// The process.
+    pub tgid: u32,
+    /// Its parent for a fork, otherwise 0.
+    pub parent: u32,
+    /// Exec generation after the event.
+    pub exec_generation: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+}
+
+/// A descriptor was blocked on for the first time: user space looks up what file it is while it
+/// is still open.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRecord {
+    /// [`kind::FILE`].
+    pub kind: u32,
+    /// The process.
+    pub tgid: u32,
+    /// Its exec generation.
+    pub exec_generation: u32,
+    /// The descriptor.
+    pub fd: i32,
+}

@@ -1,0 +1,98 @@
+//! What the kernel keeps exact whatever the load: totals per request type, sums per stack pair.
+
+use crate::histogram::BUCKETS;
+use crate::limits::MAX_FRAMES;
+use crate::record::StackId;
+
+/// Totals of one request type. All fields but the counters named so are over complete requests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeTotals {
+    /// Complete requests.
+    pub count: u64,
+    /// Σ latency, ns.
+    pub latency_ns: u64,
+    /// Σ run queue, ns.
+    pub run_queue_ns: u64,
+    /// Σ preempted, ns.
+    pub preempted_ns: u64,
+    /// Σ blocked at known sites, ns.
+    pub blocked_ns: u64,
+    /// Σ unattributed, ns.
+    pub unattributed_ns: u64,
+    /// Longest latency, ns.
+    pub max_ns: u64,
+    /// Counter: begin markers hit in traced processes.
+    pub begins: u64,
+    /// Counter: end markers hit in traced processes.
+    pub ends: u64,
+    /// Counter: requests closed as incomplete.
+    pub incomplete: u64,
+    /// Counter: begins inside a request of the same type (`nest` and `ignore`).
+    pub nested: u64,
+    /// Counter: begins inside a request of another type; they are left out.
+    pub other_type: u64,
+    /// Counter: ends with no request of this type open.
+    pub ends_without_begin: u64,
+    /// Complete requests by latency; see [`crate::histogram`].
+    pub histogram: [u64; BUCKETS],
+}
+
+/// What a thread was switched out for.
+pub mod off_kind {
+    /// It blocked: the interval is blocked time and then run queue time.
+    pub const BLOCK: u32 = 0;
+    /// It was runnable: the whole interval is preempted time.
+    pub const PREEMPTED: u32 = 1;
+}
+
+/// Key of the sums per stack pair.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StackSumKey {
+    /// User stack.
+    pub user_stack: StackId,
+    /// Kernel stack.
+    pub kernel_stack: StackId,
+    /// Process.
+    pub tgid: u32,
+    /// Its exec generation; with `tgid` it names the address space of `user_stack`.
+    pub exec_generation: u32,
+    /// Request type.
+    pub request_type: u32,
+    /// One of [`off_kind`].
+    pub off_kind: u32,
+    /// System call, −1 outside any.
+    pub syscall: i32,
+    /// Descriptor of a file system call, −1 for any other.
+    pub fd: i32,
+}
+
+/// Sums per stack pair.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackSum {
+    /// Nanoseconds blocked, or preempted.
+    pub off_ns: u64,
+    /// Nanoseconds on the run queue after a block.
+    pub run_queue_ns: u64,
+    /// Intervals.
+    pub count: u64,
+    /// Longest interval, ns, run queue part included.
+    pub longest_ns: u64,
+}
+
+/// One stored stack, innermost frame first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StoredStack {
+    /// A second hash over the same frames: two stacks with equal ids and unequal checks are a
+    /// counted collision.
+    pub check: u64,
+    /// Used entries of `frames`.
+    pub len: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Return addresses.
+    pub frames: [u64; MAX_FRAMES],
+}

@@ -1,0 +1,411 @@
+//! The state machine of one traced thread.
+//!
+//! In: begin and end markers, switch-out, waking and switch-in of one thread. Out: a finished
+//! [`RequestRecord`], and for each closed block what to add to the sums per stack pair.
+//!
+//! Who calls: `begin`/`end` from the thread itself; `switch_out` on its CPU; `switch_in` on the
+//! CPU that takes it; `waking` on any CPU, at any moment. Only `wake_ns` and the waker are written
+//! by `waking`, and only read by `switch_in`, which the scheduler orders after the wakeup.
+
+use crate::cookie::{Frame, Reentry};
+use crate::limits::{MAX_LONGEST, MAX_SLOTS, SAME_STACK_WINDOW};
+use crate::record::{BlockSite, LongBlock, RequestRecord, STACK_LOST, Slot, kind, reason};
+
+/// Where the thread is, as far as its request is concerned.
+pub mod phase {
+    /// In no request.
+    pub const IDLE: u32 = 0;
+    /// In a request, on a CPU.
+    pub const ON_CPU: u32 = 1;
+    /// In a request, switched out because it waits.
+    pub const BLOCKED: u32 = 2;
+    /// In a request, switched out while runnable.
+    pub const PREEMPTED: u32 = 3;
+    /// The request's function was left without its end being seen; not closed yet.
+    pub const ABANDONED: u32 = 4;
+}
+
+/// State of one thread: its request as far as it has come, and what is needed to go on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadState {
+    /// The request so far. Sums are up to date whenever the thread is on a CPU.
+    pub record: RequestRecord,
+    /// Where the open block is; meaningful in [`phase::BLOCKED`] and [`phase::PREEMPTED`].
+    pub open_site: BlockSite,
+    /// When it was switched out.
+    pub out_ns: u64,
+    /// When it was last woken, 0 if never.
+    pub wake_ns: u64,
+    /// Who woke it then; 0 when not known.
+    pub waker_tid: u32,
+    /// Process of the waker; 0 when not known.
+    pub waker_tgid: u32,
+    /// Stack pointer at begin (the address of the return address), 0 when begin and end share no
+    /// frame.
+    pub begin_sp: u64,
+    /// One of [`phase`].
+    pub phase: u32,
+    /// Begins minus ends in the open request.
+    pub depth: u32,
+    /// Number of switch-outs seen in requests: end reads it around its clock.
+    pub switches: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// A begin marker that was hit.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin {
+    /// Clock, `CLOCK_MONOTONIC` ns.
+    pub now: u64,
+    /// Index of the request type.
+    pub request_type: u32,
+    /// How to take it inside a request.
+    pub reentry: Reentry,
+    /// Stack pointer if the end shares the frame, otherwise 0.
+    pub sp: u64,
+}
+
+/// What a begin asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginAction {
+    /// Open a request.
+    Open,
+    /// Close the open one as incomplete (`no end`), emit it, then open.
+    CloseThenOpen,
+    /// It was counted as nested; nothing else to do.
+    Nested,
+    /// It is ignored inside its own request.
+    Ignored,
+    /// Another type's request is open: leave out and count.
+    OtherType,
+}
+
+/// What an end asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndAction {
+    /// Close and emit the request.
+    Close,
+    /// An inner one ended.
+    Inner,
+    /// No request of this type is open.
+    NoRequest,
+}
+
+/// A closed off-CPU interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// Waited, then queued for a CPU.
+    Block {
+        /// Nanoseconds until the wakeup.
+        blocked_ns: u64,
+        /// Nanoseconds from the wakeup on.
+        run_queue_ns: u64,
+    },
+    /// Switched out while runnable.
+    Preempted {
+        /// Nanoseconds.
+        preempted_ns: u64,
+    },
+}
+
+/// What `switch_in` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Where the thread was switched out.
+    pub site: BlockSite,
+    /// For how long and why.
+    pub interval: Interval,
+    /// Nanoseconds that found no slot in the request because all were taken.
+    pub no_slot_ns: u64,
+}
+
+impl ThreadState {
+    /// A thread in no request; the template for a new entry.
+    pub const ZERO: Self = Self {
+        record: RequestRecord::ZERO,
+        open_site: BlockSite {
+            kernel_stack: 0,
+            user_stack: 0,
+            syscall: 0,
+            fd: 0,
+        },
+        out_ns: 0,
+        wake_ns: 0,
+        waker_tid: 0,
+        waker_tgid: 0,
+        begin_sp: 0,
+        phase: phase::IDLE,
+        depth: 0,
+        switches: 0,
+        pad: 0,
+    };
+
+    /// Whether a request is open, abandoned ones not counted.
+    #[must_use]
+    #[inline]
+    pub const fn in_request(&self) -> bool {
+        matches!(
+            self.phase,
+            phase::ON_CPU | phase::BLOCKED | phase::PREEMPTED
+        )
+    }
+
+    /// Decides about a begin. Counts the nesting depth; changes nothing else.
+    #[inline]
+    pub fn on_begin(&mut self, begin: &Begin) -> BeginAction {
+        match self.phase {
+            phase::IDLE => return BeginAction::Open,
+            phase::ABANDONED => return BeginAction::CloseThenOpen,
+            _ => {}
+        }
+        let same_type = self.record.request_type == begin.request_type;
+        // The stack grows down: a begin at or above the open request's frame means that the
+        // frame is gone, however it was left.
+        let frame_gone = begin.sp != 0 && self.frame_is_gone(begin.sp.wrapping_add(8));
+        match begin.reentry {
+            _ if !same_type => {
+                if self.frame_is_gone(begin.sp) {
+                    BeginAction::CloseThenOpen
+                } else {
+                    BeginAction::OtherType
+                }
+            }
+            Reentry::Restart => BeginAction::CloseThenOpen,
+            Reentry::Ignore => BeginAction::Ignored,
+            Reentry::Nest if frame_gone => BeginAction::CloseThenOpen,
+            Reentry::Nest => {
+                self.depth = self.depth.wrapping_add(1);
+                if self.depth > self.record.max_depth {
+                    self.record.max_depth = self.depth;
+                }
+                BeginAction::Nested
+            }
+        }
+    }
+
+    /// Opens a request. The caller has closed any other, and publishes "in request" afterwards.
+    #[inline]
+    pub fn open(&mut self, begin: &Begin, tgid: u32, tid: u32, exec_generation: u32) {
+        let record = &mut self.record;
+        record.kind = kind::REQUEST;
+        record.request_type = begin.request_type;
+        record.tgid = tgid;
+        record.tid = tid;
+        record.exec_generation = exec_generation;
+        record.reason = reason::COMPLETE;
+        record.begin_ns = begin.now;
+        record.end_ns = 0;
+        record.run_queue_ns = 0;
+        record.preempted_ns = 0;
+        record.blocked_ns = 0;
+        record.unattributed_ns = 0;
+        record.blocks = 0;
+        record.preemptions = 0;
+        record.slots_used = 0;
+        record.longest_used = 0;
+        record.label_len = 0;
+        record.max_depth = 1;
+        self.begin_sp = begin.sp;
+        self.depth = 1;
+        self.phase = phase::ON_CPU;
+    }
+
+    /// Decides about an end. `sp` is the stack pointer at the probe, already brought to where the
+    /// return address stands or stood; it is compared when `frame` says so.
+    #[inline]
+    pub fn on_end(&mut self, request_type: u32, frame: Frame, sp: u64) -> EndAction {
+        if !self.in_request() || self.record.request_type != request_type {
+            return EndAction::NoRequest;
+        }
+        let tied = !matches!(frame, Frame::Unrelated) && self.begin_sp != 0;
+        if tied {
+            if sp == self.begin_sp {
+                return EndAction::Close;
+            }
+            self.depth = if self.depth > 1 { self.depth - 1 } else { 1 };
+            return EndAction::Inner;
+        }
+        if self.depth > 1 {
+            self.depth -= 1;
+            return EndAction::Inner;
+        }
+        EndAction::Close
+    }
+
+    /// Closes the request. The caller emits the record.
+    #[inline]
+    pub fn close(&mut self, now: u64, why: u32) {
+        if self.phase != phase::ABANDONED {
+            self.record.end_ns = now;
+        }
+        self.record.reason = why;
+        self.phase = phase::IDLE;
+        self.depth = 0;
+        self.begin_sp = 0;
+    }
+
+    /// Whether the request's frame is no longer on the stack, judged by a stack pointer of this
+    /// thread. Anything outside [`SAME_STACK_WINDOW`] is another stack and proves nothing.
+    #[must_use]
+    #[inline]
+    pub const fn frame_is_gone(&self, user_sp: u64) -> bool {
+        self.begin_sp != 0 && user_sp > self.begin_sp && user_sp - self.begin_sp < SAME_STACK_WINDOW
+    }
+
+    /// The request's frame is gone and its end was not seen: it ends here as far as is known.
+    #[inline]
+    pub fn abandon(&mut self, now: u64) {
+        self.record.end_ns = now;
+        self.phase = phase::ABANDONED;
+    }
+
+    /// The thread leaves its CPU. `preempted` is the preempt flag of `sched_switch`, `prev_state`
+    /// its state; flags in it (`TASK_FREEZABLE`, 6.1) only occur together with a sleep state.
+    #[inline]
+    pub fn switch_out(&mut self, now: u64, preempted: bool, prev_state: u32, site: BlockSite) {
+        self.switches = self.switches.wrapping_add(1);
+        self.out_ns = now;
+        self.open_site = site;
+        self.phase = if is_preemption(preempted, prev_state) {
+            phase::PREEMPTED
+        } else {
+            phase::BLOCKED
+        };
+    }
+
+    /// Somebody wakes the thread.
+    #[inline]
+    pub fn waking(&mut self, now: u64, waker_tid: u32, waker_tgid: u32) {
+        self.waker_tid = waker_tid;
+        self.waker_tgid = waker_tgid;
+        self.wake_ns = now;
+    }
+
+    /// The thread gets a CPU: closes the open interval, if there is one.
+    #[inline]
+    pub fn switch_in(&mut self, now: u64) -> Option<Closed> {
+        let was = self.phase;
+        if was != phase::BLOCKED && was != phase::PREEMPTED {
+            return None;
+        }
+        self.phase = phase::ON_CPU;
+        let site = self.open_site;
+        let total = now.saturating_sub(self.out_ns);
+        if was == phase::PREEMPTED {
+            self.record.preempted_ns += total;
+            self.record.preemptions = self.record.preemptions.wrapping_add(1);
+            return Some(Closed {
+                site,
+                interval: Interval::Preempted {
+                    preempted_ns: total,
+                },
+                no_slot_ns: 0,
+            });
+        }
+        // A waking before the switch-out is either a stale one, or one that raced with the
+        // switch: in both cases no time was spent waiting for it.
+        let blocked_ns = self.wake_ns.saturating_sub(self.out_ns).min(total);
+        let run_queue_ns = total - blocked_ns;
+        self.record.blocks = self.record.blocks.wrapping_add(1);
+        self.record.run_queue_ns += run_queue_ns;
+        let woken = self.wake_ns > self.out_ns;
+        let block = LongBlock {
+            site,
+            start_ns: self.out_ns,
+            blocked_ns,
+            run_queue_ns,
+            waker_tid: if woken { self.waker_tid } else { 0 },
+            waker_tgid: if woken { self.waker_tgid } else { 0 },
+        };
+        self.keep_longest(&block);
+        let no_slot_ns = self.attribute(site, blocked_ns);
+        Some(Closed {
+            site,
+            interval: Interval::Block {
+                blocked_ns,
+                run_queue_ns,
+            },
+            no_slot_ns,
+        })
+    }
+
+    /// Adds blocked time to its slot. Returns what found none because all were taken.
+    #[inline]
+    fn attribute(&mut self, site: BlockSite, blocked_ns: u64) -> u64 {
+        let record = &mut self.record;
+        if blocked_ns == 0 {
+            return 0;
+        }
+        if site.kernel_stack == STACK_LOST {
+            record.unattributed_ns += blocked_ns;
+            return 0;
+        }
+        let mut index = 0;
+        while index < MAX_SLOTS {
+            let used = index < record.slots_used as usize;
+            let slot = &mut record.slots[index];
+            if !used {
+                *slot = Slot { site, blocked_ns };
+                record.slots_used = index as u32 + 1;
+                record.blocked_ns += blocked_ns;
+                return 0;
+            }
+            if same_site(&slot.site, &site) {
+                slot.blocked_ns += blocked_ns;
+                record.blocked_ns += blocked_ns;
+                return 0;
+            }
+            index += 1;
+        }
+        record.unattributed_ns += blocked_ns;
+        blocked_ns
+    }
+
+    /// Keeps the block if it is one of the longest so far.
+    #[inline]
+    fn keep_longest(&mut self, block: &LongBlock) {
+        let record = &mut self.record;
+        let length = block.blocked_ns + block.run_queue_ns;
+        let mut shortest = 0;
+        let mut shortest_ns = u64::MAX;
+        let mut index = 0;
+        while index < MAX_LONGEST {
+            if index >= record.longest_used as usize {
+                record.longest[index] = *block;
+                record.longest_used = index as u32 + 1;
+                return;
+            }
+            let kept = &record.longest[index];
+            let kept_ns = kept.blocked_ns + kept.run_queue_ns;
+            if kept_ns < shortest_ns {
+                shortest_ns = kept_ns;
+                shortest = index;
+            }
+            index += 1;
+        }
+        if length > shortest_ns && shortest < MAX_LONGEST {
+            record.longest[shortest] = *block;
+        }
+    }
+}
+
+/// Whether a switch-out is a preemption: the flag of `sched_switch` wins, then a state of 0
+/// (`TASK_RUNNING`) means that the thread gave up its CPU while runnable.
+#[must_use]
+#[inline]
+pub const fn is_preemption(preempted: bool, prev_state: u32) -> bool {
+    preempted || prev_state == 0
+}
+
+#[inline]
+const fn same_site(a: &BlockSite, b: &BlockSite) -> bool {
+    a.kernel_stack == b.kernel_stack
+        && a.user_stack == b.user_stack
+        && a.syscall == b.syscall
+        && a.fd == b.fd
+}
+
+#[cfg(test)]
+mod tests;

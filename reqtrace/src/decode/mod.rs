@@ -1,0 +1,139 @@
+//! Decode: bytes of the ring buffer and entries of the maps in, checked plain types out.
+
+use std::collections::HashMap;
+
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+
+/// One record of the ring buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A finished request.
+    Request(Box<RawRequest>),
+    /// A traced process came, changed or went.
+    Process(ProcessRecord),
+    /// A descriptor to look up.
+    File(FileRecord),
+}
+
+/// A request as the kernel told it: ids, no names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawRequest {
+    /// Index of the request type.
+    pub request_type: usize,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Exec generation of the process.
+    pub exec_generation: u32,
+    /// Why it is incomplete, if it is.
+    pub incomplete: Option<Incomplete>,
+    /// Name of the thread.
+    pub comm: String,
+    /// Label, empty when none was recorded.
+    pub label: String,
+    /// Begin, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: u64,
+    /// End, `CLOCK_MONOTONIC` ns.
+    pub end_ns: u64,
+    /// Nanoseconds on the run queue.
+    pub run_queue_ns: u64,
+    /// Nanoseconds preempted.
+    pub preempted_ns: u64,
+    /// Nanoseconds blocked, the sum of `slots`.
+    pub blocked_ns: u64,
+    /// Nanoseconds blocked that found no slot.
+    pub unattributed_ns: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of preemptions.
+    pub preemptions: u32,
+    /// Blocked time per site.
+    pub slots: Vec<Slot>,
+    /// The longest blocks, longest first.
+    pub longest: Vec<LongBlock>,
+    /// Where it is blocked and since when, for a request still blocked when tracing stopped.
+    pub blocked_in: Option<(BlockSite, u64)>,
+}
+
+impl RawRequest {
+    /// Nanoseconds from begin to end.
+    #[must_use]
+    pub fn latency_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Nanoseconds on a CPU: what closes the ledger.
+    #[must_use]
+    pub fn on_cpu_ns(&self) -> u64 {
+        self.latency_ns().saturating_sub(
+            self.run_queue_ns + self.preempted_ns + self.blocked_ns + self.unattributed_ns,
+        )
+    }
+}
+
+/// Why a request is incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Incomplete {
+    /// Its end never came.
+    NoEnd,
+    /// Its thread died.
+    ThreadDied,
+    /// Its process called exec.
+    Exec,
+    /// It ran when tracing started.
+    RunningAtStart,
+    /// It ran when tracing stopped.
+    RunningAtStop,
+    /// It was blocked when tracing stopped.
+    BlockedAtStop,
+}
+
+impl Incomplete {
+    /// The word for it in the CSV's `reason` column.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoEnd => "no end",
+            Self::ThreadDied => "thread died",
+            Self::Exec => "exec",
+            Self::RunningAtStart => "running at start",
+            Self::RunningAtStop => "running at stop",
+            Self::BlockedAtStop => "blocked at stop",
+        }
+    }
+}
+
+/// What the kernel's maps held when tracing stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Stop time, `CLOCK_MONOTONIC` ns.
+    pub stop_ns: u64,
+    /// Totals per request type, in profile order.
+    pub totals: Vec<TypeTotals>,
+    /// Sums per stack pair.
+    pub sums: Vec<(StackSumKey, StackSum)>,
+    /// Stored stacks, innermost frame first, addresses.
+    pub stacks: HashMap<StackId, Vec<u64>>,
+    /// Requests that were open, closed at `stop_ns` as incomplete.
+    pub open: Vec<RawRequest>,
+    /// Counted losses; causes with a count of 0 are left out.
+    pub losses: Vec<(Loss, u64)>,
+    /// Cost and misses per kernel program.
+    pub programs: Vec<ProgramCost>,
+}
+
+/// What one kernel program cost and missed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// Its name.
+    pub name: String,
+    /// Runs; 0 when `kernel.bpf_stats_enabled` is 0.
+    pub runs: u64,
+    /// Nanoseconds in all; 0 when `kernel.bpf_stats_enabled` is 0.
+    pub run_ns: u64,
+    /// Events that the kernel skipped because the program was already running on that CPU.
+    pub recursion_misses: u64,
+}

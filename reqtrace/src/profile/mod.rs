@@ -1,0 +1,104 @@
+//! Profiles: TOML text in, [`Profile`] out, nothing resolved yet.
+
+use std::path::PathBuf;
+
+use reqtrace_common::cookie::Reentry;
+
+/// A profile as written, checked for everything that can be checked without a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// `profile.name`.
+    pub name: String,
+    /// `profile.description`, empty when absent.
+    pub description: String,
+    /// File names of executables it is made for; empty: any.
+    pub executables: Vec<String>,
+    /// Where it was read from.
+    pub origin: Origin,
+    /// One or more request types, in file order.
+    pub requests: Vec<RequestSpec>,
+    /// Named waits, in file order: the first match wins.
+    pub waits: Vec<WaitSpec>,
+}
+
+/// Where a profile came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Embedded in the binary.
+    BuiltIn,
+    /// A file.
+    File(PathBuf),
+}
+
+/// One `[[request]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestSpec {
+    /// Its name: the request type.
+    pub name: String,
+    /// Where a request begins.
+    pub begin: MarkerSpec,
+    /// Where it ends; `None`: the return of the begin function.
+    pub end: Option<MarkerSpec>,
+    /// What a begin inside a request does.
+    pub reentry: Reentry,
+    /// How returns are probed.
+    pub return_probe: ReturnProbe,
+}
+
+/// How the return of a function is probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReturnProbe {
+    /// An ordinary uprobe on each instruction that leaves the function.
+    #[default]
+    Sites,
+    /// A uretprobe, which rewrites the return address on the target's stack.
+    Uretprobe,
+}
+
+/// One marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkerSpec {
+    /// What is probed.
+    pub place: PlaceSpec,
+    /// File name (or glob over the path) of the object; `None`: the executable.
+    pub object: Option<String>,
+}
+
+/// What a marker names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceSpec {
+    /// A function by pattern; of a list, the first that resolves.
+    Function {
+        /// Alternatives, never empty.
+        patterns: Vec<String>,
+        /// Entry or return.
+        at: At,
+    },
+    /// A file offset in the object.
+    Offset(u64),
+}
+
+/// Which end of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// Its first instruction.
+    #[default]
+    Entry,
+    /// Every instruction that leaves it.
+    Return,
+}
+
+/// One `[[wait]]`. A block matches when any matcher of any kind matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitSpec {
+    /// Its name; the CSV column is this with spaces as `_` and `_ns` appended.
+    pub name: String,
+    /// Globs over demangled names of user functions on the stack.
+    pub functions: Vec<String>,
+    /// Globs over the path behind the descriptor of the blocking system call.
+    pub files: Vec<String>,
+    /// Globs over names of kernel functions on the stack.
+    pub kernel_functions: Vec<String>,
+    /// Names of system calls.
+    pub syscalls: Vec<String>,
+}

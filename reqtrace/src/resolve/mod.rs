@@ -1,0 +1,63 @@
+//! Resolve: a [`crate::profile::Profile`] and a process in, [`ResolvedProfile`] out: which bytes of
+//! which files to probe. Nothing is attached.
+
+use std::path::PathBuf;
+
+use reqtrace_common::cookie::Reentry;
+
+use crate::profile::{At, ReturnProbe};
+
+/// Everything that `attach` needs.
+#[derive(Clone, Debug)]
+pub struct ResolvedProfile {
+    /// Name of the profile.
+    pub name: String,
+    /// In the order of the profile; the index is the request type's number everywhere.
+    pub requests: Vec<ResolvedRequest>,
+}
+
+/// One request type.
+#[derive(Clone, Debug)]
+pub struct ResolvedRequest {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub begin: ResolvedMarker,
+    /// Where it ends.
+    pub end: ResolvedMarker,
+    /// True when both are of one activation of one function (entry and return), so that an end
+    /// can be tied to its begin by the stack pointer.
+    pub same_frame: bool,
+    /// What a begin inside a request does.
+    pub reentry: Reentry,
+    /// How returns are probed.
+    pub return_probe: ReturnProbe,
+}
+
+/// One marker, resolved in one object.
+#[derive(Clone, Debug)]
+pub struct ResolvedMarker {
+    /// The object to open for attaching: a path that reaches the process's own file
+    /// (`/proc/PID/root/…`, or `/proc/PID/map_files/…` for a deleted one).
+    pub object: PathBuf,
+    /// The path as the process sees it, for messages.
+    pub object_shown: String,
+    /// Demangled name (signature) of the function, or the offset as written.
+    pub symbol: String,
+    /// Which end of the function; `Entry` for an offset.
+    pub at: At,
+    /// File offset of the function's first instruction (or the offset as written).
+    pub entry_offset: u64,
+    /// The probes to set. For a return by uretprobe this is the entry alone.
+    pub sites: Vec<ProbeSite>,
+}
+
+/// One address to probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeSite {
+    /// Offset in the object's file, bytes.
+    pub file_offset: u64,
+    /// Set for a conditional jump out of the function: the x86 condition code under which the
+    /// function is left.
+    pub condition: Option<u8>,
+}

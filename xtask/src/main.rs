@@ -1,0 +1,2 @@
+//! Set-up, demo, tests, VM tier and benchmarks of reqtrace.
+fn main() {}
