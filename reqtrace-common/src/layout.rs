@@ -27,7 +27,7 @@ const _: () = {
     assert!(size_of::<Control>() == 8);
     assert!(size_of::<Process>() == 8);
     assert!(offset_of!(ThreadState, record) == 0);
-    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 8 + 16);
+    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16);
     assert!(RING_BYTES.is_power_of_two());
 };
 

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod loss;
 pub mod record;
 pub mod sums;
+pub mod syscall;
 pub mod thread;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an

@@ -137,3 +137,5 @@ pub struct ProgramCost {
     /// Events that the kernel skipped because the program was already running on that CPU.
     pub recursion_misses: u64,
 }
+mod open;
+impl RawRequest { fn from_record(_: &reqtrace_common::record::RequestRecord) -> Self { todo!() } }

@@ -1,0 +1,133 @@
+//! All maps, and the few ways in which they are touched.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use reqtrace_common::config::{Control, Process};
+use reqtrace_common::limits::{
+    MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES,
+    TID_TABLE_SIZE,
+};
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::StackId;
+use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use reqtrace_common::thread::ThreadState;
+
+use crate::atomic::add;
+
+/// One byte per thread id: the first and for most switches the only look.
+#[map]
+static TIDS: Array<[u8; TID_TABLE_SIZE]> = Array::with_max_entries(1, 0);
+
+/// State per thread that has been in a request.
+#[map]
+pub(crate) static THREADS: HashMap<u32, ThreadState> = HashMap::with_max_entries(MAX_THREADS, 0);
+
+/// Traced processes by tgid.
+#[map]
+pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(MAX_PROCESSES, 0);
+
+/// Totals per request type.
+#[map]
+pub(crate) static TOTALS: Array<TypeTotals> = Array::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
+
+/// Sums per stack pair.
+#[map]
+pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
+    HashMap::with_max_entries(MAX_STACK_SUMS, 0);
+
+/// Stacks by id.
+#[map]
+pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entries(MAX_STACKS, 0);
+
+/// Where a stack is read into. Only `sched_switch` uses it: interrupts are off there and it does
+/// not nest.
+#[map]
+pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> = PerCpuArray::with_max_entries(1, 0);
+
+/// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
+#[map]
+pub(crate) static FRAME_SCRATCH: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Records for user space.
+#[map]
+pub(crate) static RING: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+/// Counters of [`Loss`].
+#[map]
+static LOSSES: Array<u64> = Array::with_max_entries(Loss::ALL.len() as u32, 0);
+
+/// What user space says while tracing.
+#[map]
+static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+
+/// Where a new entry of [`THREADS`] is copied from: it is larger than the BPF stack.
+static NEW_THREAD: ThreadState = ThreadState::ZERO;
+
+/// The state of a thread, made if there is none.
+#[inline(always)]
+pub(crate) fn thread_or_new(tid: u32) -> Option<*mut ThreadState> {
+    if let Some(state) = THREADS.get_ptr_mut(tid) {
+        return Some(state);
+    }
+    match THREADS.insert(tid, &NEW_THREAD, 0) {
+        Ok(()) => {}
+        Err(E2BIG) => {
+            lose(Loss::ThreadTableFull);
+            return None;
+        }
+        Err(_) => {
+            lose(Loss::ThreadInsert);
+            return None;
+        }
+    }
+    THREADS.get_ptr_mut(tid)
+}
+
+/// `E2BIG`: what a full hash map answers.
+pub(crate) const E2BIG: i32 = -7;
+
+/// The byte of a thread.
+#[inline(always)]
+pub(crate) fn tid_byte(tid: u32) -> Option<*mut u8> {
+    let table = TIDS.get_ptr_mut(0)?.cast::<u8>();
+    // SAFETY: the mask keeps the index below TID_TABLE_SIZE, a power of two.
+    Some(unsafe { table.add(tid as usize & (TID_TABLE_SIZE - 1)) })
+}
+
+/// The value of a thread's byte.
+#[inline(always)]
+pub(crate) fn tid_flag(tid: u32) -> u8 {
+    match tid_byte(tid) {
+        // SAFETY: points into the table.
+        Some(byte) => unsafe { byte.read_volatile() },
+        None => 0,
+    }
+}
+
+/// Sets a thread's byte.
+#[inline(always)]
+pub(crate) fn set_tid_flag(tid: u32, flag: u8) {
+    if let Some(byte) = tid_byte(tid) {
+        // SAFETY: points into the table.
+        unsafe { byte.write_volatile(flag) }
+    }
+}
+
+/// Whether tracing has been stopped.
+#[inline(always)]
+pub(crate) fn stopped() -> bool {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry; user space writes it once.
+        Some(control) => unsafe { (&raw const (*control).stop_ns).read_volatile() != 0 },
+        None => true,
+    }
+}
+
+/// Counts a loss.
+#[inline(always)]
+pub(crate) fn lose(loss: Loss) {
+    if let Some(counter) = LOSSES.get_ptr_mut(loss as u32) {
+        // SAFETY: points into the map.
+        unsafe { add(counter, 1) }
+    }
+}
