@@ -4,13 +4,11 @@
 /// `read`, `write`, `pread64`, `pwrite64`, `readv`, `writev`: numbers below 64.
 const LOW: u64 = 1 << 0 | 1 << 1 | 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20;
 /// `flock`, `fsync`, `fdatasync`, `ftruncate`, `getdents`: numbers 64 to 127.
-const MIDDLE: u64 = 1 << (73 - 64) | 1 << (74 - 64) | 1 << (75 - 64) | 1 << (77 - 64) | 1 << (78 - 64);
+const MIDDLE: u64 =
+    1 << (73 - 64) | 1 << (74 - 64) | 1 << (75 - 64) | 1 << (77 - 64) | 1 << (78 - 64);
 /// `sync_file_range`, `fallocate`, `preadv`, `pwritev`, `syncfs`: numbers 256 to 319.
-const HIGH: u64 = 1 << (277 - 256)
-    | 1 << (285 - 256)
-    | 1 << (295 - 256)
-    | 1 << (296 - 256)
-    | 1 << (306 - 256);
+const HIGH: u64 =
+    1 << (277 - 256) | 1 << (285 - 256) | 1 << (295 - 256) | 1 << (296 - 256) | 1 << (306 - 256);
 /// `copy_file_range`, `preadv2`, `pwritev2`: numbers 320 to 383.
 const TOP: u64 = 1 << (326 - 320) | 1 << (327 - 320) | 1 << (328 - 320);
 
@@ -51,7 +49,11 @@ mod tests {
             (-1, false),
             (i32::MAX, false),
         ] {
-            assert_eq!(takes_file_descriptor(number), wanted, "system call {number}");
+            assert_eq!(
+                takes_file_descriptor(number),
+                wanted,
+                "system call {number}"
+            );
         }
     }
 }

@@ -172,7 +172,11 @@ impl ThreadState {
         match begin.reentry {
             _ if !same_type => {
                 // Another function's entry below the same caller has the same stack pointer.
-                if frame_gone { BeginAction::CloseThenOpen } else { BeginAction::OtherType }
+                if frame_gone {
+                    BeginAction::CloseThenOpen
+                } else {
+                    BeginAction::OtherType
+                }
             }
             Reentry::Restart => BeginAction::CloseThenOpen,
             Reentry::Ignore => BeginAction::Ignored,

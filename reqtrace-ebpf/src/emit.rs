@@ -44,7 +44,10 @@ pub(crate) fn request(record: &RequestRecord) {
 /// Sends news of a process at once: its memory maps must be read before they change.
 #[inline(always)]
 pub(crate) fn process(record: &ProcessRecord) {
-    if RING.output::<ProcessRecord>(record, u64::from(BPF_RB_FORCE_WAKEUP)).is_err() {
+    if RING
+        .output::<ProcessRecord>(record, u64::from(BPF_RB_FORCE_WAKEUP))
+        .is_err()
+    {
         lose(Loss::ProcessNotice);
     }
 }
@@ -52,8 +55,16 @@ pub(crate) fn process(record: &ProcessRecord) {
 /// Asks user space to find out what a descriptor is.
 #[inline(always)]
 pub(crate) fn file(tgid: u32, exec_generation: u32, fd: i32) {
-    let record = FileRecord { kind: kind::FILE, tgid, exec_generation, fd };
-    if RING.output::<FileRecord>(&record, u64::from(BPF_RB_FORCE_WAKEUP)).is_err() {
+    let record = FileRecord {
+        kind: kind::FILE,
+        tgid,
+        exec_generation,
+        fd,
+    };
+    if RING
+        .output::<FileRecord>(&record, u64::from(BPF_RB_FORCE_WAKEUP))
+        .is_err()
+    {
         lose(Loss::FileNotice);
     }
 }

@@ -8,10 +8,10 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::phase;
 
+use crate::emit;
 use crate::maps::{PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag};
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::emit;
 
 /// `sched_process_fork(parent, child)`: every new thread and process.
 #[inline(always)]
@@ -38,7 +38,10 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         }
         return 0;
     }
-    let new = Process { exec_generation: 0, follow: 1 };
+    let new = Process {
+        exec_generation: 0,
+        follow: 1,
+    };
     if PROCESSES.insert(tgid, new, 0).is_err() {
         lose(Loss::ProcessTableFull);
         return 0;
@@ -52,7 +55,9 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
 #[inline(always)]
 pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
-    let Some(process) = PROCESSES.get_ptr_mut(tgid) else { return 0 };
+    let Some(process) = PROCESSES.get_ptr_mut(tgid) else {
+        return 0;
+    };
     if stopped() {
         return 0;
     }
@@ -88,7 +93,9 @@ pub(crate) fn exit() -> i32 {
 #[inline(always)]
 fn forget(tid: u32, why: u32) {
     set_tid_flag(tid, flag::NONE);
-    let Some(state) = THREADS.get_ptr_mut(tid) else { return };
+    let Some(state) = THREADS.get_ptr_mut(tid) else {
+        return;
+    };
     // SAFETY: the flag is down and the thread is the current one.
     let state = unsafe { &mut *state };
     if state.phase != phase::IDLE {

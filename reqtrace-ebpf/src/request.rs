@@ -13,11 +13,11 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{RequestRecord, kind, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, ThreadState};
 
-use crate::maps::{PROCESSES, lose, set_tid_flag, stopped, thread_or_new, tid_flag};
+use crate::emit;
 use crate::maps::THREADS;
+use crate::maps::{PROCESSES, lose, set_tid_flag, stopped, thread_or_new, tid_flag};
 use crate::task::current_ids;
 use crate::totals::{self, Counter};
-use crate::emit;
 
 /// How often end is tried again when the thread was switched out in the middle of it.
 const END_TRIES: usize = 8;
@@ -34,19 +34,31 @@ struct Hit {
 #[inline(always)]
 pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
-    let Some(process) = traced(hit.tgid) else { return 0 };
+    let Some(process) = traced(hit.tgid) else {
+        return 0;
+    };
     let request_type = u32::from(hit.cookie.request_type);
     totals::count(request_type, Counter::Begins);
-    let Some(state) = thread_or_new(hit.tid) else { return 0 };
+    let Some(state) = thread_or_new(hit.tid) else {
+        return 0;
+    };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let state = unsafe { &mut *state };
-    let sp = if matches!(hit.cookie.frame, Frame::Unrelated) { 0 } else { hit.sp };
+    let sp = if matches!(hit.cookie.frame, Frame::Unrelated) {
+        0
+    } else {
+        hit.sp
+    };
     let begin = Begin {
         now: 0,
         request_type,
         reentry: hit.cookie.reentry,
         sp,
-        return_address: if matches!(hit.cookie.frame, Frame::Same) { return_address(sp) } else { 0 },
+        return_address: if matches!(hit.cookie.frame, Frame::Same) {
+            return_address(sp)
+        } else {
+            0
+        },
     };
     match state.on_begin(&begin) {
         BeginAction::Open => {}
@@ -63,7 +75,10 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             return 0;
         }
     }
-    let begin = Begin { now: bpf_now(), ..begin };
+    let begin = Begin {
+        now: bpf_now(),
+        ..begin
+    };
     state.open(&begin, hit.tgid, hit.tid, process.exec_generation);
     set_tid_flag(hit.tid, flag::IN_REQUEST);
     0
@@ -92,7 +107,11 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     // SAFETY: as in begin.
     let state = unsafe { &mut *state };
     totals::count(request_type, Counter::Ends);
-    let sp = if matches!(hit.cookie.frame, Frame::Popped) { hit.sp.wrapping_sub(8) } else { hit.sp };
+    let sp = if matches!(hit.cookie.frame, Frame::Popped) {
+        hit.sp.wrapping_sub(8)
+    } else {
+        hit.sp
+    };
     match state.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
             let now = leave_request(state, hit.tid);
@@ -150,7 +169,9 @@ fn send(record: &mut RequestRecord) {
 /// known of it is when it ended.
 #[inline(always)]
 fn running_at_start(hit: &Hit, request_type: u32, exec_generation: u32) {
-    let Some(state) = thread_or_new(hit.tid) else { return };
+    let Some(state) = thread_or_new(hit.tid) else {
+        return;
+    };
     // SAFETY: as in begin.
     let record = unsafe { &mut (*state).record };
     record.kind = kind::REQUEST;
@@ -180,7 +201,12 @@ fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
         return None;
     }
     let (tgid, tid) = current_ids();
-    Some(Hit { cookie, tgid, tid, sp })
+    Some(Hit {
+        cookie,
+        tgid,
+        tid,
+        sp,
+    })
 }
 
 /// The process, if it is traced. Probes are set per file: other processes hit them too.

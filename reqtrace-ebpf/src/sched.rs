@@ -60,7 +60,11 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     }
     let preempted: u64 = ctx.arg(0);
     let prev_state: u32 = ctx.arg(3);
-    let fd = if takes_file_descriptor(user.syscall) { user.first_argument as i32 } else { -1 };
+    let fd = if takes_file_descriptor(user.syscall) {
+        user.first_argument as i32
+    } else {
+        -1
+    };
     let site = BlockSite {
         kernel_stack: stack::kernel(ctx),
         user_stack: stack::user(ctx),
@@ -89,7 +93,9 @@ fn arrive(tid: u32, now: u64) {
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let state = unsafe { &mut *state };
-    let Some(closed) = state.switch_in(now) else { return };
+    let Some(closed) = state.switch_in(now) else {
+        return;
+    };
     if closed.no_slot_ns != 0 {
         lose(Loss::SlotsFull);
     }
@@ -99,9 +105,10 @@ fn arrive(tid: u32, now: u64) {
 #[inline(always)]
 fn add_to_sums(state: &ThreadState, closed: &Closed) {
     let (kind, off_ns, run_queue_ns) = match closed.interval {
-        Interval::Block { blocked_ns, run_queue_ns } => {
-            (off_kind::BLOCK, blocked_ns, run_queue_ns)
-        }
+        Interval::Block {
+            blocked_ns,
+            run_queue_ns,
+        } => (off_kind::BLOCK, blocked_ns, run_queue_ns),
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
     let key = StackSumKey {
@@ -128,8 +135,16 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         }
         return;
     }
-    let first = StackSum { off_ns, run_queue_ns, count: 1, longest_ns };
-    if STACK_SUMS.insert(key, first, u64::from(BPF_NOEXIST)).is_err() {
+    let first = StackSum {
+        off_ns,
+        run_queue_ns,
+        count: 1,
+        longest_ns,
+    };
+    if STACK_SUMS
+        .insert(key, first, u64::from(BPF_NOEXIST))
+        .is_err()
+    {
         // Another CPU may have inserted it since.
         let Some(sum) = STACK_SUMS.get_ptr_mut(key) else {
             lose(Loss::StackSumFull);

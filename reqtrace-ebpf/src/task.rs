@@ -7,11 +7,11 @@ use core::arch::asm;
 
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{pt_regs, task_struct};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 
-use crate::maps::FRAME_SCRATCH;
 use crate::globals::{TASK_PID, TASK_STACK, TASK_TGID};
+use crate::maps::FRAME_SCRATCH;
 
 /// A `task_struct` of the kernel.
 pub(crate) type Task = *const task_struct;
@@ -41,7 +41,12 @@ pub(crate) fn tgid(task: Task) -> u32 {
 #[inline(always)]
 fn read_u32(task: Task, offset: &Global<u32>) -> u32 {
     // SAFETY: a load of a field from a BTF pointer; a fault yields 0.
-    unsafe { task.cast::<u8>().add(offset.load() as usize).cast::<u32>().read_volatile() }
+    unsafe {
+        task.cast::<u8>()
+            .add(offset.load() as usize)
+            .cast::<u32>()
+            .read_volatile()
+    }
 }
 
 /// What the thread that is about to be switched out was doing in user space.
@@ -75,9 +80,14 @@ pub(crate) fn in_task_context() -> bool {
     // SAFETY: a load of a field from a BTF pointer; r10 is the frame pointer of this program.
     unsafe {
         let task: Task = bpf_get_current_task_btf();
-        let base =
-            task.cast::<u8>().add(TASK_STACK.load() as usize).cast::<u64>().read_volatile();
-        let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else { return false };
+        let base = task
+            .cast::<u8>()
+            .add(TASK_STACK.load() as usize)
+            .cast::<u64>()
+            .read_volatile();
+        let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else {
+            return false;
+        };
         // The verifier allows no arithmetic on a pointer to the stack, but a round through memory
         // makes it a number.
         let frame: u64;

@@ -23,7 +23,9 @@ pub(crate) enum Counter {
 /// Counts an event of a request type.
 #[inline(always)]
 pub(crate) fn count(request_type: u32, counter: Counter) {
-    let Some(totals) = TOTALS.get_ptr_mut(request_type) else { return };
+    let Some(totals) = TOTALS.get_ptr_mut(request_type) else {
+        return;
+    };
     // SAFETY: points into the map.
     unsafe {
         let field = match counter {
@@ -40,7 +42,9 @@ pub(crate) fn count(request_type: u32, counter: Counter) {
 /// Adds a closed request.
 #[inline(always)]
 pub(crate) fn add_request(record: &RequestRecord) {
-    let Some(totals) = TOTALS.get_ptr_mut(record.request_type) else { return };
+    let Some(totals) = TOTALS.get_ptr_mut(record.request_type) else {
+        return;
+    };
     // SAFETY: points into the map; the bucket is checked.
     unsafe {
         if record.reason != reason::COMPLETE {

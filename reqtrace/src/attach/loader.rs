@@ -26,8 +26,12 @@ pub(super) const TRACEPOINTS: [&str; 5] = [
 ];
 
 /// Programs for markers, by (begin, uretprobe).
-pub(super) const UPROBES: [&str; 4] =
-    ["request_begin", "request_end", "request_begin_ret", "request_end_ret"];
+pub(super) const UPROBES: [&str; 4] = [
+    "request_begin",
+    "request_end",
+    "request_begin_ret",
+    "request_end_ret",
+];
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +76,16 @@ pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
     forward_kernel_log(&mut ebpf);
     for name in TRACEPOINTS {
         let program: &mut BtfTracePoint = program(&mut ebpf, name)?;
-        program.load(name, &btf).map_err(|error| explain_program(name, error))?;
+        program
+            .load(name, &btf)
+            .map_err(|error| explain_program(name, error))?;
         debug!("loaded {name}");
     }
     for name in UPROBES {
         let program: &mut UProbe = program(&mut ebpf, name)?;
-        program.load().map_err(|error| explain_program(name, error))?;
+        program
+            .load()
+            .map_err(|error| explain_program(name, error))?;
         debug!("loaded {name}");
     }
     Ok(Loaded { ebpf })
@@ -93,7 +101,10 @@ impl Loaded {
         let mut processes: HashMap<&mut MapData, u32, Process> =
             HashMap::try_from(map_mut(&mut self.ebpf, "PROCESSES")?).map_err(map_error)?;
         for &pid in pids {
-            let process = Process { exec_generation: 0, follow: u32::from(follow) };
+            let process = Process {
+                exec_generation: 0,
+                follow: u32::from(follow),
+            };
             processes.insert(pid, process, 0).map_err(|error| {
                 Error::failed(format!("process {pid} has no room in the table")).because(error)
             })?;
@@ -116,12 +127,14 @@ where
 
 /// A map of the object by its name.
 pub(super) fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut aya::maps::Map> {
-    ebpf.map_mut(name).ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+    ebpf.map_mut(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
 }
 
 /// A map of the object by its name, for reading.
 pub(super) fn map<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a aya::maps::Map> {
-    ebpf.map(name).ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+    ebpf.map(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
 }
 
 /// The first entry's type of an array map.
@@ -136,19 +149,17 @@ pub(super) fn map_error(error: aya::maps::MapError) -> Error {
 /// Messages of the kernel programs go to the log, which `-v` shows.
 fn forward_kernel_log(ebpf: &mut Ebpf) {
     match aya_log::EbpfLogger::init(ebpf) {
-        Ok(logger) => {
-            match readable_fd(logger) {
-                Ok(mut reader) => {
-                    tokio::spawn(async move {
-                        while let Ok(mut guard) = reader.readable_mut().await {
-                            guard.get_inner_mut().flush();
-                            guard.clear_ready();
-                        }
-                    });
-                }
-                Err(error) => warn!("messages of the kernel programs are not shown: {error}"),
+        Ok(logger) => match readable_fd(logger) {
+            Ok(mut reader) => {
+                tokio::spawn(async move {
+                    while let Ok(mut guard) = reader.readable_mut().await {
+                        guard.get_inner_mut().flush();
+                        guard.clear_ready();
+                    }
+                });
             }
-        }
+            Err(error) => warn!("messages of the kernel programs are not shown: {error}"),
+        },
         Err(error) => debug!("the kernel programs have no messages: {error}"),
     }
 }
@@ -165,7 +176,11 @@ fn explain_load(error: &EbpfError) -> Error {
 }
 
 fn explain_program(name: &str, error: ProgramError) -> Error {
-    if let ProgramError::LoadError { io_error, verifier_log } = &error {
+    if let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = &error
+    {
         if io_error.raw_os_error() == Some(libc::EPERM) {
             return Error::unsupported(format!("the kernel refused to load `{name}`"))
                 .because(io::Error::from_raw_os_error(libc::EPERM))

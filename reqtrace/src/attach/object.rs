@@ -29,8 +29,10 @@ pub(super) fn check_abi() -> Result<()> {
 
 fn abi_version(object: &[u8]) -> Option<u32> {
     let elf = Elf::parse(object).ok()?;
-    let symbol =
-        elf.syms.iter().find(|symbol| elf.strtab.get_at(symbol.st_name) == Some("ABI_VERSION"))?;
+    let symbol = elf
+        .syms
+        .iter()
+        .find(|symbol| elf.strtab.get_at(symbol.st_name) == Some("ABI_VERSION"))?;
     let section = elf.section_headers.get(symbol.st_shndx)?;
     let start = usize::try_from(section.sh_offset.checked_add(symbol.st_value)?).ok()?;
     let bytes = object.get(start..start.checked_add(4)?)?;

@@ -49,8 +49,16 @@ impl ProbePlan {
         for profile in profiles {
             for (index, request) in profile.requests.iter().enumerate() {
                 for plan in of_request(index, request) {
-                    let file = if target == Target::File { identity(&plan.object) } else { None };
-                    let path = if file.is_some() { PathBuf::new() } else { plan.object.clone() };
+                    let file = if target == Target::File {
+                        identity(&plan.object)
+                    } else {
+                        None
+                    };
+                    let path = if file.is_some() {
+                        PathBuf::new()
+                    } else {
+                        plan.object.clone()
+                    };
                     if seen.insert((file, path, plan.file_offset, plan.program, plan.cookie)) {
                         plans.push(plan);
                     }
@@ -81,7 +89,9 @@ impl ProbePlan {
             .because(chain(&error))
             .next("`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` avoids probes inside functions")
         };
-        let id = program.attach(point, &self.object, scope).map_err(explain)?;
+        let id = program
+            .attach(point, &self.object, scope)
+            .map_err(explain)?;
         program.take_link(id).map_err(explain)
     }
 }

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::uprobe::UProbeLink;
-use aya::programs::BtfTracePoint;
 use log::{debug, warn};
 use reqtrace_common::config::Control;
 use reqtrace_common::loss::Loss;
@@ -19,7 +19,9 @@ use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
 use reqtrace_common::thread::ThreadState;
 use tokio::io::unix::AsyncFd;
 
-use super::loader::{Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd};
+use super::loader::{
+    Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
+};
 use super::probes::{ProbePlan, Target};
 use crate::aggregate::StackSource;
 use crate::decode::{ProgramCost, RawRequest, Snapshot};
@@ -46,43 +48,48 @@ impl Loaded {
     /// # Errors
     ///
     /// When a program or probe cannot be attached; what was attached by then is detached.
-    pub fn attach(
-        mut self,
-        plans: &[ProbePlan],
-        pids: &[u32],
-        follow: bool,
-    ) -> Result<Session> {
+    pub fn attach(mut self, plans: &[ProbePlan], pids: &[u32], follow: bool) -> Result<Session> {
         self.trace_processes(pids, follow)?;
-        let kernel_memory =
-            self.ebpf.maps().filter_map(|(_, map)| fd_field(map_fd(map)?, "memlock")).sum();
+        let kernel_memory = self
+            .ebpf
+            .maps()
+            .filter_map(|(_, map)| fd_field(map_fd(map)?, "memlock"))
+            .sum();
         let ring = self.take_map("RING")?;
         let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
         let stacks = HashMap::try_from(self.take_map("STACKS")?).map_err(map_error)?;
-        let mut session =
-            Session {
-                loaded: self,
-                ring,
-                tracepoints: Vec::new(),
-                uprobes: Vec::new(),
-                stacks,
-                kernel_memory,
-            };
+        let mut session = Session {
+            loaded: self,
+            ring,
+            tracepoints: Vec::new(),
+            uprobes: Vec::new(),
+            stacks,
+            kernel_memory,
+        };
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
-            let link = program.attach().and_then(|id| program.take_link(id)).map_err(|error| {
-                Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
-                    .because(chain(&error))
-            })?;
+            let link = program
+                .attach()
+                .and_then(|id| program.take_link(id))
+                .map_err(|error| {
+                    Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
+                        .because(chain(&error))
+                })?;
             session.tracepoints.push(link);
         }
         let targets: Vec<Target> = if follow {
             vec![Target::File]
         } else {
-            pids.iter().filter_map(|&pid| NonZeroU32::new(pid)).map(Target::Process).collect()
+            pids.iter()
+                .filter_map(|&pid| NonZeroU32::new(pid))
+                .map(Target::Process)
+                .collect()
         };
         for target in targets {
             for plan in plans {
-                session.uprobes.push(plan.attach(&mut session.loaded.ebpf, target)?);
+                session
+                    .uprobes
+                    .push(plan.attach(&mut session.loaded.ebpf, target)?);
             }
         }
         debug!("attached {} probes", session.uprobes.len());
@@ -103,11 +110,10 @@ impl Session {
     ///
     /// When the ring cannot be polled.
     pub async fn readable(&mut self) -> Result<()> {
-        let mut guard = self
-            .ring
-            .readable_mut()
-            .await
-            .map_err(|error| Error::failed("the ring buffer cannot be polled").because(error))?;
+        let mut guard =
+            self.ring.readable_mut().await.map_err(|error| {
+                Error::failed("the ring buffer cannot be polled").because(error)
+            })?;
         guard.clear_ready();
         Ok(())
     }
@@ -183,14 +189,24 @@ impl Session {
             .iter()
             .filter_map(|entry| entry.ok().map(|(id, stack)| (id, frames(&stack))))
             .collect();
-        Ok(Snapshot { stop_ns, totals, sums, stacks, open, losses, programs: self.costs()? })
+        Ok(Snapshot {
+            stop_ns,
+            totals,
+            sums,
+            stacks,
+            open,
+            losses,
+            programs: self.costs()?,
+        })
     }
 
     fn costs(&self) -> Result<Vec<ProgramCost>> {
         let ebpf = &self.loaded.ebpf;
         let mut costs = Vec::new();
         for name in TRACEPOINTS.into_iter().chain(UPROBES) {
-            let Some(program) = ebpf.program(name) else { continue };
+            let Some(program) = ebpf.program(name) else {
+                continue;
+            };
             let fd = match program {
                 aya::programs::Program::BtfTracePoint(program) => program.fd(),
                 aya::programs::Program::UProbe(program) => program.fd(),
@@ -264,6 +280,8 @@ fn map_fd(map: &aya::maps::Map) -> Option<i32> {
 /// A number that the kernel shows about one of our own files.
 fn fd_field(fd: i32, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().parse().ok()
 }

@@ -138,4 +138,8 @@ pub struct ProgramCost {
     pub recursion_misses: u64,
 }
 mod open;
-impl RawRequest { fn from_record(_: &reqtrace_common::record::RequestRecord) -> Self { todo!() } }
+impl RawRequest {
+    fn from_record(_: &reqtrace_common::record::RequestRecord) -> Self {
+        todo!()
+    }
+}

@@ -19,7 +19,10 @@ impl RawRequest {
             phase::BLOCKED if state.wake_ns > state.out_ns => (reason::RUNNING_AT_STOP, None),
             phase::BLOCKED => {
                 state.wake_ns = stop_ns;
-                (reason::BLOCKED_AT_STOP, Some((state.open_site, state.out_ns)))
+                (
+                    reason::BLOCKED_AT_STOP,
+                    Some((state.open_site, state.out_ns)),
+                )
             }
             phase::ABANDONED => (reason::NO_END, None),
             _ => return None,

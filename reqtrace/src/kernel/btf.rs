@@ -35,10 +35,14 @@ impl<'a> Types<'a> {
     ///
     /// A sentence on what is malformed.
     pub fn parse(data: &'a [u8]) -> Result<Self, String> {
-        let header = data.get(..HEADER_LEN).ok_or("BTF is shorter than its header")?;
+        let header = data
+            .get(..HEADER_LEN)
+            .ok_or("BTF is shorter than its header")?;
         let magic = u16::from_le_bytes([header[0], header[1]]);
         if magic != MAGIC {
-            return Err(format!("BTF begins with {magic:#06x} instead of {MAGIC:#06x}"));
+            return Err(format!(
+                "BTF begins with {magic:#06x} instead of {MAGIC:#06x}"
+            ));
         }
         let field = |index: usize| word(data, 4 + 4 * index).unwrap_or(0) as usize;
         let (base, type_off, type_len) = (field(0), field(1), field(2));
@@ -46,19 +50,34 @@ impl<'a> Types<'a> {
         let section = |offset: usize, len: usize, name: &str| {
             let start = base.checked_add(offset).ok_or("BTF offset overflows")?;
             let end = start.checked_add(len).ok_or("BTF offset overflows")?;
-            data.get(start..end).ok_or_else(|| format!("BTF's {name} are cut off"))
+            data.get(start..end)
+                .ok_or_else(|| format!("BTF's {name} are cut off"))
         };
         let mut rest = section(type_off, type_len, "types")?;
         let strings = section(str_off, str_len, "strings")?;
         // Type ids start at 1; 0 is void.
-        let mut types = vec![Type { name: 0, kind: 0, kind_flag: false, tail: &[] }];
+        let mut types = vec![Type {
+            name: 0,
+            kind: 0,
+            kind_flag: false,
+            tail: &[],
+        }];
         while !rest.is_empty() {
-            let (name, info) = word(rest, 0).zip(word(rest, 4)).ok_or("a BTF type is cut off")?;
+            let (name, info) = word(rest, 0)
+                .zip(word(rest, 4))
+                .ok_or("a BTF type is cut off")?;
             let kind = (info >> 24) & 0x1f;
             let tail_len = tail_len(kind, (info & 0xffff) as usize)
                 .ok_or_else(|| format!("BTF type {} has the unknown kind {kind}", types.len()))?;
-            let tail = rest.get(TYPE_LEN..TYPE_LEN + tail_len).ok_or("a BTF type is cut off")?;
-            types.push(Type { name, kind, kind_flag: info >> 31 != 0, tail });
+            let tail = rest
+                .get(TYPE_LEN..TYPE_LEN + tail_len)
+                .ok_or("a BTF type is cut off")?;
+            types.push(Type {
+                name,
+                kind,
+                kind_flag: info >> 31 != 0,
+                tail,
+            });
             rest = &rest[TYPE_LEN + tail_len..];
         }
         Ok(Self { strings, types })
@@ -80,8 +99,11 @@ impl<'a> Types<'a> {
         }
         for member in ty.tail.chunks_exact(MEMBER_LEN) {
             let (name, type_id, offset) = (word(member, 0)?, word(member, 4)?, word(member, 8)?);
-            let (bits, bit_field) =
-                if ty.kind_flag { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) };
+            let (bits, bit_field) = if ty.kind_flag {
+                (offset & 0x00ff_ffff, offset >> 24)
+            } else {
+                (offset, 0)
+            };
             if self.string(name) == wanted {
                 return (bit_field == 0 && bits % 8 == 0).then_some(bits / 8);
             }
@@ -135,12 +157,26 @@ mod tests {
         let strings = b"\0int\0task_struct\0state\0pid\0tgid\0flag\0";
         let at = |name: &str| {
             let needle = [name.as_bytes(), b"\0"].concat();
-            strings.windows(needle.len()).position(|w| w == needle).unwrap() as u32
+            strings
+                .windows(needle.len())
+                .position(|w| w == needle)
+                .unwrap() as u32
         };
-        let structure = |kind_flag: u32, members: u32| kind_flag << 31 | KIND_STRUCT << 24 | members;
+        let structure =
+            |kind_flag: u32, members: u32| kind_flag << 31 | KIND_STRUCT << 24 | members;
         let words = [
             vec![at("int"), 1 << 24, 4, 32],
-            vec![0, structure(1, 2), 8, at("pid"), 1, 0, at("flag"), 1, 1 << 24 | 32],
+            vec![
+                0,
+                structure(1, 2),
+                8,
+                at("pid"),
+                1,
+                0,
+                at("flag"),
+                1,
+                1 << 24 | 32,
+            ],
             vec![
                 at("task_struct"),
                 structure(0, 3),
@@ -158,7 +194,13 @@ mod tests {
         ]
         .concat();
         let types: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let header = [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32];
+        let header = [
+            24,
+            0,
+            types.len() as u32,
+            types.len() as u32,
+            strings.len() as u32,
+        ];
         let mut data = vec![0x9f, 0xeb, 1, 0];
         data.extend(header.iter().flat_map(|word| word.to_le_bytes()));
         data.extend(types);

@@ -16,14 +16,20 @@ pub fn monotonic_to_unix_ns() -> i64 {
             let before = monotonic_ns();
             let unix = read(libc::CLOCK_REALTIME);
             let after = monotonic_ns();
-            (after - before, unix.cast_signed() - (before + (after - before) / 2).cast_signed())
+            (
+                after - before,
+                unix.cast_signed() - (before + (after - before) / 2).cast_signed(),
+            )
         })
         .min()
         .map_or(0, |(_, offset)| offset)
 }
 
 fn read(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid place for the result; both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
@@ -40,6 +46,9 @@ mod tests {
             .unwrap()
             .as_nanos() as i64;
         let joined = monotonic_ns() as i64 + monotonic_to_unix_ns();
-        assert!((joined - unix).abs() < 1_000_000_000, "{joined} against {unix}");
+        assert!(
+            (joined - unix).abs() < 1_000_000_000,
+            "{joined} against {unix}"
+        );
     }
 }

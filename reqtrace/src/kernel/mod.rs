@@ -60,7 +60,11 @@ impl Host {
         let btf_path =
             std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from);
         let offsets = task_offsets(&btf_path)?;
-        Ok(Self { release, btf_path, offsets })
+        Ok(Self {
+            release,
+            btf_path,
+            offsets,
+        })
     }
 }
 
@@ -75,9 +79,13 @@ fn release() -> Result<String> {
 }
 
 fn check_version(release: &str) -> Result<()> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-        return Err(Error::unsupported(format!("the kernel's release `{release}` has no version")));
+        return Err(Error::unsupported(format!(
+            "the kernel's release `{release}` has no version"
+        )));
     };
     if (major, minor) < OLDEST {
         return Err(Error::unsupported(format!(
@@ -98,10 +106,17 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         .map_err(|what| Error::unsupported(format!("{}: {what}", path.display())))?;
     let offset = |member| {
         types.member_offset("task_struct", member).ok_or_else(|| {
-            Error::unsupported(format!("{}: task_struct.{member} is missing", path.display()))
+            Error::unsupported(format!(
+                "{}: task_struct.{member} is missing",
+                path.display()
+            ))
         })
     };
-    Ok(TaskOffsets { pid: offset("pid")?, tgid: offset("tgid")?, stack: offset("stack")? })
+    Ok(TaskOffsets {
+        pid: offset("pid")?,
+        tgid: offset("tgid")?,
+        stack: offset("stack")?,
+    })
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use crate::error::{Error, Result};
 
 /// Capabilities that tracing needs, with their bit (`linux/capability.h`).
-const NEEDED: [(&str, u32); 3] =
-    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
+const NEEDED: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
 /// Stands for `CAP_BPF` and `CAP_PERFMON` too.
 const CAP_SYS_ADMIN: u32 = 21;
 /// The inode of the initial PID namespace (`PROC_PID_INIT_INO`).
@@ -40,7 +39,9 @@ pub fn check() -> Result<()> {
 }
 
 fn effective(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
