@@ -23,7 +23,7 @@ const _: () = {
     assert!(size_of::<StackSumKey>() == 40);
     assert!(size_of::<StackSum>() == 32);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
-    assert!(size_of::<TypeTotals>() % 8 == 0);
+    assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 8);
     assert!(size_of::<Process>() == 8);
     assert!(offset_of!(ThreadState, record) == 0);

@@ -62,8 +62,8 @@ fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
 }
 
 #[btf_tracepoint(function = "sched_process_exit")]
-fn sched_process_exit(_ctx: BtfTracePointContext) -> i32 {
-    process::exit()
+fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
+    process::exit(&ctx)
 }
 
 #[unsafe(link_section = "license")]

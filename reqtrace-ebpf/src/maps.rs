@@ -86,30 +86,51 @@ pub(crate) fn thread_or_new(tid: u32) -> Option<*mut ThreadState> {
 /// `E2BIG`: what a full hash map answers.
 pub(crate) const E2BIG: i32 = -7;
 
-/// The byte of a thread.
-#[inline(always)]
-pub(crate) fn tid_byte(tid: u32) -> Option<*mut u8> {
-    let table = TIDS.get_ptr_mut(0)?.cast::<u8>();
-    // SAFETY: the mask keeps the index below TID_TABLE_SIZE, a power of two.
-    Some(unsafe { table.add(tid as usize & (TID_TABLE_SIZE - 1)) })
+/// The table of one byte per thread, looked up once per program.
+#[derive(Clone, Copy)]
+pub(crate) struct Tids(*mut u8);
+
+impl Tids {
+    /// `None` never happens: the array has one entry.
+    #[inline(always)]
+    pub(crate) fn table() -> Option<Self> {
+        Some(Self(TIDS.get_ptr_mut(0)?.cast()))
+    }
+
+    /// The value of a thread's byte.
+    #[inline(always)]
+    pub(crate) fn get(self, tid: u32) -> u8 {
+        // SAFETY: the mask keeps the index below TID_TABLE_SIZE, a power of two.
+        unsafe {
+            self.0
+                .add(tid as usize & (TID_TABLE_SIZE - 1))
+                .read_volatile()
+        }
+    }
+
+    /// Sets a thread's byte.
+    #[inline(always)]
+    pub(crate) fn set(self, tid: u32, flag: u8) {
+        // SAFETY: as above.
+        unsafe {
+            self.0
+                .add(tid as usize & (TID_TABLE_SIZE - 1))
+                .write_volatile(flag)
+        }
+    }
 }
 
 /// The value of a thread's byte.
 #[inline(always)]
 pub(crate) fn tid_flag(tid: u32) -> u8 {
-    match tid_byte(tid) {
-        // SAFETY: points into the table.
-        Some(byte) => unsafe { byte.read_volatile() },
-        None => 0,
-    }
+    Tids::table().map_or(0, |table| table.get(tid))
 }
 
 /// Sets a thread's byte.
 #[inline(always)]
 pub(crate) fn set_tid_flag(tid: u32, flag: u8) {
-    if let Some(byte) = tid_byte(tid) {
-        // SAFETY: points into the table.
-        unsafe { byte.write_volatile(flag) }
+    if let Some(table) = Tids::table() {
+        table.set(tid, flag);
     }
 }
 

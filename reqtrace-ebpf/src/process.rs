@@ -2,6 +2,7 @@
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::debug;
 
 use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::loss::Loss;
@@ -46,6 +47,10 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         lose(Loss::ProcessTableFull);
         return 0;
     }
+    debug!(
+        ctx,
+        "process {} forked {}, which is followed", parent_tgid, tgid
+    );
     announce(process_event::FORK, tgid, parent_tgid, 0);
     0
 }
@@ -71,18 +76,20 @@ pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
     if old_tid != tid {
         forget(tid, reason::EXEC);
     }
+    debug!(ctx, "process {} called exec", tgid);
     announce(process_event::EXEC, tgid, 0, generation);
     0
 }
 
 /// `sched_process_exit`: runs in the thread that leaves.
 #[inline(always)]
-pub(crate) fn exit() -> i32 {
+pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
     if tid_flag(tid) != flag::NONE && !stopped() {
         forget(tid, reason::THREAD_DIED);
     }
     if tid == tgid && PROCESSES.get_ptr(tgid).is_some() && !stopped() {
+        debug!(ctx, "the main thread of process {} left", tgid);
         // The table keeps the entry: other threads may live on without their leader.
         announce(process_event::EXIT, tgid, 0, 0);
     }

@@ -13,7 +13,7 @@ use reqtrace_common::syscall::takes_file_descriptor;
 use reqtrace_common::thread::{Closed, Interval, ThreadState};
 
 use crate::atomic::add;
-use crate::maps::{STACK_SUMS, THREADS, lose, set_tid_flag, stopped, tid_flag};
+use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
 use crate::{emit, stack};
 
@@ -23,8 +23,9 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let (_, prev) = task::current_ids();
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
-    let leaves = tid_flag(prev) == flag::IN_REQUEST;
-    let arrives = tid_flag(next) == flag::IN_REQUEST;
+    let Some(tids) = Tids::table() else { return 0 };
+    let leaves = tids.get(prev) == flag::IN_REQUEST;
+    let arrives = tids.get(next) == flag::IN_REQUEST;
     if !leaves && !arrives {
         return 0;
     }

@@ -14,6 +14,7 @@ fn main() {
                 attach::LoadOptions {
                     kernel_stacks: true,
                     user_stacks: true,
+                    messages: true,
                 },
             ) {
                 Ok(l) => l,

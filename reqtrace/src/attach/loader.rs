@@ -40,6 +40,8 @@ pub struct LoadOptions {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Let the kernel programs send messages to the log.
+    pub messages: bool,
 }
 
 /// Programs that the kernel has verified; nothing is attached.
@@ -64,6 +66,12 @@ pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
     if options.user_stacks {
         wanted |= stacks_wanted::USER;
     }
+    let level = if options.messages {
+        aya_log::Level::Debug
+    } else {
+        aya_log::Level::Error
+    };
+    let level = level as u8;
     let offsets = host.offsets;
     let mut ebpf = EbpfLoader::new()
         .btf(Some(&btf))
@@ -71,6 +79,7 @@ pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
         .override_global("TASK_TGID", &offsets.tgid, true)
         .override_global("TASK_STACK", &offsets.stack, true)
         .override_global("STACKS_WANTED", &wanted, true)
+        .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
     forward_kernel_log(&mut ebpf);
