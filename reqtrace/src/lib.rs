@@ -16,3 +16,4 @@ pub mod profile;
 pub mod report;
 pub mod resolve;
 pub mod symbolize;
+pub mod text;
