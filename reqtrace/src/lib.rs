@@ -10,6 +10,7 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
+pub mod cli;
 pub mod decode;
 pub mod error;
 pub mod profile;

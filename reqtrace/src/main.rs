@@ -1,2 +1,30 @@
 //! The program: parses, runs, prints the error chain, sets the exit code.
-fn main() {}
+
+use std::error::Error as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use reqtrace::cli::{self, args::Args};
+use reqtrace::error::Error;
+
+fn main() -> ExitCode {
+    match cli::run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn print(error: &Error) {
+    eprintln!("reqtrace: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        eprintln!("  because: {cause}");
+        source = cause.source();
+    }
+    if let Some(advice) = error.advice() {
+        eprintln!("  next: {advice}");
+    }
+}
