@@ -69,6 +69,13 @@ impl Error {
         self
     }
 
+    /// Says where it happened, in front of what was wrong.
+    #[must_use]
+    pub fn within(mut self, place: impl fmt::Display) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
+    }
+
     /// What kind of failure it is.
     #[must_use]
     pub fn kind(&self) -> Kind {

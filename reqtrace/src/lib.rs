@@ -12,6 +12,7 @@
 
 pub mod aggregate;
 pub mod attach;
+pub mod cli;
 pub mod decode;
 pub mod error;
 pub mod kernel;
@@ -19,3 +20,4 @@ pub mod profile;
 pub mod report;
 pub mod resolve;
 pub mod symbolize;
+pub mod text;

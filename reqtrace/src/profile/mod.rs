@@ -1,8 +1,18 @@
 //! Profiles: TOML text in, [`Profile`] out, nothing resolved yet.
+//!
+//! `schema` knows keys and types, `validate` everything that can be checked without a process,
+//! `builtin` the profiles that come with the program.
+
+pub mod builtin;
+mod place;
+mod schema;
+mod validate;
 
 use std::path::PathBuf;
 
 use reqtrace_common::cookie::Reentry;
+
+use crate::error::Result;
 
 /// A profile as written, checked for everything that can be checked without a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +29,18 @@ pub struct Profile {
     pub requests: Vec<RequestSpec>,
     /// Named waits, in file order: the first match wins.
     pub waits: Vec<WaitSpec>,
+}
+
+impl Profile {
+    /// Parses and checks the text of a profile. `name` is what to call it in messages: a path or
+    /// a file name.
+    ///
+    /// # Errors
+    ///
+    /// A usage error that begins with `name:line:column:`.
+    pub fn parse(text: &str, name: &str, origin: Origin) -> Result<Self> {
+        validate::parse(text, name, origin)
+    }
 }
 
 /// Where a profile came from.
@@ -60,7 +82,7 @@ pub enum ReturnProbe {
 pub struct MarkerSpec {
     /// What is probed.
     pub place: PlaceSpec,
-    /// File name (or glob over the path) of the object; `None`: the executable.
+    /// File name, path, or glob over either, of the object; `None`: the executable.
     pub object: Option<String>,
 }
 
@@ -74,7 +96,7 @@ pub enum PlaceSpec {
         /// Entry or return.
         at: At,
     },
-    /// A file offset in the object.
+    /// A file offset in the object, bytes.
     Offset(u64),
 }
 
@@ -93,11 +115,13 @@ pub enum At {
 pub struct WaitSpec {
     /// Its name; the CSV column is this with spaces as `_` and `_ns` appended.
     pub name: String,
-    /// Globs over demangled names of user functions on the stack.
+    /// Globs over demangled names of user functions on the stack; see
+    /// [`crate::text::glob_matches`].
     pub functions: Vec<String>,
-    /// Globs over the path behind the descriptor of the blocking system call.
+    /// Globs over the path behind the descriptor of the blocking system call. Valid for the
+    /// globset crate, in which `*` also matches a slash.
     pub files: Vec<String>,
-    /// Globs over names of kernel functions on the stack.
+    /// Globs over names of kernel functions on the stack; see [`crate::text::glob_matches`].
     pub kernel_functions: Vec<String>,
     /// Names of system calls.
     pub syscalls: Vec<String>,

@@ -1,11 +1,25 @@
 //! Resolve: a [`crate::profile::Profile`] and a process in, [`ResolvedProfile`] out: which bytes of
 //! which files to probe. Nothing is attached.
 
+pub mod demangle;
+pub mod elf;
+mod frames;
+mod markers;
+pub mod process;
+pub mod returns;
+pub mod symbols;
+
+#[cfg(test)]
+mod fixtures;
+
 use std::path::PathBuf;
 
 use reqtrace_common::cookie::Reentry;
 
 use crate::profile::{At, ReturnProbe};
+
+pub use markers::{Target, resolve, resolve_file, unmatched_functions};
+pub use process::Process;
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]
@@ -14,6 +28,8 @@ pub struct ResolvedProfile {
     pub name: String,
     /// In the order of the profile; the index is the request type's number everywhere.
     pub requests: Vec<ResolvedRequest>,
+    /// What a user should know although it is no error, one sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// One request type.
@@ -35,10 +51,10 @@ pub struct ResolvedRequest {
 }
 
 /// One marker, resolved in one object.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedMarker {
     /// The object to open for attaching: a path that reaches the process's own file
-    /// (`/proc/PID/root/…`, or `/proc/PID/map_files/…` for a deleted one).
+    /// (`/proc/PID/exe`, `/proc/PID/root/…`, or `/proc/PID/map_files/…` for a deleted one).
     pub object: PathBuf,
     /// The path as the process sees it, for messages.
     pub object_shown: String,
@@ -48,12 +64,14 @@ pub struct ResolvedMarker {
     pub at: At,
     /// File offset of the function's first instruction (or the offset as written).
     pub entry_offset: u64,
-    /// The probes to set. For a return by uretprobe this is the entry alone.
+    /// The probes to set, by file offset. Of an entry there is more than one where the compiler
+    /// made clones of the function, or where a constructor has variants. Of a return by uretprobe
+    /// these are the entries.
     pub sites: Vec<ProbeSite>,
 }
 
 /// One address to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeSite {
     /// Offset in the object's file, bytes.
     pub file_offset: u64,

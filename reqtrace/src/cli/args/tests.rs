@@ -1,0 +1,93 @@
+use clap::CommandFactory as _;
+
+use super::*;
+
+fn parse(line: &str) -> Result<TraceOptions> {
+    let words = std::iter::once("reqtrace").chain(line.split_whitespace());
+    Args::try_parse_from(words).unwrap().trace.into_options()
+}
+
+/// Message and advice of a line that must be refused.
+fn refused(line: &str) -> String {
+    let error = parse(line).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    format!("{error} / {}", error.advice().unwrap_or_default())
+}
+
+#[test]
+fn clap_finds_nothing_wrong_with_the_definition() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn the_help_begins_with_examples() {
+    let help = Args::command().render_help().to_string();
+    assert!(help.starts_with("Examples:"), "{help}");
+    assert!(!help.contains("--record"), "{help}");
+}
+
+#[test]
+fn the_plain_case() {
+    let options = parse("--profile mysql -p 4711 30").unwrap();
+    assert_eq!(options.pids, [4711]);
+    assert_eq!(options.duration, Some(Duration::from_secs(30)));
+    assert!(options.follow);
+    assert!(!options.takes_stdout());
+    assert_eq!(options.stacks, Stacks::Both);
+}
+
+#[test]
+fn pids_come_with_commas_and_repeated() {
+    let options = parse("--profile p -p 1,2 -p 3 -p 2 --no-follow").unwrap();
+    assert_eq!(options.pids, [1, 2, 3]);
+    assert_eq!(options.duration, None);
+    assert!(!options.follow);
+}
+
+#[test]
+fn what_pgrep_makes_gets_a_hint() {
+    let text = refused("--profile p -p 1 2 3 30");
+    assert!(text.contains("-p 1,2,3 30"), "{text}");
+    assert!(text.contains("pgrep -d,"), "{text}");
+}
+
+#[test]
+fn outputs() {
+    let options = parse("--profile p -p 1 0.5 -f --csv a.csv --slower-than 1.5ms").unwrap();
+    assert_eq!(options.duration, Some(Duration::from_millis(500)));
+    assert_eq!(options.folded, Some(Output::Stdout));
+    assert_eq!(options.csv, Some(Output::File("a.csv".into())));
+    assert_eq!(options.slower_than, Some(Duration::from_micros(1500)));
+    assert!(options.takes_stdout());
+    let text = refused("--profile p -p 1 -f --csv -");
+    assert!(text.contains("--csv and --folded (or -f)"), "{text}");
+    assert!(refused("--profile p -p 1 -f --folded x").contains("one of the two"));
+}
+
+#[test]
+fn what_is_missing_or_contradictory_is_refused() {
+    assert!(refused("-p 1 30").contains("no profile"));
+    assert!(refused("--profile p 30").contains("nothing to trace"));
+    assert!(refused("--profile p -p 1 -K -U").contains("-K and -U"));
+    assert!(refused("--profile p -p mysqld").contains("`mysqld` is not a PID"));
+    assert!(refused("--profile p -p 0").contains("`0` is not a PID"));
+    assert!(refused("--profile p -p 1 --unwind dwarf").contains("later version"));
+    assert!(refused("--profile p -p 1 0").contains("above 0"));
+    assert!(refused("--profile p -p 1 inf").contains("neither"));
+    assert!(refused("--profile p --comm a-name-that-is-too-long").contains("15 bytes"));
+    assert!(refused("chekc --profile p").contains("did you mean `reqtrace check`"));
+}
+
+#[test]
+fn clap_refuses_with_exit_code_2() {
+    for line in [
+        "reqtrace --profle x",
+        "reqtrace -q -v",
+        "reqtrace --slower-than 10",
+        "reqtrace check",
+        "reqtrace check --profile p -p 1 /bin/true",
+    ] {
+        let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}

@@ -1,0 +1,23 @@
+//! The command line: arguments in, one of the commands run.
+
+pub mod args;
+pub mod check;
+pub mod profiles;
+pub mod trace;
+
+use args::{Args, Command};
+
+use crate::error::Result;
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+///
+/// Whatever stopped it; the error has the exit code.
+pub fn run(args: Args) -> Result<()> {
+    match args.command {
+        Some(Command::Check(check)) => check::run(&check),
+        Some(Command::Profiles(profiles)) => profiles::run(&profiles),
+        None => trace::run(args.trace.into_options()?),
+    }
+}

@@ -1,0 +1,13 @@
+//! `reqtrace --profile P -p PID`: options in, a report out.
+
+use super::args::TraceOptions;
+use crate::error::{Error, Result};
+
+/// Traces.
+///
+/// # Errors
+///
+/// Always, until the stages after resolving are there.
+pub fn run(_options: TraceOptions) -> Result<()> {
+    Err(Error::failed("tracing is not built into this version yet"))
+}

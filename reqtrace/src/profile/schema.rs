@@ -1,0 +1,124 @@
+//! The TOML of a profile as serde sees it: text in, values with their places out.
+//!
+//! Nothing is checked here beyond keys and types; `validate` does the rest.
+
+use serde::Deserialize;
+use serde::de::{self, SeqAccess, Visitor};
+use toml::Spanned;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) profile: Header,
+    #[serde(default)]
+    pub(super) request: Vec<Spanned<Request>>,
+    #[serde(default)]
+    pub(super) wait: Vec<Spanned<Wait>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Header {
+    pub(super) name: Spanned<String>,
+    #[serde(default)]
+    pub(super) description: String,
+    pub(super) executables: Option<Spanned<Strings>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Request {
+    pub(super) name: Spanned<String>,
+    pub(super) begin: Spanned<Marker>,
+    pub(super) end: Option<Spanned<Marker>>,
+    #[serde(default)]
+    pub(super) reentry: Reentry,
+    #[serde(default)]
+    pub(super) return_probe: ReturnProbe,
+    pub(super) label: Option<Spanned<toml::Value>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reentry {
+    #[default]
+    Nest,
+    Ignore,
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ReturnProbe {
+    #[default]
+    Sites,
+    Uretprobe,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Marker {
+    pub(super) function: Option<Spanned<Strings>>,
+    pub(super) at: Option<Spanned<At>>,
+    pub(super) object: Option<Spanned<String>>,
+    pub(super) offset: Option<Spanned<i64>>,
+    pub(super) usdt: Option<Spanned<toml::Value>>,
+    pub(super) build_id: Option<Spanned<toml::Value>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum At {
+    Entry,
+    Return,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Wait {
+    pub(super) name: Spanned<String>,
+    pub(super) functions: Option<Spanned<Strings>>,
+    pub(super) files: Option<Spanned<Strings>>,
+    pub(super) kernel_functions: Option<Spanned<Strings>>,
+    pub(super) syscalls: Option<Spanned<Strings>>,
+    pub(super) build_id: Option<Spanned<toml::Value>>,
+    pub(super) offsets: Option<Spanned<toml::Value>>,
+}
+
+/// A string, or a list of strings.
+///
+/// Written by hand because serde's untagged enum says "did not match any variant" where a user
+/// needs "expected a string or a list of strings".
+#[derive(Debug)]
+pub(super) enum Strings {
+    One(String),
+    Many(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Strings;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Strings, E> {
+                Ok(Strings::One(value.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Strings, A::Error> {
+                let mut many = Vec::new();
+                while let Some(item) = seq.next_element::<Spanned<String>>()? {
+                    many.push(item);
+                }
+                Ok(Strings::Many(many))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMany)
+    }
+}

@@ -1,0 +1,201 @@
+//! Names of symbols: as they stand in a symbol table in, as programmers write them out.
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// A name as programmers write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demangled {
+    /// With parameters, where the language mangles them: `shop::Cart::add(int, char const*)`.
+    pub signature: String,
+    /// Without parameters and return type: `shop::Cart::add`.
+    pub path: String,
+}
+
+/// What a compiler's suffix says about a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// No suffix: the function itself.
+    Main,
+    /// A specialised copy that is called in place of the function: `.isra.0`, `.constprop.0`.
+    Clone,
+    /// A piece of a function, entered from inside it: `.cold`, `.part.0`.
+    Part,
+}
+
+/// Splits a compiler's suffixes from the name of a symbol.
+#[must_use]
+pub fn split_suffix(name: &str) -> (&str, Copy) {
+    let mut copy = Copy::Main;
+    let mut base = name;
+    // From the end, so that the dots of Go's names (`main.serve`) stay.
+    while let Some((head, tail)) = base.rsplit_once('.') {
+        let (head, word) = if !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit()) {
+            match head.rsplit_once('.') {
+                Some((head, word)) => (head, word),
+                None => break,
+            }
+        } else {
+            (head, tail)
+        };
+        let this = match word {
+            "cold" | "part" | "warm" => Copy::Part,
+            "isra" | "constprop" => Copy::Clone,
+            "localalias" | "lto_priv" | "llvm" => Copy::Main,
+            _ => break,
+        };
+        if head.is_empty() {
+            break;
+        }
+        if this == Copy::Part || copy == Copy::Main {
+            copy = this;
+        }
+        base = head;
+    }
+    (base, copy)
+}
+
+/// Demangles C++ and Rust (both manglings; the hash of the legacy one is dropped). Any other name
+/// is its own signature and path. Give it a name without suffixes; see [`split_suffix`].
+#[must_use]
+pub fn demangle(name: &str) -> Demangled {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        let path = format!("{rust:#}");
+        return Demangled {
+            signature: path.clone(),
+            path,
+        };
+    }
+    if name.starts_with("_Z") || name.starts_with("__Z") {
+        let options = DemangleOptions::new();
+        if let Ok(symbol) = Symbol::new(name)
+            && let Ok(signature) = symbol.demangle_with_options(&options)
+            && let Ok(path) = symbol.demangle_with_options(&options.no_params().no_return_type())
+        {
+            return Demangled { signature, path };
+        }
+    }
+    Demangled {
+        signature: name.to_owned(),
+        path: name.to_owned(),
+    }
+}
+
+/// Whether a name is mangled by Rust's legacy scheme, where functions that differ in nothing but
+/// their type parameters share one demangled name.
+#[must_use]
+pub fn is_rust(name: &str) -> bool {
+    rustc_demangle::try_demangle(name).is_ok()
+}
+
+/// A path without type arguments and ABI tags: `f<int>` and `f::<i32>` are `f`. The group that a
+/// path begins with (`<T as Trait>::f`) stays: it is the type itself.
+#[must_use]
+pub fn without_generics(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(first) = rest.chars().next() {
+        if let Some(operator) = rest.strip_prefix("operator")
+            && !out.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+        {
+            let symbols = operator
+                .bytes()
+                .take_while(|byte| b"<>=-!()".contains(byte))
+                .count()
+                // `operator< <int>` is written with a space, `operator()<int>` is not.
+                .min(if operator.starts_with("()") { 2 } else { 3 });
+            out.push_str(&rest[.."operator".len() + symbols]);
+            rest = &operator[symbols..];
+            continue;
+        }
+        if first == '<' || rest.starts_with("[abi:") {
+            let close = group_end(rest);
+            if out.is_empty() && first == '<' {
+                out.push_str(&rest[..close]);
+            } else if first == '<' && out.ends_with("::") {
+                out.truncate(out.len() - 2);
+            }
+            rest = &rest[close..];
+            continue;
+        }
+        out.push(first);
+        rest = &rest[first.len_utf8()..];
+    }
+    out.trim_end().to_owned()
+}
+
+/// The byte after the bracket that closes the one `text` begins with; all of it if none does.
+fn group_end(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut previous = ' ';
+    for (index, c) in text.char_indices() {
+        match c {
+            '<' | '[' => depth += 1,
+            // `->` in a function type.
+            '>' if previous == '-' => {}
+            '>' | ']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return index + 1;
+                }
+            }
+            _ => {}
+        }
+        previous = c;
+    }
+    text.len()
+}
+
+/// The last component of a path: `add` of `shop::Cart::add`.
+#[must_use]
+pub fn last_component(path: &str) -> &str {
+    path.rsplit_once("::").map_or(path, |(_, last)| last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_split_off() {
+        assert_eq!(split_suffix("f"), ("f", Copy::Main));
+        assert_eq!(split_suffix("f.cold"), ("f", Copy::Part));
+        assert_eq!(split_suffix("f.constprop.0.cold"), ("f", Copy::Part));
+        assert_eq!(split_suffix("f.part.0.isra.0"), ("f", Copy::Part));
+        assert_eq!(split_suffix("f.isra.0"), ("f", Copy::Clone));
+        assert_eq!(split_suffix("f.llvm.123"), ("f", Copy::Main));
+        assert_eq!(split_suffix("main.serve"), ("main.serve", Copy::Main));
+        assert_eq!(split_suffix("a.b.7"), ("a.b.7", Copy::Main));
+        assert_eq!(split_suffix(".cold"), (".cold", Copy::Main));
+    }
+
+    #[test]
+    fn cpp_and_rust_are_demangled() {
+        let name = demangle("_Z16dispatch_command19enum_server_commandP3THDPcjb");
+        assert_eq!(
+            name.signature,
+            "dispatch_command(enum_server_command, THD*, char*, unsigned int, bool)"
+        );
+        assert_eq!(name.path, "dispatch_command");
+        assert_eq!(demangle("_ZN3FooC1Ei").path, "Foo::Foo");
+        assert_eq!(demangle("_ZN4shop5serveIiEEvT_").path, "shop::serve<int>");
+        assert_eq!(
+            demangle("_ZN4shop5serve17h0123456789abcdefE").path,
+            "shop::serve"
+        );
+        assert_eq!(demangle("_RNvCs1234_7mycrate3foo").path, "mycrate::foo");
+        assert_eq!(demangle("main.serve").path, "main.serve");
+        assert_eq!(demangle("_Zgarbage").path, "_Zgarbage");
+    }
+
+    #[test]
+    fn generics_are_dropped() {
+        assert_eq!(without_generics("a::f<b<int> >"), "a::f");
+        assert_eq!(without_generics("a::f::<i32>"), "a::f");
+        assert_eq!(without_generics("V<int>::push"), "V::push");
+        assert_eq!(without_generics("<a::T as a::U>::f"), "<a::T as a::U>::f");
+        assert_eq!(without_generics("a::operator<<"), "a::operator<<");
+        assert_eq!(without_generics("a::operator->"), "a::operator->");
+        assert_eq!(without_generics("f[abi:cxx11]"), "f");
+        assert_eq!(without_generics("C::operator()"), "C::operator()");
+    }
+}

@@ -1,0 +1,314 @@
+//! Markers: a profile's functions and offsets in, file offsets of probes out.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::elf::Object;
+use super::process::{ObjectFile, Process, fits};
+use super::symbols::{self, Function};
+use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, returns};
+use crate::error::{Error, Result};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+
+/// Where to look for markers.
+#[derive(Clone, Debug)]
+pub enum Target<'a> {
+    /// The files that a process has mapped.
+    Process(&'a Process),
+    /// One file, not running.
+    File(ObjectFile),
+}
+
+impl Target<'_> {
+    fn object(&self, wanted: Option<&str>) -> Result<&ObjectFile> {
+        match (self, wanted) {
+            (Self::Process(process), wanted) => process.object(wanted),
+            (Self::File(file), None) => Ok(file),
+            (Self::File(file), Some(wanted)) if fits(wanted, file) => Ok(file),
+            (Self::File(file), Some(wanted)) => Err(Error::usage(format!(
+                "the marker is in object `{wanted}`, and {} is not that",
+                file.shown
+            ))
+            .next("name that file, or a running process with -p PID")),
+        }
+    }
+
+    fn executable(&self) -> &ObjectFile {
+        match self {
+            Self::Process(process) => &process.executable,
+            Self::File(file) => file,
+        }
+    }
+}
+
+/// Resolves a profile in a process.
+///
+/// # Errors
+///
+/// The first marker that names no function or more than one, no loaded object, an offset outside
+/// the code, or a function whose returns cannot be found; the message names request and marker.
+pub fn resolve(profile: &Profile, process: &Process) -> Result<ResolvedProfile> {
+    resolve_in(profile, &Target::Process(process))
+}
+
+/// Resolves a profile in a program or library that need not run.
+///
+/// # Errors
+///
+/// As [`resolve`].
+pub fn resolve_file(profile: &Profile, path: &Path) -> Result<ResolvedProfile> {
+    resolve_in(profile, &Target::file(path))
+}
+
+impl Target<'_> {
+    /// A file by its path.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self::File(ObjectFile {
+            open: path.to_owned(),
+            shown: path.to_string_lossy().into_owned(),
+        })
+    }
+}
+
+fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile> {
+    let mut resolver = Resolver {
+        target,
+        objects: HashMap::new(),
+        warnings: Vec::new(),
+    };
+    let executable = target.executable();
+    if !profile.executables.is_empty()
+        && !profile
+            .executables
+            .iter()
+            .any(|name| name == executable.file_name())
+    {
+        resolver.warnings.push(format!(
+            "the profile `{}` is made for {}, and the executable is {}",
+            profile.name,
+            profile.executables.join(", "),
+            executable.shown
+        ));
+    }
+    let requests = profile
+        .requests
+        .iter()
+        .map(|request| resolver.request(request))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(ResolvedProfile {
+        name: profile.name.clone(),
+        requests,
+        warnings: resolver.warnings,
+    })
+}
+
+/// Function matchers of a profile's waits that match nothing in the executable: name of the wait
+/// and the pattern.
+///
+/// # Errors
+///
+/// When the executable cannot be read.
+pub fn unmatched_functions(
+    profile: &Profile,
+    target: &Target<'_>,
+) -> Result<Vec<(String, String)>> {
+    let file = target.executable();
+    let object = Object::open(&file.open, &file.shown)?;
+    let mut unmatched = Vec::new();
+    for wait in &profile.waits {
+        for pattern in &wait.functions {
+            if symbols::matching_paths(&object, pattern).is_empty() {
+                unmatched.push((wait.name.clone(), pattern.clone()));
+            }
+        }
+    }
+    Ok(unmatched)
+}
+
+struct Resolver<'a> {
+    target: &'a Target<'a>,
+    /// Parsed objects by the path that opens them.
+    objects: HashMap<std::path::PathBuf, Object>,
+    warnings: Vec<String>,
+}
+
+/// A marker's code, found.
+struct Found {
+    file: ObjectFile,
+    symbol: String,
+    bodies: Vec<Range<u64>>,
+    at: At,
+    is_function: bool,
+}
+
+impl Resolver<'_> {
+    fn request(&mut self, request: &RequestSpec) -> Result<ResolvedRequest> {
+        let named = |marker: &'static str| {
+            let name = request.name.clone();
+            move |error: Error| error.within(format!("request `{name}`, {marker}"))
+        };
+        let begin_found = self.find(&request.begin).map_err(named("begin"))?;
+        let begin = self
+            .marker(&begin_found, request.return_probe)
+            .map_err(named("begin"))?;
+        let end_found = match &request.end {
+            Some(end) => self.find(end).map_err(named("end"))?,
+            None => self.return_of(&begin_found).map_err(named("end"))?,
+        };
+        let end = self
+            .marker(&end_found, request.return_probe)
+            .map_err(named("end"))?;
+        let same_frame = begin_found.at == At::Entry
+            && end_found.at == At::Return
+            && begin.object == end.object
+            && begin_found.bodies == end_found.bodies;
+        Ok(ResolvedRequest {
+            name: request.name.clone(),
+            begin,
+            end,
+            same_frame,
+            reentry: request.reentry,
+            return_probe: request.return_probe,
+        })
+    }
+
+    fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {
+        let file = self.target.object(marker.object.as_deref())?.clone();
+        match &marker.place {
+            PlaceSpec::Function { patterns, at } => {
+                let function = self.function(&file, patterns)?;
+                Ok(Found {
+                    file,
+                    symbol: function.name,
+                    bodies: function.bodies,
+                    at: *at,
+                    is_function: true,
+                })
+            }
+            PlaceSpec::Offset(offset) => {
+                let object = self.open(&file)?;
+                let Some(address) = object.address_of(*offset) else {
+                    return Err(Error::usage(format!(
+                        "offset 0x{offset:x} is not in the code of {}",
+                        file.shown
+                    ))
+                    .next("give the offset in the file, not the address in memory"));
+                };
+                let is_function = object
+                    .symbols()
+                    .iter()
+                    .any(|symbol| symbol.address == address)
+                    || object
+                        .frames()
+                        .range(address)
+                        .is_some_and(|range| range.start == address);
+                Ok(Found {
+                    symbol: format!("0x{offset:x}"),
+                    bodies: vec![symbols::body(object, address)],
+                    at: At::Entry,
+                    is_function,
+                    file,
+                })
+            }
+        }
+    }
+
+    /// The end that a request has when its profile names none.
+    fn return_of(&self, begin: &Found) -> Result<Found> {
+        if !begin.is_function {
+            return Err(Error::usage(format!(
+                "no function is known to begin at offset {} of {}, so its return cannot be found",
+                begin.symbol, begin.file.shown
+            ))
+            .next("give the request an `end`"));
+        }
+        Ok(Found {
+            file: begin.file.clone(),
+            symbol: begin.symbol.clone(),
+            bodies: begin.bodies.clone(),
+            at: At::Return,
+            is_function: true,
+        })
+    }
+
+    /// The first of the patterns that names a function.
+    fn function(&mut self, file: &ObjectFile, patterns: &[String]) -> Result<Function> {
+        let object = self.open(file)?;
+        for pattern in patterns {
+            if let Some(function) = symbols::find(object, pattern)? {
+                if let Some(part) = &function.partly_inlined {
+                    let warning = format!(
+                        "`{}` was partly inlined by the compiler ({part}): calls from functions \
+                         that hold its beginning are not seen",
+                        function.name
+                    );
+                    if !self.warnings.contains(&warning) {
+                        self.warnings.push(warning);
+                    }
+                }
+                return Ok(function);
+            }
+        }
+        Err(symbols::missing(object, patterns))
+    }
+
+    fn marker(&mut self, found: &Found, return_probe: ReturnProbe) -> Result<ResolvedMarker> {
+        let object = self.open(&found.file)?;
+        let offset_of = |address: u64| {
+            object.file_offset(address).ok_or_else(|| {
+                Error::failed(format!(
+                    "address 0x{address:x} of `{}` is outside the code of {}",
+                    found.symbol, found.file.shown
+                ))
+            })
+        };
+        let mut sites = Vec::new();
+        for body in &found.bodies {
+            if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
+                sites.push(ProbeSite {
+                    file_offset: offset_of(body.start)?,
+                    condition: None,
+                });
+                continue;
+            }
+            for (address, condition) in returns::exits(object, body) {
+                sites.push(ProbeSite {
+                    file_offset: offset_of(address)?,
+                    condition,
+                });
+            }
+        }
+        // Clones can share a cold part.
+        sites.sort_unstable();
+        sites.dedup();
+        if sites.is_empty() {
+            return Err(Error::usage(format!(
+                "found no instruction that leaves `{}` in {}: it never returns, or its code \
+                 could not be decoded",
+                found.symbol, found.file.shown
+            ))
+            .next("give the request another `end`, or set return-probe = \"uretprobe\""));
+        }
+        let entry = found.bodies.first().map_or(0, |body| body.start);
+        Ok(ResolvedMarker {
+            object: found.file.open.clone(),
+            object_shown: found.file.shown.clone(),
+            symbol: found.symbol.clone(),
+            at: found.at,
+            entry_offset: offset_of(entry)?,
+            sites,
+        })
+    }
+
+    fn open(&mut self, file: &ObjectFile) -> Result<&Object> {
+        if !self.objects.contains_key(&file.open) {
+            let object = Object::open(&file.open, &file.shown)?;
+            self.objects.insert(file.open.clone(), object);
+        }
+        self.objects
+            .get(&file.open)
+            .ok_or_else(|| Error::failed(format!("{} was not kept", file.shown)))
+    }
+}

@@ -1,0 +1,351 @@
+//! Where a function is left: its code in, the instructions to probe out.
+//!
+//! A probe on each of them replaces a uretprobe. The kernel program compares the stack pointer
+//! with the one at entry, so a site at which the frame still stands does no harm; a site at which
+//! the stack pointer fits and control stays inside would end a request too early. Hence jumps to
+//! cold parts and through switch tables must be told from tail calls:
+//!
+//! * A direct jump to the start of another function's symbol, or into a procedure linkage table,
+//!   is a tail call. One to a `.cold` or `.part` symbol is followed.
+//! * Without a symbol, `.eh_frame` decides: a jump made, or a target entered, with a frame still
+//!   on the stack is no call; nor is one to code that jumps back into this function.
+//! * An indirect jump is a tail call unless it goes through a switch table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+
+use super::demangle::{Copy, split_suffix};
+use super::elf::Object;
+
+/// Instructions looked at before an indirect jump for the load of a switch table's entry.
+const TABLE_WINDOW: usize = 16;
+
+/// A function larger than this is not decoded: a symbol's size is not to be trusted blindly.
+const MAX_FUNCTION: u64 = 16 << 20;
+
+/// Every place at which the function with this body is left: virtual address, and the x86
+/// condition code for a conditional jump. Sorted; empty when it is never left, or not decodable.
+#[must_use]
+pub fn exits(object: &Object, body: &Range<u64>) -> Vec<(u64, Option<u8>)> {
+    if body.end.saturating_sub(body.start) > MAX_FUNCTION {
+        return Vec::new();
+    }
+    let mut walk = Walk {
+        object,
+        entry: body.start,
+        parts: Vec::new(),
+        code: BTreeMap::new(),
+        levels_kept: false,
+    };
+    walk.add_part(body.clone(), body.start);
+    walk.levels_kept = walk.frames_are_kept();
+    walk.follow_cold_parts();
+    walk.exits()
+}
+
+struct Walk<'o> {
+    object: &'o Object,
+    entry: u64,
+    /// The body, then the cold parts that belong to it.
+    parts: Vec<Range<u64>>,
+    code: BTreeMap<u64, Instruction>,
+    /// Call frame information describes epilogues too, so it can be asked at a jump.
+    levels_kept: bool,
+}
+
+impl Walk<'_> {
+    fn add_part(&mut self, part: Range<u64>, entry: u64) {
+        self.parts.push(part.clone());
+        self.decode_from(vec![entry]);
+        self.decode_gaps(&part);
+    }
+
+    fn part_of(&self, address: u64) -> Option<&Range<u64>> {
+        self.parts.iter().find(|part| part.contains(&address))
+    }
+
+    /// Follows control flow through all parts.
+    fn decode_from(&mut self, mut work: Vec<u64>) {
+        while let Some(start) = work.pop() {
+            let Some(part) = self.part_of(start).cloned() else {
+                continue;
+            };
+            for instruction in decoder(self.object, start..part.end) {
+                if instruction.is_invalid() || self.code.contains_key(&instruction.ip()) {
+                    break;
+                }
+                self.code.insert(instruction.ip(), instruction);
+                if let Some(target) = direct_target(&instruction) {
+                    work.push(target);
+                }
+                if ends_flow(&instruction) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Decodes what no direct jump reaches: targets of switch tables, and landing pads. Each gap
+    /// begins where an instruction ends, so it decodes from there, if it is code; one that does
+    /// not come out even is data and is left alone.
+    fn decode_gaps(&mut self, part: &Range<u64>) {
+        let mut gaps = Vec::new();
+        let mut at = part.start;
+        for (start, instruction) in self.code.range(part.clone()) {
+            if *start > at {
+                gaps.push(at..*start);
+            }
+            at = at.max(instruction.next_ip());
+        }
+        if at < part.end {
+            gaps.push(at..part.end);
+        }
+        for gap in gaps {
+            let found: Vec<Instruction> = decoder(self.object, gap.clone()).collect();
+            if found.iter().any(Instruction::is_invalid) {
+                continue;
+            }
+            self.code
+                .extend(found.into_iter().map(|found| (found.ip(), found)));
+        }
+    }
+
+    /// Whether the stack pointer is known to be back at its entry level at every return: what
+    /// older compilers' frame descriptions do not say of epilogues.
+    fn frames_are_kept(&self) -> bool {
+        let frames = self.object.frames();
+        let mut returns = self
+            .code
+            .values()
+            .filter(|code| code.flow_control() == FlowControl::Return)
+            .peekable();
+        returns.peek().is_some()
+            && returns.all(|code| frames.at_entry_level(code.ip()) == Some(true))
+    }
+
+    fn frame_stands(&self, site: u64) -> bool {
+        self.levels_kept && self.object.frames().at_entry_level(site) == Some(false)
+    }
+
+    fn follow_cold_parts(&mut self) {
+        let mut judged = BTreeSet::new();
+        loop {
+            let jumps: Vec<(u64, u64)> = self
+                .code
+                .values()
+                .filter_map(|code| Some((code.ip(), direct_target(code)?)))
+                .filter(|(_, target)| self.part_of(*target).is_none())
+                .filter(|jump| !judged.contains(jump))
+                .collect();
+            if jumps.is_empty() {
+                return;
+            }
+            for (site, target) in jumps {
+                judged.insert((site, target));
+                if self.part_of(target).is_none()
+                    && let Some(part) = self.cold_part(site, target)
+                {
+                    self.add_part(part, target);
+                }
+            }
+        }
+    }
+
+    /// The range around a jump's target, if it is a piece of this function and not a call.
+    fn cold_part(&self, site: u64, target: u64) -> Option<Range<u64>> {
+        if self.object.in_plt(target) || self.is_stub(target) {
+            return None;
+        }
+        let symbols = self.object.symbols();
+        let after = symbols.partition_point(|symbol| symbol.address <= target);
+        let covering = symbols[..after]
+            .iter()
+            .rev()
+            .take(16)
+            .filter(|symbol| symbol.address == target || target - symbol.address < symbol.size);
+        let mut is_start = false;
+        for symbol in covering {
+            let (_, copy) = split_suffix(self.object.name(symbol));
+            if copy == Copy::Part && symbol.size > 0 {
+                return Some(symbol.address..symbol.address.saturating_add(symbol.size));
+            }
+            is_start |= symbol.address == target;
+        }
+        if is_start {
+            return None;
+        }
+        let frames = self.object.frames();
+        let range = frames.range(target)?;
+        let entered_as_call = range.start == target && frames.at_entry_level(target) == Some(true);
+        if !entered_as_call || self.frame_stands(site) || self.comes_back(&range) {
+            return Some(range);
+        }
+        None
+    }
+
+    /// Whether code jumps into the middle of this function: only a piece of it can.
+    fn comes_back(&self, range: &Range<u64>) -> bool {
+        decoder(self.object, range.clone())
+            .take_while(|code| !code.is_invalid())
+            .filter_map(|code| direct_target(&code))
+            .any(|target| target != self.entry && self.part_of(target).is_some())
+    }
+
+    /// A linkage stub without a section that says so: `endbr64` or nothing, then an indirect
+    /// jump.
+    fn is_stub(&self, target: u64) -> bool {
+        decoder(self.object, target..target.saturating_add(32))
+            .find(|code| code.mnemonic() != Mnemonic::Endbr64)
+            .is_some_and(|code| {
+                code.flow_control() == FlowControl::IndirectBranch
+                    && code.is_ip_rel_memory_operand()
+            })
+    }
+
+    fn exits(&self) -> Vec<(u64, Option<u8>)> {
+        self.code
+            .values()
+            .filter(|code| match code.flow_control() {
+                FlowControl::Return => true,
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                    direct_target(code).is_some_and(|target| self.leaves(target))
+                        && !code.is_loop()
+                        && !code.is_loopcc()
+                }
+                FlowControl::IndirectBranch => {
+                    !self.through_table(code) && !self.frame_stands(code.ip())
+                }
+                _ => false,
+            })
+            .map(|code| (code.ip(), condition_of(code)))
+            .collect()
+    }
+
+    /// A jump to the function's own entry is a call too: the entry's probe fires again.
+    fn leaves(&self, target: u64) -> bool {
+        target == self.entry || self.part_of(target).is_none()
+    }
+
+    /// Whether an indirect jump goes through a switch table.
+    fn through_table(&self, jump: &Instruction) -> bool {
+        // Compilers write `notrack` only on jumps through tables that they made themselves.
+        if jump.segment_prefix() == Register::DS {
+            return true;
+        }
+        if jump.op0_kind() == OpKind::Memory {
+            return self.is_own_table(jump);
+        }
+        let target = jump.op0_register();
+        let mut added = None;
+        for code in self
+            .code
+            .range(..jump.ip())
+            .rev()
+            .take(TABLE_WINDOW)
+            .map(|(_, code)| code)
+        {
+            if code.flow_control() == FlowControl::UnconditionalBranch
+                || code.flow_control() == FlowControl::Return
+            {
+                return false;
+            }
+            let writes = |register: Register| {
+                code.op_count() > 0
+                    && code.op0_kind() == OpKind::Register
+                    && code.op0_register().full_register() == register
+            };
+            match added {
+                // `jmp *%rax` after `add %rdx,%rax`: one of the two came from a table of
+                // 32-bit distances.
+                None if writes(target) => match code.mnemonic() {
+                    Mnemonic::Add if code.op1_kind() == OpKind::Register => {
+                        added = Some(code.op1_register());
+                    }
+                    Mnemonic::Add => return code.memory_index() != Register::None,
+                    Mnemonic::Mov => {
+                        return code.op1_kind() == OpKind::Memory && self.is_own_table(code);
+                    }
+                    _ => return false,
+                },
+                Some(other) if writes(target) || writes(other) => {
+                    if matches!(code.mnemonic(), Mnemonic::Movsxd | Mnemonic::Mov)
+                        && code.op1_kind() == OpKind::Memory
+                        && code.memory_index() != Register::None
+                    {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Whether a memory operand is an entry of a table of addresses that point into this
+    /// function. A table of function pointers looks the same but for what is in it.
+    fn is_own_table(&self, code: &Instruction) -> bool {
+        code.memory_index() != Register::None
+            && code.memory_index_scale() == 8
+            && code.memory_base() == Register::None
+            && self
+                .object
+                .word(code.memory_displacement64())
+                .is_some_and(|first| first != self.entry && self.part_of(first).is_some())
+    }
+}
+
+/// Instructions in a range of addresses, until its end; the last one may be invalid or cut off.
+fn decoder(object: &Object, range: Range<u64>) -> impl Iterator<Item = Instruction> {
+    let code = object.code(range.start);
+    let length = (range.end.saturating_sub(range.start) as usize).min(code.len());
+    let mut decoder = Decoder::with_ip(64, &code[..length], range.start, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+}
+
+fn direct_target(code: &Instruction) -> Option<u64> {
+    matches!(
+        code.flow_control(),
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+    )
+    .then(|| code.near_branch_target())
+}
+
+fn ends_flow(code: &Instruction) -> bool {
+    matches!(
+        code.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
+    )
+}
+
+/// The low four bits of `Jcc`'s opcode; `None` for what is no `Jcc`.
+fn condition_of(code: &Instruction) -> Option<u8> {
+    match code.condition_code() {
+        ConditionCode::None => None,
+        ConditionCode::o => Some(0x0),
+        ConditionCode::no => Some(0x1),
+        ConditionCode::b => Some(0x2),
+        ConditionCode::ae => Some(0x3),
+        ConditionCode::e => Some(0x4),
+        ConditionCode::ne => Some(0x5),
+        ConditionCode::be => Some(0x6),
+        ConditionCode::a => Some(0x7),
+        ConditionCode::s => Some(0x8),
+        ConditionCode::ns => Some(0x9),
+        ConditionCode::p => Some(0xa),
+        ConditionCode::np => Some(0xb),
+        ConditionCode::l => Some(0xc),
+        ConditionCode::ge => Some(0xd),
+        ConditionCode::le => Some(0xe),
+        ConditionCode::g => Some(0xf),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! Functions by name: an [`Object`] and a pattern in, one [`Function`] or the reason why not out.
+//!
+//! A name without wildcards is tried as, in this order: the symbol as it stands in the table, the
+//! full signature, the full path, the end of a path (`serve` or `shop::serve` for
+//! `app::shop::serve`). The first that fits anything decides. A glob is tried last, over
+//! signatures, paths and symbols.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::demangle::{
+    Copy, Demangled, demangle, is_rust, last_component, split_suffix, without_generics,
+};
+use super::elf::{Object, Symbol};
+use crate::error::{Error, Result};
+use crate::text::{glob_matches, is_glob, nearest};
+
+/// Candidates printed by an error before it says how many more there are.
+const MAX_LISTED: usize = 10;
+
+/// One function: its aliases, constructor variants and clones folded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Demangled, with parameters where they are known.
+    pub name: String,
+    /// The code of each entry: one, or several where a constructor has variants or the compiler
+    /// made clones. The function itself comes first. Virtual addresses.
+    pub bodies: Vec<Range<u64>>,
+    /// Set where callers may have inlined the beginning: what the warning should name.
+    pub partly_inlined: Option<String>,
+}
+
+/// The one function that a pattern names; `None` when it names none.
+///
+/// # Errors
+///
+/// When it names more than one: a usage error that lists them.
+pub fn find(object: &Object, pattern: &str) -> Result<Option<Function>> {
+    let mut groups = matches(object, pattern);
+    groups.retain(|group| group.has_entry());
+    merge_aliases(&mut groups);
+    match groups.as_slice() {
+        [] => Ok(None),
+        [group] if group.mains() == 1 || group.distinct_names => Ok(Some(group.function(object))),
+        groups => Err(ambiguous(object, pattern, groups)),
+    }
+}
+
+/// Names (without parameters) of the functions that a glob or a name matches.
+#[must_use]
+pub fn matching_paths(object: &Object, pattern: &str) -> Vec<String> {
+    let mut names: Vec<String> = matches(object, pattern)
+        .into_iter()
+        .map(|group| group.name.path)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Why none of the patterns was found, and what is near.
+#[must_use]
+pub fn missing(object: &Object, patterns: &[String]) -> Error {
+    let shown = object.shown();
+    let wanted = match patterns {
+        [one] => format!("no function `{one}`"),
+        many => format!("none of the functions `{}`", many.join("`, `")),
+    };
+    let what = format!("{wanted} in {shown}");
+    for pattern in patterns {
+        let imported = object
+            .imported()
+            .find(|name| *name == pattern || rank(pattern, name, &demangle(name)).is_some());
+        if let Some(name) = imported {
+            return Error::usage(format!(
+                "{what}: `{}` is imported from another object",
+                demangle(name).signature
+            ))
+            .next(
+                "set object = \"…\" to the library that has it, such as object = \"libfoo.so*\"",
+            );
+        }
+        if let Some(part) = matches(object, pattern).first() {
+            return Error::usage(format!(
+                "{what}: only pieces of `{}` are left, the compiler inlined its beginning into \
+                 its callers",
+                part.name.signature
+            ))
+            .next("use a function that calls it, or one that it calls");
+        }
+    }
+    let near = nearest_names(object, patterns);
+    let mut advice = String::new();
+    if !near.is_empty() {
+        advice = format!("near to it: {}. ", near.join(", "));
+    }
+    advice.push_str(if object.symbols().is_empty() {
+        "The file has no function symbols at all: install its debug symbols, or use offset = 0x…"
+    } else if object.has_symtab() {
+        "It may have been inlined into its callers: use one of those, or a function that it calls"
+    } else {
+        "The file is stripped and names only what it exports: static functions are missing. \
+         Install its debug symbols, or use offset = 0x…"
+    });
+    Error::usage(what).next(advice)
+}
+
+/// Symbols that are one function to a programmer.
+struct Group {
+    name: Demangled,
+    members: Vec<Member>,
+    /// Entries of several mangled names: variants of a constructor or destructor.
+    distinct_names: bool,
+}
+
+struct Member {
+    symbol: usize,
+    address: u64,
+    copy: Copy,
+}
+
+impl Group {
+    fn has_entry(&self) -> bool {
+        self.members.iter().any(|member| member.copy != Copy::Part)
+    }
+
+    /// Number of different addresses of the function itself, clones left out.
+    fn mains(&self) -> usize {
+        let mut addresses: Vec<u64> = self.addresses(Copy::Main).collect();
+        addresses.dedup();
+        addresses.len().max(1)
+    }
+
+    fn addresses(&self, copy: Copy) -> impl Iterator<Item = u64> {
+        self.members
+            .iter()
+            .filter(move |member| member.copy == copy)
+            .map(|member| member.address)
+    }
+
+    fn function(&self, object: &Object) -> Function {
+        let mut entries: Vec<u64> = self
+            .addresses(Copy::Main)
+            .chain(self.addresses(Copy::Clone))
+            .collect();
+        let mut seen = Vec::new();
+        entries.retain(|address| {
+            let new = !seen.contains(address);
+            seen.push(*address);
+            new
+        });
+        let part = self.members.iter().find_map(|member| {
+            let name = object.name(&object.symbols()[member.symbol]);
+            (member.copy == Copy::Part && name.contains(".part.")).then(|| name.to_owned())
+        });
+        Function {
+            name: self.name.signature.clone(),
+            bodies: entries.into_iter().map(|at| body(object, at)).collect(),
+            partly_inlined: part,
+        }
+    }
+}
+
+/// The code of the function that begins at an address. The symbol's size where there is one, else
+/// the frame description's, else up to the next symbol.
+#[must_use]
+pub fn body(object: &Object, address: u64) -> Range<u64> {
+    let symbols = object.symbols();
+    let from = symbols.partition_point(|symbol| symbol.address < address);
+    let size = symbols[from..]
+        .iter()
+        .take_while(|symbol| symbol.address == address)
+        .map(|symbol| symbol.size)
+        .max()
+        .unwrap_or_default();
+    let end = if size > 0 {
+        address.saturating_add(size)
+    } else if let Some(range) = object.frames().range(address) {
+        range.end
+    } else {
+        symbols[from..]
+            .iter()
+            .map(|symbol| symbol.address)
+            .find(|next| *next > address)
+            .unwrap_or(u64::MAX)
+    };
+    // A size from the file may be anything; code ends with its segment.
+    address..end.min(address.saturating_add(object.code(address).len() as u64))
+}
+
+fn matches(object: &Object, pattern: &str) -> Vec<Group> {
+    let found = collect(object, pattern, word_in(pattern));
+    if found.is_empty() && !is_glob(pattern) {
+        // The word that symbols were filtered by may be abbreviated in a mangled name.
+        return collect(object, pattern, None);
+    }
+    found
+}
+
+fn collect(object: &Object, pattern: &str, word: Option<&str>) -> Vec<Group> {
+    let mut best = u8::MAX;
+    let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
+    let mut bases: BTreeMap<(String, String), String> = BTreeMap::new();
+    for (index, symbol) in object.symbols().iter().enumerate() {
+        let raw = object.name(symbol);
+        if word.is_some_and(|word| !raw.contains(word)) {
+            continue;
+        }
+        let (base, copy) = split_suffix(raw);
+        let name = demangle(base);
+        let rank = if raw == pattern {
+            Some(0)
+        } else {
+            rank(pattern, base, &name)
+        };
+        let Some(rank) = rank.filter(|rank| *rank <= best) else {
+            continue;
+        };
+        if rank < best {
+            best = rank;
+            groups.clear();
+            bases.clear();
+        }
+        // Instances of a generic Rust function share a demangled name but are not one function;
+        // variants of a C++ constructor do and are.
+        let apart = if is_rust(base) { base } else { "" };
+        let key = (name.signature.clone(), apart.to_owned());
+        let group = groups.entry(key.clone()).or_insert_with(|| Group {
+            name,
+            members: Vec::new(),
+            distinct_names: true,
+        });
+        if copy == Copy::Main {
+            let other = group
+                .members
+                .iter()
+                .any(|member| member.copy == Copy::Main && member.address != symbol.address);
+            // One name at two addresses: two static functions of different files.
+            if other && bases.get(&key).is_some_and(|first| first == base) {
+                group.distinct_names = false;
+            }
+            bases.insert(key, base.to_owned());
+        }
+        group.members.push(Member {
+            symbol: index,
+            address: symbol.address,
+            copy,
+        });
+    }
+    groups.into_values().collect()
+}
+
+/// How well a name fits, the lower the better; `None`: not at all. `base` is the symbol without
+/// suffixes.
+fn rank(pattern: &str, base: &str, name: &Demangled) -> Option<u8> {
+    if base == pattern {
+        return Some(0);
+    }
+    if same_text(pattern, &name.signature) {
+        return Some(1);
+    }
+    let plain = without_generics(&name.path);
+    if name.path == pattern || plain == pattern {
+        return Some(2);
+    }
+    let ends = |path: &str| {
+        path.strip_suffix(pattern)
+            .is_some_and(|head| head.ends_with("::"))
+    };
+    if ends(&name.path) || ends(&plain) || ends(&name.signature) {
+        return Some(3);
+    }
+    let fits = |text: &str| glob_matches(pattern, text);
+    (is_glob(pattern) && (fits(&name.signature) || fits(&name.path) || fits(&plain) || fits(base)))
+        .then_some(4)
+}
+
+/// Signatures are compared without spaces: `f(char *, int)` is `f(char*,int)`.
+fn same_text(a: &str, b: &str) -> bool {
+    let letters =
+        |text: &'_ str| -> Vec<char> { text.chars().filter(|c| !c.is_whitespace()).collect() };
+    a.contains('(') && letters(a) == letters(b)
+}
+
+/// An identifier that a symbol must contain to match: demangling every name of a large server
+/// takes seconds, and most need not be.
+fn word_in(pattern: &str) -> Option<&str> {
+    if pattern.contains("operator") || pattern.starts_with("_Z") || pattern.starts_with("_R") {
+        return None;
+    }
+    let end = pattern.find(['(', '<', '[']).unwrap_or(pattern.len());
+    last_component(&pattern[..end])
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .max_by_key(|word| word.len())
+        .filter(|word| !word.is_empty())
+}
+
+/// Two names at one address are one function.
+fn merge_aliases(groups: &mut Vec<Group>) {
+    let mut merged: Vec<Group> = Vec::new();
+    for group in groups.drain(..) {
+        let alias = merged.iter_mut().find(|other| {
+            group
+                .addresses(Copy::Main)
+                .any(|address| other.addresses(Copy::Main).any(|at| at == address))
+        });
+        match alias {
+            Some(other) => {
+                other.distinct_names &= group.distinct_names;
+                other.members.extend(group.members);
+            }
+            None => merged.push(group),
+        }
+    }
+    *groups = merged;
+}
+
+fn ambiguous(object: &Object, pattern: &str, groups: &[Group]) -> Error {
+    let mut listed = Vec::new();
+    for group in groups {
+        let twins = groups
+            .iter()
+            .filter(|other| other.name.signature == group.name.signature)
+            .count()
+            > 1;
+        let mut addresses: Vec<(u64, &Symbol)> = group
+            .members
+            .iter()
+            .filter(|member| member.copy != Copy::Part)
+            .map(|member| (member.address, &object.symbols()[member.symbol]))
+            .collect();
+        addresses.dedup_by_key(|(address, _)| *address);
+        if group.distinct_names {
+            addresses.truncate(1);
+        }
+        for (address, symbol) in addresses {
+            let offset = object.file_offset(address).unwrap_or(address);
+            let name = if twins {
+                object.name(symbol)
+            } else {
+                &group.name.signature
+            };
+            listed.push(format!("{name} (offset 0x{offset:x})"));
+        }
+    }
+    let count = listed.len();
+    let more = count.saturating_sub(MAX_LISTED);
+    listed.truncate(MAX_LISTED);
+    if more > 0 {
+        listed.push(format!("and {more} more"));
+    }
+    Error::usage(format!(
+        "`{pattern}` is ambiguous in {}: {count} functions match: {}",
+        object.shown(),
+        listed.join("; ")
+    ))
+    .next("write one of these names in full, or offset = 0x… of the one that is meant")
+}
+
+fn nearest_names(object: &Object, patterns: &[String]) -> Vec<String> {
+    let Some(pattern) = patterns.first() else {
+        return Vec::new();
+    };
+    let end = pattern.find(['(', '<']).unwrap_or(pattern.len());
+    let wanted = last_component(&pattern[..end]);
+    let mut by_last: BTreeMap<String, String> = BTreeMap::new();
+    for symbol in object.symbols() {
+        let (base, copy) = split_suffix(object.name(symbol));
+        if copy == Copy::Main {
+            let path = demangle(base).path;
+            let last = last_component(&without_generics(&path)).to_owned();
+            by_last.entry(last).or_insert(path);
+        }
+    }
+    nearest(wanted, by_last.keys().map(String::as_str), 3)
+        .into_iter()
+        .filter_map(|last| by_last.get(last))
+        .map(|path| format!("`{path}`"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
