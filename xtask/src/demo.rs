@@ -3,7 +3,7 @@
 //! Out: the report on standard output, the four files in `target/demo`.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::{
     kernel,
@@ -132,12 +132,16 @@ impl Service {
     /// Starts it on a free port of the loopback address and waits until it listens.
     fn start(shop: &Path, work: &Path) -> Result<Self> {
         let mut command = Command::new(shop);
+        // What it says about the load's end is of no use to a reader of the report.
+        let errors = work.join("service.err");
+        let error_file = File::create(&errors).with_context(|| errors.display().to_string())?;
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(work.join("data"))
             .arg("--log")
             .arg(work.join("service.log"))
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(error_file);
         let mut guard = Guard::spawn(&mut command)?;
         let stdout = guard
             .child()
@@ -151,10 +155,11 @@ impl Service {
                 let _ = send.send(line);
             }
         });
-        let line = lines.recv_timeout(START_LIMIT).with_context(|| {
-            format!(
-                "the service did not listen within {} s",
-                START_LIMIT.as_secs()
+        let line = lines.recv_timeout(START_LIMIT).map_err(|_| {
+            let said = fs::read_to_string(&errors).unwrap_or_default();
+            anyhow!(
+                "the service did not say where it listens: {}",
+                said.trim_end()
             )
         })?;
         let address = line.strip_prefix("listening on ").with_context(|| {

@@ -82,11 +82,8 @@ impl Apt {
         }
     }
 
-    /// What a package depends on, by name.
+    /// What a package depends on, by name; none if the lists do not know it.
     pub(crate) fn depends(&self, package: &str) -> Vec<String> {
-        if self.candidate(package).is_none() {
-            return Vec::new();
-        }
         let text = process::output(Command::new("apt-cache").args(["depends", package]));
         let text = text.unwrap_or_default();
         let names = text

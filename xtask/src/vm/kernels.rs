@@ -85,14 +85,18 @@ fn resolve(series: &str) -> Result<String> {
         format!("linux-image-{series}-cloud-amd64"),
         "linux-image-cloud-amd64".to_owned(),
     ];
-    for meta in &metas {
-        if let Some(package) = apt
-            .depends(meta)
-            .into_iter()
-            .find(|name| is_of(name, series))
-        {
-            return Ok(package);
-        }
+    let look = || {
+        let depends = metas.iter().flat_map(|meta| apt.depends(meta));
+        depends.into_iter().find(|name| is_of(name, series))
+    };
+    if let Some(package) = look() {
+        return Ok(package);
+    }
+    // Lists that were never fetched know nothing; without root they stay so.
+    if apt.update().is_ok()
+        && let Some(package) = look()
+    {
+        return Ok(package);
     }
     bail!(
         "apt has no cloud kernel {series} (asked for what {} depend on); Debian 12 has 6.1 in main \

@@ -165,7 +165,7 @@ fn unpack(boot: &Boot, machine: &boot::Machine<'_>) -> Result<PathBuf> {
     }
     fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
     let mut tar = Command::new("tar");
-    tar.arg("-xzf")
+    tar.arg("-xzmf")
         .arg(&machine.results)
         .arg("-C")
         .arg(&results);

@@ -76,13 +76,12 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
     bail!("{cause}{said}")
 }
 
-/// The number in the load's last line, `N requests`.
+/// The number in the load's line `N requests`.
 fn load_count(output: &str) -> Result<u64> {
-    let last = output.trim_end().lines().last().unwrap_or_default();
-    let number = last
-        .strip_suffix(" requests")
-        .and_then(|number| number.trim().parse().ok());
-    number.with_context(|| format!("the load ended with {last:?}, not \"N requests\""))
+    let mut lines = output.lines();
+    lines
+        .find_map(|line| line.strip_suffix(" requests")?.trim().parse().ok())
+        .with_context(|| format!("the load printed no line \"N requests\" but {output:?}"))
 }
 
 #[cfg(test)]
@@ -90,9 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loads_count_is_its_last_line() {
-        assert_eq!(load_count("a\n400 requests\n").unwrap(), 400);
+    fn the_loads_count_is_found() {
+        assert_eq!(
+            load_count("400 requests\nmean latency 2 us\n").unwrap(),
+            400
+        );
         assert!(load_count("").is_err());
-        assert!(load_count("400 requests\nbroken").is_err());
+        assert!(load_count("many requests\n").is_err());
     }
 }
