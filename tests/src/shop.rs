@@ -87,6 +87,14 @@ impl Shop {
         self.start_load(connections, requests)?.finish()
     }
 
+    /// Orders that have reached the journal so far.
+    #[must_use]
+    pub fn orders(&self) -> usize {
+        let journal = std::fs::read(self.folder.path().join("data/journal"));
+        let journal = journal.unwrap_or_default();
+        journal.iter().filter(|byte| **byte == b'\n').count()
+    }
+
     /// Closes the shop and gives its log: one line a request, see its README.
     ///
     /// # Errors
