@@ -26,7 +26,7 @@ const EVENTS: u64 = 500;
 
 /// Where MariaDB's threads wait while they do nothing: a connection for its next command, the main
 /// thread for a connection, background threads for their timers and for finished reads and writes.
-const IDLE: [&str; 8] = [
+const IDLE: [&str; 9] = [
     "unix_stream_recvmsg",
     "unix_stream_read",
     "do_sys_poll",
@@ -34,6 +34,7 @@ const IDLE: [&str; 8] = [
     "inet_csk_accept",
     "unix_accept",
     "io_getevents",
+    "io_cqring_wait",
     "do_sigtimedwait",
 ];
 
