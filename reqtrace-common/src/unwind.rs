@@ -119,6 +119,12 @@ pub const CHUNK_SHIFT: u32 = 8;
 /// Rows that a search inside one chunk can tell apart: 2 to the power of this.
 pub const SEARCH_STEPS: usize = 9;
 
+/// Rows and index entries come in blocks of 2 to the power of this: one map entry each, so that a
+/// table is uploaded with few system calls.
+pub const BLOCK_SHIFT: u32 = 8;
+/// Rows, or index entries, per block.
+pub const BLOCK: usize = 1 << BLOCK_SHIFT;
+
 /// An executable mapping of a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

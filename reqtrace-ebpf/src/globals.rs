@@ -22,3 +22,23 @@ pub(crate) static TASK_STACK: Global<u32> = Global::new(0);
 /// Bits of [`reqtrace_common::config::stacks_wanted`].
 #[unsafe(no_mangle)]
 pub(crate) static STACKS_WANTED: Global<u32> = Global::new(3);
+
+/// Offset of `utask` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_UTASK: Global<u32> = Global::new(0);
+
+/// Offset of `return_instances` in the running kernel's `uprobe_task`.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_RETURN_INSTANCES: Global<u32> = Global::new(0);
+
+/// Offset of `stack` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_STACK: Global<u32> = Global::new(0);
+
+/// Offset of `orig_ret_vaddr` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_ORIGINAL: Global<u32> = Global::new(0);
+
+/// Offset of `next` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_NEXT: Global<u32> = Global::new(0);

@@ -17,6 +17,7 @@ mod sched;
 mod stack;
 mod task;
 mod totals;
+mod unwind;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};

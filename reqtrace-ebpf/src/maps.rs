@@ -1,16 +1,18 @@
 //! All maps, and the few ways in which they are touched.
 
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Process};
 use reqtrace_common::limits::{
-    MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES,
-    TID_TABLE_SIZE,
+    MAX_ADDRESS_SPACES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS,
+    RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
 use reqtrace_common::thread::ThreadState;
+use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::atomic::add;
 
@@ -43,6 +45,20 @@ pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entr
 /// not nest.
 #[map]
 pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> = PerCpuArray::with_max_entries(1, 0);
+
+/// Executable mappings per address space; filled by user space. Not preallocated: an entry is
+/// 8 KiB, and most traces have a few.
+#[map]
+pub(crate) static MAPPINGS: HashMap<u64, Mappings> =
+    HashMap::with_max_entries(MAX_ADDRESS_SPACES, BPF_F_NO_PREALLOC);
+
+/// Unwind rows of all objects, in blocks; sized by user space before loading.
+#[map]
+pub(crate) static UNWIND_ROWS: Array<[Row; BLOCK]> = Array::with_max_entries(1, 0);
+
+/// Chunk indices of all objects, in blocks; sized by user space before loading.
+#[map]
+pub(crate) static UNWIND_INDEX: Array<[u32; BLOCK]> = Array::with_max_entries(1, 0);
 
 /// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
 #[map]

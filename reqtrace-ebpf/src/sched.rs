@@ -66,9 +66,10 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     } else {
         -1
     };
+    let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
     let site = BlockSite {
         kernel_stack: stack::kernel(ctx),
-        user_stack: stack::user(ctx),
+        user_stack: stack::user(ctx, &user, space),
         syscall: user.syscall,
         fd,
     };

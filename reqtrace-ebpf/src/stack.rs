@@ -10,9 +10,12 @@ use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
+use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
-use crate::maps::{STACK_SCRATCH, STACKS, lose};
+use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose};
+use crate::task::UserContext;
+use crate::unwind;
 
 /// `EEXIST`: another CPU stored the same stack first.
 const EEXIST: i32 = -17;
@@ -26,13 +29,25 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C) -> StackId {
     read(ctx, 0, Loss::KernelStackUnreadable)
 }
 
-/// Stores the user stack of the current thread.
+/// Stores the user stack of the current thread: by tables where its process has them, otherwise by
+/// frame pointers.
 #[inline(always)]
-pub(crate) fn user<C: EbpfContext>(ctx: &C) -> StackId {
+pub(crate) fn user<C: EbpfContext>(ctx: &C, user: &UserContext, space: u64) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::USER == 0 {
         return STACK_NONE;
     }
-    read(ctx, u64::from(BPF_F_USER_STACK), Loss::UserStackUnreadable)
+    let Some(mappings) = MAPPINGS.get_ptr(space) else {
+        return read(ctx, u64::from(BPF_F_USER_STACK), Loss::UserStackUnreadable);
+    };
+    let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
+        return STACK_LOST;
+    };
+    let (len, stop) = unwind::walk(user, mappings, scratch);
+    if len == 0 {
+        lose(Loss::UserStackUnreadable);
+        return STACK_LOST;
+    }
+    store(scratch, len, stop as u32)
 }
 
 #[inline(always)]
@@ -54,13 +69,13 @@ fn read<C: EbpfContext>(ctx: &C, flags: u64, unreadable: Loss) -> StackId {
         lose(unreadable);
         return STACK_LOST;
     }
-    store(scratch, (bytes as usize) / 8)
+    store(scratch, (bytes as usize) / 8, Stop::FramePointers as u32)
 }
 
 /// Two independent multiplicative hashes over the frames, in one pass.
 #[inline(always)]
-fn store(stack: *mut StoredStack, len: usize) -> StackId {
-    let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64;
+fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
+    let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32;
     let mut check: u64 = 0xc2b2_ae3d_27d4_eb4f;
     let mut index = 0;
     while index < MAX_FRAMES {
@@ -79,7 +94,9 @@ fn store(stack: *mut StoredStack, len: usize) -> StackId {
     }
     if let Some(known) = STACKS.get_ptr(id) {
         // SAFETY: entries are never removed or changed while tracing.
-        let same = unsafe { (*known).check == check && (*known).len == len as u32 };
+        let same = unsafe {
+            (*known).check == check && (*known).len == len as u32 && (*known).stop == stop
+        };
         if !same {
             lose(Loss::StackCollision);
             return STACK_LOST;
@@ -90,7 +107,7 @@ fn store(stack: *mut StoredStack, len: usize) -> StackId {
     let inserted = unsafe {
         (*stack).check = check;
         (*stack).len = len as u32;
-        (*stack).pad = 0;
+        (*stack).stop = stop;
         STACKS.insert(id, &*stack, u64::from(BPF_NOEXIST))
     };
     match inserted {

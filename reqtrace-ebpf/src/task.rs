@@ -51,8 +51,12 @@ fn read_u32(task: Task, offset: &Global<u32>) -> u32 {
 
 /// What the thread that is about to be switched out was doing in user space.
 pub(crate) struct UserContext {
+    /// Its instruction pointer.
+    pub(crate) pc: u64,
     /// Its stack pointer.
     pub(crate) sp: u64,
+    /// Its frame pointer register.
+    pub(crate) bp: u64,
     /// System call number, −1 outside any.
     pub(crate) syscall: i32,
     /// First argument of that call.
@@ -66,7 +70,9 @@ pub(crate) fn user_context() -> UserContext {
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         UserContext {
+            pc: (&raw const (*regs).rip).read_volatile(),
             sp: (&raw const (*regs).rsp).read_volatile(),
+            bp: (&raw const (*regs).rbp).read_volatile(),
             syscall: (&raw const (*regs).orig_rax).read_volatile() as i32,
             first_argument: (&raw const (*regs).rdi).read_volatile(),
         }

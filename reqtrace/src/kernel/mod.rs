@@ -29,7 +29,7 @@ pub struct Host {
     pub offsets: TaskOffsets,
 }
 
-/// Byte offsets in `task_struct`.
+/// Byte offsets in `task_struct`, and in what uprobes hang on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskOffsets {
     /// `pid`: the thread id.
@@ -38,6 +38,16 @@ pub struct TaskOffsets {
     pub tgid: u32,
     /// `stack`: lowest address of the kernel stack.
     pub stack: u32,
+    /// `utask`: what uprobes keep of the thread.
+    pub utask: u32,
+    /// `uprobe_task.return_instances`.
+    pub return_instances: u32,
+    /// `return_instance.stack`.
+    pub instance_stack: u32,
+    /// `return_instance.orig_ret_vaddr`.
+    pub instance_original: u32,
+    /// `return_instance.next`.
+    pub instance_next: u32,
 }
 
 impl Host {
@@ -104,18 +114,23 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
     })?;
     let types = btf::Types::parse(&data)
         .map_err(|what| Error::unsupported(format!("{}: {what}", path.display())))?;
-    let offset = |member| {
-        types.member_offset("task_struct", member).ok_or_else(|| {
+    let offset = |structure, member| {
+        types.member_offset(structure, member).ok_or_else(|| {
             Error::unsupported(format!(
-                "{}: task_struct.{member} is missing",
+                "{}: {structure}.{member} is missing",
                 path.display()
             ))
         })
     };
     Ok(TaskOffsets {
-        pid: offset("pid")?,
-        tgid: offset("tgid")?,
-        stack: offset("stack")?,
+        pid: offset("task_struct", "pid")?,
+        tgid: offset("task_struct", "tgid")?,
+        stack: offset("task_struct", "stack")?,
+        utask: offset("task_struct", "utask")?,
+        return_instances: offset("uprobe_task", "return_instances")?,
+        instance_stack: offset("return_instance", "stack")?,
+        instance_original: offset("return_instance", "orig_ret_vaddr")?,
+        instance_next: offset("return_instance", "next")?,
     })
 }
 

@@ -45,24 +45,33 @@ impl Machine<'_> {
             fs::write(file, b"").with_context(|| file.display().to_string())?;
         }
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "1G", "-smp", "2"])
-            .args([
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-                "-no-reboot",
-            ])
-            .arg("-serial")
-            .arg(port(&self.console))
-            .arg("-serial")
-            .arg(port(&self.results))
-            .arg("-kernel")
-            .arg(self.kernel)
-            .arg("-initrd")
-            .arg(self.initramfs)
-            .args(["-append", line.trim_end()])
-            .stdin(Stdio::null());
+        qemu.args([
+            "-accel",
+            "tcg,thread=single",
+            "-cpu",
+            "max",
+            "-m",
+            "1G",
+            "-smp",
+            "2",
+        ])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ])
+        .arg("-serial")
+        .arg(port(&self.console))
+        .arg("-serial")
+        .arg(port(&self.results))
+        .arg("-kernel")
+        .arg(self.kernel)
+        .arg("-initrd")
+        .arg(self.initramfs)
+        .args(["-append", line.trim_end()])
+        .stdin(Stdio::null());
         let mut guest = Guard::spawn(&mut qemu)?;
         match guest.wait_for(LIMIT)? {
             Some(status) if status.success() => Ok(()),
