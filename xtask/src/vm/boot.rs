@@ -45,6 +45,8 @@ impl Machine<'_> {
             fs::write(file, b"").with_context(|| file.display().to_string())?;
         }
         let mut qemu = Command::new("qemu-system-x86_64");
+        // One thread emulates both CPUs: with one each, a CPU can run on in an instruction that
+        // the other is patching, and attaching to a tracepoint patches `__schedule`.
         qemu.args([
             "-accel",
             "tcg,thread=single",
