@@ -418,3 +418,6 @@ fn not_elf(shown: &str, bytes: &[u8]) -> Error {
     }
     Error::usage(format!("{shown} is not an ELF program")).next("name the program's ELF file")
 }
+
+#[cfg(test)]
+mod tests;

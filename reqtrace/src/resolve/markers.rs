@@ -244,9 +244,7 @@ impl Resolver<'_> {
                          that hold its beginning are not seen",
                         function.name
                     );
-                    if !self.warnings.contains(&warning) {
-                        self.warnings.push(warning);
-                    }
+                    self.warn(warning);
                 }
                 return Ok(function);
             }
@@ -265,6 +263,7 @@ impl Resolver<'_> {
             })
         };
         let mut sites = Vec::new();
+        let mut warnings = Vec::new();
         for body in &found.bodies {
             if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
                 sites.push(ProbeSite {
@@ -273,7 +272,14 @@ impl Resolver<'_> {
                 });
                 continue;
             }
-            for (address, condition) in returns::exits(object, body) {
+            let exits = returns::exits(object, body);
+            if exits.reenters {
+                warnings.push(format!(
+                    "`{}` jumps back to its own entry: each time counts as a request of its own",
+                    found.symbol
+                ));
+            }
+            for (address, condition) in exits.sites {
                 sites.push(ProbeSite {
                     file_offset: offset_of(address)?,
                     condition,
@@ -292,14 +298,24 @@ impl Resolver<'_> {
             .next("give the request another `end`, or set return-probe = \"uretprobe\""));
         }
         let entry = found.bodies.first().map_or(0, |body| body.start);
+        let entry_offset = offset_of(entry)?;
+        for warning in warnings {
+            self.warn(warning);
+        }
         Ok(ResolvedMarker {
             object: found.file.open.clone(),
             object_shown: found.file.shown.clone(),
             symbol: found.symbol.clone(),
             at: found.at,
-            entry_offset: offset_of(entry)?,
+            entry_offset,
             sites,
         })
+    }
+
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn open(&mut self, file: &ObjectFile) -> Result<&Object> {

@@ -27,12 +27,22 @@ const TABLE_WINDOW: usize = 16;
 /// A function larger than this is not decoded: a symbol's size is not to be trusted blindly.
 const MAX_FUNCTION: u64 = 16 << 20;
 
-/// Every place at which the function with this body is left: virtual address, and the x86
-/// condition code for a conditional jump. Sorted; empty when it is never left, or not decodable.
+/// Where a function is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exits {
+    /// Virtual address, and the x86 condition code for a conditional jump. Sorted; empty when the
+    /// function is never left, or not decodable.
+    pub sites: Vec<(u64, Option<u8>)>,
+    /// Its code jumps to its own first instruction, as a call of itself or as a loop: nothing
+    /// tells the two apart, and the probe at its entry fires either way. Counted as a call.
+    pub reenters: bool,
+}
+
+/// Finds every place at which the function with this body is left.
 #[must_use]
-pub fn exits(object: &Object, body: &Range<u64>) -> Vec<(u64, Option<u8>)> {
+pub fn exits(object: &Object, body: &Range<u64>) -> Exits {
     if body.end.saturating_sub(body.start) > MAX_FUNCTION {
-        return Vec::new();
+        return Exits::default();
     }
     let mut walk = Walk {
         object,
@@ -44,7 +54,13 @@ pub fn exits(object: &Object, body: &Range<u64>) -> Vec<(u64, Option<u8>)> {
     walk.add_part(body.clone(), body.start);
     walk.levels_kept = walk.frames_are_kept();
     walk.follow_cold_parts();
-    walk.exits()
+    Exits {
+        sites: walk.sites(),
+        reenters: walk
+            .code
+            .values()
+            .any(|code| direct_target(code) == Some(body.start)),
+    }
 }
 
 struct Walk<'o> {
@@ -206,7 +222,7 @@ impl Walk<'_> {
             })
     }
 
-    fn exits(&self) -> Vec<(u64, Option<u8>)> {
+    fn sites(&self) -> Vec<(u64, Option<u8>)> {
         self.code
             .values()
             .filter(|code| match code.flow_control() {
