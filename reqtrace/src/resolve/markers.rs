@@ -150,20 +150,20 @@ impl Resolver<'_> {
             move |error: Error| error.within(format!("request `{name}`, {marker}"))
         };
         let begin_found = self.find(&request.begin).map_err(named("begin"))?;
-        let begin = self
-            .marker(&begin_found, request.return_probe)
-            .map_err(named("begin"))?;
         let end_found = match &request.end {
             Some(end) => self.find(end).map_err(named("end"))?,
             None => self.return_of(&begin_found).map_err(named("end"))?,
         };
-        let end = self
-            .marker(&end_found, request.return_probe)
-            .map_err(named("end"))?;
         let same_frame = begin_found.at == At::Entry
             && end_found.at == At::Return
-            && begin.object == end.object
+            && begin_found.file == end_found.file
             && begin_found.bodies == end_found.bodies;
+        let begin = self
+            .marker(&begin_found, request.return_probe, false)
+            .map_err(named("begin"))?;
+        let end = self
+            .marker(&end_found, request.return_probe, same_frame)
+            .map_err(named("end"))?;
         Ok(ResolvedRequest {
             name: request.name.clone(),
             begin,
@@ -252,7 +252,13 @@ impl Resolver<'_> {
         Err(symbols::missing(object, patterns))
     }
 
-    fn marker(&mut self, found: &Found, return_probe: ReturnProbe) -> Result<ResolvedMarker> {
+    /// `tied`: its hits are compared with the begin's stack pointer.
+    fn marker(
+        &mut self,
+        found: &Found,
+        return_probe: ReturnProbe,
+        tied: bool,
+    ) -> Result<ResolvedMarker> {
         let object = self.open(&found.file)?;
         let offset_of = |address: u64| {
             object.file_offset(address).ok_or_else(|| {
@@ -272,11 +278,26 @@ impl Resolver<'_> {
                 });
                 continue;
             }
-            let exits = returns::exits(object, body);
+            let exits = returns::exits(object, body, tied);
             if exits.reenters {
                 warnings.push(format!(
                     "`{}` jumps back to its own entry: each time counts as a request of its own",
                     found.symbol
+                ));
+            }
+            if !exits.tail_calls.is_empty() || exits.indirect_tail_call {
+                let mut callees: Vec<String> = exits
+                    .tail_calls
+                    .iter()
+                    .map(|target| symbols::name_at(object, *target))
+                    .collect();
+                if exits.indirect_tail_call {
+                    callees.push("a function pointer".to_owned());
+                }
+                warnings.push(format!(
+                    "`{}` can end in a tail call (of {}): that call's time is not in it",
+                    found.symbol,
+                    callees.join(", ")
                 ));
             }
             for (address, condition) in exits.sites {

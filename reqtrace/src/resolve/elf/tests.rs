@@ -99,7 +99,8 @@ fn exercise(bytes: Vec<u8>) {
     for symbol in object.symbols() {
         let body = symbols::body(&object, symbol.address);
         let _ = object.file_offset(symbol.address);
-        let _ = returns::exits(&object, &body);
+        let _ = returns::exits(&object, &body, true);
+        let _ = object.references(symbol.address).count();
     }
 }
 

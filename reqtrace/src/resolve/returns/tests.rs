@@ -3,10 +3,15 @@ use crate::resolve::fixtures::Fixture;
 use crate::resolve::symbols;
 
 /// Exits of a function, as distances from its start; those in other parts are negative or large.
+/// Tail callees are not followed.
 fn exits_of(object: &Object, name: &str) -> Vec<(i64, Option<u8>)> {
+    sites_of(object, name, false)
+}
+
+fn sites_of(object: &Object, name: &str, tied: bool) -> Vec<(i64, Option<u8>)> {
     let function = symbols::find(object, name).unwrap().unwrap();
     let body = &function.bodies[0];
-    exits(object, body)
+    exits(object, body, tied)
         .sites
         .into_iter()
         .map(|(address, condition)| (address.wrapping_sub(body.start) as i64, condition))
@@ -25,6 +30,11 @@ typedef int (*handler)(int);
 extern handler handlers[8];
 __attribute__((noinline)) int callee(int a) { asm(""); return a * 3; }
 __attribute__((noinline, cold)) int failed(int a) { asm(""); return a - 7; }
+__attribute__((noinline)) int busy(int a) {
+    return callee(a) + callee(a + 1) + callee(a + 2) + callee(a + 3) + callee(a + 4) + callee(a + 5);
+}
+__attribute__((noinline)) int worker(int a) { asm(""); return a * 5; }
+__attribute__((noinline)) int wrapper(int a) { asm(""); return worker(a + 1); }
 __attribute__((noinline)) int plain(int a) { asm(""); return a + 1; }
 __attribute__((noinline)) int tail(int a) { asm(""); return callee(a + 1); }
 __attribute__((noinline)) int tail_if(int a) { if (a) return callee(a); asm(""); return a; }
@@ -50,7 +60,7 @@ handler handlers[8] = {callee, callee, callee, callee, callee, callee, callee, c
 int main(int argc, char **argv) {
     (void)argv;
     int x = argc;
-    return plain(argc) + tail(argc) + tail_if(argc) + tail_pointer(argc, callee)
+    return plain(argc) + busy(argc) + wrapper(argc) + tail(argc) + tail_if(argc) + tail_pointer(argc, callee)
         + tail_table(argc) + cold_part(argc, &x) + chosen(argc, x) + (argc > 9 ? never(argc) : 0);
 }
 "#;
@@ -77,11 +87,25 @@ fn check_shapes(object: &Object) {
     );
     assert_eq!(exits_of(object, "never"), []);
 
+    // Nobody else calls the worker: a request ends where the wrapper's caller goes on.
+    assert_eq!(
+        only("wrapper").flow_control(),
+        FlowControl::UnconditionalBranch
+    );
+    let followed = sites_of(object, "wrapper", true);
+    assert_eq!(followed.len(), 1);
+    let code = at(object, "wrapper", followed[0].0);
+    assert_eq!(code.flow_control(), FlowControl::Return);
+
     // Some compilers make one conditional jump of it.
     assert_eq!(exits_of(object, "tail_if").len(), 2);
 
-    // The cold part's return, and the hot one's.
-    let cold = exits_of(object, "cold_part");
+    // The tail callee has many callers here, so its returns are not probed.
+    assert_eq!(exits_of(object, "tail"), sites_of(object, "tail", true));
+
+    // The cold part's return, and the hot one's. Neither has a frame, so in a stripped program
+    // the cold part looks like a function that is called from one place, and is followed as such.
+    let cold = sites_of(object, "cold_part", true);
     assert!(cold.len() >= 2, "{cold:x?}");
     for (site, condition) in &cold {
         assert_eq!(
@@ -222,7 +246,7 @@ fn assembly_without_frame_information() {
     // A jump to the own entry begins anew, so it also ends.
     assert_eq!(exits_of(&object, "loops"), [(3, Some(5)), (5, None)]);
     let body = symbols::find(&object, "loops").unwrap().unwrap().bodies[0].clone();
-    assert!(exits(&object, &body).reenters);
+    assert!(exits(&object, &body, true).reenters);
     assert_eq!(exits_of(&object, "pops"), [(0, None)]);
     // 0x06 is no instruction: what stands between is data, and its 0xc3 no return.
     assert_eq!(exits_of(&object, "data"), [(5, None)]);
