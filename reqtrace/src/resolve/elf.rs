@@ -319,6 +319,31 @@ impl Object {
         Some(u64::from_le_bytes(*bytes))
     }
 
+    /// Where the code may hold a direct call of, or jump to, an address: what looks like one, at
+    /// any byte, so that nothing is missed.
+    pub fn references(&self, target: u64) -> impl Iterator<Item = u64> {
+        self.segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .flat_map(move |segment| {
+                let start = segment.address.start;
+                self.read(segment, start)
+                    .windows(5)
+                    .enumerate()
+                    .filter(move |(at, bytes)| {
+                        // call, jmp, and the second byte of jcc.
+                        matches!(bytes[0], 0xe8 | 0xe9 | 0x80..=0x8f)
+                            && start
+                                .wrapping_add(*at as u64 + 5)
+                                .wrapping_add_signed(i64::from(i32::from_le_bytes([
+                                    bytes[1], bytes[2], bytes[3], bytes[4],
+                                ])))
+                                == target
+                    })
+                    .map(move |(at, _)| start + at as u64)
+            })
+    }
+
     fn code_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
@@ -418,3 +443,6 @@ fn not_elf(shown: &str, bytes: &[u8]) -> Error {
     }
     Error::usage(format!("{shown} is not an ELF program")).next("name the program's ELF file")
 }
+
+#[cfg(test)]
+mod tests;

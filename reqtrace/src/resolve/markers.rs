@@ -150,20 +150,20 @@ impl Resolver<'_> {
             move |error: Error| error.within(format!("request `{name}`, {marker}"))
         };
         let begin_found = self.find(&request.begin).map_err(named("begin"))?;
-        let begin = self
-            .marker(&begin_found, request.return_probe)
-            .map_err(named("begin"))?;
         let end_found = match &request.end {
             Some(end) => self.find(end).map_err(named("end"))?,
             None => self.return_of(&begin_found).map_err(named("end"))?,
         };
-        let end = self
-            .marker(&end_found, request.return_probe)
-            .map_err(named("end"))?;
         let same_frame = begin_found.at == At::Entry
             && end_found.at == At::Return
-            && begin.object == end.object
+            && begin_found.file == end_found.file
             && begin_found.bodies == end_found.bodies;
+        let begin = self
+            .marker(&begin_found, request.return_probe, false)
+            .map_err(named("begin"))?;
+        let end = self
+            .marker(&end_found, request.return_probe, same_frame)
+            .map_err(named("end"))?;
         Ok(ResolvedRequest {
             name: request.name.clone(),
             begin,
@@ -244,9 +244,7 @@ impl Resolver<'_> {
                          that hold its beginning are not seen",
                         function.name
                     );
-                    if !self.warnings.contains(&warning) {
-                        self.warnings.push(warning);
-                    }
+                    self.warn(warning);
                 }
                 return Ok(function);
             }
@@ -254,7 +252,13 @@ impl Resolver<'_> {
         Err(symbols::missing(object, patterns))
     }
 
-    fn marker(&mut self, found: &Found, return_probe: ReturnProbe) -> Result<ResolvedMarker> {
+    /// `tied`: its hits are compared with the begin's stack pointer.
+    fn marker(
+        &mut self,
+        found: &Found,
+        return_probe: ReturnProbe,
+        tied: bool,
+    ) -> Result<ResolvedMarker> {
         let object = self.open(&found.file)?;
         let offset_of = |address: u64| {
             object.file_offset(address).ok_or_else(|| {
@@ -265,6 +269,7 @@ impl Resolver<'_> {
             })
         };
         let mut sites = Vec::new();
+        let mut warnings = Vec::new();
         for body in &found.bodies {
             if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
                 sites.push(ProbeSite {
@@ -273,7 +278,29 @@ impl Resolver<'_> {
                 });
                 continue;
             }
-            for (address, condition) in returns::exits(object, body) {
+            let exits = returns::exits(object, body, tied);
+            if exits.reenters {
+                warnings.push(format!(
+                    "`{}` jumps back to its own entry: each time counts as a request of its own",
+                    found.symbol
+                ));
+            }
+            if !exits.tail_calls.is_empty() || exits.indirect_tail_call {
+                let mut callees: Vec<String> = exits
+                    .tail_calls
+                    .iter()
+                    .map(|target| symbols::name_at(object, *target))
+                    .collect();
+                if exits.indirect_tail_call {
+                    callees.push("a function pointer".to_owned());
+                }
+                warnings.push(format!(
+                    "`{}` can end in a tail call (of {}): that call's time is not in it",
+                    found.symbol,
+                    callees.join(", ")
+                ));
+            }
+            for (address, condition) in exits.sites {
                 sites.push(ProbeSite {
                     file_offset: offset_of(address)?,
                     condition,
@@ -292,14 +319,24 @@ impl Resolver<'_> {
             .next("give the request another `end`, or set return-probe = \"uretprobe\""));
         }
         let entry = found.bodies.first().map_or(0, |body| body.start);
+        let entry_offset = offset_of(entry)?;
+        for warning in warnings {
+            self.warn(warning);
+        }
         Ok(ResolvedMarker {
             object: found.file.open.clone(),
             object_shown: found.file.shown.clone(),
             symbol: found.symbol.clone(),
             at: found.at,
-            entry_offset: offset_of(entry)?,
+            entry_offset,
             sites,
         })
+    }
+
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn open(&mut self, file: &ObjectFile) -> Result<&Object> {

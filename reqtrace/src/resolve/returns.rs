@@ -1,15 +1,21 @@
 //! Where a function is left: its code in, the instructions to probe out.
 //!
-//! A probe on each of them replaces a uretprobe. The kernel program compares the stack pointer
-//! with the one at entry, so a site at which the frame still stands does no harm; a site at which
-//! the stack pointer fits and control stays inside would end a request too early. Hence jumps to
-//! cold parts and through switch tables must be told from tail calls:
+//! A probe on each of them replaces a uretprobe. Where begin and end are of one function the
+//! kernel program compares the stack pointer with the one at entry, so a site at which the frame
+//! still stands does no harm; a site at which the stack pointer fits and control stays inside
+//! would end a request too early. Hence jumps to cold parts and through switch tables must be
+//! told from tail calls:
 //!
 //! * A direct jump to the start of another function's symbol, or into a procedure linkage table,
 //!   is a tail call. One to a `.cold` or `.part` symbol is followed.
 //! * Without a symbol, `.eh_frame` decides: a jump made, or a target entered, with a frame still
 //!   on the stack is no call; nor is one to code that jumps back into this function.
 //! * An indirect jump is a tail call unless it goes through a switch table.
+//!
+//! The caller of a function gets control back when its tail callee returns, so that is where the
+//! request should end: the callee's returns are probed in place of the jump, and the stack pointer
+//! tells this activation from others. That costs a probe hit for each call by others, so only
+//! callees that hardly anybody else calls are followed; for `free` the request ends at the jump.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,19 +26,41 @@ use iced_x86::{
 
 use super::demangle::{Copy, split_suffix};
 use super::elf::Object;
+use super::symbols;
 
 /// Instructions looked at before an indirect jump for the load of a switch table's entry.
 const TABLE_WINDOW: usize = 16;
 
+/// Direct calls and jumps to a tail callee from elsewhere up to which it is followed.
+const MAX_OTHER_CALLERS: usize = 4;
+
+/// Tail callees followed for one function, through each other.
+const MAX_CALLEES: usize = 8;
+
 /// A function larger than this is not decoded: a symbol's size is not to be trusted blindly.
 const MAX_FUNCTION: u64 = 16 << 20;
 
-/// Every place at which the function with this body is left: virtual address, and the x86
-/// condition code for a conditional jump. Sorted; empty when it is never left, or not decodable.
+/// Where a function is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exits {
+    /// Virtual address, and the x86 condition code for a conditional jump. Sorted; empty when the
+    /// function is never left, or not decodable.
+    pub sites: Vec<(u64, Option<u8>)>,
+    /// Its code jumps to its own first instruction, as a call of itself or as a loop: nothing
+    /// tells the two apart, and the probe at its entry fires either way. Counted as a call.
+    pub reenters: bool,
+    /// Where the direct tail calls among the sites go. The callee's time is not in the request.
+    pub tail_calls: BTreeSet<u64>,
+    /// Whether a tail call through a pointer is among the sites.
+    pub indirect_tail_call: bool,
+}
+
+/// Finds every place at which the function with this body is left. `tied`: the stack pointer will
+/// be compared with that at entry, so that tail callees may be followed.
 #[must_use]
-pub fn exits(object: &Object, body: &Range<u64>) -> Vec<(u64, Option<u8>)> {
+pub fn exits(object: &Object, body: &Range<u64>, tied: bool) -> Exits {
     if body.end.saturating_sub(body.start) > MAX_FUNCTION {
-        return Vec::new();
+        return Exits::default();
     }
     let mut walk = Walk {
         object,
@@ -40,6 +68,7 @@ pub fn exits(object: &Object, body: &Range<u64>) -> Vec<(u64, Option<u8>)> {
         parts: Vec::new(),
         code: BTreeMap::new(),
         levels_kept: false,
+        callees_left: if tied { MAX_CALLEES } else { 0 },
     };
     walk.add_part(body.clone(), body.start);
     walk.levels_kept = walk.frames_are_kept();
@@ -55,6 +84,7 @@ struct Walk<'o> {
     code: BTreeMap<u64, Instruction>,
     /// Call frame information describes epilogues too, so it can be asked at a jump.
     levels_kept: bool,
+    callees_left: usize,
 }
 
 impl Walk<'_> {
@@ -146,9 +176,13 @@ impl Walk<'_> {
             }
             for (site, target) in jumps {
                 judged.insert((site, target));
-                if self.part_of(target).is_none()
-                    && let Some(part) = self.cold_part(site, target)
-                {
+                if self.part_of(target).is_some() {
+                    continue;
+                }
+                let part = self
+                    .cold_part(site, target)
+                    .or_else(|| self.rarely_called(target));
+                if let Some(part) = part {
                     self.add_part(part, target);
                 }
             }
@@ -187,6 +221,29 @@ impl Walk<'_> {
         None
     }
 
+    /// The body of a tail callee that may be followed.
+    fn rarely_called(&mut self, target: u64) -> Option<Range<u64>> {
+        if self.callees_left == 0 || self.object.in_plt(target) || self.is_stub(target) {
+            return None;
+        }
+        let body = symbols::body(self.object, target);
+        let others = self
+            .object
+            .references(target)
+            .filter(|from| self.part_of(*from).is_none())
+            .take(MAX_OTHER_CALLERS + 1)
+            .count();
+        if body.is_empty()
+            || body.end - body.start > MAX_FUNCTION
+            || body.contains(&self.entry)
+            || others > MAX_OTHER_CALLERS
+        {
+            return None;
+        }
+        self.callees_left -= 1;
+        Some(body)
+    }
+
     /// Whether code jumps into the middle of this function: only a piece of it can.
     fn comes_back(&self, range: &Range<u64>) -> bool {
         decoder(self.object, range.clone())
@@ -206,23 +263,30 @@ impl Walk<'_> {
             })
     }
 
-    fn exits(&self) -> Vec<(u64, Option<u8>)> {
-        self.code
-            .values()
-            .filter(|code| match code.flow_control() {
-                FlowControl::Return => true,
-                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                    direct_target(code).is_some_and(|target| self.leaves(target))
-                        && !code.is_loop()
-                        && !code.is_loopcc()
+    fn exits(&self) -> Exits {
+        let mut exits = Exits::default();
+        for code in self.code.values() {
+            let target = direct_target(code);
+            exits.reenters |= target == Some(self.entry);
+            match (code.flow_control(), target) {
+                (FlowControl::Return, _) => {}
+                (_, Some(target))
+                    if self.leaves(target) && !code.is_loop() && !code.is_loopcc() =>
+                {
+                    if target != self.entry {
+                        exits.tail_calls.insert(target);
+                    }
                 }
-                FlowControl::IndirectBranch => {
-                    !self.through_table(code) && !self.frame_stands(code.ip())
+                (FlowControl::IndirectBranch, _)
+                    if !self.through_table(code) && !self.frame_stands(code.ip()) =>
+                {
+                    exits.indirect_tail_call = true;
                 }
-                _ => false,
-            })
-            .map(|code| (code.ip(), condition_of(code)))
-            .collect()
+                _ => continue,
+            }
+            exits.sites.push((code.ip(), condition_of(code)));
+        }
+        exits
     }
 
     /// A jump to the function's own entry is a call too: the entry's probe fires again.

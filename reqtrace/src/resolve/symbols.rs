@@ -188,6 +188,18 @@ pub fn body(object: &Object, address: u64) -> Range<u64> {
     address..end.min(address.saturating_add(object.code(address).len() as u64))
 }
 
+/// What to call the code at an address in messages.
+#[must_use]
+pub fn name_at(object: &Object, address: u64) -> String {
+    let symbols = object.symbols();
+    let from = symbols.partition_point(|symbol| symbol.address < address);
+    match symbols.get(from).filter(|found| found.address == address) {
+        Some(symbol) => demangle(split_suffix(object.name(symbol)).0).signature,
+        None if object.in_plt(address) => "a function of another object".to_owned(),
+        None => format!("code at 0x{address:x}"),
+    }
+}
+
 fn matches(object: &Object, pattern: &str) -> Vec<Group> {
     let found = collect(object, pattern, word_in(pattern));
     if found.is_empty() && !is_glob(pattern) {

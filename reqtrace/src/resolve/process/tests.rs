@@ -1,1 +1,119 @@
+use std::process::{Child, Command};
 
+use super::*;
+use crate::error::Kind;
+use crate::resolve::fixtures::Fixture;
+
+const SLEEPER: &str =
+    "#include <unistd.h>\nint main(void) { write(1, \"x\", 1); sleep(60); return 0; }\n";
+
+/// A child that is killed when the test ends.
+struct Running(Child);
+
+impl Running {
+    fn start(path: &Path) -> Self {
+        use std::io::Read as _;
+        let mut child = Command::new(path)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has been loaded once it has written.
+        let mut byte = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn maps_are_parsed() {
+    let maps = "\
+00400000-00401000 r-xp 00000000 fe:00 42                                 /usr/bin/a b
+7f00-7f10 rw-p 00000000 fe:00 43                         /lib/data.so
+7f20-7f30 r-xp 00001000 fe:00 44                         /lib/old.so (deleted)
+7f40-7f50 r-xp 00000000 00:00 0                          [vdso]
+7f60-7f70 r-xp 00000000 00:00 0
+garbage
+";
+    let mappings = parse_maps(maps);
+    assert_eq!(mappings.len(), 2);
+    assert_eq!(mappings[0].path, "/usr/bin/a b");
+    assert_eq!(mappings[0].range, "400000-401000");
+    assert_eq!(mappings[0].inode, 42);
+    assert_eq!(mappings[1].path, "/lib/old.so");
+    assert!(mappings[1].deleted);
+}
+
+#[test]
+fn a_running_program_is_found_with_its_libraries() {
+    let fixture = Fixture::c(SLEEPER, &[]);
+    let child = Running::start(fixture.path());
+    let process = Process::open(child.0.id()).unwrap();
+    assert_eq!(process.comm, "program");
+    assert_eq!(process.executable.shown, fixture.path().to_str().unwrap());
+    assert!(process.object(None).unwrap().open.ends_with("exe"));
+    let libc = process.object(Some("libc.so*")).unwrap();
+    assert!(libc.open.exists(), "{libc:?}");
+    assert_eq!(
+        process.object(Some("program")).unwrap(),
+        &process.executable
+    );
+    let error = process.object(Some("libmissing.so")).unwrap_err();
+    assert!(error.advice().unwrap().contains("libc.so"), "{error:?}");
+    let error = process.object(Some("*")).unwrap_err();
+    assert!(error.to_string().contains("is ambiguous"), "{error}");
+}
+
+#[test]
+fn a_replaced_program_is_still_the_one_that_runs() {
+    let fixture = Fixture::c(SLEEPER, &[]);
+    let child = Running::start(fixture.path());
+    let original = fs::read(fixture.path()).unwrap();
+    fs::remove_file(fixture.path()).unwrap();
+    fs::write(fixture.path(), "something else").unwrap();
+    let process = Process::open(child.0.id()).unwrap();
+    assert_eq!(process.executable.shown, fixture.path().to_str().unwrap());
+    assert_eq!(fs::read(&process.executable.open).unwrap(), original);
+}
+
+#[test]
+fn what_is_no_process_is_named() {
+    let error = Process::open(4_194_304).unwrap_err();
+    assert_eq!(error.to_string(), "no process 4194304");
+    assert_eq!(error.kind(), Kind::Usage);
+
+    let mut child = Command::new("true").spawn().unwrap();
+    let zombie = loop {
+        match Process::open(child.id()) {
+            Err(error) if error.to_string().contains("zombie") => break error,
+            _ => std::thread::sleep(std::time::Duration::from_millis(1)),
+        }
+    };
+    assert_eq!(zombie.exit_code(), 2);
+    child.wait().unwrap();
+
+    let thread = std::thread::spawn(|| {
+        // SAFETY: gettid has no arguments and cannot fail.
+        let tid = unsafe { libc::gettid() };
+        Process::open(tid as u32).unwrap_err().to_string()
+    });
+    let text = thread.join().unwrap();
+    assert!(text.contains("is a thread of process"), "{text}");
+
+    // Kernel threads are not in every PID namespace.
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim() == "kthreadd") {
+        let error = Process::open(2).unwrap_err();
+        assert!(error.to_string().contains("kernel thread"), "{error}");
+    }
+}
