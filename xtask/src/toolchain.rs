@@ -190,12 +190,10 @@ impl Debian {
 
     /// Whether apt has it, new enough.
     fn serves(apt: &Apt) -> bool {
-        let version = apt.candidate("rustc-web");
-        version
-            .as_deref()
-            .and_then(parse_release)
-            .is_some_and(|release| release >= OLDEST)
-            && apt.candidate("rust-web-src").is_some()
+        let new_enough =
+            |version: &str| parse_release(version).is_some_and(|release| release >= OLDEST);
+        apt.may_have("rustc-web", new_enough)
+            && apt.may_have("rust-web-src", |_| true)
             && linker::can_read(DEBIAN_LLVM, apt)
     }
 }
