@@ -63,7 +63,7 @@ pub(crate) fn can_read(llvm: u32, apt: &Apt) -> bool {
         || (LLVMS.contains(&llvm)
             && packages(llvm)
                 .iter()
-                .all(|package| package.is_present() || apt.candidate(&package.name).is_some()))
+                .all(|package| package.is_present() || apt.may_have(&package.name, |_| true)))
 }
 
 /// LLVM's folder; a user may name another.

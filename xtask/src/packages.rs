@@ -82,6 +82,15 @@ impl Apt {
         }
     }
 
+    /// Whether apt has a package that suits. Without root, lists that were never fetched cannot be
+    /// asked: then the answer is yes, so that the user gets the commands that will tell.
+    pub(crate) fn may_have(&self, package: &str, suits: impl FnOnce(&str) -> bool) -> bool {
+        match self.candidate(package) {
+            Some(version) => suits(&version),
+            None => find_command("apt-get").is_some() && !lists_were_fetched(),
+        }
+    }
+
     /// What a package depends on, by name; none if the lists do not know it.
     pub(crate) fn depends(&self, package: &str) -> Vec<String> {
         let text = process::output(Command::new("apt-cache").args(["depends", package]));
@@ -209,6 +218,15 @@ fn without_apt(missing: &[&Package]) -> String {
         .collect();
     text.push_str(&format!("\n\nOn Debian 12: sudo {}", install_line(&names)));
     text
+}
+
+/// Whether apt knows the packages of any archive.
+fn lists_were_fetched() -> bool {
+    let Ok(entries) = fs::read_dir("/var/lib/apt/lists") else {
+        return false;
+    };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().contains("_Packages"))
 }
 
 fn known_candidate(package: &str) -> Option<String> {

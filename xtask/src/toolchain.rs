@@ -6,17 +6,19 @@
 
 use std::{
     env,
+    fs::{self, File},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{
     linker,
     packages::{Apt, Package},
     process::{self, Guard},
+    workspace::target_dir,
 };
 
 /// The name that reqtrace/build.rs looks for.
@@ -112,11 +114,13 @@ impl Choice {
             }
             return Ok(Self::Ready(compiler));
         }
-        let known: Vec<(String, Compiler)> = candidates()
+        let mut known: Vec<(String, Compiler)> = candidates()
             .into_iter()
             .filter_map(|name| Compiler::of(&name).map(|compiler| (name, compiler)))
             .filter(|(name, compiler)| usable(name, compiler))
             .collect();
+        // The toolchain in use is mostly `stable` under its long name.
+        known.dedup_by(|a, b| a.1 == b.1);
         if let Some((_, compiler)) = known.iter().find(|(_, compiler)| compiler.has_source()) {
             return Ok(Self::Rustup(compiler.clone()));
         }
@@ -124,7 +128,7 @@ impl Choice {
             match add_source(&name) {
                 Ok(()) if compiler.has_source() => return Ok(Self::Rustup(compiler)),
                 Ok(()) => tried.push(format!("{name} got no source by `rustup component add`")),
-                Err(error) => tried.push(format!("{name}: {error}")),
+                Err(error) => tried.push(format!("{name} got no source: {error:#}")),
             }
         }
         if Debian::serves(apt) {
@@ -186,12 +190,10 @@ impl Debian {
 
     /// Whether apt has it, new enough.
     fn serves(apt: &Apt) -> bool {
-        let version = apt.candidate("rustc-web");
-        version
-            .as_deref()
-            .and_then(parse_release)
-            .is_some_and(|release| release >= OLDEST)
-            && apt.candidate("rust-web-src").is_some()
+        let new_enough =
+            |version: &str| parse_release(version).is_some_and(|release| release >= OLDEST);
+        apt.may_have("rustc-web", new_enough)
+            && apt.may_have("rust-web-src", |_| true)
             && linker::can_read(DEBIAN_LLVM, apt)
     }
 }
@@ -206,12 +208,23 @@ fn candidates() -> Vec<String> {
 
 fn add_source(toolchain: &str) -> Result<()> {
     eprintln!("setup: adding Rust's source to toolchain {toolchain} (rustup component add)");
+    let log = target_dir().join("setup-rustup.log");
+    let file = File::create(&log).with_context(|| log.display().to_string())?;
     let mut command = Command::new("rustup");
     command
         .args(["component", "add", "rust-src", "--toolchain", toolchain])
         .env("RUSTUP_MAX_RETRIES", "1")
-        .env("RUST_BACKTRACE", "0");
-    Guard::spawn(&mut command)?.finish(FETCH_LIMIT)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file);
+    let result = Guard::spawn(&mut command)?.finish(FETCH_LIMIT);
+    result.with_context(|| {
+        fs::read_to_string(&log)
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned()
+    })
 }
 
 fn nothing_serves(tried: &[String]) -> String {
