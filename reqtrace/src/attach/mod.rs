@@ -7,7 +7,9 @@ mod loader;
 mod object;
 mod probes;
 mod session;
+mod stacks;
 
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::{ProbePlan, Target};
 pub use session::Session;
+pub use stacks::StackTable;

@@ -1,7 +1,6 @@
 //! A running trace: probes attached, ring and maps readable; stopped once, then read, then
 //! detached.
 
-use std::collections::HashMap as StdHashMap;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
@@ -14,8 +13,7 @@ use aya::programs::uprobe::UProbeLink;
 use log::{debug, warn};
 use reqtrace_common::config::Control;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::StackId;
-use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_common::thread::ThreadState;
 use tokio::io::unix::AsyncFd;
 
@@ -23,8 +21,8 @@ use super::loader::{
     Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
 };
 use super::probes::{ProbePlan, Target};
-use crate::aggregate::StackSource;
-use crate::decode::{ProgramCost, RawRequest, Snapshot};
+use super::stacks::StackTable;
+use crate::decode::{ProgramCost, Snapshot, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 
@@ -38,7 +36,6 @@ pub struct Session {
     ring: AsyncFd<RingBuf<MapData>>,
     tracepoints: Vec<BtfTracePointLink>,
     uprobes: Vec<UProbeLink>,
-    stacks: HashMap<MapData, u64, StoredStack>,
     kernel_memory: u64,
 }
 
@@ -48,7 +45,12 @@ impl Loaded {
     /// # Errors
     ///
     /// When a program or probe cannot be attached; what was attached by then is detached.
-    pub fn attach(mut self, plans: &[ProbePlan], pids: &[u32], follow: bool) -> Result<Session> {
+    pub fn attach(
+        mut self,
+        plans: &[ProbePlan],
+        pids: &[u32],
+        follow: bool,
+    ) -> Result<(Session, StackTable)> {
         self.trace_processes(pids, follow)?;
         let kernel_memory = self
             .ebpf
@@ -57,13 +59,12 @@ impl Loaded {
             .sum();
         let ring = self.take_map("RING")?;
         let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
-        let stacks = HashMap::try_from(self.take_map("STACKS")?).map_err(map_error)?;
+        let stacks = StackTable::new(self.take_map("STACKS")?)?;
         let mut session = Session {
             loaded: self,
             ring,
             tracepoints: Vec::new(),
             uprobes: Vec::new(),
-            stacks,
             kernel_memory,
         };
         for name in TRACEPOINTS {
@@ -93,7 +94,7 @@ impl Loaded {
             }
         }
         debug!("attached {} probes", session.uprobes.len());
-        Ok(session)
+        Ok((session, stacks))
     }
 
     fn take_map(&mut self, name: &str) -> Result<aya::maps::Map> {
@@ -158,7 +159,12 @@ impl Session {
     /// # Errors
     ///
     /// When a map cannot be read.
-    pub fn snapshot(&mut self, stop_ns: u64, request_types: usize) -> Result<Snapshot> {
+    pub fn snapshot(
+        &mut self,
+        stacks: &StackTable,
+        stop_ns: u64,
+        request_types: usize,
+    ) -> Result<Snapshot> {
         let ebpf = &self.loaded.ebpf;
         let totals: Array<_, TypeTotals> = array(ebpf, "TOTALS")?;
         let totals = (0..request_types as u32)
@@ -169,13 +175,19 @@ impl Session {
         let sums = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
         let threads: HashMap<_, u32, ThreadState> =
             HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
-        let open = threads
-            .iter()
-            .filter_map(|entry| match entry {
-                Ok((_, state)) => RawRequest::open_at_stop(&state, stop_ns).map(Ok),
-                Err(error) => Some(Err(map_error(error))),
-            })
-            .collect::<Result<_>>()?;
+        let mut open = Vec::new();
+        let mut malformed = 0;
+        for entry in threads.iter() {
+            let (_, state) = entry.map_err(map_error)?;
+            let comm = comm(state.record.tgid, state.record.tid);
+            match records::still_open(&state, stop_ns, &comm) {
+                Ok(request) => open.extend(request),
+                Err(_) => malformed += 1,
+            }
+        }
+        if malformed > 0 {
+            warn!("{malformed} threads had a state that makes no sense");
+        }
         let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
@@ -184,16 +196,11 @@ impl Session {
                 losses.push((loss, count));
             }
         }
-        let stacks: StdHashMap<StackId, Vec<u64>> = self
-            .stacks
-            .iter()
-            .filter_map(|entry| entry.ok().map(|(id, stack)| (id, frames(&stack))))
-            .collect();
         Ok(Snapshot {
             stop_ns,
             totals,
             sums,
-            stacks,
+            stacks: stacks.all(),
             open,
             losses,
             programs: self.costs()?,
@@ -257,22 +264,18 @@ impl Drop for Session {
     }
 }
 
-impl StackSource for Session {
-    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
-        self.stacks.get(&id, 0).ok().map(|stack| frames(&stack))
-    }
-}
-
-fn frames(stack: &StoredStack) -> Vec<u64> {
-    let len = (stack.len as usize).min(stack.frames.len());
-    stack.frames[..len].to_vec()
+/// Name of a thread that may have left.
+fn comm(tgid: u32, tid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm"))
+        .map(|name| name.trim_end_matches('\n').to_owned())
+        .unwrap_or_default()
 }
 
 fn map_fd(map: &aya::maps::Map) -> Option<i32> {
     use aya::maps::Map;
-    let data = match map {
-        Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => data,
-        _ => return None,
+    let (Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data)) = map
+    else {
+        return None;
     };
     Some(data.fd().as_fd().as_raw_fd())
 }
