@@ -10,6 +10,8 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
+pub mod aggregate;
+pub mod classify;
 pub mod decode;
 pub mod error;
 pub mod profile;
