@@ -188,10 +188,8 @@ fn estimated_ledger(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> Led
         }
         None => ledger.unattributed_ns += rest,
     }
-    let off_cpu = totals.run_queue_ns
-        + totals.preempted_ns
-        + ledger.unattributed_ns
-        + ledger.blocked_ns();
+    let off_cpu =
+        totals.run_queue_ns + totals.preempted_ns + ledger.unattributed_ns + ledger.blocked_ns();
     ledger.on_cpu_ns = totals.latency_ns.saturating_sub(off_cpu);
     ledger
 }

@@ -91,7 +91,10 @@ fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
             number(request.ends_without_begin)
         ));
     }
-    let no_end = request.incomplete.iter().find(|(r, _)| *r == Incomplete::NoEnd);
+    let no_end = request
+        .incomplete
+        .iter()
+        .find(|(r, _)| *r == Incomplete::NoEnd);
     if let Some((_, count)) = no_end {
         hints.push(format!(
             "{} of `{name}` have no end: an exception or longjmp left the function, or \
@@ -142,10 +145,16 @@ fn idle(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
 /// Threads that were in one request for the whole trace.
 fn never_left(report: &Report, hints: &mut Vec<String>) {
     let whole = report.trace.duration_ns / 10 * 9;
-    let stuck = report.open.iter().filter(|open| whole > 0 && open.running_ns >= whole);
+    let stuck = report
+        .open
+        .iter()
+        .filter(|open| whole > 0 && open.running_ns >= whole);
     let mut by_type: Vec<(&str, usize, u32)> = Vec::new();
     for open in stuck {
-        match by_type.iter_mut().find(|(name, _, _)| *name == open.request) {
+        match by_type
+            .iter_mut()
+            .find(|(name, _, _)| *name == open.request)
+        {
             Some((_, count, _)) => *count += 1,
             None => by_type.push((&open.request, 1, open.tid)),
         }

@@ -111,7 +111,10 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     #[must_use]
     pub fn requests(&self) -> (u64, u64) {
         let complete = self.types.iter().map(|state| state.complete.rows).sum();
-        let incomplete = self.types.iter().flat_map(|state| state.incomplete.values());
+        let incomplete = self
+            .types
+            .iter()
+            .flat_map(|state| state.incomplete.values());
         (complete, incomplete.sum())
     }
 

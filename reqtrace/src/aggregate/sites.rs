@@ -108,7 +108,10 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
 
     /// Name of a process: its own, or one of its threads'.
     pub(super) fn comm(&self, tgid: u32) -> String {
-        let name = self.processes.get(&tgid).or_else(|| self.threads.get(&tgid));
+        let name = self
+            .processes
+            .get(&tgid)
+            .or_else(|| self.threads.get(&tgid));
         name.cloned().unwrap_or_else(|| format!("pid {tgid}"))
     }
 

@@ -114,8 +114,16 @@ pub(super) fn lines<S: Symbolizer, K: StackSource>(
             request: request.clone(),
             user: sites.user_side(space, key.user_stack).outermost_first(),
             kernel: sites.kernel_side(key.kernel_stack).outermost_first(),
-            kind: if is_block { StackKind::Blocked } else { StackKind::Preempted },
-            class: if is_block { sites.class(space, &site_of(key)) } else { None },
+            kind: if is_block {
+                StackKind::Blocked
+            } else {
+                StackKind::Preempted
+            },
+            class: if is_block {
+                sites.class(space, &site_of(key))
+            } else {
+                None
+            },
             ns: sum.off_ns,
             count: sum.count,
             longest_ns: sum.longest_ns,
@@ -132,7 +140,8 @@ pub(super) fn lines<S: Symbolizer, K: StackSource>(
     }
     let mut lines: Vec<_> = merged.into_values().collect();
     lines.sort_by(|a, b| {
-        let names = |line: &StackLine| (line.request.clone(), line.user.clone(), line.kernel.clone());
+        let names =
+            |line: &StackLine| (line.request.clone(), line.user.clone(), line.kernel.clone());
         b.ns.cmp(&a.ns)
             .then_with(|| names(a).cmp(&names(b)))
             .then_with(|| a.kind.cmp(&b.kind))

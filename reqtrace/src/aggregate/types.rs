@@ -87,7 +87,11 @@ impl TypeState {
     pub(super) fn latency(&self) -> Option<Latency> {
         let histogram = self.histogram.as_ref()?;
         let at = |quantile| histogram.value_at_quantile(quantile).min(self.max_ns);
-        let mean_ns = self.complete.ledger.latency_ns.checked_div(self.complete.rows)?;
+        let mean_ns = self
+            .complete
+            .ledger
+            .latency_ns
+            .checked_div(self.complete.rows)?;
         Some(Latency {
             mean_ns,
             p50_ns: at(0.5),
@@ -174,7 +178,10 @@ mod tests {
         }
         let latency = kernel_latency(&totals).unwrap();
         assert!((500_000..=532_000).contains(&latency.p50_ns), "{latency:?}");
-        assert!((990_000..=1_000_000).contains(&latency.p99_ns), "{latency:?}");
+        assert!(
+            (990_000..=1_000_000).contains(&latency.p99_ns),
+            "{latency:?}"
+        );
         assert_eq!(latency.max_ns, 1_000_000);
     }
 }

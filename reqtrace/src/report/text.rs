@@ -18,8 +18,12 @@ pub fn number(value: u64) -> String {
 /// `846 ns`, `1.17 ms`, `41.2 ms`, `12.0 s`, `1,234 s`.
 #[must_use]
 pub fn duration(ns: u64) -> String {
-    const UNITS: [(&str, u64); 4] =
-        [("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    const UNITS: [(&str, u64); 4] = [
+        ("ns", 1),
+        ("µs", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+    ];
     // The unit in which the value, rounded to three digits, stays below 1000.
     let fits = |scale: u64| ns < scale * 1_000 - if scale == 1 { 0 } else { scale / 2 };
     let (unit, scale) = *UNITS

@@ -28,9 +28,12 @@ pub struct UserSymbols {
     blazesym: Blazesym,
     spaces: HashMap<AddressSpace, Space>,
     /// Open files by device and inode. A file that is open keeps its inode, so the key stays true.
-    modules: HashMap<((String, u64), String), Option<Rc<Module>>>,
+    modules: HashMap<FileKey, Rc<Module>>,
     cache: HashMap<(AddressSpace, u64, bool), Rc<[Frame]>>,
 }
+
+/// Device and inode, and the path: one file.
+type FileKey = ((String, u64), String);
 
 /// What is known of one process between two execs.
 #[derive(Clone, Debug)]
@@ -217,12 +220,12 @@ impl UserSymbols {
             return None;
         };
         let key = (id.clone(), path.clone());
-        if let Some(Some(known)) = self.modules.get(&key) {
+        if let Some(known) = self.modules.get(&key) {
             return Some(Rc::clone(known));
         }
-        let module = open(tgid, mapping, path).map(|file| Rc::new(Module::new(path, file)));
-        self.modules.insert(key, module.clone());
-        module
+        let module = Rc::new(Module::new(path, open(tgid, mapping, path)?));
+        self.modules.insert(key, Rc::clone(&module));
+        Some(module)
     }
 }
 
