@@ -13,7 +13,9 @@ const WIDTH: usize = 100;
 /// Widest name of a request type or class before it is cut.
 const NAME: usize = 24;
 /// Cells of a share bar.
-const BAR: u64 = 10;
+const BAR: u64 = 8;
+/// Columns left of the frames of a class.
+const BEFORE_FRAMES: usize = 59;
 /// Open requests that are listed.
 const OPEN: usize = 5;
 
@@ -179,16 +181,13 @@ fn requests(page: &mut Page, report: &Report) {
 fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     let ledger = &request.ledger;
     page.line("");
-    let title = format!("Where the time of `{}` went", cut(&request.name, NAME));
-    page.line(&format!(
-        "{title:<36} {:>7}   {:>11}",
-        "share", "per request"
-    ));
+    let title = format!("Time of `{}`", cut(&request.name, 18));
+    page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
     let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
         let label = format!("{:indent$}{}", "", cut(name, NAME));
         let per_request = duration(ns.checked_div(request.count).unwrap_or(0));
         page.line(&format!(
-            "{label:<36} {:>7}   {per_request:>11}  {:10}  {hint}",
+            "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
             share(ns, ledger.latency_ns),
             bar(ns, ledger.latency_ns),
         ));
@@ -223,13 +222,15 @@ fn top_frames(report: &Report, request: &TypeReport, class: usize) -> String {
     // Stacks of the report are outermost first.
     let user = line.user.iter().rev().map(String::as_str);
     let kernel = line.kernel.iter().rev().map(String::as_str);
-    frames(user, kernel)
+    frames(user, kernel, WIDTH - BEFORE_FRAMES)
 }
 
-/// Up to three frames: the program's, where they have names, or else the kernel's.
+/// Up to three frames that fit into `width`: the program's, where they have names, or else the
+/// kernel's.
 fn frames<'a>(
     user: impl Iterator<Item = &'a str>,
     kernel: impl Iterator<Item = &'a str>,
+    width: usize,
 ) -> String {
     let is_named = |name: &&str| !name.starts_with('[');
     let mut shown: Vec<_> = user.filter(is_named).take(3).collect();
@@ -243,7 +244,12 @@ fn frames<'a>(
     }
     let mut text = String::new();
     for name in shown {
-        let _ = write!(text, "← {} ", clean(&plain(name)));
+        let frame = format!("← {}", clean(&plain(name)).trim());
+        let room = width.saturating_sub(text.chars().count());
+        if !text.is_empty() && frame.chars().count() > room {
+            break;
+        }
+        let _ = write!(text, "{frame} ");
     }
     text
 }
@@ -292,7 +298,7 @@ fn open(page: &mut Page, report: &Report) {
         if let Some(block) = &request.blocked {
             let user = block.user.iter().map(String::as_str);
             let kernel = block.kernel.iter().map(String::as_str);
-            let stack = frames(user, kernel);
+            let stack = frames(user, kernel, WIDTH - 6);
             if !stack.is_empty() {
                 page.line(&format!("      {stack}"));
             }

@@ -97,3 +97,72 @@ fn segments(file: &File) -> Option<Vec<(u64, u64, u64)>> {
             .collect(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use goblin::elf::Elf as ElfFile;
+    use goblin::elf::program_header::PF_X;
+
+    /// Stripped binaries have exported names only. Between them lies code without a name, which
+    /// must not get its neighbour's.
+    #[test]
+    fn code_between_exported_functions_has_no_name() {
+        let stripped = ["/usr/sbin/mariadbd", "/lib/x86_64-linux-gnu/libc.so.6"];
+        let has_debug_file = |elf: &ElfFile<'_>, bytes: &[u8]| {
+            let notes = elf.iter_note_headers(bytes).into_iter().flatten().flatten();
+            notes
+                .filter(|note| note.name == "GNU" && note.n_type == 3)
+                .any(|note| {
+                    let id: String = note.desc.iter().map(|byte| format!("{byte:02x}")).collect();
+                    let path = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+                    std::path::Path::new(&path).exists()
+                })
+        };
+        for path in stripped {
+            let Ok(bytes) = std::fs::read(path) else {
+                continue;
+            };
+            let elf = ElfFile::parse(&bytes).unwrap();
+            if has_debug_file(&elf, &bytes) || !elf.syms.is_empty() {
+                continue;
+            }
+            let covering = |address: u64| {
+                let covers = move |s: &goblin::elf::Sym| {
+                    s.st_value <= address && address < s.st_value + s.st_size.max(1)
+                };
+                let found = elf
+                    .dynsyms
+                    .iter()
+                    .filter(move |s| s.st_shndx != 0 && covers(s));
+                found.filter_map(|s| elf.dynstrtab.get_at(s.st_name))
+            };
+            let text = elf
+                .program_headers
+                .iter()
+                .find(|header| header.p_flags & PF_X != 0);
+            let text = text.unwrap();
+            let module = Module::new(path, File::open(path).unwrap());
+            let blazesym = Blazesym::builder().enable_demangling(false).build();
+            let (mut named, mut unnamed) = (0, 0);
+            for index in 0..3_000 {
+                let offset = text.p_offset + text.p_filesz / 3_000 * index;
+                let address = text.p_vaddr + (offset - text.p_offset);
+                let name = module.frames(&blazesym, offset, 0).remove(0).name;
+                if name.starts_with('[') {
+                    let file = path.rsplit('/').next().unwrap();
+                    assert_eq!(name, format!("[{file}+{address:#x}]"));
+                    unnamed += 1;
+                } else {
+                    assert!(
+                        covering(address).any(|known| known == name),
+                        "{address:#x} {name}"
+                    );
+                    named += 1;
+                }
+            }
+            println!("{path}: {named} named, {unnamed} without a name");
+            assert!(named > 0 && unnamed > 0);
+        }
+    }
+}
