@@ -12,6 +12,7 @@
 
 pub mod aggregate;
 pub mod attach;
+pub mod classify;
 pub mod cli;
 pub mod decode;
 pub mod error;

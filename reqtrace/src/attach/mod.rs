@@ -10,6 +10,6 @@ mod session;
 mod stacks;
 
 pub use loader::{LoadOptions, Loaded, load};
-pub use probes::{ProbePlan, Target};
+pub use probes::ProbePlan;
 pub use session::Session;
 pub use stacks::StackTable;

@@ -17,7 +17,7 @@ use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
 
 /// Which processes hit the probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(super) enum Target {
     /// All that run the file; the kernel programs pick the traced ones. Children are followed.
     File,
     /// One process only, no children.
@@ -43,23 +43,14 @@ impl ProbePlan {
     /// All probes of a profile that was resolved for one or more processes. Processes that share
     /// a file share its probes.
     #[must_use]
-    pub fn of(profiles: &[ResolvedProfile], target: Target) -> Vec<Self> {
+    pub fn of(profiles: &[ResolvedProfile]) -> Vec<Self> {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
             for (index, request) in profile.requests.iter().enumerate() {
                 for plan in of_request(index, request) {
-                    let file = if target == Target::File {
-                        identity(&plan.object)
-                    } else {
-                        None
-                    };
-                    let path = if file.is_some() {
-                        PathBuf::new()
-                    } else {
-                        plan.object.clone()
-                    };
-                    if seen.insert((file, path, plan.file_offset, plan.program, plan.cookie)) {
+                    let file = Identity::of(&plan.object);
+                    if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
                         plans.push(plan);
                     }
                 }
@@ -141,8 +132,20 @@ fn of_marker(
         .collect()
 }
 
-/// Device and inode: two paths to one file are one file.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+/// What makes two paths one file.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// Device and inode.
+    Inode(u64, u64),
+    /// A file that cannot be looked at; attaching will say why.
+    Path(PathBuf),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Self {
+        std::fs::metadata(path).map_or_else(
+            |_| Self::Path(path.to_owned()),
+            |metadata| Self::Inode(metadata.dev(), metadata.ino()),
+        )
+    }
 }

@@ -17,7 +17,9 @@ pub struct StackTable {
 
 impl StackTable {
     pub(super) fn new(map: Map) -> Result<Self> {
-        Ok(Self { stacks: HashMap::try_from(map).map_err(map_error)? })
+        Ok(Self {
+            stacks: HashMap::try_from(map).map_err(map_error)?,
+        })
     }
 
     /// All stacks.

@@ -10,22 +10,23 @@ mod targets;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use log::{debug, info, warn};
+use log::{debug, info};
 
 use super::args::{Output, Stacks, TraceOptions};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, LoadOptions, ProbePlan, Session, StackTable, Target};
+use crate::attach::{self, LoadOptions, ProbePlan, Session, StackTable};
+use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
-use crate::profile::{Profile, builtin};
+use crate::profile::{At, Profile, builtin};
 use crate::report::outputs::{self, OutputOptions};
 use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
 use crate::symbolize::live::LiveSymbolizer;
 
-use follow::{Follower, Outcome};
+use follow::Follower;
 
 /// Traces.
 ///
@@ -46,7 +47,10 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let profile = builtin::load(&options.profile)?;
     let pids = targets::pids(&options)?;
     let host = Host::examine()?;
-    let processes = pids.iter().map(|&pid| Process::open(pid)).collect::<Result<Vec<_>>>()?;
+    let processes = pids
+        .iter()
+        .map(|&pid| Process::open(pid))
+        .collect::<Result<Vec<_>>>()?;
     let resolved = resolve_all(&profile, &processes)?;
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
 
@@ -61,7 +65,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
     // there only after loading: outputs are opened in between, so that a bad path leaves nothing
     // attached.
-    let classes = aggregate::class_names(&profile)?;
+    let classes = Classifier::new(&profile.waits)?.names().to_vec();
     let exporters = outputs::open(&output_options(&options), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
@@ -75,8 +79,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         },
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
-    let plans =
-        ProbePlan::of(&resolved, if options.follow { Target::File } else { first_target(&pids) });
+    let plans = ProbePlan::of(&resolved);
     let attach_started = Instant::now();
     let (session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
     info!(
@@ -117,19 +120,27 @@ impl Tracing {
         if self.options.quiet {
             return;
         }
-        let processes: Vec<String> =
-            self.trace.processes.iter().map(|(pid, comm)| format!("{comm} (pid {pid})")).collect();
+        let processes: Vec<String> = self
+            .trace
+            .processes
+            .iter()
+            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+            .collect();
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
             None => "until Ctrl-C".to_owned(),
         };
-        eprintln!("tracing {} with {} {how_long}", processes.join(", "), self.profile.name);
+        eprintln!(
+            "tracing {} with {} {how_long}",
+            processes.join(", "),
+            self.profile.name
+        );
     }
 
     /// Follows until the end, then reports; the probes are still in.
     async fn follow(
         &mut self,
-        mut follower: Follower<LiveSymbolizer, StackTable>,
+        mut follower: Follower<StackTable>,
         recording: Option<std::fs::File>,
     ) -> Result<()> {
         let start_ns = clock::monotonic_ns();
@@ -146,21 +157,23 @@ impl Tracing {
         progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
-        follower.drain(&mut self.session, &mut self.exporters, self.recorder.as_mut())?;
+        follower.drain(
+            &mut self.session,
+            &mut self.exporters,
+            self.recorder.as_mut(),
+        )?;
         self.trace.processes = follower.processes();
         let mut aggregator = follower.into_aggregator();
-        let snapshot = self.session.snapshot(
-            aggregator.sources().0,
-            stop_ns,
-            self.profile.requests.len(),
-        )?;
+        let snapshot =
+            self.session
+                .snapshot(aggregator.sources().0, stop_ns, self.profile.requests.len())?;
         let mut trace = self.trace.clone();
         trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
         trace.duration_ns = stop_ns.saturating_sub(start_ns);
         outcome.name().clone_into(&mut trace.ended_by);
         if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
             let (stacks, symbols) = aggregator.sources();
-            let text = self.profile.source.clone();
+            let text = targets::profile_text(&self.profile)?;
             let recording = recorder.finish(text, trace.clone(), &snapshot, stacks, symbols);
             targets::write(file, &recording.to_json()?)?;
         }
@@ -171,10 +184,11 @@ impl Tracing {
             exporter.finish(&report)?;
         }
         self.print_table(&report)?;
-        info!("reported in {:.0?}; user memory at most {} KiB", reporting.elapsed(), peak_memory());
-        if outcome == Outcome::Failed {
-            warn!("the trace ended early");
-        }
+        info!(
+            "reported in {:.0?}; user memory at most {} KiB",
+            reporting.elapsed(),
+            peak_memory()
+        );
         Ok(())
     }
 
@@ -230,13 +244,6 @@ fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedP
     Ok(all)
 }
 
-/// Without children each process gets its own probes; the plans are then not shared by file.
-fn first_target(pids: &[u32]) -> Target {
-    pids.first()
-        .and_then(|&pid| std::num::NonZeroU32::new(pid))
-        .map_or(Target::File, Target::Process)
-}
-
 fn needs_user_stacks(profile: &Profile) -> bool {
     profile.waits.iter().any(|wait| !wait.functions.is_empty())
 }
@@ -275,7 +282,14 @@ fn trace_info(
     let marker = |request: &str, name: &str, marker: &ResolvedMarker| MarkerInfo {
         request: request.to_owned(),
         marker: name.to_owned(),
-        place: format!("{} at {}", marker.symbol, super::check::at_name(marker.at)),
+        place: format!(
+            "{} at {}",
+            marker.symbol,
+            match marker.at {
+                At::Entry => "entry",
+                At::Return => "return",
+            }
+        ),
         object: marker.object_shown.clone(),
         probes: marker.sites.len(),
     };
@@ -294,7 +308,10 @@ fn trace_info(
     TraceInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: profile.name.clone(),
-        processes: processes.iter().map(|process| (process.pid, process.comm.clone())).collect(),
+        processes: processes
+            .iter()
+            .map(|process| (process.pid, process.comm.clone()))
+            .collect(),
         kernel: host.release.clone(),
         monotonic_to_unix_ns,
         markers,
@@ -315,7 +332,9 @@ fn peak_memory() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmHWM:"))?;
             line.trim().trim_end_matches("kB").trim().parse().ok()
         })
         .unwrap_or(0)

@@ -52,7 +52,10 @@ impl Outcome {
 
 /// The address space of a process when tracing begins.
 pub(super) fn first_space(pid: u32) -> AddressSpace {
-    AddressSpace { tgid: pid, exec_generation: 0 }
+    AddressSpace {
+        tgid: pid,
+        exec_generation: 0,
+    }
 }
 
 /// Takes records and keeps account of the traced processes.
@@ -82,7 +85,10 @@ impl<K: StackSource> Follower<K> {
 
     /// All processes that were traced: id and name.
     pub(super) fn processes(&self) -> Vec<(u32, String)> {
-        self.processes.iter().map(|(&pid, name)| (pid, name.clone())).collect()
+        self.processes
+            .iter()
+            .map(|(&pid, name)| (pid, name.clone()))
+            .collect()
     }
 
     pub(super) fn into_aggregator(self) -> Aggregator<LiveSymbolizer, K> {
@@ -173,12 +179,17 @@ impl<K: StackSource> Follower<K> {
 
     fn process(&mut self, record: &ProcessRecord) {
         debug!("process {}: event {}", record.tgid, record.event);
-        let space =
-            AddressSpace { tgid: record.tgid, exec_generation: record.exec_generation };
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
         match record.event {
             process_event::FORK => {
                 let generation = self.generations.get(&record.parent).copied().unwrap_or(0);
-                let parent = AddressSpace { tgid: record.parent, exec_generation: generation };
+                let parent = AddressSpace {
+                    tgid: record.parent,
+                    exec_generation: generation,
+                };
                 self.generations.insert(record.tgid, 0);
                 self.aggregator.symbolizer().inherit(space, parent);
                 self.appear(record.tgid);
@@ -209,9 +220,13 @@ impl<K: StackSource> Follower<K> {
 
     fn file(&mut self, record: &FileRecord, recorder: Option<&mut Recorder>) {
         let link = format!("/proc/{}/fd/{}", record.tgid, record.fd);
-        let Ok(path) = std::fs::read_link(link) else { return };
-        let space =
-            AddressSpace { tgid: record.tgid, exec_generation: record.exec_generation };
+        let Ok(path) = std::fs::read_link(link) else {
+            return;
+        };
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
         let path = path.to_string_lossy();
         if let Some(recorder) = recorder {
             recorder.file(space, record.fd, &path);
@@ -228,7 +243,10 @@ impl<K: StackSource> Follower<K> {
 /// Whether a process runs: there, and not only waiting to be reaped.
 fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
         !matches!(state, Some('Z' | 'X') | None)
     })
 }

@@ -23,14 +23,19 @@ impl Progress {
             }
             bar
         });
-        Self { bar, started: Instant::now(), duration }
+        Self {
+            bar,
+            started: Instant::now(),
+            duration,
+        }
     }
 
     pub(super) fn update(&self, requests: u64, p99_ns: Option<u64>) {
         let Some(bar) = &self.bar else { return };
         let elapsed = self.started.elapsed();
-        let total =
-            self.duration.map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
+        let total = self
+            .duration
+            .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
         let rate = requests as f64 / elapsed.as_secs_f64().max(0.001);
         let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
         bar.set_message(format!(

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::args::TraceOptions;
 use crate::error::{Error, Result};
+use crate::profile::{Origin, Profile, builtin};
 
 /// The processes of `-p` and `--comm`, each once.
 pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
@@ -26,7 +27,9 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
 }
 
 fn by_comm(wanted: &str) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let mut pids: Vec<u32> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&pid: &u32| comm(pid).as_deref() == Some(wanted))
@@ -52,4 +55,14 @@ pub(super) fn create(path: &Path) -> Result<File> {
 pub(super) fn write(mut file: File, text: &str) -> Result<()> {
     file.write_all(text.as_bytes())
         .map_err(|error| Error::failed("the recording could not be written").because(error))
+}
+
+/// The text that a profile was read from.
+pub(super) fn profile_text(profile: &Profile) -> Result<String> {
+    match &profile.origin {
+        Origin::BuiltIn => Ok(builtin::built_in(&profile.name)?.text.to_owned()),
+        Origin::File(path) => fs::read_to_string(path).map_err(|error| {
+            Error::failed(format!("{} cannot be read again", path.display())).because(error)
+        }),
+    }
 }
