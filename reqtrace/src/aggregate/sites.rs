@@ -144,7 +144,9 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
             file: file.map(String::as_str),
             syscall: site.syscall,
         });
-        insert(&mut self.classes, (space, *site), class);
+        if !user.frames().iter().any(Frame::is_unknown) {
+            insert(&mut self.classes, (space, *site), class);
+        }
         Some(class)
     }
 
@@ -170,6 +172,10 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
             Err(side) => return side,
         };
         let frames: Rc<[Frame]> = self.symbols.user(space, &addresses).into();
+        // A library that was just loaded may have its names by the next time.
+        if frames.iter().any(Frame::is_unknown) {
+            return Side::Frames(frames);
+        }
         insert(&mut self.user, (space, id), Rc::clone(&frames));
         Side::Frames(frames)
     }

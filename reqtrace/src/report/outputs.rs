@@ -124,8 +124,8 @@ impl Format {
     }
 }
 
-/// Opens all outputs. `classes` are the names of the wait classes, for the CSV's header. Nothing
-/// is created unless every path can be used.
+/// Opens all outputs. `classes` are the names of the wait classes, for the CSV's header. Folders are
+/// checked before anything is created.
 ///
 /// # Errors
 ///

@@ -177,6 +177,16 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
     }
 
     #[test]
+    fn the_running_kernel_is_read() {
+        let symbols = KernelSymbols::read();
+        if !symbols.hidden() {
+            let found = |name: &str| symbols.symbols.iter().find(|(_, known)| **known == *name);
+            let (address, _) = found("schedule").expect("every kernel has it");
+            assert_eq!(symbols.frames(&[address + 8])[0].name, "schedule");
+        }
+    }
+
+    #[test]
     fn hidden_addresses_are_noticed() {
         let hidden =
             KernelSymbols::parse("0000000000000000 T _stext\n0000000000000000 T schedule\n");

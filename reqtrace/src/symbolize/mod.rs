@@ -42,6 +42,9 @@ impl<S: Symbolizer + ?Sized> Symbolizer for &mut S {
     }
 }
 
+/// Name of an address where nothing was mapped.
+pub const UNKNOWN: &str = "[unknown]";
+
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -54,6 +57,12 @@ impl Frame {
     /// A frame of that name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
+    }
+
+    /// Whether nothing was mapped there when it was looked up.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.name == UNKNOWN
     }
 
     /// Whether it names a function, and not only a place or that something is missing.

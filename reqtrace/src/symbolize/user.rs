@@ -15,7 +15,7 @@ use blazesym::symbolize::Symbolizer as Blazesym;
 
 use super::elf::Module;
 use super::maps::{Backing, Mapping, executable};
-use super::{AddressSpace, Frame};
+use super::{AddressSpace, Frame, UNKNOWN};
 
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);
@@ -121,7 +121,7 @@ impl UserSymbols {
             self.refresh(space);
         }
         let frames: Rc<[Frame]> = match self.find(space, looked_up) {
-            None => Rc::new([Frame::new("[unknown]")]),
+            None => Rc::new([Frame::new(UNKNOWN)]),
             Some((mapping, Some(module))) => {
                 let offset = address - mapping.start + mapping.offset;
                 module.frames(&self.blazesym, offset, back).into()
@@ -138,6 +138,10 @@ impl UserSymbols {
                 }
             })]),
         };
+        // Something may be mapped there by the next time.
+        if frames.iter().any(Frame::is_unknown) {
+            return frames;
+        }
         if self.cache.len() >= MAX_CACHED {
             self.cache.clear();
         }
@@ -204,11 +208,9 @@ impl UserSymbols {
                 .cloned()
                 .collect();
             mappings.extend(kept);
-            // Unknown addresses may have a name now.
-            let unknown = Frame::new("[unknown]");
-            self.cache.retain(|(of, _, _), frames| {
-                *of != space || (!gone_or_changed && frames.first() != Some(&unknown))
-            });
+            if gone_or_changed {
+                self.cache.retain(|(of, _, _), _| *of != space);
+            }
         }
         mappings.sort_by_key(|(mapping, _)| mapping.start);
         let read_at = Instant::now();

@@ -3,6 +3,8 @@
 //! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the golden files anew. A golden
 //! file that is missing is a failure.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test")]
+
 mod build;
 mod scenes;
 
