@@ -1,6 +1,6 @@
 //! `reqtrace --profile P -p PID`: options in, a report out.
 
-use super::args::TraceOptions;
+use super::options::TraceOptions;
 use crate::error::{Error, Result};
 
 /// Traces.
