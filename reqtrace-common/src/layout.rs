@@ -7,6 +7,7 @@ use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
 use crate::thread::ThreadState;
+use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
     assert!(size_of::<BlockSite>() == 24);
@@ -23,18 +24,21 @@ const _: () = {
     assert!(size_of::<StackSumKey>() == 40);
     assert!(size_of::<StackSum>() == 32);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
-    assert!(size_of::<TypeTotals>() % 8 == 0);
+    assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 8);
     assert!(size_of::<Process>() == 8);
     assert!(offset_of!(ThreadState, record) == 0);
-    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 8 + 16);
+    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16);
+    assert!(size_of::<Row>() == 8);
+    assert!(size_of::<Mapping>() == 32);
+    assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);
     assert!(RING_BYTES.is_power_of_two());
 };
 
 #[cfg(feature = "user")]
 mod pod {
     use super::{Control, FileRecord, Process, ProcessRecord, RequestRecord};
-    use super::{StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
+    use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -47,6 +51,7 @@ mod pod {
             )* };
         }
         pod!(Control, FileRecord, Process, ProcessRecord, RequestRecord);
+        pod!(Mappings, Row);
         pod!(StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals);
     }
 }

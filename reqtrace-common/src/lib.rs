@@ -15,7 +15,9 @@ pub mod limits;
 pub mod loss;
 pub mod record;
 pub mod sums;
+pub mod syscall;
 pub mod thread;
+pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.

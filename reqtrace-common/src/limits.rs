@@ -7,6 +7,10 @@ pub const MAX_REQUEST_TYPES: usize = 16;
 /// One byte per thread id: Linux's `PID_MAX_LIMIT` on 64-bit machines is 4 Mi.
 pub const TID_TABLE_SIZE: usize = 4 << 20;
 
+/// Address spaces with unwind tables. One costs 8 KiB when it is used; those beyond are walked by
+/// frame pointers, and the report says so.
+pub const MAX_ADDRESS_SPACES: u32 = 1024;
+
 /// Threads that have ever been in a request and are still alive. A thread costs about 1.1 KiB of
 /// kernel memory; servers with more than this many worker threads are rare, and the loss is
 /// counted ([`crate::loss::Loss::ThreadTableFull`]).

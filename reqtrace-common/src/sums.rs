@@ -91,8 +91,8 @@ pub struct StoredStack {
     pub check: u64,
     /// Used entries of `frames`.
     pub len: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Why the walk stopped: a [`crate::unwind::Stop`].
+    pub stop: u32,
     /// Return addresses.
     pub frames: [u64; MAX_FRAMES],
 }

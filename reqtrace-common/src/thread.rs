@@ -44,6 +44,8 @@ pub struct ThreadState {
     /// Stack pointer at begin (the address of the return address), 0 when begin and end share no
     /// frame.
     pub begin_sp: u64,
+    /// The return address that stood there, 0 when not known (a uretprobe replaces it).
+    pub begin_return: u64,
     /// One of [`phase`].
     pub phase: u32,
     /// Begins minus ends in the open request.
@@ -65,6 +67,8 @@ pub struct Begin {
     pub reentry: Reentry,
     /// Stack pointer if the end shares the frame, otherwise 0.
     pub sp: u64,
+    /// The return address at that stack pointer, 0 when it is not known.
+    pub return_address: u64,
 }
 
 /// What a begin asks for.
@@ -136,6 +140,7 @@ impl ThreadState {
         waker_tid: 0,
         waker_tgid: 0,
         begin_sp: 0,
+        begin_return: 0,
         phase: phase::IDLE,
         depth: 0,
         switches: 0,
@@ -163,10 +168,11 @@ impl ThreadState {
         let same_type = self.record.request_type == begin.request_type;
         // The stack grows down: a begin at or above the open request's frame means that the
         // frame is gone, however it was left.
-        let frame_gone = begin.sp != 0 && self.frame_is_gone(begin.sp.wrapping_add(8));
+        let frame_gone = self.is_at_or_above_frame(begin.sp);
         match begin.reentry {
             _ if !same_type => {
-                if self.frame_is_gone(begin.sp) {
+                // Another function's entry below the same caller has the same stack pointer.
+                if frame_gone {
                     BeginAction::CloseThenOpen
                 } else {
                     BeginAction::OtherType
@@ -208,6 +214,7 @@ impl ThreadState {
         record.label_len = 0;
         record.max_depth = 1;
         self.begin_sp = begin.sp;
+        self.begin_return = begin.return_address;
         self.depth = 1;
         self.phase = phase::ON_CPU;
     }
@@ -246,12 +253,33 @@ impl ThreadState {
         self.begin_sp = 0;
     }
 
-    /// Whether the request's frame is no longer on the stack, judged by a stack pointer of this
-    /// thread. Anything outside [`SAME_STACK_WINDOW`] is another stack and proves nothing.
+    /// Whether the request's function has been left without its end being seen, judged at a
+    /// switch-out: the stack pointer is above its frame, or the place of its return address holds
+    /// something else (the caller has called another function since). `slot` is what stands there
+    /// now, `None` when it could not be read.
+    ///
+    /// An end probe runs with the stack pointer at the frame, behind a uretprobe 8 bytes above
+    /// it: neither is gone.
     #[must_use]
     #[inline]
-    pub const fn frame_is_gone(&self, user_sp: u64) -> bool {
-        self.begin_sp != 0 && user_sp > self.begin_sp && user_sp - self.begin_sp < SAME_STACK_WINDOW
+    pub const fn frame_is_gone(&self, user_sp: u64, slot: Option<u64>) -> bool {
+        if self.begin_sp == 0 {
+            return false;
+        }
+        if let Some(value) = slot
+            && self.begin_return != 0
+            && value != self.begin_return
+        {
+            return true;
+        }
+        user_sp > self.begin_sp + 8 && self.is_at_or_above_frame(user_sp)
+    }
+
+    /// Whether a stack pointer is at or above the request's frame on the same stack. Anything
+    /// outside [`SAME_STACK_WINDOW`] is another stack and proves nothing.
+    #[inline]
+    const fn is_at_or_above_frame(&self, sp: u64) -> bool {
+        self.begin_sp != 0 && sp >= self.begin_sp && sp - self.begin_sp < SAME_STACK_WINDOW
     }
 
     /// The request's frame is gone and its end was not seen: it ends here as far as is known.

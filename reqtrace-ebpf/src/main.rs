@@ -1,14 +1,70 @@
 //! The kernel programs of reqtrace: entry points only.
+//!
+//! In: hits of markers (uprobes) and events of the scheduler. Out: sums in maps, and one ring
+//! record per finished request.
 
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+mod atomic;
+mod emit;
+mod globals;
+mod maps;
+mod process;
+mod request;
+mod sched;
+mod stack;
+mod task;
+mod totals;
+mod unwind;
 
-/// `sched_switch`.
+use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
+use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};
+
+#[uprobe]
+fn request_begin(ctx: ProbeContext) -> u32 {
+    request::begin(&ctx, ctx.regs)
+}
+
+#[uprobe]
+fn request_end(ctx: ProbeContext) -> u32 {
+    request::end(&ctx, ctx.regs)
+}
+
+#[uretprobe]
+fn request_begin_ret(ctx: RetProbeContext) -> u32 {
+    request::begin(&ctx, ctx.regs)
+}
+
+#[uretprobe]
+fn request_end_ret(ctx: RetProbeContext) -> u32 {
+    request::end(&ctx, ctx.regs)
+}
+
 #[btf_tracepoint(function = "sched_switch")]
-pub fn sched_switch(_ctx: BtfTracePointContext) -> i32 {
-    0
+fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    sched::switch(&ctx)
+}
+
+#[btf_tracepoint(function = "sched_waking")]
+fn sched_waking(ctx: BtfTracePointContext) -> i32 {
+    sched::waking(&ctx)
+}
+
+#[btf_tracepoint(function = "sched_process_fork")]
+fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
+    process::fork(&ctx)
+}
+
+#[btf_tracepoint(function = "sched_process_exec")]
+fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
+    process::exec(&ctx)
+}
+
+#[btf_tracepoint(function = "sched_process_exit")]
+fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
+    process::exit(&ctx)
 }
 
 #[unsafe(link_section = "license")]
@@ -18,5 +74,6 @@ static LICENSE: [u8; 4] = *b"GPL\0";
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // Never reached: the verifier refuses a program in which it could be.
     loop {}
 }

@@ -10,9 +10,13 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
+pub mod aggregate;
+pub mod attach;
+pub mod classify;
 pub mod cli;
 pub mod decode;
 pub mod error;
+pub mod kernel;
 pub mod profile;
 pub mod report;
 pub mod resolve;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::check::CheckArgs;
+pub use super::options::{Output, Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
 const BEFORE_HELP: &str = "\
 Examples:

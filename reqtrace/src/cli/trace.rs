@@ -1,13 +1,341 @@
 //! `reqtrace --profile P -p PID`: options in, a report out.
+//!
+//! Everything that can be wrong is looked at before anything is attached: the profile, the
+//! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
-use super::options::TraceOptions;
+mod follow;
+mod progress;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use log::{debug, info};
+
+use super::args::{Output, Stacks, TraceOptions};
+use crate::aggregate::{self, Aggregator};
+use crate::attach::{self, LoadOptions, ProbePlan, Session, StackTable};
+use crate::classify::Classifier;
+use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
+use crate::kernel::{Host, clock};
+use crate::profile::{At, Profile, builtin};
+use crate::report::outputs::{self, OutputOptions};
+use crate::report::table::TableExporter;
+use crate::report::{Exporter, MarkerInfo, TraceInfo};
+use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
+use crate::symbolize::live::LiveSymbolizer;
+
+use follow::Follower;
 
 /// Traces.
 ///
 /// # Errors
 ///
-/// Always, until the stages after resolving are there.
-pub fn run(_options: TraceOptions) -> Result<()> {
-    Err(Error::failed("tracing is not built into this version yet"))
+/// Whatever is wrong with the profile, the processes, the outputs or the kernel, before anything
+/// is attached; a failed read or write afterwards.
+pub fn run(options: TraceOptions) -> Result<()> {
+    super::logger::start(options.verbose);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::failed("the runtime could not be started").because(error))?
+        .block_on(trace(options))
+}
+
+async fn trace(options: TraceOptions) -> Result<()> {
+    let profile = builtin::load(&options.profile)?;
+    let pids = targets::pids(&options)?;
+    let host = Host::examine()?;
+    let processes = pids
+        .iter()
+        .map(|&pid| Process::open(pid))
+        .collect::<Result<Vec<_>>>()?;
+    let resolved = resolve_all(&profile, &processes)?;
+    let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
+
+    let mut symbols = LiveSymbolizer::new();
+    for process in &processes {
+        symbols.remember(follow::first_space(process.pid));
+    }
+    let aggregate_options = aggregate::Options {
+        monotonic_to_unix_ns,
+        slower_than_ns: options.slower_than.map(nanoseconds),
+    };
+    // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
+    // there only after loading: outputs are opened in between, so that a bad path leaves nothing
+    // attached.
+    let classes = Classifier::new(&profile.waits)?.names().to_vec();
+    let exporters = outputs::open(&output_options(&options), &classes)?;
+    let recording = options.record.as_deref().map(targets::create).transpose()?;
+
+    let started = Instant::now();
+    let loaded = attach::load(
+        &host,
+        LoadOptions {
+            kernel_stacks: true,
+            user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+            messages: options.verbose > 0,
+        },
+    )?;
+    info!("kernel programs loaded in {:.0?}", started.elapsed());
+    let plans = ProbePlan::of(&resolved);
+    let attach_started = Instant::now();
+    let (session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    info!(
+        "{} probes attached in {:.0?}; kernel memory {} KiB",
+        plans.len(),
+        attach_started.elapsed(),
+        session.kernel_memory() / 1024
+    );
+    let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
+    let trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    let mut tracing = Tracing {
+        options,
+        profile,
+        session,
+        exporters,
+        trace,
+        recorder: recording.is_some().then(Recorder::new),
+    };
+    tracing.announce();
+    let follower = Follower::new(aggregator, &pids);
+    let report = tracing.follow(follower, recording).await;
+    tracing.session.detach();
+    report
+}
+
+/// A trace with everything attached.
+struct Tracing {
+    options: TraceOptions,
+    profile: Profile,
+    session: Session,
+    exporters: Vec<Box<dyn Exporter>>,
+    trace: TraceInfo,
+    recorder: Option<Recorder>,
+}
+
+impl Tracing {
+    fn announce(&self) {
+        if self.options.quiet {
+            return;
+        }
+        let processes: Vec<String> = self
+            .trace
+            .processes
+            .iter()
+            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+            .collect();
+        let how_long = match self.options.duration {
+            Some(duration) => format!("for {} s", duration.as_secs_f64()),
+            None => "until Ctrl-C".to_owned(),
+        };
+        eprintln!(
+            "tracing {} with {} {how_long}",
+            processes.join(", "),
+            self.profile.name
+        );
+    }
+
+    /// Follows until the end, then reports; the probes are still in.
+    async fn follow(
+        &mut self,
+        mut follower: Follower<StackTable>,
+        recording: Option<std::fs::File>,
+    ) -> Result<()> {
+        let start_ns = clock::monotonic_ns();
+        let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
+        let outcome = follower
+            .run(
+                &mut self.session,
+                &mut self.exporters,
+                self.recorder.as_mut(),
+                self.options.duration,
+                &mut progress,
+            )
+            .await?;
+        progress.finish();
+        let reporting = Instant::now();
+        let stop_ns = self.session.stop()?;
+        follower.drain(
+            &mut self.session,
+            &mut self.exporters,
+            self.recorder.as_mut(),
+        )?;
+        self.trace.processes = follower.processes();
+        let mut aggregator = follower.into_aggregator();
+        let snapshot =
+            self.session
+                .snapshot(aggregator.sources().0, stop_ns, self.profile.requests.len())?;
+        let mut trace = self.trace.clone();
+        trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
+        trace.duration_ns = stop_ns.saturating_sub(start_ns);
+        outcome.name().clone_into(&mut trace.ended_by);
+        if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
+            let (stacks, symbols) = aggregator.sources();
+            let text = targets::profile_text(&self.profile)?;
+            let recording = recorder.finish(text, trace.clone(), &snapshot, stacks, symbols);
+            targets::write(file, &recording.to_json()?)?;
+        }
+        let hint = aggregator.symbolizer().kernel_hint();
+        let mut report = aggregator.finish(snapshot, trace, &mut self.exporters)?;
+        report.hints.extend(hint);
+        for exporter in &mut self.exporters {
+            exporter.finish(&report)?;
+        }
+        self.print_table(&report)?;
+        info!(
+            "reported in {:.0?}; user memory at most {} KiB",
+            reporting.elapsed(),
+            peak_memory()
+        );
+        Ok(())
+    }
+
+    /// The table goes to standard output, or to standard error when an output has taken that.
+    fn print_table(&self, report: &crate::report::Report) -> Result<()> {
+        let verbose = self.options.verbose > 0;
+        if self.options.quiet {
+            for loss in &report.losses {
+                eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
+            }
+            return Ok(());
+        }
+        let out: Box<dyn std::io::Write> = if self.options.takes_stdout() {
+            Box::new(std::io::stderr())
+        } else {
+            Box::new(std::io::stdout())
+        };
+        TableExporter::new(out, verbose).finish(report)?;
+        if let Some(out) = &self.options.out {
+            eprintln!(
+                "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
+                out.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedProfile>> {
+    let mut all = Vec::new();
+    let mut warnings = BTreeMap::new();
+    for process in processes {
+        let resolved = resolve(profile, process)
+            .map_err(|error| error.within(format!("process {} ({})", process.pid, process.comm)))?;
+        for warning in &resolved.warnings {
+            warnings.insert(warning.clone(), ());
+        }
+        all.push(resolved);
+    }
+    for warning in warnings.keys() {
+        eprintln!("reqtrace: {warning}");
+    }
+    for request in all.iter().flat_map(|profile| &profile.requests) {
+        debug!(
+            "request {}: begin {} ({} probes), end {} ({} probes)",
+            request.name,
+            request.begin.symbol,
+            request.begin.sites.len(),
+            request.end.symbol,
+            request.end.sites.len()
+        );
+    }
+    Ok(all)
+}
+
+fn needs_user_stacks(profile: &Profile) -> bool {
+    profile.waits.iter().any(|wait| !wait.functions.is_empty())
+}
+
+fn output_options(options: &TraceOptions) -> OutputOptions {
+    let target = |output: &Option<Output>| {
+        output.as_ref().map(|output| match output {
+            Output::Stdout => outputs::Target::Stdout,
+            Output::File(path) => outputs::Target::File(path.clone()),
+        })
+    };
+    OutputOptions {
+        out: options.out.clone(),
+        csv: target(&options.csv),
+        folded: target(&options.folded),
+        folded_on_stdout: false,
+        flamegraph: target(&options.flamegraph),
+        json: target(&options.json),
+        stacks: crate::report::folded::FoldedOptions {
+            delimiter: options.delimited,
+            user: options.stacks != Stacks::Kernel,
+            kernel: options.stacks != Stacks::User,
+            blocked_only: options.blocked_only,
+        },
+        slower_than_ns: options.slower_than.map_or(0, nanoseconds),
+    }
+}
+
+fn trace_info(
+    host: &Host,
+    profile: &Profile,
+    processes: &[Process],
+    resolved: &[ResolvedProfile],
+    monotonic_to_unix_ns: i64,
+) -> TraceInfo {
+    let marker = |request: &str, name: &str, marker: &ResolvedMarker| MarkerInfo {
+        request: request.to_owned(),
+        marker: name.to_owned(),
+        place: format!(
+            "{} at {}",
+            marker.symbol,
+            match marker.at {
+                At::Entry => "entry",
+                At::Return => "return",
+            }
+        ),
+        object: marker.object_shown.clone(),
+        probes: marker.sites.len(),
+    };
+    let markers = resolved.first().map_or_else(Vec::new, |profile| {
+        profile
+            .requests
+            .iter()
+            .flat_map(|request| {
+                [
+                    marker(&request.name, "begin", &request.begin),
+                    marker(&request.name, "end", &request.end),
+                ]
+            })
+            .collect()
+    });
+    TraceInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        profile: profile.name.clone(),
+        processes: processes
+            .iter()
+            .map(|process| (process.pid, process.comm.clone()))
+            .collect(),
+        kernel: host.release.clone(),
+        monotonic_to_unix_ns,
+        markers,
+        ..TraceInfo::default()
+    }
+}
+
+fn unix(monotonic_ns: u64, offset: i64) -> u64 {
+    monotonic_ns.saturating_add_signed(offset)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Peak of this process's resident memory in KiB.
+fn peak_memory() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmHWM:"))?;
+            line.trim().trim_end_matches("kB").trim().parse().ok()
+        })
+        .unwrap_or(0)
 }

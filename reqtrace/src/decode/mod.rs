@@ -1,10 +1,34 @@
 //! Decode: bytes of the ring buffer and entries of the maps in, checked plain types out.
 
+pub mod recording;
+pub mod records;
+
 use std::collections::HashMap;
 
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use serde::{Deserialize, Serialize};
+
+use crate::symbolize::AddressSpace;
+
+/// Where stacks are looked up by id: the kernel's map while tracing, a table in a replay.
+pub trait StackSource {
+    /// The addresses of a stack, innermost first; `None` when it is not known.
+    fn stack(&mut self, id: StackId) -> Option<Vec<u64>>;
+}
+
+impl<S: StackSource + ?Sized> StackSource for &mut S {
+    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
+        (**self).stack(id)
+    }
+}
+
+impl StackSource for HashMap<StackId, Vec<u64>> {
+    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
+        self.get(&id).cloned()
+    }
+}
 
 /// One record of the ring buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,23 +83,37 @@ pub struct RawRequest {
 }
 
 impl RawRequest {
+    /// The process between two execs.
+    #[must_use]
+    pub fn space(&self) -> AddressSpace {
+        AddressSpace {
+            tgid: self.tgid,
+            exec_generation: self.exec_generation,
+        }
+    }
+
     /// Nanoseconds from begin to end.
     #[must_use]
     pub fn latency_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
+    /// Nanoseconds off the CPU, whatever the reason.
+    #[must_use]
+    pub fn off_cpu_ns(&self) -> u64 {
+        self.run_queue_ns + self.preempted_ns + self.blocked_ns + self.unattributed_ns
+    }
+
     /// Nanoseconds on a CPU: what closes the ledger.
     #[must_use]
     pub fn on_cpu_ns(&self) -> u64 {
-        self.latency_ns().saturating_sub(
-            self.run_queue_ns + self.preempted_ns + self.blocked_ns + self.unattributed_ns,
-        )
+        self.latency_ns().saturating_sub(self.off_cpu_ns())
     }
 }
 
 /// Why a request is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Incomplete {
     /// Its end never came.
     NoEnd,
@@ -126,7 +164,7 @@ pub struct Snapshot {
 }
 
 /// What one kernel program cost and missed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramCost {
     /// Its name.
     pub name: String,
@@ -136,4 +174,24 @@ pub struct ProgramCost {
     pub run_ns: u64,
     /// Events that the kernel skipped because the program was already running on that CPU.
     pub recursion_misses: u64,
+}
+
+/// The address space of a key of the sums per stack pair.
+#[must_use]
+pub fn space_of(key: &StackSumKey) -> AddressSpace {
+    AddressSpace {
+        tgid: key.tgid,
+        exec_generation: key.exec_generation,
+    }
+}
+
+/// The place of blocking of a key of the sums per stack pair.
+#[must_use]
+pub fn site_of(key: &StackSumKey) -> BlockSite {
+    BlockSite {
+        kernel_stack: key.kernel_stack,
+        user_stack: key.user_stack,
+        syscall: key.syscall,
+        fd: key.fd,
+    }
 }

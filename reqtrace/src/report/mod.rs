@@ -2,6 +2,16 @@
 //!
 //! One file per format; each implements [`Exporter`].
 
+pub mod csv;
+pub mod flamegraph;
+pub mod folded;
+pub mod json;
+pub mod outputs;
+pub mod table;
+pub mod text;
+
+use serde::{Deserialize, Serialize};
+
 use crate::decode::{Incomplete, ProgramCost};
 use crate::error::Result;
 
@@ -100,7 +110,7 @@ pub struct Report {
 }
 
 /// What was traced, when, where.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceInfo {
     /// Version of reqtrace.
     pub version: String,
@@ -123,7 +133,7 @@ pub struct TraceInfo {
 }
 
 /// One probed marker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkerInfo {
     /// Request type.
     pub request: String,
@@ -152,7 +162,9 @@ pub struct TypeReport {
     pub latency: Option<Latency>,
     /// Sum of the ledgers of complete requests.
     pub ledger: Ledger,
-    /// Ledger by class is from records; this says that it covers all complete requests.
+    /// Whether the split of blocked time by class is from the records of all complete requests.
+    /// False when records were lost: then it is estimated from the sums per stack, and still adds
+    /// up to the exact blocked time.
     pub classes_exact: bool,
     /// Counter: begin markers hit.
     pub begins: u64,

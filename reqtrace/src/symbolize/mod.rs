@@ -1,4 +1,19 @@
 //! Symbolize: addresses in, [`Frame`]s out. Never a wrong name.
+//!
+//! An address that no known symbol covers is `[module+0xoffset]` (an ELF virtual address, the same
+//! in every process), `[vdso+0xoffset]`, `[anonymous]` (executable memory without a file, such as
+//! a JIT's), `[kernel+0xaddress]` or `[unknown]`.
+
+pub mod elf;
+pub mod kernel;
+pub mod live;
+pub mod maps;
+pub mod names;
+pub mod user;
+
+use serde::{Deserialize, Serialize};
+
+pub use live::LiveSymbolizer;
 
 /// Names addresses. The live one asks blazesym; tests replay a table.
 pub trait Symbolizer {
@@ -9,7 +24,7 @@ pub trait Symbolizer {
 }
 
 /// An address space: a process between two execs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AddressSpace {
     /// The process.
     pub tgid: u32,
@@ -17,9 +32,33 @@ pub struct AddressSpace {
     pub exec_generation: u32,
 }
 
-/// One frame, ready to print.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+impl<S: Symbolizer + ?Sized> Symbolizer for &mut S {
+    fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
+        (**self).user(space, addresses)
+    }
+
+    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        (**self).kernel(addresses)
+    }
+}
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Frame {
     /// Demangled function name, or `[module+0xoffset]`, or `[unknown]`.
     pub name: String,
+}
+
+impl Frame {
+    /// A frame of that name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+
+    /// Whether it names a function, and not only a place or that something is missing.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        !self.name.starts_with('[')
+    }
 }

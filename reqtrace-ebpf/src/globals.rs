@@ -1,0 +1,44 @@
+//! Values that user space sets before the programs are loaded. All of them are overridden with
+//! `must_exist`: a missing one is an error at load, not a wrong offset at run time.
+
+use aya_ebpf::Global;
+
+/// [`reqtrace_common::ABI_VERSION`], compared by the loader with its own.
+#[unsafe(no_mangle)]
+pub(crate) static ABI_VERSION: Global<u32> = Global::new(reqtrace_common::ABI_VERSION);
+
+/// Offset of `pid` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_PID: Global<u32> = Global::new(0);
+
+/// Offset of `tgid` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_TGID: Global<u32> = Global::new(0);
+
+/// Offset of `stack` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_STACK: Global<u32> = Global::new(0);
+
+/// Bits of [`reqtrace_common::config::stacks_wanted`].
+#[unsafe(no_mangle)]
+pub(crate) static STACKS_WANTED: Global<u32> = Global::new(3);
+
+/// Offset of `utask` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_UTASK: Global<u32> = Global::new(0);
+
+/// Offset of `return_instances` in the running kernel's `uprobe_task`.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_RETURN_INSTANCES: Global<u32> = Global::new(0);
+
+/// Offset of `stack` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_STACK: Global<u32> = Global::new(0);
+
+/// Offset of `orig_ret_vaddr` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_ORIGINAL: Global<u32> = Global::new(0);
+
+/// Offset of `next` in the running kernel's `return_instance`.
+#[unsafe(no_mangle)]
+pub(crate) static RETURN_INSTANCE_NEXT: Global<u32> = Global::new(0);

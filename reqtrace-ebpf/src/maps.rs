@@ -1,0 +1,170 @@
+//! All maps, and the few ways in which they are touched.
+
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use reqtrace_common::config::{Control, Process};
+use reqtrace_common::limits::{
+    MAX_ADDRESS_SPACES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS,
+    RING_BYTES, TID_TABLE_SIZE,
+};
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::StackId;
+use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use reqtrace_common::thread::ThreadState;
+use reqtrace_common::unwind::{BLOCK, Mappings, Row};
+
+use crate::atomic::add;
+
+/// One byte per thread id: the first and for most switches the only look.
+#[map]
+static TIDS: Array<[u8; TID_TABLE_SIZE]> = Array::with_max_entries(1, 0);
+
+/// State per thread that has been in a request.
+#[map]
+pub(crate) static THREADS: HashMap<u32, ThreadState> = HashMap::with_max_entries(MAX_THREADS, 0);
+
+/// Traced processes by tgid.
+#[map]
+pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(MAX_PROCESSES, 0);
+
+/// Totals per request type.
+#[map]
+pub(crate) static TOTALS: Array<TypeTotals> = Array::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
+
+/// Sums per stack pair.
+#[map]
+pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
+    HashMap::with_max_entries(MAX_STACK_SUMS, 0);
+
+/// Stacks by id.
+#[map]
+pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entries(MAX_STACKS, 0);
+
+/// Where a stack is read into. Only `sched_switch` uses it: interrupts are off there and it does
+/// not nest.
+#[map]
+pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> = PerCpuArray::with_max_entries(1, 0);
+
+/// Executable mappings per address space; filled by user space. Not preallocated: an entry is
+/// 8 KiB, and most traces have a few.
+#[map]
+pub(crate) static MAPPINGS: HashMap<u64, Mappings> =
+    HashMap::with_max_entries(MAX_ADDRESS_SPACES, BPF_F_NO_PREALLOC);
+
+/// Unwind rows of all objects, in blocks; sized by user space before loading.
+#[map]
+pub(crate) static UNWIND_ROWS: Array<[Row; BLOCK]> = Array::with_max_entries(1, 0);
+
+/// Chunk indices of all objects, in blocks; sized by user space before loading.
+#[map]
+pub(crate) static UNWIND_INDEX: Array<[u32; BLOCK]> = Array::with_max_entries(1, 0);
+
+/// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
+#[map]
+pub(crate) static FRAME_SCRATCH: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// Records for user space.
+#[map]
+pub(crate) static RING: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+/// Counters of [`Loss`].
+#[map]
+static LOSSES: Array<u64> = Array::with_max_entries(Loss::ALL.len() as u32, 0);
+
+/// What user space says while tracing.
+#[map]
+static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+
+/// Where a new entry of [`THREADS`] is copied from: it is larger than the BPF stack.
+static NEW_THREAD: ThreadState = ThreadState::ZERO;
+
+/// The state of a thread, made if there is none.
+#[inline(always)]
+pub(crate) fn thread_or_new(tid: u32) -> Option<*mut ThreadState> {
+    if let Some(state) = THREADS.get_ptr_mut(tid) {
+        return Some(state);
+    }
+    match THREADS.insert(tid, &NEW_THREAD, 0) {
+        Ok(()) => {}
+        Err(E2BIG) => {
+            lose(Loss::ThreadTableFull);
+            return None;
+        }
+        Err(_) => {
+            lose(Loss::ThreadInsert);
+            return None;
+        }
+    }
+    THREADS.get_ptr_mut(tid)
+}
+
+/// `E2BIG`: what a full hash map answers.
+pub(crate) const E2BIG: i32 = -7;
+
+/// The table of one byte per thread, looked up once per program.
+#[derive(Clone, Copy)]
+pub(crate) struct Tids(*mut u8);
+
+impl Tids {
+    /// `None` never happens: the array has one entry.
+    #[inline(always)]
+    pub(crate) fn table() -> Option<Self> {
+        Some(Self(TIDS.get_ptr_mut(0)?.cast()))
+    }
+
+    /// The value of a thread's byte.
+    #[inline(always)]
+    pub(crate) fn get(self, tid: u32) -> u8 {
+        // SAFETY: the mask keeps the index below TID_TABLE_SIZE, a power of two.
+        unsafe {
+            self.0
+                .add(tid as usize & (TID_TABLE_SIZE - 1))
+                .read_volatile()
+        }
+    }
+
+    /// Sets a thread's byte.
+    #[inline(always)]
+    pub(crate) fn set(self, tid: u32, flag: u8) {
+        // SAFETY: as above.
+        unsafe {
+            self.0
+                .add(tid as usize & (TID_TABLE_SIZE - 1))
+                .write_volatile(flag)
+        }
+    }
+}
+
+/// The value of a thread's byte.
+#[inline(always)]
+pub(crate) fn tid_flag(tid: u32) -> u8 {
+    Tids::table().map_or(0, |table| table.get(tid))
+}
+
+/// Sets a thread's byte.
+#[inline(always)]
+pub(crate) fn set_tid_flag(tid: u32, flag: u8) {
+    if let Some(table) = Tids::table() {
+        table.set(tid, flag);
+    }
+}
+
+/// Whether tracing has been stopped.
+#[inline(always)]
+pub(crate) fn stopped() -> bool {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry; user space writes it once.
+        Some(control) => unsafe { (&raw const (*control).stop_ns).read_volatile() != 0 },
+        None => true,
+    }
+}
+
+/// Counts a loss.
+#[inline(always)]
+pub(crate) fn lose(loss: Loss) {
+    if let Some(counter) = LOSSES.get_ptr_mut(loss as u32) {
+        // SAFETY: points into the map.
+        unsafe { add(counter, 1) }
+    }
+}

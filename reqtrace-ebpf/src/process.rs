@@ -1,0 +1,129 @@
+//! Processes and threads that come, change their program, and go.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::debug;
+
+use reqtrace_common::config::{Process, tid_flag as flag};
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
+use reqtrace_common::thread::phase;
+
+use crate::emit;
+use crate::maps::{PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag};
+use crate::request::close;
+use crate::task::{self, Task};
+
+/// `sched_process_fork(parent, child)`: every new thread and process.
+#[inline(always)]
+pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
+    let parent: Task = ctx.arg(0);
+    let child: Task = ctx.arg(1);
+    let tid = task::tid(child);
+    let tgid = task::tgid(child);
+    if tid_flag(tid) != flag::NONE {
+        // The exit of the thread that had this id before was missed.
+        set_tid_flag(tid, flag::NONE);
+        let _ = THREADS.remove(tid);
+    }
+    if tid != tgid || stopped() {
+        return 0;
+    }
+    let parent_tgid = task::tgid(parent);
+    // SAFETY: copied at once.
+    let follow = unsafe { PROCESSES.get(parent_tgid) }.is_some_and(|known| known.follow != 0);
+    if !follow {
+        // A traced process with this id left long ago; this one is somebody else.
+        if PROCESSES.get_ptr(tgid).is_some() {
+            let _ = PROCESSES.remove(tgid);
+        }
+        return 0;
+    }
+    let new = Process {
+        exec_generation: 0,
+        follow: 1,
+    };
+    if PROCESSES.insert(tgid, new, 0).is_err() {
+        lose(Loss::ProcessTableFull);
+        return 0;
+    }
+    debug!(
+        ctx,
+        "process {} forked {}, which is followed", parent_tgid, tgid
+    );
+    announce(process_event::FORK, tgid, parent_tgid, 0);
+    0
+}
+
+/// `sched_process_exec(task, old_pid, bprm)`: a thread that is not the leader takes over the
+/// leader's id.
+#[inline(always)]
+pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
+    let (tgid, tid) = task::current_ids();
+    let Some(process) = PROCESSES.get_ptr_mut(tgid) else {
+        return 0;
+    };
+    if stopped() {
+        return 0;
+    }
+    // SAFETY: all other threads of the process are gone by now.
+    let generation = unsafe {
+        (*process).exec_generation = (*process).exec_generation.wrapping_add(1);
+        (*process).exec_generation
+    };
+    let old_tid: u32 = ctx.arg(1);
+    forget(old_tid, reason::EXEC);
+    if old_tid != tid {
+        forget(tid, reason::EXEC);
+    }
+    debug!(ctx, "process {} called exec", tgid);
+    announce(process_event::EXEC, tgid, 0, generation);
+    0
+}
+
+/// `sched_process_exit`: runs in the thread that leaves.
+#[inline(always)]
+pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
+    let (tgid, tid) = task::current_ids();
+    if tid_flag(tid) != flag::NONE && !stopped() {
+        forget(tid, reason::THREAD_DIED);
+    }
+    if tid == tgid && PROCESSES.get_ptr(tgid).is_some() && !stopped() {
+        debug!(ctx, "the main thread of process {} left", tgid);
+        // The table keeps the entry: other threads may live on without their leader.
+        announce(process_event::EXIT, tgid, 0, 0);
+    }
+    0
+}
+
+/// Closes what a thread has open and forgets it.
+#[inline(always)]
+fn forget(tid: u32, why: u32) {
+    set_tid_flag(tid, flag::NONE);
+    let Some(state) = THREADS.get_ptr_mut(tid) else {
+        return;
+    };
+    // SAFETY: the flag is down and the thread is the current one.
+    let state = unsafe { &mut *state };
+    if state.phase != phase::IDLE {
+        let abandoned = state.phase == phase::ABANDONED;
+        // SAFETY: no precondition.
+        let now = unsafe { bpf_ktime_get_ns() };
+        close(state, now, if abandoned { reason::NO_END } else { why });
+    }
+    let _ = THREADS.remove(tid);
+}
+
+#[inline(always)]
+fn announce(event: u32, tgid: u32, parent: u32, exec_generation: u32) {
+    emit::process(&ProcessRecord {
+        kind: kind::PROCESS,
+        event,
+        tgid,
+        parent,
+        exec_generation,
+        pad: 0,
+        // SAFETY: no precondition.
+        time_ns: unsafe { bpf_ktime_get_ns() },
+    });
+}

@@ -1,0 +1,191 @@
+//! The scheduler's side: blocks of threads in a request. Interrupts are off and a run-queue lock is
+//! held, so everything here is bounded, and threads outside a request cost one byte's look each.
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
+use aya_ebpf::programs::BtfTracePointContext;
+
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::BlockSite;
+use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
+use reqtrace_common::syscall::takes_file_descriptor;
+use reqtrace_common::thread::{Closed, Interval, ThreadState};
+
+use crate::atomic::add;
+use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
+use crate::task::{self, Task};
+use crate::{emit, stack};
+
+/// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
+#[inline(always)]
+pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
+    let (_, prev) = task::current_ids();
+    let next_task: Task = ctx.arg(2);
+    let next = task::tid(next_task);
+    let Some(tids) = Tids::table() else { return 0 };
+    let leaves = tids.get(prev) == flag::IN_REQUEST;
+    let arrives = tids.get(next) == flag::IN_REQUEST;
+    if !leaves && !arrives {
+        return 0;
+    }
+    // SAFETY: no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    if stopped() {
+        return 0;
+    }
+    if leaves {
+        leave(ctx, prev, now);
+    }
+    if arrives {
+        arrive(next, now);
+    }
+    0
+}
+
+/// A thread in a request leaves its CPU.
+#[inline(always)]
+fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
+    let Some(state) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return;
+    };
+    // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
+    // the waker's fields.
+    let state = unsafe { &mut *state };
+    let user = task::user_context();
+    if state.frame_is_gone(user.sp, return_slot(state)) {
+        state.abandon(now);
+        set_tid_flag(tid, flag::KNOWN);
+        return;
+    }
+    let preempted: u64 = ctx.arg(0);
+    let prev_state: u32 = ctx.arg(3);
+    let fd = if takes_file_descriptor(user.syscall) {
+        user.first_argument as i32
+    } else {
+        -1
+    };
+    let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+    let site = BlockSite {
+        kernel_stack: stack::kernel(ctx),
+        user_stack: stack::user(ctx, &user, space),
+        syscall: user.syscall,
+        fd,
+    };
+    state.switch_out(now, preempted & 1 != 0, prev_state, site);
+}
+
+/// What stands now where the request's return address stood.
+#[inline(always)]
+fn return_slot(state: &ThreadState) -> Option<u64> {
+    if state.begin_return == 0 {
+        return None;
+    }
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(state.begin_sp as *const u64) }.ok()
+}
+
+/// A thread in a request gets a CPU.
+#[inline(always)]
+fn arrive(tid: u32, now: u64) {
+    let Some(state) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return;
+    };
+    // SAFETY: the thread is being switched in here, so nothing else changes its state.
+    let state = unsafe { &mut *state };
+    let Some(closed) = state.switch_in(now) else {
+        return;
+    };
+    if closed.no_slot_ns != 0 {
+        lose(Loss::SlotsFull);
+    }
+    add_to_sums(state, &closed);
+}
+
+#[inline(always)]
+fn add_to_sums(state: &ThreadState, closed: &Closed) {
+    let (kind, off_ns, run_queue_ns) = match closed.interval {
+        Interval::Block {
+            blocked_ns,
+            run_queue_ns,
+        } => (off_kind::BLOCK, blocked_ns, run_queue_ns),
+        Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
+    };
+    let key = StackSumKey {
+        user_stack: closed.site.user_stack,
+        kernel_stack: closed.site.kernel_stack,
+        tgid: state.record.tgid,
+        exec_generation: state.record.exec_generation,
+        request_type: state.record.request_type,
+        off_kind: kind,
+        syscall: closed.site.syscall,
+        fd: closed.site.fd,
+    };
+    let longest_ns = off_ns + run_queue_ns;
+    if let Some(sum) = STACK_SUMS.get_ptr_mut(key) {
+        // SAFETY: entries are never removed while tracing; the maximum may lose a race, by then
+        // another interval of about its length has been stored.
+        unsafe {
+            add(&raw mut (*sum).off_ns, off_ns);
+            add(&raw mut (*sum).run_queue_ns, run_queue_ns);
+            add(&raw mut (*sum).count, 1);
+            if (*sum).longest_ns < longest_ns {
+                (*sum).longest_ns = longest_ns;
+            }
+        }
+        return;
+    }
+    let first = StackSum {
+        off_ns,
+        run_queue_ns,
+        count: 1,
+        longest_ns,
+    };
+    if STACK_SUMS
+        .insert(key, first, u64::from(BPF_NOEXIST))
+        .is_err()
+    {
+        // Another CPU may have inserted it since.
+        let Some(sum) = STACK_SUMS.get_ptr_mut(key) else {
+            lose(Loss::StackSumFull);
+            return;
+        };
+        // SAFETY: as above.
+        unsafe {
+            add(&raw mut (*sum).off_ns, off_ns);
+            add(&raw mut (*sum).run_queue_ns, run_queue_ns);
+            add(&raw mut (*sum).count, 1);
+        }
+        return;
+    }
+    if key.fd >= 0 {
+        emit::file(key.tgid, key.exec_generation, key.fd);
+    }
+}
+
+/// `sched_waking(task)`: may fire before the thread has left its CPU; the time is always stored,
+/// and `switch_in` decides what it means.
+#[inline(always)]
+pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
+    let woken: Task = ctx.arg(0);
+    let tid = task::tid(woken);
+    if tid_flag(tid) != flag::IN_REQUEST {
+        return 0;
+    }
+    let Some(state) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return 0;
+    };
+    let (mut waker_tgid, mut waker_tid) = task::current_ids();
+    if !task::in_task_context() {
+        (waker_tgid, waker_tid) = (0, 0);
+    }
+    // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
+    // runs under its pi_lock.
+    unsafe {
+        (*state).waking(bpf_ktime_get_ns(), waker_tid, waker_tgid);
+    }
+    0
+}

@@ -1,0 +1,120 @@
+//! Stacks: read, hashed, stored once.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::BPF_F_USER_STACK;
+use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::helpers::generated::bpf_get_stack;
+
+use reqtrace_common::config::stacks_wanted;
+use reqtrace_common::limits::MAX_FRAMES;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::sums::StoredStack;
+use reqtrace_common::unwind::Stop;
+
+use crate::globals::STACKS_WANTED;
+use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose};
+use crate::task::UserContext;
+use crate::unwind;
+
+/// `EEXIST`: another CPU stored the same stack first.
+const EEXIST: i32 = -17;
+
+/// Stores the kernel stack of the current thread.
+#[inline(always)]
+pub(crate) fn kernel<C: EbpfContext>(ctx: &C) -> StackId {
+    if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
+        return STACK_NONE;
+    }
+    read(ctx, 0, Loss::KernelStackUnreadable)
+}
+
+/// Stores the user stack of the current thread: by tables where its process has them, otherwise by
+/// frame pointers.
+#[inline(always)]
+pub(crate) fn user<C: EbpfContext>(ctx: &C, user: &UserContext, space: u64) -> StackId {
+    if STACKS_WANTED.load() & stacks_wanted::USER == 0 {
+        return STACK_NONE;
+    }
+    let Some(mappings) = MAPPINGS.get_ptr(space) else {
+        return read(ctx, u64::from(BPF_F_USER_STACK), Loss::UserStackUnreadable);
+    };
+    let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
+        return STACK_LOST;
+    };
+    let (len, stop) = unwind::walk(user, mappings, scratch);
+    if len == 0 {
+        lose(Loss::UserStackUnreadable);
+        return STACK_LOST;
+    }
+    store(scratch, len, stop as u32)
+}
+
+#[inline(always)]
+fn read<C: EbpfContext>(ctx: &C, flags: u64, unreadable: Loss) -> StackId {
+    let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
+        return STACK_LOST;
+    };
+    // SAFETY: the scratch entry is ours while interrupts are off; the helper writes at most the
+    // size it is given.
+    let bytes = unsafe {
+        bpf_get_stack(
+            ctx.as_ptr(),
+            (&raw mut (*scratch).frames).cast(),
+            (MAX_FRAMES * 8) as u32,
+            flags,
+        )
+    };
+    if bytes <= 0 {
+        lose(unreadable);
+        return STACK_LOST;
+    }
+    store(scratch, (bytes as usize) / 8, Stop::FramePointers as u32)
+}
+
+/// Two independent multiplicative hashes over the frames, in one pass.
+#[inline(always)]
+fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
+    let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32;
+    let mut check: u64 = 0xc2b2_ae3d_27d4_eb4f;
+    let mut index = 0;
+    while index < MAX_FRAMES {
+        if index >= len {
+            break;
+        }
+        // SAFETY: index is below the array's length.
+        let frame = unsafe { (&raw const (*stack).frames).cast::<u64>().add(index).read() };
+        id = (id ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        id ^= id >> 32;
+        check = (check.rotate_left(5) ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        index += 1;
+    }
+    if id == STACK_LOST || id == STACK_NONE {
+        id = !id;
+    }
+    if let Some(known) = STACKS.get_ptr(id) {
+        // SAFETY: entries are never removed or changed while tracing.
+        let same = unsafe {
+            (*known).check == check && (*known).len == len as u32 && (*known).stop == stop
+        };
+        if !same {
+            lose(Loss::StackCollision);
+            return STACK_LOST;
+        }
+        return id;
+    }
+    // SAFETY: the scratch entry is ours.
+    let inserted = unsafe {
+        (*stack).check = check;
+        (*stack).len = len as u32;
+        (*stack).stop = stop;
+        STACKS.insert(id, &*stack, u64::from(BPF_NOEXIST))
+    };
+    match inserted {
+        Ok(()) | Err(EEXIST) => id,
+        Err(_) => {
+            lose(Loss::StackTableFull);
+            STACK_LOST
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Bounded reads of the kernel's own structures, at offsets that come from the running kernel.
+//!
+//! Pointers of BTF tracepoints are typed: the verifier checks a load at a constant offset against
+//! the kernel's BTF, and the load needs no helper call.
+
+use core::arch::asm;
+
+use aya_ebpf::Global;
+use aya_ebpf::bindings::{pt_regs, task_struct};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
+
+use crate::globals::{TASK_PID, TASK_STACK, TASK_TGID};
+use crate::maps::FRAME_SCRATCH;
+
+/// A `task_struct` of the kernel.
+pub(crate) type Task = *const task_struct;
+
+/// Size of a kernel stack on x86-64 without KASAN (`THREAD_SIZE`).
+const KERNEL_STACK_SIZE: u64 = 16 << 10;
+
+/// Thread id of the current thread, in the initial PID namespace.
+#[inline(always)]
+pub(crate) fn current_ids() -> (u32, u32) {
+    let both = bpf_get_current_pid_tgid();
+    ((both >> 32) as u32, both as u32)
+}
+
+/// Thread id.
+#[inline(always)]
+pub(crate) fn tid(task: Task) -> u32 {
+    read_u32(task, &TASK_PID)
+}
+
+/// Process id.
+#[inline(always)]
+pub(crate) fn tgid(task: Task) -> u32 {
+    read_u32(task, &TASK_TGID)
+}
+
+#[inline(always)]
+fn read_u32(task: Task, offset: &Global<u32>) -> u32 {
+    // SAFETY: a load of a field from a BTF pointer; a fault yields 0.
+    unsafe {
+        task.cast::<u8>()
+            .add(offset.load() as usize)
+            .cast::<u32>()
+            .read_volatile()
+    }
+}
+
+/// What the thread that is about to be switched out was doing in user space.
+pub(crate) struct UserContext {
+    /// Its instruction pointer.
+    pub(crate) pc: u64,
+    /// Its stack pointer.
+    pub(crate) sp: u64,
+    /// Its frame pointer register.
+    pub(crate) bp: u64,
+    /// System call number, −1 outside any.
+    pub(crate) syscall: i32,
+    /// First argument of that call.
+    pub(crate) first_argument: u64,
+}
+
+/// The user registers of the current thread, as saved at its entry to the kernel.
+#[inline(always)]
+pub(crate) fn user_context() -> UserContext {
+    // SAFETY: both helpers have no precondition; the kernel keeps a frame for each user thread.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        UserContext {
+            pc: (&raw const (*regs).rip).read_volatile(),
+            sp: (&raw const (*regs).rsp).read_volatile(),
+            bp: (&raw const (*regs).rbp).read_volatile(),
+            syscall: (&raw const (*regs).orig_rax).read_volatile() as i32,
+            first_argument: (&raw const (*regs).rdi).read_volatile(),
+        }
+    }
+}
+
+/// Whether this program runs on behalf of the current thread, and not in an interrupt that
+/// happened to hit it: interrupts have stacks of their own.
+#[inline(always)]
+pub(crate) fn in_task_context() -> bool {
+    // SAFETY: a load of a field from a BTF pointer; r10 is the frame pointer of this program.
+    unsafe {
+        let task: Task = bpf_get_current_task_btf();
+        let base = task
+            .cast::<u8>()
+            .add(TASK_STACK.load() as usize)
+            .cast::<u64>()
+            .read_volatile();
+        let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else {
+            return false;
+        };
+        // The verifier allows no arithmetic on a pointer to the stack, but a round through memory
+        // makes it a number.
+        let frame: u64;
+        asm!(
+            "*(u64 *)({cell} + 0) = r10",
+            "{frame} = *(u64 *)({cell} + 0)",
+            cell = in(reg) cell,
+            frame = out(reg) frame,
+        );
+        frame.wrapping_sub(base) < KERNEL_STACK_SIZE
+    }
+}

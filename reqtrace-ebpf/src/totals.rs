@@ -1,0 +1,85 @@
+//! Totals per request type: exact whatever happens to the records.
+
+use reqtrace_common::histogram::{BUCKETS, bucket};
+use reqtrace_common::record::{RequestRecord, reason};
+use reqtrace_common::sums::TypeTotals;
+
+use crate::atomic::{add, compare_exchange};
+use crate::maps::TOTALS;
+
+/// How often a lost race for the maximum is tried again.
+const MAX_TRIES: usize = 4;
+
+/// A counter of [`TypeTotals`].
+#[derive(Clone, Copy)]
+pub(crate) enum Counter {
+    Begins,
+    Ends,
+    Nested,
+    OtherType,
+    EndsWithoutBegin,
+}
+
+/// Counts an event of a request type.
+#[inline(always)]
+pub(crate) fn count(request_type: u32, counter: Counter) {
+    let Some(totals) = TOTALS.get_ptr_mut(request_type) else {
+        return;
+    };
+    // SAFETY: points into the map.
+    unsafe {
+        let field = match counter {
+            Counter::Begins => &raw mut (*totals).begins,
+            Counter::Ends => &raw mut (*totals).ends,
+            Counter::Nested => &raw mut (*totals).nested,
+            Counter::OtherType => &raw mut (*totals).other_type,
+            Counter::EndsWithoutBegin => &raw mut (*totals).ends_without_begin,
+        };
+        add(field, 1);
+    }
+}
+
+/// Adds a closed request.
+#[inline(always)]
+pub(crate) fn add_request(record: &RequestRecord) {
+    let Some(totals) = TOTALS.get_ptr_mut(record.request_type) else {
+        return;
+    };
+    // SAFETY: points into the map; the bucket is checked.
+    unsafe {
+        if record.reason != reason::COMPLETE {
+            add(&raw mut (*totals).incomplete, 1);
+            return;
+        }
+        let latency = record.latency_ns();
+        add(&raw mut (*totals).count, 1);
+        add(&raw mut (*totals).latency_ns, latency);
+        add(&raw mut (*totals).run_queue_ns, record.run_queue_ns);
+        add(&raw mut (*totals).preempted_ns, record.preempted_ns);
+        add(&raw mut (*totals).blocked_ns, record.blocked_ns);
+        add(&raw mut (*totals).unattributed_ns, record.unattributed_ns);
+        let index = bucket(latency);
+        if index < BUCKETS {
+            add((&raw mut (*totals).histogram).cast::<u64>().add(index), 1);
+        }
+        raise_max(totals, latency);
+    }
+}
+
+#[inline(always)]
+unsafe fn raise_max(totals: *mut TypeTotals, latency: u64) {
+    // SAFETY: points into the map.
+    unsafe {
+        let max = &raw mut (*totals).max_ns;
+        let mut seen = max.read_volatile();
+        let mut tries = 0;
+        while tries < MAX_TRIES && latency > seen {
+            let found = compare_exchange(max, seen, latency);
+            if found == seen {
+                return;
+            }
+            seen = found;
+            tries += 1;
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Walks user stacks by tables compiled from `.eh_frame`.
+//!
+//! In: the user registers of the thread that is being switched out, and the tables of its process.
+//! Out: return addresses, and the reason why the walk stopped. Runs under the run-queue lock: each
+//! step is bounded, reads at most two words of user memory, and never faults a page in.
+
+use aya_ebpf::bindings::task_struct;
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_loop};
+use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
+use core::ffi::c_void;
+
+use reqtrace_common::limits::MAX_FRAMES;
+use reqtrace_common::sums::StoredStack;
+use reqtrace_common::unwind::{
+    BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule,
+    SEARCH_STEPS, Stop,
+};
+
+use crate::globals::{
+    RETURN_INSTANCE_NEXT, RETURN_INSTANCE_ORIGINAL, RETURN_INSTANCE_STACK, TASK_UTASK,
+    UTASK_RETURN_INSTANCES,
+};
+use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
+use crate::task::UserContext;
+
+/// How many return addresses replaced by uretprobes are looked through: the kernel allows 64 in
+/// one thread.
+const MAX_RETURN_INSTANCES: u32 = 64;
+/// Where `struct ucontext` of a signal frame keeps registers (x86-64 kernel ABI), bytes.
+const SIGNAL_RBP: u64 = 120;
+const SIGNAL_RSP: u64 = 160;
+const SIGNAL_RIP: u64 = 168;
+
+/// A walk under way.
+#[repr(C)]
+struct Walk {
+    pc: u64,
+    sp: u64,
+    bp: u64,
+    stack: *mut StoredStack,
+    mappings: *const Mappings,
+    depth: u32,
+    stop: u32,
+    /// 1 when `pc` is where the thread really was, 0 when it is a return address.
+    exact: u32,
+    pad: u32,
+}
+
+/// Walks from `user` into `stack`, and returns the number of frames and why it stopped.
+#[inline(always)]
+pub(crate) fn walk(
+    user: &UserContext,
+    mappings: *const Mappings,
+    stack: *mut StoredStack,
+) -> (usize, Stop) {
+    let mut walk = Walk {
+        pc: user.pc,
+        sp: user.sp,
+        bp: user.bp,
+        stack,
+        mappings,
+        depth: 0,
+        stop: Stop::TooDeep as u32,
+        exact: 1,
+        pad: 0,
+    };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            MAX_FRAMES as u32,
+            step as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        );
+    }
+    let depth = walk.depth as usize;
+    (
+        if depth > MAX_FRAMES {
+            MAX_FRAMES
+        } else {
+            depth
+        },
+        stop_of(walk.stop),
+    )
+}
+
+#[inline(always)]
+fn stop_of(number: u32) -> Stop {
+    match number {
+        0 => Stop::Complete,
+        2 => Stop::NoMapping,
+        3 => Stop::NoTable,
+        4 => Stop::NoRow,
+        5 => Stop::Unsupported,
+        6 => Stop::NotResident,
+        8 => Stop::NotAscending,
+        _ => Stop::TooDeep,
+    }
+}
+
+/// One frame: stores the address and goes to the caller. Returns 1 to stop.
+extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
+    // SAFETY: the context of `walk`.
+    let walk = unsafe { &mut *walk };
+    match advance(walk) {
+        Ok(()) => 0,
+        Err(stop) => {
+            walk.stop = stop as u32;
+            1
+        }
+    }
+}
+
+#[inline(always)]
+fn advance(walk: &mut Walk) -> Result<(), Stop> {
+    let depth = walk.depth as usize;
+    if depth >= MAX_FRAMES {
+        return Err(Stop::TooDeep);
+    }
+    let address = if walk.exact != 0 {
+        walk.pc
+    } else {
+        walk.pc.wrapping_sub(1)
+    };
+    let found = find_rule(walk.mappings, address);
+    // An address that lies in no mapping is not stored: nothing can be said about it.
+    if !matches!(found, Err(Stop::NoMapping)) || depth == 0 {
+        // SAFETY: depth is below the array's length.
+        unsafe {
+            (&raw mut (*walk.stack).frames)
+                .cast::<u64>()
+                .add(depth)
+                .write(walk.pc)
+        };
+        walk.depth += 1;
+    }
+    let rule = found?;
+    let cfa = match rule.cfa {
+        Cfa::Rsp => walk.sp.wrapping_add(u64::from(rule.cfa_words) * 8),
+        Cfa::Rbp => walk.bp.wrapping_add(u64::from(rule.cfa_words) * 8),
+        Cfa::Plt => walk
+            .sp
+            .wrapping_add(if walk.pc & 15 >= 11 { 16 } else { 8 }),
+        Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
+        Cfa::Signal => return signal(walk),
+        Cfa::Outermost => return Err(Stop::Complete),
+        Cfa::None => return Err(Stop::NoRow),
+        Cfa::Unsupported => return Err(Stop::Unsupported),
+    };
+    if cfa <= walk.sp {
+        return Err(Stop::NotAscending);
+    }
+    let bp = match rule.rbp {
+        Rbp::Same => walk.bp,
+        Rbp::BelowCfa(words) => read_user(cfa.wrapping_sub(u64::from(words) * 8))?,
+        Rbp::AtRbp => read_user(walk.bp)?,
+    };
+    let slot = cfa.wrapping_sub(8);
+    let mut pc = read_user(slot)?;
+    if pc == 0 {
+        return Err(Stop::Complete);
+    }
+    if find_mapping(walk.mappings, pc.wrapping_sub(1)).is_none() {
+        // A uretprobe has replaced it; the kernel knows what stood there.
+        pc = replaced_return(slot).unwrap_or(pc);
+    }
+    walk.pc = pc;
+    walk.sp = cfa;
+    walk.bp = bp;
+    walk.exact = 0;
+    Ok(())
+}
+
+/// The caller is the code that the signal interrupted.
+#[inline(always)]
+fn signal(walk: &mut Walk) -> Result<(), Stop> {
+    let frame = walk.sp;
+    walk.bp = read_user(frame.wrapping_add(SIGNAL_RBP))?;
+    walk.pc = read_user(frame.wrapping_add(SIGNAL_RIP))?;
+    // A handler on its own stack may return to a lower address: no check of the order here.
+    walk.sp = read_user(frame.wrapping_add(SIGNAL_RSP))?;
+    walk.exact = 1;
+    Ok(())
+}
+
+#[inline(always)]
+fn read_user(address: u64) -> Result<u64, Stop> {
+    // SAFETY: the helper checks the address and does not fault pages in.
+    unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| Stop::NotResident)
+}
+
+/// The mapping that an address lies in: bias, first entry of its chunk index, number of chunks.
+#[inline(always)]
+fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u32)> {
+    // SAFETY: points to a map value; indices are masked.
+    unsafe {
+        let mut size = (*mappings).len as usize;
+        let entries = (&raw const (*mappings).entries).cast::<reqtrace_common::unwind::Mapping>();
+        let mut low = 0_usize;
+        let mut tries = 0;
+        while tries < MAPPING_STEPS {
+            let half = size / 2;
+            let middle = (low + half) & (MAX_MAPPINGS - 1);
+            if (*entries.add(middle)).start <= address {
+                low = middle;
+            }
+            size -= half;
+            tries += 1;
+        }
+        let mapping = &*entries.add(low & (MAX_MAPPINGS - 1));
+        if address < mapping.start || address >= mapping.end {
+            return None;
+        }
+        Some((mapping.bias, mapping.index_start, mapping.chunks))
+    }
+}
+
+#[inline(always)]
+fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
+    let (bias, index_start, chunks) = find_mapping(mappings, address).ok_or(Stop::NoMapping)?;
+    if chunks == 0 {
+        return Err(Stop::NoTable);
+    }
+    let offset = address.wrapping_sub(bias);
+    let chunk = offset >> CHUNK_SHIFT;
+    if chunk >= u64::from(chunks) {
+        return Err(Stop::NoRow);
+    }
+    let chunk = index_start.wrapping_add(chunk as u32);
+    let first = index(chunk)?;
+    let last = index(chunk.wrapping_add(1))?;
+    let offset = offset as u32;
+    let mut low = first;
+    let mut rule = row(first)?;
+    if rule.pc > offset {
+        return Err(Stop::NoRow);
+    }
+    let mut size = last.wrapping_sub(first).wrapping_add(1);
+    let mut tries = 0;
+    while tries < SEARCH_STEPS {
+        let half = size / 2;
+        if half == 0 {
+            break;
+        }
+        let candidate = row(low.wrapping_add(half))?;
+        if candidate.pc <= offset {
+            low = low.wrapping_add(half);
+            rule = candidate;
+        }
+        size -= half;
+        tries += 1;
+    }
+    Ok(Rule::unpack(rule.rule))
+}
+
+#[inline(always)]
+fn row(number: u32) -> Result<Row, Stop> {
+    let block = UNWIND_ROWS
+        .get_ptr(number >> BLOCK_SHIFT)
+        .ok_or(Stop::NoRow)?;
+    let inside = (number & ((1 << BLOCK_SHIFT) - 1)) as usize;
+    // SAFETY: the mask keeps the index inside the block.
+    Ok(unsafe { *block.cast::<Row>().add(inside) })
+}
+
+#[inline(always)]
+fn index(number: u32) -> Result<u32, Stop> {
+    let block = UNWIND_INDEX
+        .get_ptr(number >> BLOCK_SHIFT)
+        .ok_or(Stop::NoRow)?;
+    let inside = (number & ((1 << BLOCK_SHIFT) - 1)) as usize;
+    // SAFETY: the mask keeps the index inside the block.
+    Ok(unsafe { *block.cast::<u32>().add(inside) })
+}
+
+/// What a uretprobe replaced at this place of the current thread's stack, from the kernel's own
+/// list, so that it holds for every tracer's uretprobes and however they nest.
+#[inline(always)]
+fn replaced_return(slot: u64) -> Option<u64> {
+    // SAFETY: loads of kernel memory through helpers, at offsets of the running kernel.
+    unsafe {
+        let task: *const task_struct = bpf_get_current_task_btf();
+        let utask = read_kernel(task as u64, TASK_UTASK.load())?;
+        if utask == 0 {
+            return None;
+        }
+        let mut instance = read_kernel(utask, UTASK_RETURN_INSTANCES.load())?;
+        let mut tries = 0;
+        while tries < MAX_RETURN_INSTANCES {
+            if instance == 0 {
+                return None;
+            }
+            if read_kernel(instance, RETURN_INSTANCE_STACK.load())? == slot {
+                return read_kernel(instance, RETURN_INSTANCE_ORIGINAL.load());
+            }
+            instance = read_kernel(instance, RETURN_INSTANCE_NEXT.load())?;
+            tries += 1;
+        }
+        None
+    }
+}
+
+#[inline(always)]
+unsafe fn read_kernel(base: u64, offset: u32) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(base.wrapping_add(u64::from(offset)) as *const u64) }.ok()
+}

@@ -1,0 +1,191 @@
+//! Hints: a report in, sentences about what a user should know or do out.
+
+use reqtrace_common::sums::{StackSum, StackSumKey};
+
+use super::StackSource;
+use super::sites::Sites;
+use crate::decode::Incomplete;
+use crate::report::text::{duration, number};
+use crate::report::{Report, StackKind, TypeReport};
+use crate::symbolize::Symbolizer;
+
+/// Share of the time that makes user stacks "mostly" shallow, in percent.
+const MOSTLY: u64 = 50;
+/// Share of a type's latency in one place on the network that looks like idle time, in percent.
+const NEARLY_ALL: u64 = 80;
+
+/// How deep user stacks are, in nanoseconds spent in them.
+#[derive(Debug, Default)]
+pub(super) struct Depth {
+    shallow_ns: u64,
+    all_ns: u64,
+}
+
+/// Looks at the user stacks of all sums.
+pub(super) fn user_depth<S: Symbolizer, K: StackSource>(
+    sites: &mut Sites<S, K>,
+    sums: &[(StackSumKey, StackSum)],
+) -> Depth {
+    let mut depth = Depth::default();
+    for (key, sum) in sums {
+        if let Some(frames) = sites.user_depth(key.user_stack) {
+            depth.all_ns += sum.off_ns;
+            depth.shallow_ns += if frames <= 1 { sum.off_ns } else { 0 };
+        }
+    }
+    depth
+}
+
+/// All hints, the most important first.
+pub(super) fn of(report: &Report, depth: &Depth, kernel_names: (usize, usize)) -> Vec<String> {
+    let mut hints = Vec::new();
+    for request in &report.requests {
+        markers(report, request, &mut hints);
+        idle(report, request, &mut hints);
+    }
+    never_left(report, &mut hints);
+    if depth.all_ns > 0 && percent(depth.shallow_ns, depth.all_ns) >= MOSTLY {
+        hints.push(
+            "most user stacks are only one frame deep: the program has no frame pointers. Waits \
+             named by `functions` cannot match there; those named by `files`, `syscalls` and \
+             `kernel-functions` can. Build with -fno-omit-frame-pointer for whole stacks"
+                .to_owned(),
+        );
+    }
+    if let (0, 1..) = kernel_names {
+        hints.push(
+            "kernel functions have no names, so wait classes are taken from the system call: \
+             the kernel hides its addresses; `sysctl -w kernel.kptr_restrict=0` shows them to root"
+                .to_owned(),
+        );
+    }
+    hints
+}
+
+/// What the counters of the markers say.
+fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let name = &request.name;
+    let incomplete: u64 = request.incomplete.iter().map(|(_, count)| count).sum();
+    let seen = request.count + incomplete;
+    if request.begins == 0 && seen == 0 {
+        let place = place(report, name, "begin");
+        hints.push(format!(
+            "no `{name}` began: its begin ({place}) is probed, and was never hit in {}. Was there \
+             load? Does this process do the work itself, or a child, or a helper? `reqtrace check` \
+             shows what the profile resolves to",
+            duration(report.trace.duration_ns)
+        ));
+    } else if request.begins > 0 && request.ends == 0 && request.count == 0 {
+        let place = place(report, name, "end");
+        hints.push(format!(
+            "`{name}` began {} times and its end ({place}) was never hit: the end marker may be \
+             the wrong one, or requests are longer than the trace",
+            number(request.begins)
+        ));
+    }
+    if request.ends_without_begin > 0 {
+        hints.push(format!(
+            "{} ends of `{name}` had no begin: requests that were already running when tracing \
+             started (one per busy thread is normal); many more mean that the end marker is also \
+             reached outside requests",
+            number(request.ends_without_begin)
+        ));
+    }
+    let no_end = request
+        .incomplete
+        .iter()
+        .find(|(r, _)| *r == Incomplete::NoEnd);
+    if let Some((_, count)) = no_end {
+        hints.push(format!(
+            "{} of `{name}` have no end: an exception or longjmp left the function, or \
+             `reentry = \"restart\"` closed them",
+            number(*count)
+        ));
+    }
+    if request.other_type > 0 {
+        hints.push(format!(
+            "{} begins of `{name}` came inside a request of another type and are part of that",
+            number(request.other_type)
+        ));
+    }
+    if request.nested > 0 {
+        hints.push(format!(
+            "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
+            number(request.nested)
+        ));
+    }
+}
+
+/// A request that is nearly all one wait on the network is likely to count the time between
+/// requests.
+fn idle(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let Some(network) = report.classes.iter().position(|class| class == "network") else {
+        return;
+    };
+    let longest = report
+        .stacks
+        .iter()
+        .filter(|line| line.request == request.name && line.kind == StackKind::Blocked)
+        .filter(|line| line.class == Some(network))
+        .map(|line| line.ns)
+        .max();
+    let in_network = request.ledger.classes.get(network).copied().unwrap_or(0);
+    let one_place = longest.unwrap_or(0).min(in_network);
+    if request.count > 0 && percent(one_place, request.ledger.latency_ns) >= NEARLY_ALL {
+        hints.push(format!(
+            "`{}` waits for the network in one place for {} % of its time: it probably begins \
+             before the request has been read, so waiting for work counts as latency. Begin it \
+             where the request has arrived",
+            request.name,
+            percent(one_place, request.ledger.latency_ns)
+        ));
+    }
+}
+
+/// Threads that were in one request for the whole trace.
+fn never_left(report: &Report, hints: &mut Vec<String>) {
+    let whole = report.trace.duration_ns / 10 * 9;
+    let stuck = report
+        .open
+        .iter()
+        .filter(|open| whole > 0 && open.running_ns >= whole);
+    let mut by_type: Vec<(&str, usize, u32)> = Vec::new();
+    for open in stuck {
+        match by_type
+            .iter_mut()
+            .find(|(name, _, _)| *name == open.request)
+        {
+            Some((_, count, _)) => *count += 1,
+            None => by_type.push((&open.request, 1, open.tid)),
+        }
+    }
+    for (name, count, tid) in by_type {
+        let threads = match count {
+            1 => format!("thread {tid} was"),
+            more => format!("{more} threads (thread {tid} first) were"),
+        };
+        hints.push(format!(
+            "{threads} in one `{name}` for nearly the whole trace: a hung request, or a begin that \
+             is the thread's main loop"
+        ));
+    }
+}
+
+fn place(report: &Report, request: &str, marker: &str) -> String {
+    let found = report
+        .trace
+        .markers
+        .iter()
+        .find(|info| info.request == request && info.marker == marker);
+    found.map_or_else(
+        || "not probed".to_owned(),
+        |info| format!("{} in {}", info.place, info.object),
+    )
+}
+
+/// Rounded down; 0 of 0 is 0.
+fn percent(part: u64, whole: u64) -> u64 {
+    (u128::from(part) * 100)
+        .checked_div(u128::from(whole))
+        .map_or(0, |share| share as u64)
+}

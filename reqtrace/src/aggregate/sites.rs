@@ -1,0 +1,211 @@
+//! Places of blocking: ids in, frames and classes out, each found once.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+
+use crate::classify::{Block, Classifier, is_lost};
+use crate::decode::StackSource;
+use crate::symbolize::{AddressSpace, Frame, Symbolizer};
+
+/// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
+const MAX_CACHED: usize = 1 << 16;
+
+/// What a side of a block's stack is.
+#[derive(Clone, Debug)]
+pub(super) enum Side {
+    /// Innermost first.
+    Frames(Rc<[Frame]>),
+    /// Not recorded, or there is none.
+    None,
+    /// Lost.
+    Lost,
+}
+
+impl Side {
+    pub(super) fn frames(&self) -> &[Frame] {
+        match self {
+            Self::Frames(frames) => frames,
+            Self::None | Self::Lost => &[],
+        }
+    }
+
+    /// Frames for output, outermost first; a lost stack is one frame that says so.
+    pub(super) fn outermost_first(&self) -> Vec<String> {
+        match self {
+            Self::Frames(frames) => frames.iter().rev().map(|f| f.name.clone()).collect(),
+            Self::None => Vec::new(),
+            Self::Lost => vec!["[stack lost]".to_owned()],
+        }
+    }
+}
+
+/// Everything that is known of places.
+pub(super) struct Sites<S, K> {
+    pub(super) classifier: Classifier,
+    pub(super) symbols: S,
+    pub(super) stacks: K,
+    /// Stacks of the final snapshot; empty while tracing.
+    snapshot: HashMap<StackId, Vec<u64>>,
+    files: HashMap<(AddressSpace, i32), String>,
+    classes: HashMap<(AddressSpace, BlockSite), usize>,
+    kernel: HashMap<StackId, Rc<[Frame]>>,
+    user: HashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    processes: HashMap<u32, String>,
+    /// Name of any thread of a process, where the process has none.
+    threads: HashMap<u32, String>,
+    /// Look-ups of stacks that are not in the map although a record names them.
+    pub(super) unknown_stacks: u64,
+}
+
+impl<S, K> std::fmt::Debug for Sites<S, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sites")
+            .field("classes", &self.classes.len())
+            .field("kernel", &self.kernel.len())
+            .field("user", &self.user.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Symbolizer, K: StackSource> Sites<S, K> {
+    pub(super) fn new(classifier: Classifier, symbols: S, stacks: K) -> Self {
+        Self {
+            classifier,
+            symbols,
+            stacks,
+            snapshot: HashMap::new(),
+            files: HashMap::new(),
+            classes: HashMap::new(),
+            kernel: HashMap::new(),
+            user: HashMap::new(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            unknown_stacks: 0,
+        }
+    }
+
+    /// A descriptor may be closed and opened again: what was decided with the old name goes.
+    pub(super) fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let old = self.files.insert((space, fd), path.to_owned());
+        if old.as_deref() != Some(path) {
+            self.classes
+                .retain(|(of, site), _| *of != space || site.fd != fd);
+        }
+    }
+
+    pub(super) fn process(&mut self, tgid: u32, name: &str) {
+        self.processes.insert(tgid, name.to_owned());
+    }
+
+    pub(super) fn thread(&mut self, tgid: u32, comm: &str) {
+        if !comm.is_empty() && !self.threads.contains_key(&tgid) {
+            self.threads.insert(tgid, comm.to_owned());
+        }
+    }
+
+    /// Name of a process: its own, or one of its threads'.
+    pub(super) fn comm(&self, tgid: u32) -> String {
+        let name = self
+            .processes
+            .get(&tgid)
+            .or_else(|| self.threads.get(&tgid));
+        name.cloned().unwrap_or_else(|| format!("pid {tgid}"))
+    }
+
+    /// From now on stacks are looked up here first.
+    pub(super) fn use_snapshot(&mut self, stacks: HashMap<StackId, Vec<u64>>) {
+        self.snapshot = stacks;
+    }
+
+    /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
+    pub(super) fn class(&mut self, space: AddressSpace, site: &BlockSite) -> Option<usize> {
+        if is_lost(site) {
+            return None;
+        }
+        if let Some(&known) = self.classes.get(&(space, *site)) {
+            return Some(known);
+        }
+        let kernel = match self.kernel_side(site.kernel_stack) {
+            Side::Lost => return None,
+            side => side,
+        };
+        let user = if self.classifier.needs_user() {
+            self.user_side(space, site.user_stack)
+        } else {
+            Side::None
+        };
+        let file = self.files.get(&(space, site.fd)).filter(|_| site.fd >= 0);
+        let class = self.classifier.class(&Block {
+            kernel: kernel.frames(),
+            user: user.frames(),
+            file: file.map(String::as_str),
+            syscall: site.syscall,
+        });
+        insert(&mut self.classes, (space, *site), class);
+        Some(class)
+    }
+
+    pub(super) fn kernel_side(&mut self, id: StackId) -> Side {
+        if let Some(known) = self.kernel.get(&id) {
+            return Side::Frames(Rc::clone(known));
+        }
+        let addresses = match self.addresses(id) {
+            Ok(addresses) => addresses,
+            Err(side) => return side,
+        };
+        let frames: Rc<[Frame]> = self.symbols.kernel(&addresses).into();
+        insert(&mut self.kernel, id, Rc::clone(&frames));
+        Side::Frames(frames)
+    }
+
+    pub(super) fn user_side(&mut self, space: AddressSpace, id: StackId) -> Side {
+        if let Some(known) = self.user.get(&(space, id)) {
+            return Side::Frames(Rc::clone(known));
+        }
+        let addresses = match self.addresses(id) {
+            Ok(addresses) => addresses,
+            Err(side) => return side,
+        };
+        let frames: Rc<[Frame]> = self.symbols.user(space, &addresses).into();
+        insert(&mut self.user, (space, id), Rc::clone(&frames));
+        Side::Frames(frames)
+    }
+
+    fn addresses(&mut self, id: StackId) -> Result<Vec<u64>, Side> {
+        match id {
+            STACK_LOST => return Err(Side::Lost),
+            STACK_NONE => return Err(Side::None),
+            _ => {}
+        }
+        if let Some(stack) = self.snapshot.get(&id) {
+            return Ok(stack.clone());
+        }
+        self.stacks.stack(id).ok_or_else(|| {
+            self.unknown_stacks += 1;
+            Side::Lost
+        })
+    }
+
+    /// How many kernel stacks have a named frame, and how many have none.
+    pub(super) fn kernel_names(&self) -> (usize, usize) {
+        let named = |frames: &&Rc<[Frame]>| frames.iter().any(Frame::is_named);
+        let with = self.kernel.values().filter(named).count();
+        let filled = self.kernel.values().filter(|frames| !frames.is_empty());
+        (with, filled.count() - with)
+    }
+
+    /// How many addresses a user stack has; `None` when it is lost or not recorded.
+    pub(super) fn user_depth(&mut self, id: StackId) -> Option<usize> {
+        self.addresses(id).ok().map(|addresses| addresses.len())
+    }
+}
+
+fn insert<K: std::hash::Hash + Eq, V>(cache: &mut HashMap<K, V>, key: K, value: V) {
+    if cache.len() >= MAX_CACHED {
+        cache.clear();
+    }
+    cache.insert(key, value);
+}

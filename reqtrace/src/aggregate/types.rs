@@ -1,0 +1,187 @@
+//! One request type: requests in, latency and sums out.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use reqtrace_common::histogram::{BUCKETS, lower_bound};
+use reqtrace_common::sums::TypeTotals;
+
+use crate::decode::{Incomplete, RawRequest};
+use crate::report::{Latency, Ledger};
+
+/// Latencies up to a day are told apart; longer ones count as a day in percentiles.
+const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
+/// Significant decimal digits of percentiles.
+const DIGITS: u8 = 3;
+
+/// Requests whose records arrived.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrived {
+    pub(super) rows: u64,
+    pub(super) ledger: Ledger,
+}
+
+impl Arrived {
+    fn new(classes: usize) -> Self {
+        Self {
+            rows: 0,
+            ledger: Ledger {
+                classes: vec![0; classes],
+                ..Ledger::default()
+            },
+        }
+    }
+
+    fn add(&mut self, ledger: &Ledger) {
+        self.rows += 1;
+        self.ledger.latency_ns += ledger.latency_ns;
+        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
+        self.ledger.run_queue_ns += ledger.run_queue_ns;
+        self.ledger.preempted_ns += ledger.preempted_ns;
+        self.ledger.unattributed_ns += ledger.unattributed_ns;
+        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
+            *sum += ns;
+        }
+    }
+}
+
+/// One request type.
+#[derive(Debug)]
+pub(super) struct TypeState {
+    pub(super) name: String,
+    pub(super) complete: Arrived,
+    /// Complete and incomplete.
+    pub(super) all: Arrived,
+    pub(super) incomplete: BTreeMap<Incomplete, u64>,
+    histogram: Option<Histogram<u64>>,
+    max_ns: u64,
+}
+
+impl TypeState {
+    pub(super) fn new(name: &str, classes: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            complete: Arrived::new(classes),
+            all: Arrived::new(classes),
+            incomplete: BTreeMap::new(),
+            // These bounds are valid ones; without a histogram there are no percentiles.
+            histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),
+            max_ns: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, request: &RawRequest, ledger: &Ledger) {
+        self.all.add(ledger);
+        if let Some(reason) = request.incomplete {
+            *self.incomplete.entry(reason).or_default() += 1;
+            return;
+        }
+        self.complete.add(ledger);
+        self.max_ns = self.max_ns.max(ledger.latency_ns);
+        if let Some(histogram) = &mut self.histogram {
+            histogram.saturating_record(ledger.latency_ns);
+        }
+    }
+
+    /// Latency of the complete requests whose records arrived.
+    pub(super) fn latency(&self) -> Option<Latency> {
+        let histogram = self.histogram.as_ref()?;
+        let at = |quantile| histogram.value_at_quantile(quantile).min(self.max_ns);
+        let mean_ns = self
+            .complete
+            .ledger
+            .latency_ns
+            .checked_div(self.complete.rows)?;
+        Some(Latency {
+            mean_ns,
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p95_ns: at(0.95),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: self.max_ns,
+            from_records: true,
+        })
+    }
+}
+
+/// Latency of all complete requests, from the kernel's totals.
+pub(super) fn kernel_latency(totals: &TypeTotals) -> Option<Latency> {
+    let mean_ns = totals.latency_ns.checked_div(totals.count)?;
+    let counted: u64 = totals.histogram.iter().sum();
+    let at = |permille: u64| {
+        let wanted = (counted * permille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (bucket, count) in totals.histogram.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && bucket + 1 < BUCKETS {
+                return (lower_bound(bucket + 1) - 1).min(totals.max_ns);
+            }
+        }
+        totals.max_ns
+    };
+    Some(Latency {
+        mean_ns,
+        p50_ns: at(500),
+        p90_ns: at(900),
+        p95_ns: at(950),
+        p99_ns: at(990),
+        p999_ns: at(999),
+        max_ns: totals.max_ns,
+        from_records: false,
+    })
+}
+
+/// Splits `total` by `weights`, to the last unit; `None` when all weights are 0 and `total` is
+/// not.
+pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
+    let sum: u128 = weights.iter().copied().map(u128::from).sum();
+    if sum == 0 {
+        return (total == 0).then(|| vec![0; weights.len()]);
+    }
+    let mut parts: Vec<u64> = weights
+        .iter()
+        .map(|&weight| (u128::from(total) * u128::from(weight) / sum) as u64)
+        .collect();
+    // What rounding left goes to the greatest, where it shows least.
+    let left = total - parts.iter().sum::<u64>();
+    let greatest = (0..parts.len()).max_by_key(|&index| weights[index])?;
+    parts[greatest] += left;
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqtrace_common::histogram::bucket;
+
+    #[test]
+    fn a_split_adds_up() {
+        assert_eq!(split(10, &[1, 1, 1]).map(|p| p.iter().sum()), Some(10_u64));
+        assert_eq!(split(7, &[0, 7]), Some(vec![0, 7]));
+        assert_eq!(split(0, &[0, 0]), Some(vec![0, 0]));
+        assert_eq!(split(1, &[0, 0]), None);
+        let big = split(u64::MAX, &[u64::MAX, u64::MAX]).unwrap();
+        assert_eq!(big[0] as u128 + big[1] as u128, u64::MAX as u128);
+    }
+
+    #[test]
+    fn the_kernels_percentiles_are_at_most_a_bucket_too_high() {
+        let mut totals = super::super::finish::ZERO_TOTALS;
+        assert!(kernel_latency(&totals).is_none());
+        for value in 1..=1000_u64 {
+            let ns = value * 1_000;
+            totals.count += 1;
+            totals.latency_ns += ns;
+            totals.max_ns = ns;
+            totals.histogram[bucket(ns)] += 1;
+        }
+        let latency = kernel_latency(&totals).unwrap();
+        assert!((500_000..=532_000).contains(&latency.p50_ns), "{latency:?}");
+        assert!(
+            (990_000..=1_000_000).contains(&latency.p99_ns),
+            "{latency:?}"
+        );
+        assert_eq!(latency.max_ns, 1_000_000);
+    }
+}

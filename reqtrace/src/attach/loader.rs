@@ -1,0 +1,223 @@
+//! Loads the kernel programs: offsets of the running kernel in, verified programs out.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use aya::maps::{Array, HashMap, MapData};
+use aya::programs::{BtfTracePoint, Program, ProgramError, UProbe};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
+use log::{debug, warn};
+use reqtrace_common::config::{Process, stacks_wanted};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::object::{OBJECT, check_abi};
+use crate::error::{Error, Result};
+use crate::kernel::Host;
+
+/// Tracepoints, attached in this order: all before the first uprobe, so that no block of a request
+/// goes unseen.
+pub(super) const TRACEPOINTS: [&str; 5] = [
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "sched_waking",
+    "sched_switch",
+];
+
+/// Programs for markers, by (begin, uretprobe).
+pub(super) const UPROBES: [&str; 4] = [
+    "request_begin",
+    "request_end",
+    "request_begin_ret",
+    "request_end_ret",
+];
+
+/// What to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Record kernel stacks.
+    pub kernel_stacks: bool,
+    /// Record user stacks.
+    pub user_stacks: bool,
+    /// Let the kernel programs send messages to the log.
+    pub messages: bool,
+}
+
+/// Programs that the kernel has verified; nothing is attached.
+pub struct Loaded {
+    pub(super) ebpf: Ebpf,
+}
+
+/// Loads all programs.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Unsupported`] when the kernel refuses.
+pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
+    check_abi()?;
+    let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
+        Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
+    })?;
+    let mut wanted = 0_u32;
+    if options.kernel_stacks {
+        wanted |= stacks_wanted::KERNEL;
+    }
+    if options.user_stacks {
+        wanted |= stacks_wanted::USER;
+    }
+    let level = if options.messages {
+        aya_log::Level::Debug
+    } else {
+        aya_log::Level::Error
+    };
+    let level = level as u8;
+    let offsets = host.offsets;
+    let mut ebpf = EbpfLoader::new()
+        .btf(Some(&btf))
+        .override_global("TASK_PID", &offsets.pid, true)
+        .override_global("TASK_TGID", &offsets.tgid, true)
+        .override_global("TASK_STACK", &offsets.stack, true)
+        .override_global("TASK_UTASK", &offsets.utask, true)
+        .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
+        .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
+        .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
+        .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
+        .override_global("STACKS_WANTED", &wanted, true)
+        .override_global(aya_log::LEVEL, &level, true)
+        .load(OBJECT)
+        .map_err(|error| explain_load(&error))?;
+    forward_kernel_log(&mut ebpf);
+    for name in TRACEPOINTS {
+        let program: &mut BtfTracePoint = program(&mut ebpf, name)?;
+        program
+            .load(name, &btf)
+            .map_err(|error| explain_program(name, error))?;
+        debug!("loaded {name}");
+    }
+    for name in UPROBES {
+        let program: &mut UProbe = program(&mut ebpf, name)?;
+        program
+            .load()
+            .map_err(|error| explain_program(name, error))?;
+        debug!("loaded {name}");
+    }
+    Ok(Loaded { ebpf })
+}
+
+impl Loaded {
+    /// Names the processes to trace.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot take them.
+    pub(super) fn trace_processes(&mut self, pids: &[u32], follow: bool) -> Result<()> {
+        let mut processes: HashMap<&mut MapData, u32, Process> =
+            HashMap::try_from(map_mut(&mut self.ebpf, "PROCESSES")?).map_err(map_error)?;
+        for &pid in pids {
+            let process = Process {
+                exec_generation: 0,
+                follow: u32::from(follow),
+            };
+            processes.insert(pid, process, 0).map_err(|error| {
+                Error::failed(format!("process {pid} has no room in the table")).because(error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A program of the object by its name.
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let missing = || Error::failed(format!("the kernel object has no program `{name}`"));
+    ebpf.program_mut(name)
+        .ok_or_else(missing)?
+        .try_into()
+        .map_err(|error: ProgramError| missing().because(error))
+}
+
+/// A map of the object by its name.
+pub(super) fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut aya::maps::Map> {
+    ebpf.map_mut(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+}
+
+/// A map of the object by its name, for reading.
+pub(super) fn map<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a aya::maps::Map> {
+    ebpf.map(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+}
+
+/// The first entry's type of an array map.
+pub(super) fn array<'a, V: aya::Pod>(ebpf: &'a Ebpf, name: &str) -> Result<Array<&'a MapData, V>> {
+    Array::try_from(map(ebpf, name)?).map_err(map_error)
+}
+
+pub(super) fn map_error(error: aya::maps::MapError) -> Error {
+    Error::failed("a map of the kernel object could not be used").because(error)
+}
+
+/// Messages of the kernel programs go to the log, which `-v` shows.
+fn forward_kernel_log(ebpf: &mut Ebpf) {
+    match aya_log::EbpfLogger::init(ebpf) {
+        Ok(logger) => match readable_fd(logger) {
+            Ok(mut reader) => {
+                tokio::spawn(async move {
+                    while let Ok(mut guard) = reader.readable_mut().await {
+                        guard.get_inner_mut().flush();
+                        guard.clear_ready();
+                    }
+                });
+            }
+            Err(error) => warn!("messages of the kernel programs are not shown: {error}"),
+        },
+        Err(error) => debug!("the kernel programs have no messages: {error}"),
+    }
+}
+
+/// Lets tokio wait for a file of the kernel.
+pub(super) fn readable_fd<T: AsRawFd + AsFd>(inner: T) -> Result<AsyncFd<T>> {
+    // SAFETY: the maps of aya own their descriptor and never exchange it.
+    unsafe { AsyncFd::register_with_interest(inner, Interest::READABLE) }
+        .map_err(|error| Error::failed("a ring buffer cannot be polled").because(error.to_string()))
+}
+
+fn explain_load(error: &EbpfError) -> Error {
+    Error::unsupported("the kernel did not take the maps or the object").because(chain(error))
+}
+
+fn explain_program(name: &str, error: ProgramError) -> Error {
+    if let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = &error
+    {
+        if io_error.raw_os_error() == Some(libc::EPERM) {
+            return Error::unsupported(format!("the kernel refused to load `{name}`"))
+                .because(io::Error::from_raw_os_error(libc::EPERM))
+                .next("run as root; if it is root, look for lockdown: cat /sys/kernel/security/lockdown");
+        }
+        return Error::unsupported(format!("the verifier refused `{name}`"))
+            .because(format!("{io_error}\n{verifier_log}"))
+            .next("report this with the output of `uname -a`");
+    }
+    Error::unsupported(format!("the program `{name}` could not be loaded")).because(chain(&error))
+}
+
+/// An error with all its causes in one line: aya's own messages leave them out.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

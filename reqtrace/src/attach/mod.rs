@@ -1,0 +1,15 @@
+//! Attach: resolved markers and processes in, a running [`Session`] out.
+//!
+//! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
+//! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
+
+mod loader;
+mod object;
+mod probes;
+mod session;
+mod stacks;
+
+pub use loader::{LoadOptions, Loaded, load};
+pub use probes::ProbePlan;
+pub use session::Session;
+pub use stacks::StackTable;

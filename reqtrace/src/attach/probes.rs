@@ -1,0 +1,151 @@
+//! Which probes to set: resolved requests in, one flat list of probes out, each once.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use aya::Ebpf;
+use aya::programs::UProbe;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use reqtrace_common::cookie::{Cookie, Frame};
+
+use super::loader::{chain, program};
+use crate::error::{Error, Result};
+use crate::profile::{At, ReturnProbe};
+use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
+
+/// Which processes hit the probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// All that run the file; the kernel programs pick the traced ones. Children are followed.
+    File,
+    /// One process only, no children.
+    Process(NonZeroU32),
+}
+
+/// One probe to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePlan {
+    /// File to open.
+    pub object: PathBuf,
+    /// Offset in it.
+    pub file_offset: u64,
+    /// Name of the kernel program.
+    pub(super) program: &'static str,
+    /// What the program is told.
+    pub(super) cookie: u64,
+    /// Function and request type, for messages.
+    pub shown: String,
+}
+
+impl ProbePlan {
+    /// All probes of a profile that was resolved for one or more processes. Processes that share
+    /// a file share its probes.
+    #[must_use]
+    pub fn of(profiles: &[ResolvedProfile]) -> Vec<Self> {
+        let mut seen = BTreeSet::new();
+        let mut plans = Vec::new();
+        for profile in profiles {
+            for (index, request) in profile.requests.iter().enumerate() {
+                for plan in of_request(index, request) {
+                    let file = Identity::of(&plan.object);
+                    if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
+                        plans.push(plan);
+                    }
+                }
+            }
+        }
+        plans
+    }
+
+    /// Sets the probe.
+    pub(super) fn attach(&self, ebpf: &mut Ebpf, target: Target) -> Result<UProbeLink> {
+        let program: &mut UProbe = program(ebpf, self.program)?;
+        let point = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(self.file_offset),
+            cookie: Some(self.cookie),
+        };
+        let scope = match target {
+            Target::File => UProbeScope::AllProcesses,
+            Target::Process(pid) => UProbeScope::OneProcess(pid),
+        };
+        let explain = |error: aya::programs::ProgramError| {
+            Error::failed(format!(
+                "the probe on {} at offset {:#x} of {} could not be set",
+                self.shown,
+                self.file_offset,
+                self.object.display()
+            ))
+            .because(chain(&error))
+            .next("`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` avoids probes inside functions")
+        };
+        let id = program
+            .attach(point, &self.object, scope)
+            .map_err(explain)?;
+        program.take_link(id).map_err(explain)
+    }
+}
+
+fn of_request(index: usize, request: &ResolvedRequest) -> Vec<ProbePlan> {
+    let begin = of_marker(index, request, &request.begin, true);
+    let end = of_marker(index, request, &request.end, false);
+    // Ends first: a begin must never be seen without its end.
+    end.into_iter().chain(begin).collect()
+}
+
+fn of_marker(
+    index: usize,
+    request: &ResolvedRequest,
+    marker: &ResolvedMarker,
+    is_begin: bool,
+) -> Vec<ProbePlan> {
+    let by_uretprobe = marker.at == At::Return && request.return_probe == ReturnProbe::Uretprobe;
+    let program = match (is_begin, by_uretprobe) {
+        (true, false) => "request_begin",
+        (false, false) => "request_end",
+        (true, true) => "request_begin_ret",
+        (false, true) => "request_end_ret",
+    };
+    let popped = request.return_probe == ReturnProbe::Uretprobe;
+    let frame = match (request.same_frame, popped) {
+        (false, _) => Frame::Unrelated,
+        (true, false) => Frame::Same,
+        (true, true) => Frame::Popped,
+    };
+    marker
+        .sites
+        .iter()
+        .map(|site| ProbePlan {
+            object: marker.object.clone(),
+            file_offset: site.file_offset,
+            program,
+            cookie: Cookie {
+                request_type: index as u8,
+                reentry: request.reentry,
+                frame,
+                condition: site.condition,
+            }
+            .encode(),
+            shown: format!("`{}` (request `{}`)", marker.symbol, request.name),
+        })
+        .collect()
+}
+
+/// What makes two paths one file.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// Device and inode.
+    Inode(u64, u64),
+    /// A file that cannot be looked at; attaching will say why.
+    Path(PathBuf),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Self {
+        std::fs::metadata(path).map_or_else(
+            |_| Self::Path(path.to_owned()),
+            |metadata| Self::Inode(metadata.dev(), metadata.ino()),
+        )
+    }
+}

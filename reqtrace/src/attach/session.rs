@@ -1,0 +1,290 @@
+//! A running trace: probes attached, ring and maps readable; stopped once, then read, then
+//! detached.
+
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::thread;
+
+use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::programs::links::Link as _;
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::uprobe::UProbeLink;
+use log::{debug, warn};
+use reqtrace_common::config::Control;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::thread::ThreadState;
+use tokio::io::unix::AsyncFd;
+
+use super::loader::{
+    Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
+};
+use super::probes::{ProbePlan, Target};
+use super::stacks::StackTable;
+use crate::decode::{ProgramCost, Snapshot, records};
+use crate::error::{Error, Result};
+use crate::kernel::clock;
+
+/// How many threads take probes out: each removal waits for a grace period of the kernel, which
+/// they share when they wait at the same time.
+const DETACH_THREADS: usize = 16;
+
+/// A running trace.
+pub struct Session {
+    loaded: Loaded,
+    ring: AsyncFd<RingBuf<MapData>>,
+    tracepoints: Vec<BtfTracePointLink>,
+    uprobes: Vec<UProbeLink>,
+    kernel_memory: u64,
+}
+
+impl Loaded {
+    /// Attaches everything: scheduler programs first, then the probes of ends, then of begins.
+    ///
+    /// # Errors
+    ///
+    /// When a program or probe cannot be attached; what was attached by then is detached.
+    pub fn attach(
+        mut self,
+        plans: &[ProbePlan],
+        pids: &[u32],
+        follow: bool,
+    ) -> Result<(Session, StackTable)> {
+        self.trace_processes(pids, follow)?;
+        let kernel_memory = self
+            .ebpf
+            .maps()
+            .filter_map(|(_, map)| fd_field(map_fd(map)?, "memlock"))
+            .sum();
+        let ring = self.take_map("RING")?;
+        let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
+        let stacks = StackTable::new(self.take_map("STACKS")?)?;
+        let mut session = Session {
+            loaded: self,
+            ring,
+            tracepoints: Vec::new(),
+            uprobes: Vec::new(),
+            kernel_memory,
+        };
+        for name in TRACEPOINTS {
+            let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
+            let link = program
+                .attach()
+                .and_then(|id| program.take_link(id))
+                .map_err(|error| {
+                    Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
+                        .because(chain(&error))
+                })?;
+            session.tracepoints.push(link);
+        }
+        let targets: Vec<Target> = if follow {
+            vec![Target::File]
+        } else {
+            pids.iter()
+                .filter_map(|&pid| NonZeroU32::new(pid))
+                .map(Target::Process)
+                .collect()
+        };
+        for target in targets {
+            for plan in plans {
+                session
+                    .uprobes
+                    .push(plan.attach(&mut session.loaded.ebpf, target)?);
+            }
+        }
+        debug!("attached {} probes", session.uprobes.len());
+        Ok((session, stacks))
+    }
+
+    fn take_map(&mut self, name: &str) -> Result<aya::maps::Map> {
+        self.ebpf
+            .take_map(name)
+            .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+    }
+}
+
+impl Session {
+    /// Waits until the kernel asks to be read: a notice, or a quarter of the ring is full.
+    ///
+    /// # Errors
+    ///
+    /// When the ring cannot be polled.
+    pub async fn readable(&mut self) -> Result<()> {
+        let mut guard =
+            self.ring.readable_mut().await.map_err(|error| {
+                Error::failed("the ring buffer cannot be polled").because(error)
+            })?;
+        guard.clear_ready();
+        Ok(())
+    }
+
+    /// Takes the next record, if there is one. The bytes are copied out, so that the kernel gets
+    /// its room back at once.
+    pub fn next_record(&mut self, into: &mut Vec<u8>) -> bool {
+        into.clear();
+        match self.ring.get_mut().next() {
+            Some(item) => {
+                into.extend_from_slice(&item);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Kernel memory of all maps in bytes, as the kernel accounts for it.
+    #[must_use]
+    pub fn kernel_memory(&self) -> u64 {
+        self.kernel_memory
+    }
+
+    /// Fixes the stop time: from now on the kernel programs change nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's control map cannot be written.
+    pub fn stop(&mut self) -> Result<u64> {
+        let stop_ns = clock::monotonic_ns();
+        let mut control: Array<&mut MapData, Control> =
+            Array::try_from(map_mut(&mut self.loaded.ebpf, "CONTROL")?).map_err(map_error)?;
+        control.set(0, Control { stop_ns }, 0).map_err(map_error)?;
+        // A program that had looked at the control before may still be running; each takes
+        // microseconds.
+        thread::sleep(std::time::Duration::from_millis(2));
+        Ok(stop_ns)
+    }
+
+    /// Reads all maps. Call it after [`Session::stop`] and after the last record was taken.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub fn snapshot(
+        &mut self,
+        stacks: &StackTable,
+        stop_ns: u64,
+        request_types: usize,
+    ) -> Result<Snapshot> {
+        let ebpf = &self.loaded.ebpf;
+        let totals: Array<_, TypeTotals> = array(ebpf, "TOTALS")?;
+        let totals = (0..request_types as u32)
+            .map(|index| totals.get(&index, 0).map_err(map_error))
+            .collect::<Result<_>>()?;
+        let sums: HashMap<_, StackSumKey, StackSum> =
+            HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;
+        let sums = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
+        let threads: HashMap<_, u32, ThreadState> =
+            HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
+        let mut open = Vec::new();
+        let mut malformed = 0;
+        for entry in threads.iter() {
+            let (_, state) = entry.map_err(map_error)?;
+            let comm = comm(state.record.tgid, state.record.tid);
+            match records::still_open(&state, stop_ns, &comm) {
+                Ok(request) => open.extend(request),
+                Err(_) => malformed += 1,
+            }
+        }
+        if malformed > 0 {
+            warn!("{malformed} threads had a state that makes no sense");
+        }
+        let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
+        let mut losses = Vec::new();
+        for loss in Loss::ALL {
+            let count = counters.get(&(loss as u32), 0).map_err(map_error)?;
+            if count != 0 {
+                losses.push((loss, count));
+            }
+        }
+        Ok(Snapshot {
+            stop_ns,
+            totals,
+            sums,
+            stacks: stacks.all(),
+            open,
+            losses,
+            programs: self.costs()?,
+        })
+    }
+
+    fn costs(&self) -> Result<Vec<ProgramCost>> {
+        let ebpf = &self.loaded.ebpf;
+        let mut costs = Vec::new();
+        for name in TRACEPOINTS.into_iter().chain(UPROBES) {
+            let Some(program) = ebpf.program(name) else {
+                continue;
+            };
+            let fd = match program {
+                aya::programs::Program::BtfTracePoint(program) => program.fd(),
+                aya::programs::Program::UProbe(program) => program.fd(),
+                _ => continue,
+            };
+            let fd = fd
+                .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?
+                .as_fd()
+                .as_raw_fd();
+            costs.push(ProgramCost {
+                name: name.to_owned(),
+                runs: fd_field(fd, "run_cnt").unwrap_or(0),
+                run_ns: fd_field(fd, "run_time_ns").unwrap_or(0),
+                recursion_misses: fd_field(fd, "recursion_misses").unwrap_or(0),
+            });
+        }
+        Ok(costs)
+    }
+
+    /// Takes everything out: scheduler programs, then the probes, many at a time.
+    pub fn detach(&mut self) {
+        for link in self.tracepoints.drain(..) {
+            if let Err(error) = link.detach() {
+                warn!("a tracepoint could not be detached: {error}");
+            }
+        }
+        let mut links: Vec<UProbeLink> = self.uprobes.drain(..).collect();
+        let share = links.len().div_ceil(DETACH_THREADS).max(1);
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let rest = links.split_off(links.len().min(share));
+                let mine = std::mem::replace(&mut links, rest);
+                scope.spawn(move || {
+                    for link in mine {
+                        if let Err(error) = link.detach() {
+                            warn!("a probe could not be detached: {error}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+/// Name of a thread that may have left.
+fn comm(tgid: u32, tid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm"))
+        .map(|name| name.trim_end_matches('\n').to_owned())
+        .unwrap_or_default()
+}
+
+fn map_fd(map: &aya::maps::Map) -> Option<i32> {
+    use aya::maps::Map;
+    let (Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data)) = map
+    else {
+        return None;
+    };
+    Some(data.fd().as_fd().as_raw_fd())
+}
+
+/// A number that the kernel shows about one of our own files.
+fn fd_field(fd: i32, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().parse().ok()
+}

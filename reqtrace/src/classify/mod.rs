@@ -1,0 +1,144 @@
+//! Classify: a block's stacks, system call and file in, its wait class out.
+//!
+//! A profile's named waits come first, in file order; then the built-in table decides from the
+//! kernel's functions; where the kernel hides their names, the system call decides.
+
+pub mod named;
+pub mod syscalls;
+pub mod table;
+
+use reqtrace_common::record::BlockSite;
+
+use crate::error::{Error, Result};
+use crate::profile::WaitSpec;
+use crate::symbolize::Frame;
+use named::NamedWait;
+use table::WaitClass;
+
+/// What is known of a block, names included.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// Kernel frames, innermost first; empty when none were recorded.
+    pub kernel: &'a [Frame],
+    /// User frames, innermost first.
+    pub user: &'a [Frame],
+    /// The file behind the descriptor of the system call, where it is known.
+    pub file: Option<&'a str>,
+    /// System call, −1 outside any.
+    pub syscall: i32,
+}
+
+/// Decides wait classes.
+#[derive(Debug)]
+pub struct Classifier {
+    waits: Vec<(usize, NamedWait)>,
+    names: Vec<String>,
+    named: usize,
+}
+
+impl Classifier {
+    /// Makes the matchers of a profile's named waits.
+    ///
+    /// A wait named like a built-in class adds to that class; waits of one name share a column.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] for a malformed glob, an unknown system call, or two names
+    /// that would be one column of the CSV.
+    pub fn new(specs: &[WaitSpec]) -> Result<Self> {
+        let is_built_in = |name: &str| WaitClass::ALL.iter().any(|class| class.name() == name);
+        let mut names: Vec<String> = Vec::new();
+        for spec in specs {
+            if !is_built_in(&spec.name) && !names.contains(&spec.name) {
+                names.push(spec.name.clone());
+            }
+        }
+        let named = names.len();
+        names.extend(WaitClass::ALL.iter().map(|class| class.name().to_owned()));
+        check_columns(&names)?;
+        let waits = specs
+            .iter()
+            .map(|spec| {
+                let index = names.iter().position(|name| *name == spec.name);
+                Ok((index.unwrap_or_default(), NamedWait::new(spec)?))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            waits,
+            names,
+            named,
+        })
+    }
+
+    /// Names of all classes: the profile's in file order, then the built-in ones.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How many of [`Classifier::names`] are the profile's.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.named
+    }
+
+    /// Whether a named wait asks for user functions, so that user frames are needed.
+    #[must_use]
+    pub fn needs_user(&self) -> bool {
+        self.waits.iter().any(|(_, wait)| wait.needs_user())
+    }
+
+    /// The class of a block: an index into [`Classifier::names`].
+    #[must_use]
+    pub fn class(&self, block: &Block<'_>) -> usize {
+        let named = self.waits.iter().find(|(_, wait)| wait.matches(block));
+        named.map_or_else(
+            || self.named + table::class(block) as usize,
+            |(index, _)| *index,
+        )
+    }
+}
+
+/// The CSV column of a class.
+#[must_use]
+pub fn column(class: &str) -> String {
+    format!("{}_ns", class.replace(' ', "_"))
+}
+
+/// Columns that every row has, beside those of the classes.
+const FIXED_COLUMNS: [&str; 6] = [
+    "latency_ns",
+    "on_cpu_ns",
+    "run_queue_ns",
+    "preempted_ns",
+    "blocked_ns",
+    "unattributed_ns",
+];
+
+fn check_columns(names: &[String]) -> Result<()> {
+    for (index, name) in names.iter().enumerate() {
+        let wanted = column(name);
+        if FIXED_COLUMNS.contains(&wanted.as_str()) {
+            return Err(Error::usage(format!(
+                "the wait `{name}` would hide the CSV column `{wanted}`"
+            ))
+            .next("give the wait another name"));
+        }
+        if let Some(other) = names[..index].iter().find(|other| column(other) == wanted) {
+            return Err(Error::usage(format!(
+                "the waits `{other}` and `{name}` would both be the CSV column `{wanted}`"
+            ))
+            .next("give one of them another name"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the place of a block was lost: then its time is unattributed.
+#[must_use]
+pub fn is_lost(site: &BlockSite) -> bool {
+    site.kernel_stack == reqtrace_common::record::STACK_LOST
+}
+
+#[cfg(test)]
+mod tests;

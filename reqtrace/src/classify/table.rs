@@ -1,0 +1,354 @@
+//! The table of wait classes: kernel functions in, a class out.
+//!
+//! Read a stack from its innermost frame on: the first function that is in the table decides. So a
+//! mutex inside a file system is a lock, and `epoll_wait` on a socket is a poll. Page faults come
+//! before all: what a fault waits for (disk, a lock of the address space) is not what the program
+//! asked for.
+//!
+//! Names are those of Linux 6.1 to 6.18, without what the compiler appends (`.isra.0`,
+//! `.constprop.0`). A `*` at the end stands for any rest. Generic functions (`schedule`,
+//! `schedule_timeout`, `wait_woken`, `wait_for_completion`, `do_syscall_64`) say nothing and are
+//! left out: the next frame decides.
+
+use super::{Block, syscalls};
+use crate::symbolize::names::without_suffix;
+
+/// A built-in wait class, in the order of the CSV's columns.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitClass {
+    /// File systems and block devices.
+    Disk,
+    /// Sockets.
+    Network,
+    /// Futexes, and locks inside the kernel.
+    Lock,
+    /// Sleeping for a time.
+    Sleep,
+    /// Waiting for any of several descriptors.
+    Poll,
+    /// Pipes, terminals, eventfds and message queues.
+    Pipe,
+    /// Memory that is not there yet.
+    PageFault,
+    /// Other processes: children, debuggers, signals that stop.
+    Process,
+    /// The stack is known and in no line of the table.
+    Other,
+}
+
+impl WaitClass {
+    /// All classes, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Disk,
+        Self::Network,
+        Self::Lock,
+        Self::Sleep,
+        Self::Poll,
+        Self::Pipe,
+        Self::PageFault,
+        Self::Process,
+        Self::Other,
+    ];
+
+    /// Its name in reports and columns.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Network => "network",
+            Self::Lock => "lock",
+            Self::Sleep => "sleep",
+            Self::Poll => "poll",
+            Self::Pipe => "pipe",
+            Self::PageFault => "page-fault",
+            Self::Process => "process",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Functions that make a block a page fault wherever they stand in the stack.
+const PAGE_FAULT: &[&str] = &[
+    "asm_exc_page_fault",
+    "exc_page_fault",
+    "do_user_addr_fault",
+    "handle_mm_fault",
+    "__handle_mm_fault",
+    "faultin_page",
+    "handle_userfault",
+];
+
+/// The table. Within a stack the innermost frame decides; within the table the first line does.
+const TABLE: &[(WaitClass, &[&str])] = &[
+    (
+        WaitClass::Lock,
+        &[
+            // Futexes. futex_wait_queue_me became futex_wait_queue in 5.16.
+            "futex_wait*",
+            "__futex_wait*",
+            "futex_lock_pi*",
+            "futex_do_wait",
+            "futex_unqueue*",
+            // Locks of the kernel.
+            "__mutex_lock*",
+            "mutex_lock*",
+            "ww_mutex_lock*",
+            "rwsem_down_*",
+            "down_read*",
+            "down_write*",
+            "__down_read*",
+            "__down_write*",
+            "__down",
+            "__down_common",
+            "__down_interruptible",
+            "__down_killable",
+            "__down_timeout",
+            "down_interruptible",
+            "percpu_rwsem_wait*",
+            "__percpu_down_read*",
+            "percpu_down_write*",
+            "percpu_down_read*",
+            "rt_mutex_*",
+            "__rt_mutex_*",
+            "rtlock_*",
+            "rt_spin_lock*",
+            "rwbase_*",
+            "synchronize_rcu*",
+            "synchronize_srcu*",
+            "__synchronize_srcu*",
+            "__wait_rcu_gp",
+            // Locks of files, and System V semaphores.
+            "posix_lock_inode_wait",
+            "flock_lock_inode_wait",
+            "locks_lock_inode_wait",
+            "fcntl_setlk*",
+            "do_lock_file_wait",
+            "do_semtimedop",
+            "__do_semtimedop",
+        ],
+    ),
+    (
+        WaitClass::Sleep,
+        &[
+            "do_nanosleep",
+            "hrtimer_nanosleep*",
+            "common_nsleep*",
+            "alarm_timer_nsleep",
+            "alarmtimer_do_nsleep",
+            "timerfd_read*",
+            "do_sigtimedwait",
+            "sigsuspend",
+            "__do_sys_pause",
+            "__x64_sys_pause",
+            "msleep*",
+            "usleep_range*",
+        ],
+    ),
+    (
+        WaitClass::Poll,
+        &[
+            "ep_poll",
+            "do_epoll_wait",
+            "do_epoll_pwait*",
+            "do_poll",
+            "do_sys_poll",
+            "poll_schedule_timeout",
+            "do_select",
+            "core_sys_select",
+            // Any completion of a ring, file or socket: the ring itself is what is waited on.
+            "io_cqring_wait*",
+            "io_cqring_schedule*",
+            "inotify_read",
+            "fanotify_read",
+            "signalfd_read*",
+            "signalfd_dequeue",
+        ],
+    ),
+    (
+        WaitClass::Pipe,
+        &[
+            "pipe_read",
+            "pipe_write",
+            "anon_pipe_*",
+            "fifo_pipe_*",
+            "pipe_wait*",
+            "wait_for_partner",
+            "fifo_open",
+            "splice_from_pipe*",
+            "splice_pipe_to_pipe",
+            "opipe_prep",
+            "ipipe_prep",
+            "eventfd_read",
+            "eventfd_write",
+            "n_tty_*",
+            "tty_*",
+            "wq_sleep",
+            "do_mq_timed*",
+            "do_msgrcv*",
+            "do_msgsnd*",
+        ],
+    ),
+    (
+        WaitClass::Disk,
+        &[
+            "io_schedule*",
+            "bit_wait_io*",
+            "folio_wait_*",
+            "__folio_lock*",
+            "wait_on_page_*",
+            "__wait_on_buffer",
+            "__lock_buffer",
+            "__filemap_*",
+            "filemap_*",
+            "file_write_and_wait*",
+            "file_fdatawait*",
+            "balance_dirty_pages*",
+            "writeback_*",
+            "wb_wait_*",
+            "sync_inodes_sb",
+            "iterate_supers*",
+            "submit_bio_wait",
+            "bio_await*",
+            "blkdev_*",
+            "__blkdev_*",
+            "blk_*",
+            "__blk_*",
+            "rq_qos_*",
+            "wbt_*",
+            "iocb_bio_*",
+            "iomap_*",
+            "__iomap_*",
+            "read_events",
+            "do_io_getevents",
+            "jbd2_*",
+            "wait_transaction_*",
+            "add_transaction_credits",
+            "start_this_handle",
+            "ext4_*",
+            "__ext4_*",
+            "xfs_*",
+            "xlog_*",
+            "btrfs_*",
+            "f2fs_*",
+            "zfs_*",
+            "zpl_*",
+            "zil_*",
+            "txg_wait_*",
+            "ovl_*",
+            "fuse_*",
+            "__fuse_*",
+            "request_wait_answer",
+            "p9_client_*",
+            "v9fs_*",
+            "nvme_*",
+            "scsi_*",
+            "loop_*",
+            "dm_*",
+            "md_*",
+            "raid*",
+            "vfs_fsync*",
+            "do_fsync",
+            "ksys_sync",
+            "sync_filesystem",
+        ],
+    ),
+    (
+        WaitClass::Network,
+        &[
+            "sk_wait_data",
+            "sk_stream_wait_*",
+            "__lock_sock*",
+            "lock_sock*",
+            "sock_*",
+            "__sock_*",
+            "tcp_*",
+            "__tcp_*",
+            "udp_*",
+            "__udp_*",
+            "udpv6_*",
+            "tcpv6_*",
+            "raw_*",
+            "mptcp_*",
+            "sctp_*",
+            "inet_*",
+            "__inet_*",
+            "inet6_*",
+            "unix_*",
+            "__unix_*",
+            "vsock_*",
+            "netlink_*",
+            "packet_*",
+            "tls_*",
+            "skb_*",
+            "__skb_*",
+            "smc_*",
+            "rpc_*",
+            "__rpc_*",
+            "nfs_*",
+            "nfs4_*",
+            "cifs_*",
+            "smb2_*",
+            "ceph_*",
+            "__sys_accept*",
+            "__sys_connect*",
+            "__sys_recv*",
+            "__sys_send*",
+            "___sys_recv*",
+            "___sys_send*",
+        ],
+    ),
+    (
+        WaitClass::Process,
+        &[
+            "do_wait",
+            "__do_wait",
+            "do_wait4",
+            "kernel_wait4",
+            "kernel_waitid*",
+            "do_wait_pid",
+            "wait_for_vfork_done",
+            "kernel_clone",
+            "ptrace_*",
+            "do_signal_stop",
+            "do_jobctl_trap",
+            "do_freezer_trap",
+            "__refrigerator",
+            "pidfd_*",
+            "wait_for_dump_helpers",
+            "coredump_wait",
+            "exit_to_user_mode_loop",
+            "get_signal",
+            "begin_new_exec",
+            "de_thread",
+            "do_group_exit",
+            "call_usermodehelper*",
+        ],
+    ),
+];
+
+/// The built-in class of a block.
+#[must_use]
+pub fn class(block: &Block<'_>) -> WaitClass {
+    let named = || block.kernel.iter().filter(|frame| frame.is_named());
+    let names = || named().map(|frame| without_suffix(&frame.name));
+    if named().next().is_none() {
+        return syscalls::class(block.syscall, block.file);
+    }
+    if names().any(|name| PAGE_FAULT.contains(&name)) {
+        return WaitClass::PageFault;
+    }
+    names().find_map(of_function).unwrap_or(WaitClass::Other)
+}
+
+fn of_function(name: &str) -> Option<WaitClass> {
+    let line = TABLE.iter().find(|(_, patterns)| {
+        patterns
+            .iter()
+            .any(|pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => name == *pattern,
+            })
+    });
+    line.map(|(class, _)| *class)
+}

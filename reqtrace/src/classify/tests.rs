@@ -1,0 +1,378 @@
+use super::*;
+
+/// Stacks as three kernels print them, innermost first.
+const STACKS: &[(&str, &[&str])] = &[
+    (
+        "lock",
+        &[
+            "__schedule",
+            "schedule",
+            "futex_wait_queue",
+            "futex_wait",
+            "do_futex",
+            "__x64_sys_futex",
+        ],
+    ),
+    (
+        "lock",
+        &[
+            "__schedule",
+            "schedule",
+            "futex_do_wait",
+            "__futex_wait",
+            "futex_wait",
+        ],
+    ),
+    (
+        "lock",
+        &[
+            "__schedule",
+            "schedule",
+            "rwsem_down_write_slowpath",
+            "ext4_buffered_write_iter",
+            "vfs_write",
+        ],
+    ),
+    (
+        "lock",
+        &[
+            "__schedule",
+            "schedule_preempt_disabled",
+            "__mutex_lock.constprop.0",
+            "pipe_write",
+        ],
+    ),
+    (
+        "sleep",
+        &[
+            "__schedule",
+            "schedule",
+            "do_nanosleep",
+            "hrtimer_nanosleep",
+            "common_nsleep",
+        ],
+    ),
+    (
+        "poll",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_hrtimeout_range_clock",
+            "ep_poll",
+            "do_epoll_wait",
+        ],
+    ),
+    (
+        "poll",
+        &[
+            "__schedule",
+            "schedule",
+            "poll_schedule_timeout.constprop.0",
+            "do_sys_poll",
+            "__x64_sys_poll",
+        ],
+    ),
+    (
+        "network",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_timeout",
+            "wait_woken",
+            "sk_wait_data",
+            "tcp_recvmsg_locked",
+            "tcp_recvmsg",
+            "inet_recvmsg",
+            "sock_recvmsg",
+        ],
+    ),
+    (
+        "network",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_timeout",
+            "unix_stream_read_generic",
+            "unix_stream_recvmsg",
+            "sock_read_iter",
+            "vfs_read",
+        ],
+    ),
+    (
+        "network",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_timeout",
+            "inet_csk_accept",
+            "inet_accept",
+        ],
+    ),
+    (
+        "pipe",
+        &[
+            "__schedule",
+            "schedule",
+            "pipe_read",
+            "vfs_read",
+            "ksys_read",
+        ],
+    ),
+    (
+        "pipe",
+        &[
+            "__schedule",
+            "schedule",
+            "anon_pipe_read",
+            "vfs_read",
+            "ksys_read",
+        ],
+    ),
+    (
+        "disk",
+        &[
+            "__schedule",
+            "schedule",
+            "io_schedule",
+            "folio_wait_bit_common",
+            "filemap_update_page",
+            "filemap_read",
+        ],
+    ),
+    (
+        "disk",
+        &[
+            "__schedule",
+            "schedule",
+            "jbd2_log_wait_commit",
+            "ext4_sync_file",
+            "do_fsync",
+        ],
+    ),
+    (
+        "disk",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_timeout",
+            "io_schedule_timeout",
+            "__wait_for_common",
+            "submit_bio_wait",
+            "blkdev_issue_flush",
+        ],
+    ),
+    (
+        "disk",
+        &[
+            "__schedule",
+            "schedule",
+            "xlog_wait_on_iclog",
+            "xfs_log_force_seq",
+            "xfs_file_fsync",
+        ],
+    ),
+    (
+        "page-fault",
+        &[
+            "__schedule",
+            "schedule",
+            "io_schedule",
+            "folio_wait_bit_common",
+            "filemap_fault",
+            "__do_fault",
+            "do_fault",
+            "__handle_mm_fault",
+            "handle_mm_fault",
+            "do_user_addr_fault",
+            "exc_page_fault",
+            "asm_exc_page_fault",
+        ],
+    ),
+    (
+        "page-fault",
+        &[
+            "__schedule",
+            "schedule",
+            "rwsem_down_read_slowpath",
+            "do_user_addr_fault",
+            "asm_exc_page_fault",
+        ],
+    ),
+    (
+        "process",
+        &[
+            "__schedule",
+            "schedule",
+            "do_wait",
+            "kernel_wait4",
+            "__do_sys_wait4",
+        ],
+    ),
+    (
+        "process",
+        &[
+            "__schedule",
+            "schedule",
+            "schedule_timeout",
+            "wait_for_vfork_done",
+            "kernel_clone",
+        ],
+    ),
+    (
+        "other",
+        &["__schedule", "schedule", "something_new", "do_syscall_64"],
+    ),
+];
+
+fn frames(names: &[&str]) -> Vec<Frame> {
+    names.iter().map(|name| Frame::new(*name)).collect()
+}
+
+fn class_of<'a>(classifier: &'a Classifier, block: &Block<'_>) -> &'a str {
+    &classifier.names()[classifier.class(block)]
+}
+
+#[test]
+fn the_table_knows_the_stacks_of_three_kernels() {
+    let classifier = Classifier::new(&[]).unwrap();
+    for (class, stack) in STACKS {
+        let kernel = frames(stack);
+        let block = Block {
+            kernel: &kernel,
+            user: &[],
+            file: None,
+            syscall: 0,
+        };
+        assert_eq!(class_of(&classifier, &block), *class, "{stack:?}");
+    }
+}
+
+#[test]
+fn without_kernel_names_the_system_call_decides() {
+    let classifier = Classifier::new(&[]).unwrap();
+    let kernel = frames(&["[kernel+0x1]", "[kernel+0x2]"]);
+    for (syscall, file, class) in [
+        (202, None, "lock"),
+        (75, None, "disk"),
+        (0, Some("socket:[1]"), "network"),
+        (0, Some("pipe:[1]"), "pipe"),
+        (0, Some("/var/lib/mysql/ibdata1"), "disk"),
+        (0, None, "other"),
+        (-1, None, "page-fault"),
+        (9999, None, "other"),
+    ] {
+        let block = Block {
+            kernel: &kernel,
+            user: &[],
+            file,
+            syscall,
+        };
+        assert_eq!(class_of(&classifier, &block), class, "{syscall} {file:?}");
+    }
+}
+
+fn wait(name: &str) -> WaitSpec {
+    WaitSpec {
+        name: name.to_owned(),
+        ..WaitSpec::default()
+    }
+}
+
+#[test]
+fn named_waits_match_in_file_order_before_the_table() {
+    let specs = [
+        WaitSpec {
+            files: vec!["*/ib_logfile*".to_owned()],
+            functions: vec!["log_write_up_to*".to_owned()],
+            ..wait("redo log")
+        },
+        WaitSpec {
+            functions: vec!["MDL_context::acquire_lock".to_owned()],
+            ..wait("metadata lock")
+        },
+        WaitSpec {
+            kernel_functions: vec!["ext4_sync_*".to_owned()],
+            syscalls: vec!["epoll_wait".to_owned()],
+            ..wait("sync")
+        },
+    ];
+    let classifier = Classifier::new(&specs).unwrap();
+    assert_eq!(classifier.named(), 3);
+    assert!(classifier.needs_user());
+    assert_eq!(
+        classifier.names()[..4],
+        ["redo log", "metadata lock", "sync", "disk"]
+    );
+    let kernel = frames(&[
+        "__schedule",
+        "schedule",
+        "jbd2_log_wait_commit",
+        "ext4_sync_file.isra.0",
+    ]);
+    let user = |name: &str| frames(&["fdatasync", name, "main"]);
+    let block = |user, file, syscall| Block {
+        kernel: &kernel,
+        user,
+        file,
+        syscall,
+    };
+    assert_eq!(
+        class_of(&classifier, &block(&[], Some("/d/ib_logfile0"), 75)),
+        "redo log"
+    );
+    assert_eq!(
+        class_of(&classifier, &block(&[], Some("/d/ibdata1"), 75)),
+        "sync"
+    );
+    let log = user("log_write_up_to(unsigned long, bool)");
+    assert_eq!(class_of(&classifier, &block(&log, None, 75)), "redo log");
+    let lock = user("MDL_context::acquire_lock(MDL_request*, double)");
+    assert_eq!(
+        class_of(&classifier, &block(&lock, None, 202)),
+        "metadata lock"
+    );
+    let poll = frames(&["ep_poll"]);
+    let polling = Block {
+        kernel: &poll,
+        user: &[],
+        file: None,
+        syscall: 232,
+    };
+    assert_eq!(class_of(&classifier, &polling), "sync");
+}
+
+#[test]
+fn a_wait_named_like_a_class_adds_to_it() {
+    let specs = [WaitSpec {
+        syscalls: vec!["futex".to_owned()],
+        ..wait("disk")
+    }];
+    let classifier = Classifier::new(&specs).unwrap();
+    assert_eq!(classifier.named(), 0);
+    let kernel = frames(&["futex_wait"]);
+    let block = Block {
+        kernel: &kernel,
+        user: &[],
+        file: None,
+        syscall: 202,
+    };
+    assert_eq!(class_of(&classifier, &block), "disk");
+}
+
+#[test]
+fn bad_waits_are_errors_that_say_what_to_do() {
+    let unknown = Classifier::new(&[WaitSpec {
+        syscalls: vec!["fsnc".to_owned()],
+        ..wait("x")
+    }]);
+    assert!(
+        unknown
+            .unwrap_err()
+            .advice()
+            .is_some_and(|a| a.contains("fsync"))
+    );
+    for names in [["a b", "a_b"], ["blocked", "x"]] {
+        let specs = names.map(wait);
+        assert!(Classifier::new(&specs).is_err(), "{names:?}");
+    }
+}

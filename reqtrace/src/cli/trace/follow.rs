@@ -1,0 +1,259 @@
+//! Follows a trace: records of the ring in, rows to the exporters out, until it ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use log::debug;
+use reqtrace_common::record::{FileRecord, ProcessRecord, process_event};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::progress::Progress;
+use super::targets::comm;
+use crate::aggregate::{Aggregator, StackSource};
+use crate::attach::Session;
+use crate::decode::Event;
+use crate::decode::recording::Recorder;
+use crate::decode::records::decode;
+use crate::error::{Error, Result};
+use crate::kernel::clock;
+use crate::report::Exporter;
+use crate::symbolize::AddressSpace;
+use crate::symbolize::live::LiveSymbolizer;
+
+/// How often the ring is read when the kernel does not ask for it.
+const TICK: Duration = Duration::from_millis(20);
+/// Ticks between two looks at progress and at whether the targets still live.
+const TICKS_PER_LOOK: u32 = 10;
+/// Records taken at a time, so that signals are not kept waiting.
+const BATCH: usize = 20_000;
+
+/// Why a trace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its time was over.
+    Duration,
+    /// Ctrl-C or SIGTERM.
+    Interrupted,
+    /// All traced processes left.
+    TargetExited,
+}
+
+impl Outcome {
+    /// The words for it in `summary.json`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Interrupted => "interrupted",
+            Self::TargetExited => "target exited",
+        }
+    }
+}
+
+/// The address space of a process when tracing begins.
+pub(super) fn first_space(pid: u32) -> AddressSpace {
+    AddressSpace {
+        tgid: pid,
+        exec_generation: 0,
+    }
+}
+
+/// Takes records and keeps account of the traced processes.
+pub(super) struct Follower<K: StackSource> {
+    aggregator: Aggregator<LiveSymbolizer, K>,
+    /// All processes ever traced, by name.
+    processes: BTreeMap<u32, String>,
+    alive: BTreeSet<u32>,
+    generations: BTreeMap<u32, u32>,
+    record: Vec<u8>,
+}
+
+impl<K: StackSource> Follower<K> {
+    pub(super) fn new(aggregator: Aggregator<LiveSymbolizer, K>, pids: &[u32]) -> Self {
+        let mut follower = Self {
+            aggregator,
+            processes: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            generations: BTreeMap::new(),
+            record: Vec::new(),
+        };
+        for &pid in pids {
+            follower.appear(pid);
+        }
+        follower
+    }
+
+    /// All processes that were traced: id and name.
+    pub(super) fn processes(&self) -> Vec<(u32, String)> {
+        self.processes
+            .iter()
+            .map(|(&pid, name)| (pid, name.clone()))
+            .collect()
+    }
+
+    pub(super) fn into_aggregator(self) -> Aggregator<LiveSymbolizer, K> {
+        self.aggregator
+    }
+
+    /// Follows until the time is over, a signal comes, or all targets have left.
+    pub(super) async fn run(
+        &mut self,
+        session: &mut Session,
+        exporters: &mut [Box<dyn Exporter>],
+        mut recorder: Option<&mut Recorder>,
+        duration: Option<Duration>,
+        progress: &mut Progress,
+    ) -> Result<Outcome> {
+        let cannot = |error| Error::failed("signals cannot be waited for").because(error);
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let deadline = duration.map(|duration| Instant::now() + duration);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = 0_u32;
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                _ = interrupt.recv() => break Outcome::Interrupted,
+                _ = terminate.recv() => break Outcome::Interrupted,
+                () = until(deadline) => break Outcome::Duration,
+                ready = session.readable() => ready?,
+                _ = ticks.tick() => {
+                    count = count.wrapping_add(1);
+                    if count % TICKS_PER_LOOK == 0 {
+                        let (complete, incomplete) = self.aggregator.requests();
+                        progress.update(complete + incomplete, self.aggregator.p99_ns());
+                        if !self.any_alive() {
+                            break Outcome::TargetExited;
+                        }
+                    }
+                }
+            }
+            self.take(session, exporters, recorder.as_deref_mut(), BATCH)?;
+            self.aggregator.advance(clock::monotonic_ns(), exporters)?;
+        };
+        // A second Ctrl-C ends the program at once; the kernel takes the probes out by itself.
+        // SAFETY: the default action is a valid disposition, and no handler of ours is lost that
+        // is still wanted.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+        }
+        Ok(outcome)
+    }
+
+    /// Takes all records that are left.
+    pub(super) fn drain(
+        &mut self,
+        session: &mut Session,
+        exporters: &mut [Box<dyn Exporter>],
+        recorder: Option<&mut Recorder>,
+    ) -> Result<()> {
+        self.take(session, exporters, recorder, usize::MAX)
+    }
+
+    fn take(
+        &mut self,
+        session: &mut Session,
+        exporters: &mut [Box<dyn Exporter>],
+        mut recorder: Option<&mut Recorder>,
+        most: usize,
+    ) -> Result<()> {
+        let mut record = std::mem::take(&mut self.record);
+        for _ in 0..most {
+            if !session.next_record(&mut record) {
+                break;
+            }
+            if let Some(recorder) = recorder.as_deref_mut() {
+                recorder.ring(&record);
+            }
+            match decode(&record) {
+                Ok(Event::Request(request)) => self.aggregator.request(&request, exporters)?,
+                Ok(Event::Process(process)) => self.process(&process),
+                Ok(Event::File(file)) => self.file(&file, recorder.as_deref_mut()),
+                Err(malformed) => self.aggregator.malformed(malformed),
+            }
+        }
+        self.record = record;
+        Ok(())
+    }
+
+    fn process(&mut self, record: &ProcessRecord) {
+        debug!("process {}: event {}", record.tgid, record.event);
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
+        match record.event {
+            process_event::FORK => {
+                let generation = self.generations.get(&record.parent).copied().unwrap_or(0);
+                let parent = AddressSpace {
+                    tgid: record.parent,
+                    exec_generation: generation,
+                };
+                self.generations.insert(record.tgid, 0);
+                self.aggregator.symbolizer().inherit(space, parent);
+                self.appear(record.tgid);
+            }
+            process_event::EXEC => {
+                self.generations.insert(record.tgid, record.exec_generation);
+                self.aggregator.symbolizer().remember(space);
+                self.appear(record.tgid);
+            }
+            _ => {
+                if !is_alive(record.tgid) {
+                    self.alive.remove(&record.tgid);
+                }
+            }
+        }
+    }
+
+    /// A process is traced from now on, or has a new name.
+    fn appear(&mut self, pid: u32) {
+        self.alive.insert(pid);
+        if let Some(name) = comm(pid) {
+            self.aggregator.process(pid, &name);
+            self.processes.insert(pid, name);
+        } else {
+            self.processes.entry(pid).or_insert_with(|| "?".to_owned());
+        }
+    }
+
+    fn file(&mut self, record: &FileRecord, recorder: Option<&mut Recorder>) {
+        let link = format!("/proc/{}/fd/{}", record.tgid, record.fd);
+        let Ok(path) = std::fs::read_link(link) else {
+            return;
+        };
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
+        let path = path.to_string_lossy();
+        if let Some(recorder) = recorder {
+            recorder.file(space, record.fd, &path);
+        }
+        self.aggregator.file(space, record.fd, &path);
+    }
+
+    fn any_alive(&mut self) -> bool {
+        self.alive.retain(|&pid| is_alive(pid));
+        !self.alive.is_empty()
+    }
+}
+
+/// Whether a process runs: there, and not only waiting to be reaped.
+fn is_alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        !matches!(state, Some('Z' | 'X') | None)
+    })
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,55 @@
+//! Progress on a terminal: elapsed time, requests so far, rate, p99. Nothing elsewhere.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::text;
+
+/// A line on standard error that is redrawn, or nothing.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    duration: Option<Duration>,
+}
+
+impl Progress {
+    pub(super) fn new(quiet: bool, duration: Option<Duration>) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self {
+            bar,
+            started: Instant::now(),
+            duration,
+        }
+    }
+
+    pub(super) fn update(&self, requests: u64, p99_ns: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        let elapsed = self.started.elapsed();
+        let total = self
+            .duration
+            .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
+        let rate = requests as f64 / elapsed.as_secs_f64().max(0.001);
+        let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
+        bar.set_message(format!(
+            "{:.0}{total} s · {} requests · {rate:.0}/s{p99} · Ctrl-C ends and reports",
+            elapsed.as_secs_f64(),
+            text::number(requests),
+        ));
+        bar.tick();
+    }
+
+    /// Takes the line away.
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

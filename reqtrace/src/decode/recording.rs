@@ -1,0 +1,382 @@
+//! Recordings: what a live trace saw in, a file out, and back again with no kernel.
+//!
+//! A recording holds the ring's bytes, the maps' entries and the names that were found, so that
+//! everything from decode to report can be run again, in a test or for a bug report. It holds
+//! labels if the trace recorded them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use reqtrace_common::ABI_VERSION;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use serde::{Deserialize, Serialize};
+
+use super::records::decode;
+use super::{Event, ProgramCost, RawRequest, Snapshot, StackSource, site_of, space_of};
+use crate::error::{Error, Result};
+use crate::report::TraceInfo;
+use crate::symbolize::{AddressSpace, Frame, Symbolizer};
+
+mod encode;
+
+use encode::{RecordedOpen, RecordedSum, RecordedTotals, from_hex, to_hex};
+pub use encode::{encode_request, to_record};
+
+/// Version of the file format.
+pub const RECORDING_VERSION: u32 = 1;
+
+/// A recorded trace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recording {
+    /// [`RECORDING_VERSION`].
+    pub version: u32,
+    /// [`ABI_VERSION`] of the kernel programs.
+    pub abi: u32,
+    /// Text of the profile.
+    pub profile: String,
+    /// What was traced.
+    pub trace: TraceInfo,
+    /// What came while tracing, in order.
+    pub events: Vec<RecordedEvent>,
+    /// What the maps held at the end.
+    snapshot: RecordedSnapshot,
+    /// Addresses of every stack.
+    stacks: BTreeMap<StackId, Vec<u64>>,
+    /// Frames of every user stack.
+    user: Vec<UserFrames>,
+    /// Frames of every kernel stack.
+    kernel: BTreeMap<StackId, Vec<Frame>>,
+}
+
+/// One event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RecordedEvent {
+    /// A ring record, in hexadecimal.
+    Ring(String),
+    /// A descriptor whose file was found.
+    File {
+        /// Process and exec generation.
+        space: AddressSpace,
+        /// The descriptor.
+        fd: i32,
+        /// Its path, or what the kernel calls it (`socket:[123]`).
+        path: String,
+    },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct UserFrames {
+    space: AddressSpace,
+    stack: StackId,
+    frames: Vec<Frame>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedSnapshot {
+    stop_ns: u64,
+    totals: Vec<RecordedTotals>,
+    sums: Vec<RecordedSum>,
+    open: Vec<RecordedOpen>,
+    losses: BTreeMap<String, u64>,
+    programs: Vec<ProgramCost>,
+}
+
+/// Collects a recording while tracing.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    events: Vec<RecordedEvent>,
+}
+
+impl Recorder {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the bytes of one ring record.
+    pub fn ring(&mut self, bytes: &[u8]) {
+        self.events.push(RecordedEvent::Ring(to_hex(bytes)));
+    }
+
+    /// Takes the name of a descriptor's file.
+    pub fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
+        let path = path.to_owned();
+        self.events.push(RecordedEvent::File { space, fd, path });
+    }
+
+    /// Completes the recording: looks up and names every stack that occurs in it.
+    pub fn finish(
+        self,
+        profile: String,
+        trace: TraceInfo,
+        snapshot: &Snapshot,
+        stacks: &mut dyn StackSource,
+        symbols: &mut dyn Symbolizer,
+    ) -> Recording {
+        let mut users = HashSet::new();
+        let mut kernels = HashSet::new();
+        let mut note = |space: AddressSpace, site: &BlockSite| {
+            users.insert((space, site.user_stack));
+            kernels.insert(site.kernel_stack);
+        };
+        let finished = self.events.iter().filter_map(RecordedEvent::request);
+        for request in finished.chain(snapshot.open.iter().cloned()) {
+            let space = request.space();
+            request
+                .slots
+                .iter()
+                .for_each(|slot| note(space, &slot.site));
+            request
+                .longest
+                .iter()
+                .for_each(|block| note(space, &block.site));
+            if let Some((site, _)) = &request.blocked_in {
+                note(space, site);
+            }
+        }
+        for (key, _) in &snapshot.sums {
+            note(space_of(key), &site_of(key));
+        }
+        let mut table = BTreeMap::new();
+        let mut look_up = |id: StackId| -> Option<Vec<u64>> {
+            if id == STACK_LOST || id == STACK_NONE {
+                return None;
+            }
+            let found = snapshot.stacks.get(&id).cloned();
+            let stack = found.or_else(|| stacks.stack(id))?;
+            table.insert(id, stack.clone());
+            Some(stack)
+        };
+        let mut user: Vec<_> = users
+            .into_iter()
+            .filter_map(|(space, stack)| {
+                let frames = symbols.user(space, &look_up(stack)?);
+                Some(UserFrames {
+                    space,
+                    stack,
+                    frames,
+                })
+            })
+            .collect();
+        user.sort_by_key(|entry| (entry.space, entry.stack));
+        let kernel = kernels
+            .into_iter()
+            .filter_map(|stack| Some((stack, symbols.kernel(&look_up(stack)?))))
+            .collect();
+        Recording {
+            version: RECORDING_VERSION,
+            abi: ABI_VERSION,
+            profile,
+            trace,
+            events: self.events,
+            snapshot: RecordedSnapshot::of(snapshot),
+            stacks: table,
+            user,
+            kernel,
+        }
+    }
+}
+
+impl RecordedEvent {
+    /// The bytes of a ring record; `None` for another event, or when they are damaged.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Ring(hex) => from_hex(hex),
+            Self::File { .. } => None,
+        }
+    }
+
+    fn request(&self) -> Option<RawRequest> {
+        match decode(&self.bytes()?) {
+            Ok(Event::Request(request)) => Some(*request),
+            _ => None,
+        }
+    }
+}
+
+impl Recording {
+    /// Reads a recording.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] when the text is no recording of this version.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let recording: Self = serde_json::from_str(text)
+            .map_err(|error| Error::usage("this is no recording of reqtrace").because(error))?;
+        if recording.version != RECORDING_VERSION || recording.abi != ABI_VERSION {
+            return Err(Error::usage(format!(
+                "the recording has version {} with records of version {}; this reqtrace reads \
+                 {RECORDING_VERSION} with {ABI_VERSION}",
+                recording.version, recording.abi
+            )));
+        }
+        Ok(recording)
+    }
+
+    /// The recording as text.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: all of it can be written as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map_err(|error| Error::failed("the recording could not be written").because(error))
+    }
+
+    /// What the maps held at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] when it holds an impossible record.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.snapshot.restore(&self.stacks)
+    }
+
+    /// The stacks by id.
+    #[must_use]
+    pub fn stack_source(&self) -> HashMap<StackId, Vec<u64>> {
+        self.stacks
+            .iter()
+            .map(|(id, stack)| (*id, stack.clone()))
+            .collect()
+    }
+
+    /// The names that were found.
+    #[must_use]
+    pub fn symbolizer(&self) -> RecordedSymbols {
+        let addresses = |id| self.stacks.get(id).cloned().unwrap_or_default();
+        RecordedSymbols {
+            user: self
+                .user
+                .iter()
+                .map(|entry| ((entry.space, addresses(&entry.stack)), entry.frames.clone()))
+                .collect(),
+            kernel: self
+                .kernel
+                .iter()
+                .map(|(id, frames)| (addresses(id), frames.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// A [`Symbolizer`] over recorded names. What was not recorded is `[unknown]`.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedSymbols {
+    user: HashMap<(AddressSpace, Vec<u64>), Vec<Frame>>,
+    kernel: HashMap<Vec<u64>, Vec<Frame>>,
+}
+
+impl RecordedSymbols {
+    /// Adds the names of a user stack.
+    pub fn add_user(&mut self, space: AddressSpace, addresses: Vec<u64>, frames: Vec<Frame>) {
+        self.user.insert((space, addresses), frames);
+    }
+
+    /// Adds the names of a kernel stack.
+    pub fn add_kernel(&mut self, addresses: Vec<u64>, frames: Vec<Frame>) {
+        self.kernel.insert(addresses, frames);
+    }
+}
+
+impl Symbolizer for RecordedSymbols {
+    fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
+        let found = self.user.get(&(space, addresses.to_vec()));
+        found.cloned().unwrap_or_else(|| unknown(addresses))
+    }
+
+    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        let found = self.kernel.get(addresses);
+        found.cloned().unwrap_or_else(|| unknown(addresses))
+    }
+}
+
+fn unknown(addresses: &[u64]) -> Vec<Frame> {
+    addresses.iter().map(|_| Frame::new("[unknown]")).collect()
+}
+
+impl RecordedSnapshot {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            stop_ns: snapshot.stop_ns,
+            totals: snapshot.totals.iter().map(RecordedTotals::of).collect(),
+            sums: snapshot.sums.iter().map(RecordedSum::of).collect(),
+            open: snapshot.open.iter().map(RecordedOpen::of).collect(),
+            losses: snapshot
+                .losses
+                .iter()
+                .map(|(loss, count)| (loss.name().to_owned(), *count))
+                .collect(),
+            programs: snapshot.programs.clone(),
+        }
+    }
+
+    fn restore(&self, stacks: &BTreeMap<StackId, Vec<u64>>) -> Result<Snapshot> {
+        let open = self
+            .open
+            .iter()
+            .map(RecordedOpen::restore)
+            .collect::<Option<_>>()
+            .ok_or_else(|| {
+                Error::usage("the recording holds a broken record of an open request")
+            })?;
+        let losses = self
+            .losses
+            .iter()
+            .filter_map(|(name, count)| {
+                let loss = Loss::ALL.into_iter().find(|loss| loss.name() == name)?;
+                Some((loss, *count))
+            })
+            .collect();
+        Ok(Snapshot {
+            stop_ns: self.stop_ns,
+            totals: self.totals.iter().map(RecordedTotals::restore).collect(),
+            sums: self.sums.iter().map(RecordedSum::restore).collect(),
+            stacks: stacks
+                .iter()
+                .map(|(id, stack)| (*id, stack.clone()))
+                .collect(),
+            open,
+            losses,
+            programs: self.programs.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_goes_both_ways() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
+        assert_eq!(from_hex("0"), None);
+        assert_eq!(from_hex("0g"), None);
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let recording = Recorder::new().finish(
+            String::new(),
+            TraceInfo::default(),
+            &Snapshot::default(),
+            &mut HashMap::new(),
+            &mut RecordedSymbols::default(),
+        );
+        let text = recording.to_json().unwrap();
+        assert!(Recording::from_json(&text).is_ok());
+        let other = text.replace("\"version\": 1", "\"version\": 9");
+        assert!(
+            Recording::from_json(&other)
+                .unwrap_err()
+                .to_string()
+                .contains("version 9")
+        );
+    }
+}

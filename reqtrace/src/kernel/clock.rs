@@ -1,0 +1,54 @@
+//! Clocks. The kernel programs stamp with `CLOCK_MONOTONIC`; files carry Unix time.
+
+/// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. Taken once per trace,
+/// so that all rows share one offset even when the wall clock is set meanwhile.
+#[must_use]
+pub fn monotonic_to_unix_ns() -> i64 {
+    // The pair read in the shortest time is the best one.
+    (0..8)
+        .map(|_| {
+            let before = monotonic_ns();
+            let unix = read(libc::CLOCK_REALTIME);
+            let after = monotonic_ns();
+            (
+                after - before,
+                unix.cast_signed() - (before + (after - before) / 2).cast_signed(),
+            )
+        })
+        .min()
+        .map_or(0, |(_, offset)| offset)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result; both clocks exist on every Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_joins_the_clocks() {
+        let unix = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_nanos() as i64;
+        let joined = monotonic_ns() as i64 + monotonic_to_unix_ns();
+        assert!(
+            (joined - unix).abs() < 1_000_000_000,
+            "{joined} against {unix}"
+        );
+    }
+}

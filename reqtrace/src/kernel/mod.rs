@@ -1,0 +1,154 @@
+//! What reqtrace knows about the running kernel: BTF offsets, version, privileges, clocks.
+//!
+//! In: `/sys/kernel/btf/vmlinux`, `uname`, `/proc/self`. Out: [`Host`], or an error that says what
+//! is missing (exit code 3).
+
+pub mod btf;
+pub mod clock;
+pub mod privileges;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// Where the kernel shows its BTF.
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
+/// Names another BTF file; for tests and bug reports.
+const BTF_VARIABLE: &str = "REQTRACE_BTF";
+/// `sched_switch` has its four arguments in today's order since this version.
+const OLDEST: (u32, u32) = (5, 18);
+
+/// The machine, as far as tracing depends on it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// `uname -r`.
+    pub release: String,
+    /// Where the BTF was read from.
+    pub btf_path: PathBuf,
+    /// Offsets in the running kernel's structures.
+    pub offsets: TaskOffsets,
+}
+
+/// Byte offsets in `task_struct`, and in what uprobes hang on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskOffsets {
+    /// `pid`: the thread id.
+    pub pid: u32,
+    /// `tgid`: the process id.
+    pub tgid: u32,
+    /// `stack`: lowest address of the kernel stack.
+    pub stack: u32,
+    /// `utask`: what uprobes keep of the thread.
+    pub utask: u32,
+    /// `uprobe_task.return_instances`.
+    pub return_instances: u32,
+    /// `return_instance.stack`.
+    pub instance_stack: u32,
+    /// `return_instance.orig_ret_vaddr`.
+    pub instance_original: u32,
+    /// `return_instance.next`.
+    pub instance_next: u32,
+}
+
+impl Host {
+    /// Looks at the machine.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Unsupported`] when it cannot be traced on: wrong architecture, a
+    /// kernel that is too old or has no BTF, privileges missing.
+    pub fn examine() -> Result<Self> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::unsupported(format!(
+                "this machine is {}; reqtrace knows the registers of x86-64 only",
+                std::env::consts::ARCH
+            )));
+        }
+        let release = release()?;
+        check_version(&release)?;
+        privileges::check()?;
+        let btf_path =
+            std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from);
+        let offsets = task_offsets(&btf_path)?;
+        Ok(Self {
+            release,
+            btf_path,
+            offsets,
+        })
+    }
+}
+
+fn release() -> Result<String> {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|text| text.trim().to_owned())
+        .map_err(|error| {
+            Error::unsupported("/proc/sys/kernel/osrelease cannot be read")
+                .because(error)
+                .next("mount -t proc proc /proc")
+        })
+}
+
+fn check_version(release: &str) -> Result<()> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return Err(Error::unsupported(format!(
+            "the kernel's release `{release}` has no version"
+        )));
+    };
+    if (major, minor) < OLDEST {
+        return Err(Error::unsupported(format!(
+            "the kernel is {release}; reqtrace needs {}.{} or later",
+            OLDEST.0, OLDEST.1
+        )));
+    }
+    Ok(())
+}
+
+fn task_offsets(path: &Path) -> Result<TaskOffsets> {
+    let data = std::fs::read(path).map_err(|error| {
+        Error::unsupported(format!("the kernel's type information {} is missing", path.display()))
+            .because(error)
+            .next("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and RHEL kernels are)")
+    })?;
+    let types = btf::Types::parse(&data)
+        .map_err(|what| Error::unsupported(format!("{}: {what}", path.display())))?;
+    let offset = |structure, member| {
+        types.member_offset(structure, member).ok_or_else(|| {
+            Error::unsupported(format!(
+                "{}: {structure}.{member} is missing",
+                path.display()
+            ))
+        })
+    };
+    Ok(TaskOffsets {
+        pid: offset("task_struct", "pid")?,
+        tgid: offset("task_struct", "tgid")?,
+        stack: offset("task_struct", "stack")?,
+        utask: offset("task_struct", "utask")?,
+        return_instances: offset("uprobe_task", "return_instances")?,
+        instance_stack: offset("return_instance", "stack")?,
+        instance_original: offset("return_instance", "orig_ret_vaddr")?,
+        instance_next: offset("return_instance", "next")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_version;
+    use crate::error::Kind;
+
+    #[test]
+    fn old_kernels_are_refused() {
+        for good in ["5.18.0", "6.1.0-56-cloud-amd64", "6.18.44-fc", "7.0"] {
+            check_version(good).unwrap();
+        }
+        for bad in ["5.17.9", "4.19.0-27-amd64"] {
+            let error = check_version(bad).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported);
+            assert!(error.to_string().contains(bad));
+        }
+        check_version("unknown").unwrap_err();
+    }
+}

@@ -1,0 +1,149 @@
+//! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::{Exporter, Latency, Ledger, OpenRequest, Report, TypeReport};
+use crate::error::{Error, Result};
+
+/// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Writes `summary.json`.
+pub struct JsonExporter {
+    out: Box<dyn Write>,
+    name: String,
+}
+
+impl JsonExporter {
+    /// `name` is what errors call the output.
+    #[must_use]
+    pub fn new(out: Box<dyn Write>, name: &str) -> Self {
+        Self {
+            out,
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Exporter for JsonExporter {
+    fn finish(&mut self, report: &Report) -> Result<()> {
+        let text = format!("{:#}\n", summary(report));
+        self.out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush())
+            .map_err(|error| {
+                Error::failed(format!("{} could not be written", self.name)).because(error)
+            })
+    }
+}
+
+/// The summary as a JSON value.
+#[must_use]
+pub fn summary(report: &Report) -> Value {
+    let trace = &report.trace;
+    let processes = trace.processes.iter();
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "trace": {
+            "reqtrace": trace.version,
+            "profile": trace.profile,
+            "kernel": trace.kernel,
+            "processes": processes.map(|(pid, name)| json!({"pid": pid, "name": name})).collect::<Vec<_>>(),
+            "start_unix_ns": trace.start_unix_ns,
+            "monotonic_to_unix_ns": trace.monotonic_to_unix_ns,
+            "duration_ns": trace.duration_ns,
+            "ended_by": trace.ended_by,
+            "markers": trace.markers,
+        },
+        "classes": report
+            .classes
+            .iter()
+            .enumerate()
+            .map(|(index, name)| json!({"name": name, "named": index < report.named_waits}))
+            .collect::<Vec<_>>(),
+        "requests": report
+            .requests
+            .iter()
+            .map(|request| type_report(report, request))
+            .collect::<Vec<_>>(),
+        "open": report.open.iter().map(open).collect::<Vec<_>>(),
+        "losses": report
+            .losses
+            .iter()
+            .map(|loss| json!({"name": loss.name, "count": loss.count, "advice": loss.advice}))
+            .collect::<Vec<_>>(),
+        "programs": report.programs,
+        "hints": report.hints,
+    })
+}
+
+fn type_report(report: &Report, request: &TypeReport) -> Value {
+    let incomplete = request
+        .incomplete
+        .iter()
+        .map(|(reason, count)| (reason.reason().to_owned(), json!(count)))
+        .collect::<serde_json::Map<_, _>>();
+    json!({
+        "name": request.name,
+        "count": request.count,
+        "rows": request.rows,
+        "incomplete": incomplete,
+        "latency": request.latency.as_ref().map(latency),
+        "ledger": ledger(report, &request.ledger),
+        "classes_exact": request.classes_exact,
+        "begins": request.begins,
+        "ends": request.ends,
+        "nested": request.nested,
+        "other_type": request.other_type,
+        "ends_without_begin": request.ends_without_begin,
+    })
+}
+
+fn latency(latency: &Latency) -> Value {
+    json!({
+        "mean_ns": latency.mean_ns,
+        "p50_ns": latency.p50_ns,
+        "p90_ns": latency.p90_ns,
+        "p95_ns": latency.p95_ns,
+        "p99_ns": latency.p99_ns,
+        "p999_ns": latency.p999_ns,
+        "max_ns": latency.max_ns,
+        "from_records": latency.from_records,
+    })
+}
+
+fn ledger(report: &Report, ledger: &Ledger) -> Value {
+    let classes = report
+        .classes
+        .iter()
+        .zip(&ledger.classes)
+        .map(|(name, ns)| (name.clone(), json!(ns)))
+        .collect::<serde_json::Map<_, _>>();
+    json!({
+        "latency_ns": ledger.latency_ns,
+        "on_cpu_ns": ledger.on_cpu_ns,
+        "run_queue_ns": ledger.run_queue_ns,
+        "preempted_ns": ledger.preempted_ns,
+        "blocked_ns": ledger.blocked_ns(),
+        "unattributed_ns": ledger.unattributed_ns,
+        "classes_ns": classes,
+    })
+}
+
+fn open(open: &OpenRequest) -> Value {
+    json!({
+        "request": open.request,
+        "pid": open.pid,
+        "tid": open.tid,
+        "comm": open.comm,
+        "running_ns": open.running_ns,
+        "blocked": open.blocked.as_ref().map(|block| json!({
+            "for_ns": block.for_ns,
+            "class": block.class,
+            "user": block.user,
+            "kernel": block.kernel,
+        })),
+    })
+}

@@ -1,0 +1,378 @@
+//! The report on the terminal: a report in, at most 100 columns of text out.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use super::text::{duration, number, rate, share};
+use super::{Exporter, OpenRequest, Report, StackKind, TypeReport};
+use crate::error::{Error, Result};
+use crate::symbolize::names::{clean, plain};
+
+/// Widest line.
+const WIDTH: usize = 100;
+/// Widest name of a request type or class before it is cut.
+const NAME: usize = 24;
+/// Cells of a share bar.
+const BAR: u64 = 8;
+/// Columns left of the frames of a class.
+const BEFORE_FRAMES: usize = 59;
+/// Open requests that are listed.
+const OPEN: usize = 5;
+
+/// Prints the report.
+pub struct TableExporter {
+    out: Box<dyn Write>,
+    verbose: bool,
+}
+
+impl TableExporter {
+    /// `verbose` adds what the kernel programs cost.
+    #[must_use]
+    pub fn new(out: Box<dyn Write>, verbose: bool) -> Self {
+        Self { out, verbose }
+    }
+}
+
+impl Exporter for TableExporter {
+    fn finish(&mut self, report: &Report) -> Result<()> {
+        self.out
+            .write_all(render(report, self.verbose).as_bytes())
+            .and_then(|()| self.out.flush())
+            .map_err(|error| Error::failed("the report could not be written").because(error))
+    }
+}
+
+/// The report as text.
+#[must_use]
+pub fn render(report: &Report, verbose: bool) -> String {
+    let mut page = Page::default();
+    page.line(&headline(report));
+    page.line("");
+    requests(&mut page, report);
+    for request in &report.requests {
+        if request.count > 0 {
+            ledger(&mut page, report, request);
+        }
+    }
+    incomplete(&mut page, report);
+    open(&mut page, report);
+    losses(&mut page, report);
+    hints(&mut page, report);
+    if verbose {
+        programs(&mut page, report);
+    }
+    page.text
+}
+
+/// Text whose lines never get too long.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    /// One line, cut where it is too long.
+    fn line(&mut self, line: &str) {
+        self.text.push_str(cut(line, WIDTH).trim_end());
+        self.text.push('\n');
+    }
+
+    /// A paragraph, wrapped; `first` stands before it, and as many blanks before its other lines.
+    fn wrapped(&mut self, first: &str, text: &str) {
+        let indent = first.chars().count();
+        let mut line = first.to_owned();
+        let mut empty = true;
+        for word in text.split_whitespace() {
+            let longer = line.chars().count() + usize::from(!empty) + word.chars().count();
+            if longer > WIDTH && !empty {
+                self.line(&line);
+                line = " ".repeat(indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            empty = false;
+        }
+        self.line(&line);
+    }
+}
+
+fn headline(report: &Report) -> String {
+    let trace = &report.trace;
+    let processes = match trace.processes.as_slice() {
+        [] => "no process".to_owned(),
+        [(pid, name)] => format!("{} (pid {pid})", clean(name)),
+        [(pid, name), rest @ ..] => {
+            format!(
+                "{} (pid {pid}) and {} more",
+                clean(name),
+                number(rest.len() as u64)
+            )
+        }
+    };
+    let ended = match trace.ended_by.as_str() {
+        "" | "duration" => String::new(),
+        other => format!(" ({other})"),
+    };
+    let count: u64 = report.requests.iter().map(|request| request.count).sum();
+    let lost = if report.losses.is_empty() {
+        "nothing lost"
+    } else {
+        "losses: see below"
+    };
+    format!(
+        "{} · {processes} · {}{ended} · kernel {} · {} request{} · {lost}",
+        trace.profile,
+        duration(trace.duration_ns),
+        trace.kernel,
+        number(count),
+        if count == 1 { "" } else { "s" },
+    )
+}
+
+fn requests(page: &mut Page, report: &Report) {
+    let widest = report
+        .requests
+        .iter()
+        .map(|request| request.name.chars().count());
+    let name = widest.max().unwrap_or(0).clamp("REQUEST".len(), NAME);
+    page.line(&format!(
+        "{:name$} {:>12} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "REQUEST", "COUNT", "/s", "MEAN", "P50", "P95", "P99", "MAX"
+    ));
+    for request in &report.requests {
+        let columns = match &request.latency {
+            Some(latency) => [
+                latency.mean_ns,
+                latency.p50_ns,
+                latency.p95_ns,
+                latency.p99_ns,
+                latency.max_ns,
+            ]
+            .map(duration),
+            None => [(); 5].map(|()| "-".to_owned()),
+        };
+        let [mean, p50, p95, p99, max] = columns;
+        page.line(&format!(
+            "{:name$} {:>12} {:>8} {mean:>8} {p50:>8} {p95:>8} {p99:>8} {max:>8}",
+            cut(&request.name, NAME),
+            number(request.count),
+            rate(request.count, report.trace.duration_ns),
+        ));
+    }
+    for request in &report.requests {
+        if request.rows < request.count {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: the records of {} of {} requests arrived. Counts and sums cover all; \
+                     percentiles are from the kernel's histogram; the split by class is estimated.",
+                    request.name,
+                    number(request.rows),
+                    number(request.count)
+                ),
+            );
+        }
+    }
+}
+
+fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
+    let ledger = &request.ledger;
+    page.line("");
+    let title = format!("Time of `{}`", cut(&request.name, 18));
+    page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
+    let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
+        let label = format!("{:indent$}{}", "", cut(name, NAME));
+        let per_request = duration(ns.checked_div(request.count).unwrap_or(0));
+        page.line(&format!(
+            "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
+            share(ns, ledger.latency_ns),
+            bar(ns, ledger.latency_ns),
+        ));
+    };
+    row(2, "on CPU", ledger.on_cpu_ns, "");
+    row(2, "run queue", ledger.run_queue_ns, "");
+    row(2, "preempted", ledger.preempted_ns, "");
+    row(2, "blocked", ledger.blocked_ns(), "");
+    let mut classes: Vec<_> = ledger.classes.iter().enumerate().collect();
+    classes.retain(|(_, ns)| **ns > 0);
+    classes.sort_by_key(|(index, ns)| (std::cmp::Reverse(**ns), *index));
+    for (class, ns) in classes {
+        let name = report.classes.get(class).map_or("?", String::as_str);
+        row(5, name, *ns, &top_frames(report, request, class));
+    }
+    if ledger.unattributed_ns > 0 {
+        row(2, "unattributed", ledger.unattributed_ns, "");
+    }
+}
+
+/// `← innermost ← its caller` of the stack that has most time of a class.
+fn top_frames(report: &Report, request: &TypeReport, class: usize) -> String {
+    let biggest = report
+        .stacks
+        .iter()
+        .filter(|line| line.kind == StackKind::Blocked && line.class == Some(class))
+        .filter(|line| line.request == request.name)
+        .max_by_key(|line| line.ns);
+    let Some(line) = biggest else {
+        return String::new();
+    };
+    // Stacks of the report are outermost first.
+    let user = line.user.iter().rev().map(String::as_str);
+    let kernel = line.kernel.iter().rev().map(String::as_str);
+    frames(user, kernel, WIDTH - BEFORE_FRAMES)
+}
+
+/// Up to three frames that fit into `width`: the program's, where they have names, or else the
+/// kernel's.
+fn frames<'a>(
+    user: impl Iterator<Item = &'a str>,
+    kernel: impl Iterator<Item = &'a str>,
+    width: usize,
+) -> String {
+    let is_named = |name: &&str| !name.starts_with('[');
+    let mut shown: Vec<_> = user.filter(is_named).take(3).collect();
+    if shown.is_empty() {
+        let generic = |name: &&str| name.contains("schedule");
+        shown = kernel
+            .filter(is_named)
+            .skip_while(generic)
+            .take(2)
+            .collect();
+    }
+    let mut text = String::new();
+    for name in shown {
+        let frame = format!("← {}", clean(&plain(name)).trim());
+        let room = width.saturating_sub(text.chars().count());
+        if !text.is_empty() && frame.chars().count() > room {
+            break;
+        }
+        let _ = write!(text, "{frame} ");
+    }
+    text
+}
+
+fn bar(part: u64, whole: u64) -> String {
+    let cells = (u128::from(part) * u128::from(BAR) * 2 / u128::from(whole.max(1))) as usize;
+    let mut bar = "█".repeat(cells / 2);
+    if cells % 2 == 1 {
+        bar.push('▌');
+    }
+    bar
+}
+
+fn incomplete(page: &mut Page, report: &Report) {
+    for request in &report.requests {
+        let total: u64 = request.incomplete.iter().map(|(_, count)| count).sum();
+        if total == 0 {
+            continue;
+        }
+        let reasons: Vec<_> = request
+            .incomplete
+            .iter()
+            .map(|(reason, count)| format!("{} {}", number(*count), reason.reason()))
+            .collect();
+        page.line("");
+        page.wrapped(
+            "Incomplete: ",
+            &format!(
+                "{} of `{}` ({}), in none of the numbers above",
+                number(total),
+                request.name,
+                reasons.join(", ")
+            ),
+        );
+    }
+}
+
+fn open(page: &mut Page, report: &Report) {
+    if report.open.is_empty() {
+        return;
+    }
+    page.line("");
+    page.line("Still open when tracing stopped");
+    for request in report.open.iter().take(OPEN) {
+        page.line(&open_line(request));
+        if let Some(block) = &request.blocked {
+            let user = block.user.iter().map(String::as_str);
+            let kernel = block.kernel.iter().map(String::as_str);
+            let stack = frames(user, kernel, WIDTH - 6);
+            if !stack.is_empty() {
+                page.line(&format!("      {stack}"));
+            }
+        }
+    }
+    if report.open.len() > OPEN {
+        let more = number((report.open.len() - OPEN) as u64);
+        page.line(&format!("  and {more} more, in --csv and --json"));
+    }
+}
+
+fn open_line(request: &OpenRequest) -> String {
+    let blocked = request.blocked.as_ref().map_or_else(
+        || "running".to_owned(),
+        |block| format!("blocked for {} in {}", duration(block.for_ns), block.class),
+    );
+    format!(
+        "  {} in thread {} ({}): for {}, {blocked}",
+        cut(&request.request, NAME),
+        request.tid,
+        clean(&request.comm),
+        duration(request.running_ns),
+    )
+}
+
+fn losses(page: &mut Page, report: &Report) {
+    if report.losses.is_empty() {
+        return;
+    }
+    page.line("");
+    page.line("Losses");
+    for loss in &report.losses {
+        page.wrapped(
+            &format!("  {} {}: ", number(loss.count), loss.name),
+            &loss.advice,
+        );
+    }
+}
+
+fn hints(page: &mut Page, report: &Report) {
+    for hint in &report.hints {
+        page.line("");
+        page.wrapped("Hint: ", hint);
+    }
+}
+
+fn programs(page: &mut Page, report: &Report) {
+    if report.programs.is_empty() {
+        return;
+    }
+    page.line("");
+    page.line(&format!(
+        "{:<28} {:>14} {:>12} {:>10} {:>8}",
+        "KERNEL PROGRAM", "RUNS", "TOTAL", "EACH", "MISSED"
+    ));
+    for program in &report.programs {
+        let each = program.run_ns.checked_div(program.runs);
+        page.line(&format!(
+            "{:<28} {:>14} {:>12} {:>10} {:>8}",
+            cut(&program.name, 28),
+            number(program.runs),
+            duration(program.run_ns),
+            each.map_or_else(|| "-".to_owned(), duration),
+            number(program.recursion_misses),
+        ));
+    }
+}
+
+/// At most `width` characters; what is cut off is `…`.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,168 @@
+//! One mapped ELF file, kept open: file offsets in, frames out.
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{Input, Symbolizer as Blazesym};
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
+use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+
+use super::Frame;
+
+/// Program headers that are read at most; a real file has about a dozen.
+const MAX_PROGRAM_HEADERS: usize = 256;
+
+/// A mapped file.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// File name, without folders.
+    name: String,
+    /// Kept open, so that a file that is replaced or whose process has left still has its names.
+    file: File,
+    /// Loaded segments: (file offset, size in the file, virtual address).
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Module {
+    pub(super) fn new(path: &str, file: File) -> Self {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        Self {
+            name: super::names::clean(name),
+            segments: segments(&file).unwrap_or_default(),
+            file,
+        }
+    }
+
+    /// The ELF virtual address of a file offset; the offset itself when no segment has it.
+    fn virtual_address(&self, offset: u64) -> u64 {
+        self.segments
+            .iter()
+            .find(|(start, size, _)| (*start..start.saturating_add(*size)).contains(&offset))
+            .map_or(offset, |(start, _, address)| offset - start + address)
+    }
+
+    /// Frames at a file offset, innermost first. The name is looked up `back` bytes before it.
+    pub(super) fn frames(&self, blazesym: &Blazesym, offset: u64, back: u64) -> Vec<Frame> {
+        let address = self.virtual_address(offset - back);
+        let mut elf = Elf::new(PathBuf::from(format!(
+            "/proc/self/fd/{}",
+            self.file.as_raw_fd()
+        )));
+        elf.debug_syms = true;
+        let found = blazesym.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
+        let symbol = found
+            .ok()
+            .and_then(blazesym::symbolize::Symbolized::into_sym);
+        let Some(symbol) = symbol.filter(|symbol| {
+            // A symbol without a size is trusted at its first byte only: behind it may be
+            // anything.
+            let size = symbol.size.map_or(1, |size| size as u64);
+            let end = symbol.addr.saturating_add(size);
+            !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+        }) else {
+            return vec![Frame::new(format!("[{}+{:#x}]", self.name, address + back))];
+        };
+        let inlined = symbol.inlined.iter().rev();
+        inlined
+            .map(|function| function.name.as_ref())
+            .chain([symbol.name.as_ref()])
+            .filter(|name| !name.is_empty())
+            .map(Frame::new)
+            .collect()
+    }
+}
+
+/// Reads the loaded segments of a 64-bit little-endian ELF file.
+fn segments(file: &File) -> Option<Vec<(u64, u64, u64)>> {
+    let mut bytes = [0; SIZEOF_EHDR];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let is_elf64 = bytes.starts_with(b"\x7fELF\x02\x01");
+    if !is_elf64 {
+        return None;
+    }
+    let header = Header::from_bytes(&bytes);
+    let count = usize::from(header.e_phnum).min(MAX_PROGRAM_HEADERS);
+    let context = Ctx::new(Container::Big, Endian::Little);
+    let mut table = vec![0; count * ProgramHeader::size(context)];
+    file.read_exact_at(&mut table, header.e_phoff).ok()?;
+    let headers = ProgramHeader::parse(&table, 0, count, context).ok()?;
+    let loaded = headers.iter().filter(|header| header.p_type == PT_LOAD);
+    Some(
+        loaded
+            .map(|h| (h.p_offset, h.p_filesz, h.p_vaddr))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use goblin::elf::Elf as ElfFile;
+    use goblin::elf::program_header::PF_X;
+
+    /// Stripped binaries have exported names only. Between them lies code without a name, which
+    /// must not get its neighbour's.
+    #[test]
+    fn code_between_exported_functions_has_no_name() {
+        let stripped = ["/usr/sbin/mariadbd", "/lib/x86_64-linux-gnu/libc.so.6"];
+        let has_debug_file = |elf: &ElfFile<'_>, bytes: &[u8]| {
+            let notes = elf.iter_note_headers(bytes).into_iter().flatten().flatten();
+            notes
+                .filter(|note| note.name == "GNU" && note.n_type == 3)
+                .any(|note| {
+                    let id: String = note.desc.iter().map(|byte| format!("{byte:02x}")).collect();
+                    let path = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+                    std::path::Path::new(&path).exists()
+                })
+        };
+        for path in stripped {
+            let Ok(bytes) = std::fs::read(path) else {
+                continue;
+            };
+            let elf = ElfFile::parse(&bytes).unwrap();
+            if has_debug_file(&elf, &bytes) || !elf.syms.is_empty() {
+                continue;
+            }
+            let covering = |address: u64| {
+                let covers = move |s: &goblin::elf::Sym| {
+                    s.st_value <= address && address < s.st_value + s.st_size.max(1)
+                };
+                let found = elf
+                    .dynsyms
+                    .iter()
+                    .filter(move |s| s.st_shndx != 0 && covers(s));
+                found.filter_map(|s| elf.dynstrtab.get_at(s.st_name))
+            };
+            let text = elf
+                .program_headers
+                .iter()
+                .find(|header| header.p_flags & PF_X != 0);
+            let text = text.unwrap();
+            let module = Module::new(path, File::open(path).unwrap());
+            let blazesym = Blazesym::builder().enable_demangling(false).build();
+            let (mut named, mut unnamed) = (0, 0);
+            for index in 0..3_000 {
+                let offset = text.p_offset + text.p_filesz / 3_000 * index;
+                let address = text.p_vaddr + (offset - text.p_offset);
+                let name = module.frames(&blazesym, offset, 0).remove(0).name;
+                if name.starts_with('[') {
+                    let file = path.rsplit('/').next().unwrap();
+                    assert_eq!(name, format!("[{file}+{address:#x}]"));
+                    unnamed += 1;
+                } else {
+                    assert!(
+                        covering(address).any(|known| known == name),
+                        "{address:#x} {name}"
+                    );
+                    named += 1;
+                }
+            }
+            println!("{path}: {named} named, {unnamed} without a name");
+            assert!(named > 0 && unnamed > 0);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The symbolizer of a live trace: kernel and user names together.
+
+use super::kernel::KernelSymbols;
+use super::user::UserSymbols;
+use super::{AddressSpace, Frame, Symbolizer};
+
+/// Names addresses of the running kernel and of processes.
+#[derive(Debug, Default)]
+pub struct LiveSymbolizer {
+    kernel: Option<KernelSymbols>,
+    user: UserSymbols,
+}
+
+impl LiveSymbolizer {
+    /// Knows no process yet; see [`LiveSymbolizer::remember`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// See [`UserSymbols::remember`].
+    pub fn remember(&mut self, space: AddressSpace) -> bool {
+        self.user.remember(space)
+    }
+
+    /// See [`UserSymbols::inherit`].
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
+        self.user.inherit(child, parent);
+    }
+
+    /// A hint for the report when the kernel hides its addresses.
+    pub fn kernel_hint(&mut self) -> Option<String> {
+        self.kernel_symbols().hidden().then(|| {
+            "the kernel hides its addresses (kernel.kptr_restrict), so kernel frames have no \
+             names and wait classes are taken from the system call; `sysctl -w \
+             kernel.kptr_restrict=0` shows them to root"
+                .to_owned()
+        })
+    }
+
+    fn kernel_symbols(&mut self) -> &KernelSymbols {
+        self.kernel.get_or_insert_with(KernelSymbols::read)
+    }
+}
+
+impl Symbolizer for LiveSymbolizer {
+    fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
+        self.user.frames(space, addresses)
+    }
+
+    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        self.kernel_symbols().frames(addresses)
+    }
+}

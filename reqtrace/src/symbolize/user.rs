@@ -1,0 +1,262 @@
+//! User addresses: a snapshot of each process's mappings in, frames out.
+//!
+//! Mappings are read when a process is first seen and whenever it maps something new, and the
+//! mapped files are kept open: a process that has left by the time of the report still gets its
+//! names. `/tmp/perf-PID.map` is not read: anybody can write that file.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use blazesym::symbolize::Symbolizer as Blazesym;
+
+use super::elf::Module;
+use super::maps::{Backing, Mapping, executable};
+use super::{AddressSpace, Frame};
+
+/// How often at most an address outside all known mappings makes them be read again.
+const REFRESH_PAUSE: Duration = Duration::from_millis(200);
+
+/// Addresses kept named; beyond it the cache starts anew (about 100 bytes each).
+const MAX_CACHED: usize = 1 << 17;
+
+/// Names user addresses.
+pub struct UserSymbols {
+    blazesym: Blazesym,
+    spaces: HashMap<AddressSpace, Space>,
+    /// Open files by device and inode. A file that is open keeps its inode, so the key stays true.
+    modules: HashMap<FileKey, Rc<Module>>,
+    cache: HashMap<(AddressSpace, u64, bool), Rc<[Frame]>>,
+}
+
+/// Device and inode, and the path: one file.
+type FileKey = ((String, u64), String);
+
+/// What is known of one process between two execs.
+#[derive(Clone, Debug)]
+struct Space {
+    /// Sorted by address, not overlapping.
+    mappings: Vec<(Mapping, Option<Rc<Module>>)>,
+    read_at: Instant,
+}
+
+impl Default for UserSymbols {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for UserSymbols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserSymbols")
+            .field("spaces", &self.spaces.len())
+            .field("modules", &self.modules.len())
+            .field("cached", &self.cache.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl UserSymbols {
+    /// Knows no process yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let blazesym = Blazesym::builder()
+            .enable_auto_reload(false)
+            .enable_code_info(true)
+            .enable_inlined_fns(true)
+            .enable_demangling(true)
+            .build();
+        Self {
+            blazesym,
+            spaces: HashMap::new(),
+            modules: HashMap::new(),
+            cache: HashMap::new(),
+        }
+    }
+
+    /// Reads the mappings of a process and opens the mapped files. To be called when it is first
+    /// seen, after an exec, and when it has mapped something new. Returns false when the process
+    /// has left or may not be read; what was known before is kept.
+    pub fn remember(&mut self, space: AddressSpace) -> bool {
+        let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
+            return false;
+        };
+        let maps = executable(&text);
+        if maps.is_empty() {
+            return false;
+        }
+        self.store(space, maps);
+        true
+    }
+
+    /// A child begins with its parent's mappings. They are replaced if the child still lives.
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
+        if let Some(known) = self.spaces.get(&parent) {
+            self.spaces.insert(child, known.clone());
+        }
+        self.remember(child);
+    }
+
+    /// Frames of a user stack, innermost first. All but the innermost are return addresses: the
+    /// call is before them.
+    pub fn frames(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
+        let mut frames = Vec::with_capacity(addresses.len());
+        for (depth, &address) in addresses.iter().enumerate() {
+            frames.extend(self.frame(space, address, depth > 0).iter().cloned());
+        }
+        frames
+    }
+
+    fn frame(&mut self, space: AddressSpace, address: u64, is_return: bool) -> Rc<[Frame]> {
+        let key = (space, address, is_return);
+        if let Some(known) = self.cache.get(&key) {
+            return Rc::clone(known);
+        }
+        let back = u64::from(is_return);
+        let looked_up = address.saturating_sub(back);
+        if self.find(space, looked_up).is_none() {
+            self.refresh(space);
+        }
+        let frames: Rc<[Frame]> = match self.find(space, looked_up) {
+            None => Rc::new([Frame::new("[unknown]")]),
+            Some((mapping, Some(module))) => {
+                let offset = address - mapping.start + mapping.offset;
+                module.frames(&self.blazesym, offset, back).into()
+            }
+            Some((mapping, None)) => Rc::new([Frame::new(match &mapping.backing {
+                Backing::Special(name) => {
+                    format!("[{}+{:#x}]", name, address - mapping.start)
+                }
+                Backing::Anonymous => "[anonymous]".to_owned(),
+                Backing::File { path, .. } => {
+                    let name = path.rsplit('/').next().unwrap_or(path);
+                    // The file could not be opened: all that is known is the offset in it.
+                    format!("[{}@{:#x}]", name, address - mapping.start + mapping.offset)
+                }
+            })]),
+        };
+        if self.cache.len() >= MAX_CACHED {
+            self.cache.clear();
+        }
+        self.cache.insert(key, Rc::clone(&frames));
+        frames
+    }
+
+    fn find(&self, space: AddressSpace, address: u64) -> Option<&(Mapping, Option<Rc<Module>>)> {
+        let mappings = &self.spaces.get(&space)?.mappings;
+        let after = mappings.partition_point(|(mapping, _)| mapping.start <= address);
+        let candidate = mappings.get(after.checked_sub(1)?)?;
+        candidate.0.contains(address).then_some(candidate)
+    }
+
+    /// Reads the mappings again, unless that was done just now, or the process is another one by
+    /// now: after an exec, or when its id was given to another, nothing stays where it was.
+    fn refresh(&mut self, space: AddressSpace) {
+        let Some(known) = self.spaces.get_mut(&space) else {
+            return;
+        };
+        if known.read_at.elapsed() < REFRESH_PAUSE {
+            return;
+        }
+        known.read_at = Instant::now();
+        let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
+            return;
+        };
+        let maps = executable(&text);
+        let is_anchor = |mapping: &&Mapping| mapping.backing == Backing::Special("vdso".to_owned());
+        let old_anchor = known
+            .mappings
+            .iter()
+            .map(|(mapping, _)| mapping)
+            .find(is_anchor);
+        let old_first = known.mappings.first().map(|(mapping, _)| mapping);
+        if old_anchor == maps.iter().find(is_anchor) && old_first.is_some_and(|m| maps.contains(m))
+        {
+            self.store(space, maps);
+        }
+    }
+
+    /// Replaces the mappings; old ones that nothing new overlaps stay, for stacks taken before a
+    /// library was unloaded.
+    fn store(&mut self, space: AddressSpace, maps: Vec<Mapping>) {
+        let mut mappings: Vec<_> = maps
+            .into_iter()
+            .map(|mapping| {
+                let module = self.module(space.tgid, &mapping);
+                (mapping, module)
+            })
+            .collect();
+        if let Some(old) = self.spaces.get(&space) {
+            let unchanged = |mapping: &Mapping| mappings.iter().any(|(new, _)| new == mapping);
+            let gone_or_changed = !old.mappings.iter().all(|(mapping, _)| unchanged(mapping));
+            let kept: Vec<_> = old
+                .mappings
+                .iter()
+                .filter(|(mapping, _)| {
+                    let free = |(new, _): &(Mapping, _)| {
+                        new.end <= mapping.start || mapping.end <= new.start
+                    };
+                    mappings.iter().all(free)
+                })
+                .cloned()
+                .collect();
+            mappings.extend(kept);
+            // Unknown addresses may have a name now.
+            let unknown = Frame::new("[unknown]");
+            self.cache.retain(|(of, _, _), frames| {
+                *of != space || (!gone_or_changed && frames.first() != Some(&unknown))
+            });
+        }
+        mappings.sort_by_key(|(mapping, _)| mapping.start);
+        let read_at = Instant::now();
+        self.spaces.insert(space, Space { mappings, read_at });
+    }
+
+    fn module(&mut self, tgid: u32, mapping: &Mapping) -> Option<Rc<Module>> {
+        let Backing::File { path, id } = &mapping.backing else {
+            return None;
+        };
+        let key = (id.clone(), path.clone());
+        if let Some(known) = self.modules.get(&key) {
+            return Some(Rc::clone(known));
+        }
+        let module = Rc::new(Module::new(path, open(tgid, mapping, path)?));
+        self.modules.insert(key, Rc::clone(&module));
+        Some(module)
+    }
+}
+
+/// Opens the very file that is mapped: through `map_files`, which needs `CAP_CHECKPOINT_RESTORE`
+/// but also works for deleted files and in containers; otherwise by its path in the process's
+/// root.
+fn open(tgid: u32, mapping: &Mapping, path: &str) -> Option<File> {
+    let mapped = format!(
+        "/proc/{tgid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    if let Ok(file) = File::open(mapped) {
+        return file.metadata().is_ok_and(|m| m.is_file()).then_some(file);
+    }
+    let inode = |file: &File| {
+        use std::os::unix::fs::MetadataExt as _;
+        file.metadata()
+            .ok()
+            .filter(fs::Metadata::is_file)
+            .map(|m| m.ino())
+    };
+    let Backing::File { id, .. } = &mapping.backing else {
+        return None;
+    };
+    let file =
+        File::open(Path::new(&format!("/proc/{tgid}/root")).join(path.trim_start_matches('/')))
+            .or_else(|_| File::open(path))
+            .ok()?;
+    // A file that was replaced since is another file: no names from it.
+    (inode(&file) == Some(id.1)).then_some(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use super::*;
+
+fn this() -> AddressSpace {
+    AddressSpace {
+        tgid: std::process::id(),
+        exec_generation: 0,
+    }
+}
+
+#[inline(never)]
+fn a_function_of_ours() -> u64 {
+    std::hint::black_box(7)
+}
+
+#[test]
+fn a_function_of_this_process_has_its_name() {
+    let mut symbols = UserSymbols::new();
+    assert!(symbols.remember(this()));
+    let address = a_function_of_ours as *const () as u64;
+    let frames = symbols.frames(this(), &[address]);
+    assert!(frames[0].name.contains("a_function_of_ours"), "{frames:?}");
+    // As a return address it is the end of what is before it.
+    let before = symbols.frames(this(), &[address, address]);
+    assert!(!before[1].name.contains("a_function_of_ours"), "{before:?}");
+}
+
+#[test]
+fn what_is_nowhere_has_no_name() {
+    let mut symbols = UserSymbols::new();
+    let nobody = AddressSpace {
+        tgid: u32::MAX,
+        exec_generation: 0,
+    };
+    assert!(!symbols.remember(nobody));
+    assert_eq!(symbols.frames(nobody, &[0x1234])[0].name, "[unknown]");
+    symbols.remember(this());
+    for address in [0, 0x10, u64::MAX] {
+        assert_eq!(symbols.frames(this(), &[address])[0].name, "[unknown]");
+    }
+}
+
+#[test]
+fn the_vdso_has_offsets() {
+    let mut symbols = UserSymbols::new();
+    symbols.remember(this());
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let vdso = executable(&maps)
+        .into_iter()
+        .find(|mapping| mapping.backing == Backing::Special("vdso".to_owned()));
+    if let Some(vdso) = vdso {
+        let frames = symbols.frames(this(), &[vdso.start + 0x10]);
+        assert_eq!(frames[0].name, "[vdso+0x10]");
+    }
+}
+
+#[test]
+fn a_process_that_left_keeps_its_names() {
+    let mut child = std::process::Command::new("sleep")
+        .arg("30")
+        .spawn()
+        .unwrap();
+    let space = AddressSpace {
+        tgid: child.id(),
+        exec_generation: 1,
+    };
+    // The child may not have called exec yet; then it still has our mappings.
+    std::thread::sleep(Duration::from_millis(50));
+    let mut symbols = UserSymbols::new();
+    let known = symbols.remember(space);
+    let text = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+    let libc = executable(&text).into_iter().find(
+        |mapping| matches!(&mapping.backing, Backing::File { path, .. } if path.contains("libc")),
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(known);
+    if let Some(libc) = libc {
+        let frames = symbols.frames(space, &[libc.start + 1]);
+        assert_ne!(frames[0].name, "[unknown]");
+    }
+}

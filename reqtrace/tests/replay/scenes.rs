@@ -1,0 +1,197 @@
+//! The recorded scenes.
+
+use reqtrace::decode::Incomplete;
+use reqtrace::decode::recording::Recording;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{BlockSite, STACK_LOST};
+
+use crate::build::{Builder, Off};
+
+const PROFILE: &str = "[profile]\nname = \"mysql\"\n\n[[request]]\nname = \"command\"\n\
+                       begin = { function = \"dispatch_command\" }\n";
+
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+
+struct Sites {
+    redo: BlockSite,
+    row_lock: BlockSite,
+    net: BlockSite,
+    page: BlockSite,
+    data: BlockSite,
+    running: BlockSite,
+    lost: BlockSite,
+}
+
+fn sites(builder: &mut Builder) -> Sites {
+    const COMMAND: &str = "dispatch_command(enum_server_command, THD*, char*, unsigned int, bool)";
+    let sync = [
+        "__schedule",
+        "schedule",
+        "jbd2_log_wait_commit",
+        "ext4_sync_file",
+        "do_fsync",
+    ];
+    let futex = [
+        "__schedule",
+        "schedule",
+        "futex_wait_queue",
+        "futex_wait",
+        "do_futex",
+    ];
+    let net = [
+        "__schedule",
+        "schedule",
+        "schedule_timeout",
+        "sk_wait_data",
+        "tcp_recvmsg_locked",
+    ];
+    let read = [
+        "__schedule",
+        "schedule",
+        "io_schedule",
+        "folio_wait_bit_common",
+        "filemap_read",
+    ];
+    let fault = [
+        "__schedule",
+        "schedule",
+        "io_schedule",
+        "folio_wait_bit_common",
+        "filemap_fault",
+        "handle_mm_fault",
+        "asm_exc_page_fault",
+    ];
+    let lock_wait = [
+        "pthread_cond_timedwait",
+        "lock_wait(que_thr_t*)",
+        COMMAND,
+        "start_thread",
+    ];
+    Sites {
+        redo: builder.site(
+            &sync,
+            &["fdatasync", "[mariadbd+0x9a3b10]", COMMAND, "start_thread"],
+            75,
+            7,
+        ),
+        row_lock: builder.site(&futex, &lock_wait, 202, -1),
+        net: builder.site(
+            &net,
+            &["recv", "net_read;raw\n", COMMAND, "start_thread"],
+            45,
+            31,
+        ),
+        page: builder.site(&fault, &["memcpy", COMMAND, "start_thread"], -1, -1),
+        data: builder.site(
+            &read,
+            &["pread64", "[mariadbd+0x8c0012]", COMMAND, "start_thread"],
+            17,
+            9,
+        ),
+        running: builder.site(
+            &["__schedule", "schedule"],
+            &["evaluate()", COMMAND, "start_thread"],
+            -1,
+            -1,
+        ),
+        lost: BlockSite {
+            kernel_stack: STACK_LOST,
+            user_stack: STACK_LOST,
+            syscall: 1,
+            fd: 4,
+        },
+    }
+}
+
+/// So many commands of the ordinary kind, each a little different.
+fn commands(builder: &mut Builder, sites: &Sites, from: u64, to: u64, arrive: bool) {
+    for index in from..to {
+        let tid = 9600 + (index % 4) as u32;
+        let begin = 10 * MS + index * 20 * MS;
+        let mut off = vec![
+            Off::Block(sites.redo, 250 * US + index * US, 20 * US),
+            Off::Block(sites.net, 90 * US, 7),
+        ];
+        if index % 5 == 0 {
+            off.push(Off::Preempted(sites.running, 33 * US));
+        }
+        if index % 10 == 3 {
+            off.push(Off::Block(sites.data, 400 * US, 10 * US));
+            off.push(Off::Block(sites.page, 80 * US, 0));
+        }
+        if index % 25 == 7 {
+            off.push(Off::Block(sites.row_lock, 6 * MS, 45 * US));
+        }
+        let off_ns: u64 = off
+            .iter()
+            .map(|interval| match interval {
+                Off::Block(_, blocked, queued) => blocked + queued,
+                Off::Preempted(_, ns) => *ns,
+            })
+            .sum();
+        let latency = off_ns + 300 * US + (index % 7) * 11 * US;
+        if arrive {
+            builder.complete(0, tid, begin, latency, &off);
+        } else {
+            builder.lost(tid, begin, latency, &off);
+        }
+    }
+}
+
+/// Everything that can be in a report, in small.
+pub(crate) fn busy() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    builder.file(7, "/var/lib/mysql/ib_logfile0");
+    builder.file(9, "/var/lib/mysql/sbtest/sbtest1.ibd");
+    commands(&mut builder, &sites, 0, 200, true);
+    builder.complete(
+        0,
+        9610,
+        6_000 * MS,
+        3 * MS,
+        &[Off::Block(sites.lost, MS, 0)],
+    );
+    // A block shorter than half a microsecond is still in the stacks.
+    let tiny = builder.site(&["__schedule", "schedule", "pipe_write"], &["write"], 1, 5);
+    builder.complete(0, 9610, 6_100 * MS, MS, &[Off::Block(tiny, 300, 0)]);
+    builder.incomplete(
+        Incomplete::ThreadDied,
+        9611,
+        6_200 * MS,
+        5 * MS,
+        &[Off::Block(sites.net, MS, 0)],
+    );
+    builder.incomplete(Incomplete::NoEnd, 9611, 6_300 * MS, 2 * MS, &[]);
+    builder.bytes(&[9, 9, 9, 9]);
+    builder.blocked_at_stop(9612, 500 * MS, sites.row_lock, 520 * MS);
+    builder.ends_without_begin(4);
+    builder.loss(Loss::KernelStackUnreadable, 1);
+    builder.finish(PROFILE)
+}
+
+/// A quarter of the records did not fit into the ring.
+pub(crate) fn lost() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    builder.file(7, "/var/lib/mysql/ib_logfile0");
+    commands(&mut builder, &sites, 0, 150, true);
+    commands(&mut builder, &sites, 150, 200, false);
+    builder.loss(Loss::RingFull, 50);
+    builder.finish(PROFILE)
+}
+
+/// [`lost`], had nothing been lost.
+pub(crate) fn nothing_lost() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    builder.file(7, "/var/lib/mysql/ib_logfile0");
+    commands(&mut builder, &sites, 0, 200, true);
+    builder.finish(PROFILE)
+}
+
+/// The begin was never hit.
+pub(crate) fn idle() -> Recording {
+    Builder::new(1).finish(PROFILE)
+}

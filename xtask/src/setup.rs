@@ -1,0 +1,113 @@
+//! Set-up: brings the machine to where reqtrace builds, and the demo, the tests or the VM tier run.
+//!
+//! Every step looks first, so the second run does nothing; it says what it does while it does it.
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::{
+    linker,
+    packages::{Apt, Package},
+    process,
+    toolchain::Choice,
+};
+
+/// What to set up for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What the machine is needed for
+    #[arg(long = "for", value_name = "WHAT", value_enum, default_values_t = [Need::Build])]
+    needs: Vec<Need>,
+    /// Also say what is already there
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// What the machine is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Need {
+    /// Building reqtrace; enough for the demo too
+    Build,
+    /// Formatting and lints
+    Lint,
+    /// The end-to-end tests: MariaDB's programs (no service is started) and sysbench
+    Test,
+    /// The VM tier: qemu and busybox
+    Vm,
+}
+
+impl Need {
+    fn packages(self) -> Vec<Package> {
+        match self {
+            // The C++ compiler is Rust's linker here, and bpf-linker needs its library.
+            Self::Build => vec![Package::with_command("g++", "g++")],
+            Self::Lint => Vec::new(),
+            // The -core packages hold the programs without the service that mariadb-server starts.
+            Self::Test => vec![
+                Package::with_command("mariadb-server-core", "mariadbd"),
+                Package::with_command("mariadb-client-core", "mariadb"),
+                Package::with_command("sysbench", "sysbench"),
+            ],
+            Self::Vm => vec![
+                Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
+                Package::with_command("busybox-static", "busybox"),
+            ],
+        }
+    }
+}
+
+/// `cargo xtask setup`.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    prepare(&args.needs, args.verbose)
+}
+
+/// Sets the machine up for these needs; building is always among them.
+pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
+    let apt = Apt::default();
+    let compiler = Choice::make(&apt, verbose)?;
+    let llvm = compiler.llvm();
+    let linker_is_ready = linker::is_ready(llvm);
+    if linker_is_ready && verbose {
+        eprintln!("setup: bpf-linker already there");
+    }
+
+    let mut packages = Need::Build.packages();
+    let others = needs.iter().filter(|need| **need != Need::Build);
+    packages.extend(others.flat_map(|need| need.packages()));
+    packages.extend(compiler.packages());
+    if !linker_is_ready {
+        packages.extend(linker::packages(llvm));
+    }
+    apt.install(&packages, verbose)?;
+
+    compiler.link()?;
+    if !linker_is_ready {
+        linker::install(llvm)?;
+    }
+    if needs.contains(&Need::Lint) {
+        add_lint_components(verbose)?;
+    }
+    Ok(())
+}
+
+/// rustfmt and clippy, which a minimal toolchain lacks.
+fn add_lint_components(verbose: bool) -> Result<()> {
+    let sysroot = process::output(Command::new("rustc").args(["--print", "sysroot"]));
+    let Some(sysroot) = sysroot else {
+        bail!("`rustc --print sysroot` failed");
+    };
+    let programs = PathBuf::from(sysroot.trim()).join("bin");
+    for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
+        if programs.join(program).exists() {
+            if verbose {
+                eprintln!("setup: {component} already there");
+            }
+            continue;
+        }
+        eprintln!("setup: adding {component} (rustup component add)");
+        process::run(Command::new("rustup").args(["component", "add", component]))?;
+    }
+    Ok(())
+}

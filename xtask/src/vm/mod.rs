@@ -1,0 +1,175 @@
+//! The VM tier: the kernel programs on other kernels than the running one.
+//!
+//! In: release builds of reqtrace and of the example service. Out: the kernels on which tracing that
+//! service under load gave a complete and true result. Needs neither root nor KVM.
+
+mod boot;
+mod cpio;
+mod initramfs;
+mod kernels;
+mod shared;
+mod verdict;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{
+    process,
+    setup::{self, Need},
+    workspace::{BinaryArgs, target_dir},
+};
+
+/// One boot of the matrix.
+struct Boot {
+    /// Names it in `--only` and in the files it leaves.
+    name: &'static str,
+    /// The series of Debian kernels.
+    series: &'static str,
+    /// Added to the kernel's command line.
+    parameters: &'static str,
+    /// What the kernel says at boot when it took the parameter.
+    confirmation: Option<&'static str>,
+}
+
+/// All boots. `preempt=full` makes the uprobe programs preemptible wherever they run.
+const MATRIX: [Boot; 3] = [
+    Boot {
+        name: "6.1",
+        series: "6.1",
+        parameters: "",
+        confirmation: None,
+    },
+    Boot {
+        name: "6.12",
+        series: "6.12",
+        parameters: "",
+        confirmation: None,
+    },
+    Boot {
+        name: "6.12-preempt-full",
+        series: "6.12",
+        parameters: "preempt=full",
+        confirmation: Some("Dynamic Preempt: full"),
+    },
+];
+
+/// Options of the VM tier.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these boots: 6.1, 6.12, 6.12-preempt-full
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    #[command(flatten)]
+    binaries: BinaryArgs,
+    /// Also say what set-up finds already there
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// `cargo xtask vm-test`.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    setup::prepare(&[Need::Build, Need::Vm], args.verbose)?;
+    let kernels = run_matrix(&args.binaries, &args.only)?;
+    println!("vm: passed on {}", kernels.join(", "));
+    Ok(())
+}
+
+/// Where the VM tier keeps its kernels, images, logs and results.
+fn folder() -> PathBuf {
+    target_dir().join("vm")
+}
+
+/// Runs the boots of these names (none: all) and returns the kernels that ran.
+pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<String>> {
+    for name in only {
+        let names = MATRIX.map(|boot| boot.name);
+        ensure!(
+            names.contains(&name.as_str()),
+            "no boot {name:?}; there are {}",
+            names.join(", ")
+        );
+    }
+    let binaries = binaries.build()?;
+    fs::create_dir_all(folder()).with_context(|| folder().display().to_string())?;
+    let initramfs = folder().join("initramfs.cpio");
+    initramfs::build(&binaries, &initramfs)?;
+
+    let mut passed = Vec::new();
+    let mut failures = Vec::new();
+    for boot in MATRIX {
+        if !only.is_empty() && !only.iter().any(|name| name == boot.name) {
+            continue;
+        }
+        match one(&boot, &initramfs) {
+            Ok(kernel) => passed.push(kernel),
+            Err(error) => {
+                eprintln!("vm: {} failed: {error:#}", boot.name);
+                failures.push(boot.name);
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!(
+            "vm: failed on {}; passed on {} others",
+            failures.join(", "),
+            passed.len()
+        );
+    }
+    Ok(passed)
+}
+
+fn one(boot: &Boot, initramfs: &Path) -> Result<String> {
+    let kernel = kernels::get(boot.series, &folder().join("kernels"))?;
+    eprintln!("vm: booting {}", kernel_name(boot, &kernel));
+    let begin = Instant::now();
+    let machine = boot::Machine {
+        kernel: &kernel.image,
+        initramfs,
+        parameters: boot.parameters,
+        console: folder().join(format!("{}.log", boot.name)),
+        results: folder().join(format!("{}.tar.gz", boot.name)),
+    };
+    machine.run()?;
+    let took = begin.elapsed();
+    let results = unpack(boot, &machine)?;
+    let verdict = verdict::judge(&results, boot.confirmation).map_err(|error| {
+        machine.explain(&error.context(format!("results: {}", results.display())))
+    })?;
+    eprintln!(
+        "vm: {} passed in {:.1} s: {verdict}",
+        boot.name,
+        took.as_secs_f64()
+    );
+    Ok(kernel_name(boot, &kernel))
+}
+
+fn kernel_name(boot: &Boot, kernel: &kernels::Kernel) -> String {
+    if boot.parameters.is_empty() {
+        kernel.release.clone()
+    } else {
+        format!("{} ({})", kernel.release, boot.parameters)
+    }
+}
+
+/// Unpacks what the guest sent.
+fn unpack(boot: &Boot, machine: &boot::Machine<'_>) -> Result<PathBuf> {
+    let results = folder().join(boot.name);
+    if results.exists() {
+        fs::remove_dir_all(&results).with_context(|| results.display().to_string())?;
+    }
+    fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xzmf")
+        .arg(&machine.results)
+        .arg("-C")
+        .arg(&results);
+    process::run(&mut tar)
+        .map_err(|error| machine.explain(&error.context("the guest sent no results")))?;
+    Ok(results)
+}

@@ -1,0 +1,100 @@
+//! Judges what a guest sent: nothing lost, every request there, every request true.
+//!
+//! In: the guest's files. Out: one line that says what was checked, or what is wrong.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{
+    boot::read,
+    shared::{brackets, ledger, summary::Summary},
+};
+
+/// How much of the tracer's error output a failure shows.
+const ERROR_BYTES: usize = 4000;
+
+/// Checks the files of one boot. `confirmation` is a line that the kernel must have logged.
+pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String> {
+    if let Some(words) = confirmation {
+        let log = read(results, "dmesg")?;
+        ensure!(
+            log.contains(words),
+            "the kernel did not say {words:?}: parameter not taken"
+        );
+    }
+    for program in ["reqtrace", "load", "shop"] {
+        ended_well(results, program)?;
+    }
+    let load = load_count(&read(results, "load.out")?)?;
+    let csv = read(results, "trace/requests.csv")?;
+    let summary = Summary::read(&read(results, "trace/summary.json")?)?;
+
+    let lost = summary.lost();
+    ensure!(lost == 0, "{lost} lost: {:?}", summary.losses);
+    let count: u64 = summary.requests.iter().map(|request| request.count).sum();
+    ensure!(
+        count == load,
+        "reqtrace counted {count} requests, the load sent {load}"
+    );
+    let rows = ledger::check(&csv)?;
+    ensure!(
+        rows as u64 == count,
+        "{rows} rows in requests.csv, {count} requests counted"
+    );
+    let log = read(results, "service.log")?;
+    let checked = brackets::check(&log, &csv, summary.trace.monotonic_to_unix_ns)?;
+    ensure!(
+        checked == rows,
+        "{checked} of {rows} requests are in the service's log"
+    );
+    for name in ["stacks.folded", "flamegraph.svg"] {
+        read(results, &format!("trace/{name}"))?;
+    }
+    Ok(format!(
+        "{count} requests, 0 lost, every ledger closed, every latency within its brackets"
+    ))
+}
+
+/// Fails unless a guest's program ended with exit code 0.
+fn ended_well(results: &Path, program: &str) -> Result<()> {
+    let status = read(results, &format!("{program}.status"));
+    let cause = match &status {
+        Ok(status) if status.trim() == "0" => return Ok(()),
+        Ok(status) => format!("{program} ended with exit code {}", status.trim()),
+        Err(error) => format!("{program} did not run: {error}"),
+    };
+    let mut said = String::new();
+    for name in ["reqtrace.err", "report.txt", "serve.err", "load.out"] {
+        let text = fs::read(results.join(name)).unwrap_or_default();
+        let text =
+            String::from_utf8_lossy(&text[text.len().saturating_sub(ERROR_BYTES)..]).into_owned();
+        if !text.trim().is_empty() {
+            said.push_str(&format!("\n--- {name} ---\n{}", text.trim_end()));
+        }
+    }
+    bail!("{cause}{said}")
+}
+
+/// The number in the load's line `N requests`.
+fn load_count(output: &str) -> Result<u64> {
+    let mut lines = output.lines();
+    lines
+        .find_map(|line| line.strip_suffix(" requests")?.trim().parse().ok())
+        .with_context(|| format!("the load printed no line \"N requests\" but {output:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loads_count_is_found() {
+        assert_eq!(
+            load_count("400 requests\nmean latency 2 us\n").unwrap(),
+            400
+        );
+        assert!(load_count("").is_err());
+        assert!(load_count("many requests\n").is_err());
+    }
+}
