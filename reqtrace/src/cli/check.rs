@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::args::parse_pids;
+use super::options::parse_pids;
 use super::profiles::print;
 use crate::error::{Error, Result};
 use crate::profile::{At, Profile, ReturnProbe, builtin};
@@ -69,11 +69,11 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         line(
             &mut text,
             format_args!(
-                "profile {}: valid ({} request types, {} named waits); give -p PID or a program \
-                 to resolve it",
+                "profile {}: valid (request types: {}; named waits: {}); give -p PID or a \
+                 program to resolve it",
                 profile.name,
-                profile.requests.len(),
-                profile.waits.len()
+                names(profile.requests.iter().map(|request| &request.name)),
+                names(profile.waits.iter().map(|wait| &wait.name))
             ),
         )?;
     }
@@ -98,13 +98,20 @@ fn describe(
         };
         line(text, format_args!("  {tie}"))?;
     }
-    for (wait, pattern) in unmatched_functions(profile, target)? {
+    let unmatched = unmatched_functions(profile, target)?;
+    for (wait, patterns) in &unmatched {
         line(
             text,
             format_args!(
-                "note: wait `{wait}`: no function of the executable matches `{pattern}` \
-                 (debug symbols may have it)"
+                "note: wait `{wait}`: no function of the executable matches {}",
+                patterns.join(", ")
             ),
+        )?;
+    }
+    if !unmatched.is_empty() {
+        line(
+            text,
+            format_args!("note: these matchers stay silent; debug symbols may name what they need"),
         )?;
     }
     for warning in &resolved.warnings {
@@ -148,6 +155,15 @@ fn marker(
             sites.join(" ")
         ),
     )
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) -> Result<()> {

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod check;
 mod logger;
+pub mod options;
 pub mod profiles;
 pub mod trace;
 

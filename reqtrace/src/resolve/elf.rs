@@ -15,7 +15,7 @@ use goblin::elf::sym::{STT_FUNC, Symtab};
 use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 use memmap2::Mmap;
 
-use super::frames::Frames;
+use super::frames::{Frames, FramesOf};
 use crate::error::{Error, Result};
 
 /// A parsed ELF file.
@@ -186,7 +186,7 @@ impl Object {
             let count = (section.sh_size / 24) as usize;
             let table = Symtab::parse(bytes, section.sh_offset as usize, count, context)
                 .map_err(malformed)?;
-            for symbol in table.iter() {
+            for symbol in &table {
                 if symbol.st_type() != STT_FUNC {
                     continue;
                 }
@@ -270,10 +270,7 @@ impl Object {
     /// Its call frame information.
     #[must_use]
     pub fn frames(&self) -> FramesOf<'_> {
-        FramesOf {
-            frames: &self.frames,
-            bytes: self.bytes(),
-        }
+        FramesOf::new(&self.frames, self.bytes())
     }
 
     /// Whether an address is in a procedure linkage table.
@@ -356,28 +353,6 @@ impl Object {
         self.bytes()
             .get(start as usize..(segment.offset + length) as usize)
             .unwrap_or_default()
-    }
-}
-
-/// [`Frames`] with the bytes they point into.
-#[derive(Clone, Copy, Debug)]
-pub struct FramesOf<'a> {
-    frames: &'a Frames,
-    bytes: &'a [u8],
-}
-
-impl FramesOf<'_> {
-    /// The range of the frame description that covers an address.
-    #[must_use]
-    pub fn range(&self, address: u64) -> Option<Range<u64>> {
-        self.frames.range(address)
-    }
-
-    /// Whether, at this instruction, the stack pointer stands where it stood at the function's
-    /// entry. `None`: nothing is said about it.
-    #[must_use]
-    pub fn at_entry_level(&self, address: u64) -> Option<bool> {
-        self.frames.at_entry_level(self.bytes, address)
     }
 }
 

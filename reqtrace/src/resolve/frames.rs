@@ -88,3 +88,29 @@ impl Frames {
         ))
     }
 }
+
+/// [`Frames`] with the bytes they point into.
+#[derive(Clone, Copy, Debug)]
+pub struct FramesOf<'a> {
+    frames: &'a Frames,
+    bytes: &'a [u8],
+}
+
+impl<'a> FramesOf<'a> {
+    pub(super) fn new(frames: &'a Frames, bytes: &'a [u8]) -> Self {
+        Self { frames, bytes }
+    }
+
+    /// The range of the frame description that covers an address.
+    #[must_use]
+    pub fn range(&self, address: u64) -> Option<Range<u64>> {
+        self.frames.range(address)
+    }
+
+    /// Whether, at this instruction, the stack pointer stands where it stood at the function's
+    /// entry. `None`: nothing is said about it.
+    #[must_use]
+    pub fn at_entry_level(&self, address: u64) -> Option<bool> {
+        self.frames.at_entry_level(self.bytes, address)
+    }
+}

@@ -104,8 +104,8 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
     })
 }
 
-/// Function matchers of a profile's waits that match nothing in the executable: name of the wait
-/// and the pattern.
+/// Function matchers of a profile's waits that match nothing in the executable: names of waits,
+/// and for each the patterns.
 ///
 /// # Errors
 ///
@@ -113,15 +113,19 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
 pub fn unmatched_functions(
     profile: &Profile,
     target: &Target<'_>,
-) -> Result<Vec<(String, String)>> {
+) -> Result<Vec<(String, Vec<String>)>> {
     let file = target.executable();
     let object = Object::open(&file.open, &file.shown)?;
     let mut unmatched = Vec::new();
     for wait in &profile.waits {
-        for pattern in &wait.functions {
-            if symbols::matching_paths(&object, pattern).is_empty() {
-                unmatched.push((wait.name.clone(), pattern.clone()));
-            }
+        let silent: Vec<String> = wait
+            .functions
+            .iter()
+            .filter(|pattern| symbols::matching_paths(&object, pattern).is_empty())
+            .cloned()
+            .collect();
+        if !silent.is_empty() {
+            unmatched.push((wait.name.clone(), silent));
         }
     }
     Ok(unmatched)
@@ -349,3 +353,6 @@ impl Resolver<'_> {
             .ok_or_else(|| Error::failed(format!("{} was not kept", file.shown)))
     }
 }
+
+#[cfg(test)]
+mod tests;

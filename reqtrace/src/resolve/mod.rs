@@ -3,7 +3,7 @@
 
 pub mod demangle;
 pub mod elf;
-mod frames;
+pub mod frames;
 mod markers;
 pub mod process;
 pub mod returns;

@@ -335,13 +335,13 @@ impl Walk<'_> {
                     }
                     _ => return false,
                 },
-                Some(other) if writes(target) || writes(other) => {
-                    if matches!(code.mnemonic(), Mnemonic::Movsxd | Mnemonic::Mov)
+                Some(other)
+                    if (writes(target) || writes(other))
+                        && matches!(code.mnemonic(), Mnemonic::Movsxd | Mnemonic::Mov)
                         && code.op1_kind() == OpKind::Memory
-                        && code.memory_index() != Register::None
-                    {
-                        return true;
-                    }
+                        && code.memory_index() != Register::None =>
+                {
+                    return true;
                 }
                 _ => {}
             }

@@ -37,7 +37,7 @@ pub struct Function {
 /// When it names more than one: a usage error that lists them.
 pub fn find(object: &Object, pattern: &str) -> Result<Option<Function>> {
     let mut groups = matches(object, pattern);
-    groups.retain(|group| group.has_entry());
+    groups.retain(Group::has_entry);
     merge_aliases(&mut groups);
     match groups.as_slice() {
         [] => Ok(None),

@@ -1,6 +1,7 @@
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
+use crate::cli::args::Args;
 
 fn parse(line: &str) -> Result<TraceOptions> {
     let words = std::iter::once("reqtrace").chain(line.split_whitespace());
@@ -23,6 +24,7 @@ fn clap_finds_nothing_wrong_with_the_definition() {
 fn the_help_begins_with_examples() {
     let help = Args::command().render_help().to_string();
     assert!(help.starts_with("Examples:"), "{help}");
+    assert!(help.contains("[OPTIONS] [DURATION]\n"), "{help}");
     assert!(!help.contains("--record"), "{help}");
 }
 

@@ -1,0 +1,257 @@
+//! The options of a trace: [`TraceArgs`] in, [`TraceOptions`] out, contradictions refused.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::args::{TraceArgs, Unwind};
+use crate::error::{Error, Result};
+use crate::text::nearest;
+
+const COMMANDS: &[&str] = &["check", "profiles", "help"];
+
+/// What to trace and what to write, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceOptions {
+    /// Path or name of the profile.
+    pub profile: String,
+    /// Processes by id, no duplicates. This and `comms` are not both empty.
+    pub pids: Vec<u32>,
+    /// Processes by name.
+    pub comms: Vec<String>,
+    /// Whether children are traced too.
+    pub follow: bool,
+    /// How long; `None`: until interrupted.
+    pub duration: Option<Duration>,
+    /// Folder for all four files.
+    pub out: Option<PathBuf>,
+    /// Where `requests.csv` goes, beside `out`.
+    pub csv: Option<Output>,
+    /// Where folded stacks go, beside `out`.
+    pub folded: Option<Output>,
+    /// Where the flame graph goes, beside `out`.
+    pub flamegraph: Option<Output>,
+    /// Where the summary goes, beside `out`.
+    pub json: Option<Output>,
+    /// A frame `-` between user and kernel frames.
+    pub delimited: bool,
+    /// Which stacks.
+    pub stacks: Stacks,
+    /// Leave run queue and preemption out of the stacks.
+    pub blocked_only: bool,
+    /// How to unwind user stacks.
+    pub unwind: Unwind,
+    /// CSV rows only at or above this latency.
+    pub slower_than: Option<Duration>,
+    /// No table, no progress.
+    pub quiet: bool,
+    /// How often `-v` was given.
+    pub verbose: u8,
+    /// Where to write the raw event stream.
+    pub record: Option<PathBuf>,
+}
+
+/// Where one output goes. At most one is standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+/// Which stacks to collect and print.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stacks {
+    /// User and kernel.
+    #[default]
+    Both,
+    /// Kernel only.
+    Kernel,
+    /// User only.
+    User,
+}
+
+impl TraceOptions {
+    /// Whether an output takes standard output, so that the table must go elsewhere.
+    #[must_use]
+    pub fn takes_stdout(&self) -> bool {
+        [&self.csv, &self.folded, &self.flamegraph, &self.json]
+            .into_iter()
+            .any(|output| *output == Some(Output::Stdout))
+    }
+}
+
+impl TraceArgs {
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    ///
+    /// Usage errors: nothing to trace, no profile, not a PID or a duration, outputs or stacks
+    /// that exclude each other.
+    pub fn into_options(self) -> Result<TraceOptions> {
+        let pids = parse_pids(&self.pids)?;
+        let duration = self.duration()?;
+        let Some(profile) = self.profile else {
+            return Err(Error::usage("no profile given").next(
+                "--profile takes a path or a built-in name; `reqtrace profiles` lists those",
+            ));
+        };
+        if pids.is_empty() && self.comm.is_empty() {
+            return Err(Error::usage("nothing to trace: no process given")
+                .next("give -p PID, such as -p $(pgrep -d, -x NAME), or --comm NAME"));
+        }
+        for comm in &self.comm {
+            if comm.is_empty() || comm.len() > 15 {
+                return Err(Error::usage(format!(
+                    "--comm `{comm}`: a process name has 1 to 15 bytes"
+                ))
+                .next("use the name that /proc/PID/comm has"));
+            }
+        }
+        let stacks = match (self.kernel_only, self.user_only) {
+            (true, true) => {
+                return Err(Error::usage("-K and -U exclude each other")
+                    .next("leave both out to see user and kernel frames"));
+            }
+            (true, false) => Stacks::Kernel,
+            (false, true) => Stacks::User,
+            (false, false) => Stacks::Both,
+        };
+        if self.unwind == Unwind::Dwarf {
+            return Err(Error::usage("--unwind dwarf comes with a later version")
+                .next("use --unwind fp, or leave it out"));
+        }
+        let folded = match (self.folded, self.folded_stdout) {
+            (Some(path), true) if output(path.clone()) != Output::Stdout => {
+                return Err(Error::usage(format!(
+                    "-f prints folded stacks on standard output, and --folded {} writes them there",
+                    path.display()
+                ))
+                .next("give one of the two"));
+            }
+            (_, true) => Some(Output::Stdout),
+            (path, false) => path.map(output),
+        };
+        let options = TraceOptions {
+            profile,
+            pids,
+            comms: self.comm,
+            follow: !self.no_follow,
+            duration,
+            out: self.out,
+            csv: self.csv.map(output),
+            folded,
+            flamegraph: self.flamegraph.map(output),
+            json: self.json.map(output),
+            delimited: self.delimited,
+            stacks,
+            blocked_only: self.blocked_only,
+            unwind: self.unwind,
+            slower_than: self.slower_than,
+            quiet: self.quiet,
+            verbose: self.verbose,
+            record: self.record,
+        };
+        one_stdout(&options)?;
+        Ok(options)
+    }
+
+    fn duration(&self) -> Result<Option<Duration>> {
+        match self.words.as_slice() {
+            [] => Ok(None),
+            [one] => parse_duration(one).map(Some),
+            many if many.iter().all(|word| word.parse::<f64>().is_ok()) => {
+                let last = &many[many.len() - 1];
+                let pids: Vec<&str> = self
+                    .pids
+                    .iter()
+                    .map(String::as_str)
+                    .chain(many[..many.len() - 1].iter().map(String::as_str))
+                    .collect();
+                Err(Error::usage(format!(
+                    "{} numbers where one duration is expected: {}",
+                    many.len(),
+                    many.join(" ")
+                ))
+                .next(format!(
+                    "several PIDs need commas: -p {} {last}; `pgrep -d,` writes them so",
+                    pids.join(",")
+                )))
+            }
+            many => Err(Error::usage(format!(
+                "one duration is expected, not `{}`",
+                many.join(" ")
+            ))
+            .next("see reqtrace --help")),
+        }
+    }
+}
+
+fn parse_duration(word: &str) -> Result<Duration> {
+    let seconds = word
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| *seconds > 0.0)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| {
+        let error = Error::usage(format!("`{word}` is neither a command nor a duration"));
+        match nearest(word, COMMANDS.iter().copied(), 1).first() {
+            Some(command) => error.next(format!("did you mean `reqtrace {command}`?")),
+            None => error.next("a duration is in seconds, above 0, such as 30 or 0.5"),
+        }
+    })
+}
+
+/// PIDs as given to `-p`.
+pub(super) fn parse_pids(words: &[String]) -> Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for word in words {
+        // `-p "1 2 3"` is what a quoted `$(pgrep …)` makes.
+        let many = word.split_whitespace().count() > 1;
+        let pid = word.trim().parse::<u32>().ok().filter(|pid| *pid > 0);
+        let Some(pid) = pid else {
+            let error = Error::usage(format!("`{word}` is not a PID"));
+            return Err(if many {
+                error.next("several PIDs need commas: `pgrep -d,` writes them so")
+            } else {
+                error.next("use --comm NAME to choose processes by name, or -p $(pgrep -d, NAME)")
+            });
+        };
+        if !pids.contains(&pid) {
+            pids.push(pid);
+        }
+    }
+    Ok(pids)
+}
+
+fn one_stdout(options: &TraceOptions) -> Result<()> {
+    let taken: Vec<&str> = [
+        ("--csv", &options.csv),
+        ("--folded (or -f)", &options.folded),
+        ("--flamegraph", &options.flamegraph),
+        ("--json", &options.json),
+    ]
+    .into_iter()
+    .filter(|(_, output)| **output == Some(Output::Stdout))
+    .map(|(name, _)| name)
+    .collect();
+    if taken.len() > 1 {
+        return Err(Error::usage(format!(
+            "{} would both go to standard output",
+            taken.join(" and ")
+        ))
+        .next("send all but one of them to a file"));
+    }
+    Ok(())
+}
+
+fn output(path: PathBuf) -> Output {
+    if path.as_os_str() == "-" {
+        Output::Stdout
+    } else {
+        Output::File(path)
+    }
+}
+
+#[cfg(test)]
+mod tests;
