@@ -1,1 +1,22 @@
-//! The harness of the end-to-end tests.
+//! The harness of the end-to-end tests: real services started, traced, and held against what they
+//! say about themselves.
+//!
+//! In: the `reqtrace` program, the example shop, MariaDB with sysbench, and small C++ programs.
+//! Out: what a trace wrote, and checks of it: [`brackets`] and [`ledger`] hold for every request,
+//! never only on average.
+//!
+//! Nothing in here skips: what is missing on the machine is an error that names the command to
+//! run. All waiting is bounded, and every program started is stopped by its own number.
+
+pub mod brackets;
+pub mod fixtures;
+pub mod ledger;
+pub mod mariadb;
+pub mod process;
+pub mod reqtrace;
+pub mod rows;
+pub mod shop;
+pub mod summary;
+pub mod sysbench;
+pub mod workspace;
+pub mod xml;

@@ -1,0 +1,114 @@
+//! Small C++ programs that are unkind to tracers, and the profiles for them.
+//!
+//! In: the name of a file in `tests/fixtures`. Out: a program that waits to be told `go`, prints
+//! its results, and waits to be told to end.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::process::{Child, Stream};
+use crate::workspace;
+
+/// How long compiling or working may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A running fixture.
+#[derive(Debug)]
+pub struct Fixture {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Fixture {
+    /// Compiles `tests/fixtures/NAME.cpp` as a distribution would (`-O2`, no debug information,
+    /// exported names) and starts it. It does nothing before [`Fixture::work`].
+    ///
+    /// # Errors
+    ///
+    /// When it does not compile or start.
+    pub fn start(name: &str, args: &[&str]) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let mut command = Command::new(compile(name, folder.path())?);
+        command.args(args);
+        let mut process = Child::start(command, folder.path(), name)?;
+        process.wait_for_line(Stream::Out, "ready", LIMIT)?;
+        Ok(Self { process, folder })
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Writes a profile with the one request type `work`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn profile(&self, function: &str, reentry: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(format!("{reentry}.toml"));
+        write_profile(&path, function, &format!("reentry = \"{reentry}\"\n"))?;
+        Ok(path)
+    }
+
+    /// Lets it work and gives its results; it stays alive.
+    ///
+    /// # Errors
+    ///
+    /// When it dies or takes too long.
+    pub fn work(&mut self) -> Result<String> {
+        self.process.tell("go")?;
+        self.process.wait_for_line(Stream::Out, "done", LIMIT)
+    }
+
+    /// Lets it end.
+    ///
+    /// # Errors
+    ///
+    /// When its exit code is not 0.
+    pub fn end(mut self) -> Result<()> {
+        drop(self.process.stdin());
+        let status = self.process.wait(LIMIT)?;
+        if !status.success() {
+            bail!("{status}: {}", self.process.output(Stream::Err));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a profile with the one request type `work` that begins at `function`; `more` is added
+/// to the request.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn write_profile(path: &Path, function: &str, more: &str) -> Result<()> {
+    let text = format!(
+        "[profile]\nname = \"fixture\"\n\n[[request]]\nname = \"work\"\n\
+         begin = {{ function = \"{function}\" }}\n{more}"
+    );
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+/// Compiles a fixture into `folder`.
+///
+/// # Errors
+///
+/// When there is no compiler or it is not content.
+pub fn compile(name: &str, folder: &Path) -> Result<PathBuf> {
+    let source = workspace::root().join(format!("tests/fixtures/{name}.cpp"));
+    let binary = folder.join(name);
+    let output = Command::new(workspace::program("g++")?)
+        .args(["-std=c++17", "-O2", "-g0", "-rdynamic", "-pthread", "-o"])
+        .args([&binary, &source])
+        .output()?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(binary)
+}

@@ -1,0 +1,221 @@
+//! The program under test: started as a user would, and what it left behind.
+//!
+//! In: arguments. Out: an [`Outcome`]: exit code, both outputs, and the four files of `--out`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::process::{Child, Stream};
+use crate::rows::{self, Row};
+use crate::summary::Summary;
+use crate::workspace;
+
+/// What reqtrace prints on standard error, at the start of a line, once all probes are in.
+const ATTACHED: &str = "tracing ";
+
+/// How long it may take to attach, or to report.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What one run left behind. Its folder lives as long as this.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code; `None` when a signal killed it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    folder: TempDir,
+}
+
+/// A command line for reqtrace, to be changed further.
+///
+/// # Errors
+///
+/// When reqtrace is not built.
+pub fn command<I, S>(args: I) -> Result<Command>
+where
+    I: IntoIterator<Item = S>,
+    S: Into<OsString>,
+{
+    let mut command = Command::new(workspace::reqtrace()?);
+    command.args(args.into_iter().map(Into::into));
+    Ok(command)
+}
+
+/// Runs a command line until it ends by itself.
+///
+/// # Errors
+///
+/// When it does not start, or is not done after a minute.
+pub fn run(command: Command) -> Result<Outcome> {
+    let folder = workspace::scratch()?;
+    let mut child = Child::start(command, folder.path(), "reqtrace")?;
+    child.wait(LIMIT)?;
+    Outcome::of(child, folder)
+}
+
+/// A trace that has attached.
+#[derive(Debug)]
+pub struct Trace {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Trace {
+    /// Starts `reqtrace --profile PROFILE --out DIR -p PID MORE…` and waits until it has
+    /// attached. Without a duration in `more` it runs until [`Trace::finish`].
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn start(profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let mut command = command(["--profile"])?;
+        command
+            .arg(profile)
+            .arg("--out")
+            .arg(out_of(&folder))
+            .args(["-p", &pid.to_string()])
+            .args(more);
+        let mut process = Child::start(command, folder.path(), "reqtrace")?;
+        process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
+        Ok(Self { process, folder })
+    }
+
+    /// Ends it as Ctrl-C does.
+    ///
+    /// # Errors
+    ///
+    /// When it is not done after a minute.
+    pub fn finish(self) -> Result<Outcome> {
+        self.signal(libc::SIGINT)
+    }
+
+    /// Ends it with `signal`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not done after a minute.
+    pub fn signal(mut self, signal: libc::c_int) -> Result<Outcome> {
+        self.process.signal(signal)?;
+        self.wait()
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// When it is not done after a minute.
+    pub fn wait(mut self) -> Result<Outcome> {
+        self.process.wait(LIMIT)?;
+        Outcome::of(self.process, self.folder)
+    }
+}
+
+impl Outcome {
+    fn of(mut child: Child, folder: TempDir) -> Result<Self> {
+        let status = child.status()?.context("reqtrace is still running")?;
+        Ok(Self {
+            code: status.code(),
+            stdout: child.output(Stream::Out),
+            stderr: child.output(Stream::Err),
+            folder,
+        })
+    }
+
+    /// Both outputs together, to look for words and to show in a failure.
+    #[must_use]
+    pub fn said(&self) -> String {
+        format!("{}\n{}", self.stdout, self.stderr)
+    }
+
+    /// `summary.json`.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing or not as agreed.
+    pub fn summary(&self) -> Result<Summary> {
+        Summary::read(&self.file("summary.json")?)
+    }
+
+    /// `requests.csv` as text.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn csv(&self) -> Result<String> {
+        self.file("requests.csv")
+    }
+
+    /// `requests.csv`, read.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing or malformed.
+    pub fn rows(&self) -> Result<Vec<Row>> {
+        rows::read(&self.csv()?)
+    }
+
+    /// `stacks.folded` as text.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn folded(&self) -> Result<String> {
+        self.file("stacks.folded")
+    }
+
+    /// The microseconds in `stacks.folded`, and its number of lines.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing, or a line is not `frames N`.
+    pub fn folded_sum(&self) -> Result<(u64, u64)> {
+        let mut sum = 0;
+        let mut lines = 0;
+        for line in self.folded()?.lines() {
+            let (frames, us) = line.rsplit_once(' ').context("a line without a number")?;
+            ensure!(frames.contains(';'), "only one frame: {line:?}");
+            sum += us.parse::<u64>().with_context(|| format!("{line:?}"))?;
+            lines += 1;
+        }
+        Ok((sum, lines))
+    }
+
+    /// The first of `words` that some stack contains, with its line.
+    ///
+    /// # Errors
+    ///
+    /// When `stacks.folded` is missing.
+    pub fn stack_with(&self, words: &[&str]) -> Result<Option<String>> {
+        let folded = self.folded()?;
+        let mut lines = folded.lines();
+        let found = lines.find(|line| words.iter().any(|word| line.contains(word)));
+        Ok(found.map(ToOwned::to_owned))
+    }
+
+    /// `flamegraph.svg`.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn flamegraph(&self) -> Result<String> {
+        self.file("flamegraph.svg")
+    }
+
+    fn file(&self, name: &str) -> Result<String> {
+        let path = out_of(&self.folder).join(name);
+        std::fs::read_to_string(&path)
+            .with_context(|| format!("{}\n{}", path.display(), self.said()))
+    }
+}
+
+fn out_of(folder: &TempDir) -> PathBuf {
+    folder.path().join("out")
+}

@@ -1,0 +1,77 @@
+//! `summary.json`, as far as the tests read it. If its shape changes, only this file does.
+//!
+//! In: the file's text. Out: a [`Summary`].
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// The file.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Summary {
+    /// When and what.
+    pub trace: Trace,
+    /// One entry per request type.
+    pub requests: Vec<Request>,
+    /// What was lost; causes with count 0 may be there or not.
+    pub losses: Vec<Loss>,
+}
+
+/// When and what.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Trace {
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns.
+    pub monotonic_to_unix_ns: i64,
+}
+
+/// One request type.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Request {
+    /// Its name.
+    pub name: String,
+    /// Complete requests, counted in the kernel.
+    pub count: u64,
+    /// Complete requests whose record arrived.
+    pub rows: u64,
+    /// How often the begin marker was hit.
+    pub begins: u64,
+    /// How often the end marker was hit.
+    pub ends: u64,
+}
+
+/// A cause of loss.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Loss {
+    /// Its name.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+}
+
+impl Summary {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// When it is not JSON or something is missing.
+    pub fn read(text: &str) -> Result<Self> {
+        serde_json::from_str(text).context("summary.json is not as agreed")
+    }
+
+    /// The request type of that name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn request(&self, name: &str) -> Result<&Request> {
+        let mut requests = self.requests.iter();
+        requests
+            .find(|request| request.name == name)
+            .with_context(|| format!("summary.json has no request {name}"))
+    }
+
+    /// Everything that was lost, added up.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.losses.iter().map(|loss| loss.count).sum()
+    }
+}

@@ -1,0 +1,113 @@
+//! sysbench as a finite load: so many transactions, then it ends.
+//!
+//! In: a running [`MariaDb`]. Out: what sysbench says it did.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::mariadb::MariaDb;
+use crate::workspace;
+
+/// Tables that are ready for a load.
+#[derive(Debug)]
+pub struct Sysbench<'a> {
+    server: &'a MariaDb,
+    tables: u32,
+    rows: u32,
+}
+
+/// What sysbench says it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Statements.
+    pub queries: u64,
+    /// Transactions begun again, mostly after a deadlock.
+    pub ignored_errors: u64,
+}
+
+impl<'a> Sysbench<'a> {
+    /// Makes and fills the tables.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench is not installed or fails.
+    pub fn prepare(server: &'a MariaDb, tables: u32, rows: u32) -> Result<Self> {
+        let sysbench = Self {
+            server,
+            tables,
+            rows,
+        };
+        sysbench.call(1, &["prepare"])?;
+        Ok(sysbench)
+    }
+
+    /// Runs `events` transactions of `oltp_read_write` in `threads` connections, with prepared
+    /// statements.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench fails or says something unexpected.
+    pub fn run(&self, threads: u32, events: u64) -> Result<Run> {
+        let events = format!("--events={events}");
+        parse(&self.call(threads, &["--time=0", &events, "run"])?)
+    }
+
+    fn call(&self, threads: u32, more: &[&str]) -> Result<String> {
+        let output = Command::new(workspace::program("sysbench")?)
+            .args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"])
+            .args(["--mysql-db=sbtest", "--mysql-host=localhost"])
+            .arg(format!("--mysql-socket={}", self.server.socket().display()))
+            .arg(format!("--tables={}", self.tables))
+            .arg(format!("--table-size={}", self.rows))
+            .arg(format!("--threads={threads}"))
+            .args(more)
+            .output()?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            bail!(
+                "sysbench: {stdout}{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(stdout)
+    }
+}
+
+fn parse(text: &str) -> Result<Run> {
+    let number = |name: &str| -> Result<u64> {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        let value = line.and_then(|line| line.split_ascii_whitespace().next());
+        let value = value.with_context(|| format!("no {name:?} in what sysbench says: {text}"))?;
+        Ok(value.parse()?)
+    };
+    Ok(Run {
+        transactions: number("transactions:")?,
+        queries: number("queries:")?,
+        ignored_errors: number("ignored errors:")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Run, parse};
+
+    #[test]
+    fn its_report_is_understood() {
+        let text = "SQL statistics:\n    queries performed:\n        read:       7000\n\
+            \x20       total:                           10000\n\
+            \x20   transactions:                        500    (2398.94 per sec.)\n\
+            \x20   queries:                             10000  (47978.78 per sec.)\n\
+            \x20   ignored errors:                      3      (0.00 per sec.)\n";
+        let run = parse(text).unwrap();
+        let expected = Run {
+            transactions: 500,
+            queries: 10_000,
+            ignored_errors: 3,
+        };
+        assert_eq!(run, expected);
+        assert!(parse("FATAL: no\n").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! Where things are: the workspace, what cargo built, and programs of the system.
+//!
+//! In: names. Out: paths, or an error with the command that mends it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+/// The root of the workspace.
+#[must_use]
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Cargo's folder of build results.
+#[must_use]
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A temporary folder that everybody may enter. It is below the build results rather than in
+/// `/tmp`, which may be in memory: then no `fdatasync` would ever wait.
+///
+/// # Errors
+///
+/// When it cannot be made.
+pub fn scratch() -> Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = target().join("tmp");
+    std::fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new()
+        .prefix("e2e-")
+        .permissions(everybody)
+        .tempdir_in(&parent)
+        .with_context(|| format!("no temporary folder in {}", parent.display()))
+}
+
+/// A program of the system, searched in `PATH` and the administrator's folders.
+///
+/// # Errors
+///
+/// When it is not installed; the message says how to install it.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+        .with_context(|| format!("{name} is not installed; run: cargo xtask setup"))
+}
+
+/// The shop's program: `SHOP_BIN`, or built by cargo with optimisation.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn shop() -> Result<PathBuf> {
+    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    if let Some(path) = std::env::var_os("SHOP_BIN") {
+        return Ok(path.into());
+    }
+    BUILT
+        .get_or_init(|| build_shop().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(anyhow::Error::msg)
+}
+
+fn build_shop() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package", "shop"])
+        .current_dir(root())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!(
+            "the example shop does not build: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(target().join("release/shop"))
+}
+
+/// reqtrace's program: `REQTRACE_BIN`, or the newer one of the release and debug builds.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn reqtrace() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("REQTRACE_BIN") {
+        let path = PathBuf::from(path);
+        if !path.is_file() {
+            bail!("REQTRACE_BIN names no file: {}", path.display());
+        }
+        return Ok(path);
+    }
+    let target = target();
+    ["release", "debug"]
+        .into_iter()
+        .map(|profile| target.join(profile).join("reqtrace"))
+        .filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file)))
+        .max()
+        .map(|(_, file)| file)
+        .with_context(|| {
+            format!(
+                "no reqtrace in {}; run: cargo build --release -p reqtrace",
+                target.display()
+            )
+        })
+}

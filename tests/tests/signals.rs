@@ -1,0 +1,59 @@
+//! Ctrl-C and SIGTERM end a trace early, and it still reports.
+//!
+//! Needs root and a kernel with BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use reqtrace_tests::process::until;
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::{brackets, ledger, xml};
+
+/// Ends a trace with `signal` in the middle of a load.
+fn ended_by(signal: libc::c_int) {
+    let shop = Shop::open().unwrap();
+    // Would run for ten minutes; the harness waits for one.
+    let trace = Trace::start(&shop::profile(), shop.pid(), &["600"]).unwrap();
+    let load = shop.start_load(4, 3000).unwrap();
+    // The journal has a line for each order: wait until some are done.
+    until(Duration::from_secs(60), "some orders", || {
+        Ok((shop.orders() >= 200).then_some(()))
+    })
+    .unwrap();
+    let outcome = trace.signal(signal).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(load.finish().unwrap(), 3000);
+    let log = shop.close().unwrap();
+
+    let summary = outcome.summary().unwrap();
+    let order = summary.request("order").unwrap();
+    assert!(order.count > 0 && order.count <= 3000, "{}", order.count);
+    assert_eq!(order.rows, order.count);
+    let csv = outcome.csv().unwrap();
+    let offset = summary.trace.monotonic_to_unix_ns;
+    let checked = brackets::check_some(&log, &csv, offset).unwrap();
+    assert_eq!(checked as u64, order.count);
+    ledger::check(&csv).unwrap();
+    // What was running when the trace ended is listed as such, at most one a connection.
+    let rows = outcome.rows().unwrap();
+    let open: Vec<_> = rows.iter().filter(|row| !row.complete).collect();
+    assert!(open.len() <= 4, "{open:?}");
+    assert!(
+        open.iter().all(|row| row.reason.ends_with("at stop")),
+        "{open:?}"
+    );
+    xml::check(&outcome.flamegraph().unwrap()).unwrap();
+    assert!(outcome.said().contains("order"), "{}", outcome.said());
+}
+
+#[test]
+fn ctrl_c_reports() {
+    ended_by(libc::SIGINT);
+}
+
+#[test]
+fn sigterm_reports() {
+    ended_by(libc::SIGTERM);
+}
