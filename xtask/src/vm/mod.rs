@@ -7,7 +7,6 @@ mod boot;
 mod cpio;
 mod initramfs;
 mod kernels;
-mod shared;
 mod verdict;
 
 use std::{

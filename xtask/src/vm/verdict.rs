@@ -5,11 +5,9 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use reqtrace_tests::{brackets, ledger, summary::Summary};
 
-use super::{
-    boot::read,
-    shared::{brackets, ledger, summary::Summary},
-};
+use super::boot::read;
 
 /// How much of the tracer's error output a failure shows.
 const ERROR_BYTES: usize = 4000;
