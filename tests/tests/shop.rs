@@ -73,9 +73,12 @@ fn every_step_is_seen(rows: &[rows::Row]) {
     // The courier comes in every order; a timer may fire before the thread could block.
     let slept = rows.iter().filter(|row| row.classes["sleep"] > 0).count();
     assert!(slept * 100 >= rows.len() * 99, "{slept} slept");
-    // Every 4th order waits for the disk.
-    let journal = rows.iter().filter(|row| row.classes["journal"] > 0);
-    assert!(journal.count() <= rows.len() / 4);
+    // Every 4th order waits for the disk; others may wait for its inode, which the sync holds.
+    let journal = rows.iter().filter(|row| row.classes["journal"] > 0).count();
+    assert!(
+        journal * 5 >= rows.len(),
+        "{journal} waited for the journal"
+    );
 }
 
 fn stacks_hold_request_time_and_nothing_else(outcome: &Outcome, rows: &[rows::Row]) {

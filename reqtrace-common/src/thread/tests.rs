@@ -106,10 +106,8 @@ impl Driver {
                 request_type,
                 frame,
                 sp,
-            } if self.on_cpu => {
-                if self.state.on_end(request_type, frame, sp) == EndAction::Close {
-                    self.finish(reason::COMPLETE);
-                }
+            } if self.on_cpu && self.state.on_end(request_type, frame, sp) == EndAction::Close => {
+                self.finish(reason::COMPLETE);
             }
             Event::Out {
                 preempted,
@@ -126,11 +124,9 @@ impl Driver {
                     self.oracle.out = Some((self.now, preempted || prev_state == 0));
                 }
             }
-            Event::Waking => {
-                if self.flag {
-                    self.state.waking(self.now, 7, 8);
-                    self.oracle.wake = self.now;
-                }
+            Event::Waking if self.flag => {
+                self.state.waking(self.now, 7, 8);
+                self.oracle.wake = self.now;
             }
             Event::In if !self.on_cpu => {
                 self.on_cpu = true;

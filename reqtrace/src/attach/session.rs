@@ -177,7 +177,7 @@ impl Session {
             HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
         let mut open = Vec::new();
         let mut malformed = 0;
-        for entry in threads.iter() {
+        for entry in &threads {
             let (_, state) = entry.map_err(map_error)?;
             let comm = comm(state.record.tgid, state.record.tid);
             match records::still_open(&state, stop_ns, &comm) {

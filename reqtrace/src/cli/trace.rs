@@ -20,7 +20,7 @@ use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile, builtin};
-use crate::report::outputs::{self, OutputOptions};
+use crate::report::outputs::{self, OutputOptions, UntilClosed};
 use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
@@ -177,9 +177,7 @@ impl Tracing {
             let recording = recorder.finish(text, trace.clone(), &snapshot, stacks, symbols);
             targets::write(file, &recording.to_json()?)?;
         }
-        let hint = aggregator.symbolizer().kernel_hint();
-        let mut report = aggregator.finish(snapshot, trace, &mut self.exporters)?;
-        report.hints.extend(hint);
+        let report = aggregator.finish(snapshot, trace, &mut self.exporters)?;
         for exporter in &mut self.exporters {
             exporter.finish(&report)?;
         }
@@ -206,7 +204,7 @@ impl Tracing {
         } else {
             Box::new(std::io::stdout())
         };
-        TableExporter::new(out, verbose).finish(report)?;
+        TableExporter::new(Box::new(UntilClosed::new(out)), verbose).finish(report)?;
         if let Some(out) = &self.options.out {
             eprintln!(
                 "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",

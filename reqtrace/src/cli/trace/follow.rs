@@ -120,7 +120,7 @@ impl<K: StackSource> Follower<K> {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
-                    if count % TICKS_PER_LOOK == 0 {
+                    if count.is_multiple_of(TICKS_PER_LOOK) {
                         let (complete, incomplete) = self.aggregator.requests();
                         progress.update(complete + incomplete, self.aggregator.p99_ns());
                         if !self.any_alive() {

@@ -93,6 +93,7 @@ fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
         request_type: 0,
         reentry: Reentry::Nest,
         sp: 0,
+        return_address: 0,
     };
     state.open(&begin, 10, 11, 0);
     if let Some(at) = blocked_at {
