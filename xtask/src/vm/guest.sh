@@ -40,25 +40,18 @@ record() {
     say "$1 ended with $2"
 }
 
-# How many probes a process holds open.
-probes() {
-    ls -l "/proc/$1/fd" 2>/dev/null | grep -c -E 'perf_event|bpf[-_]link'
-}
-
-# Waits until the number of a process's probes is above zero and stays.
+# Waits until the tracer says on standard error that its probes are in place.
 wait_attached() {
-    local before=0 now waited=0
-    while [ "$waited" -lt "$ATTACH_SECONDS" ] && [ -d "/proc/$1/fd" ]; do
-        now=$(probes "$1")
-        if [ "$now" -gt 0 ] && [ "$now" = "$before" ]; then
-            say "attached $now probes"
+    local waited=0
+    while [ "$waited" -lt "$ATTACH_SECONDS" ] && kill -0 "$1" 2>/dev/null; do
+        if grep -q '^tracing ' /out/reqtrace.err; then
+            say "attached"
             return 0
         fi
-        before=$now
         waited=$((waited + 1))
         sleep 1
     done
-    say "no probe seen"
+    say "the tracer did not say that it is tracing"
     return 1
 }
 
