@@ -21,3 +21,4 @@ pub mod report;
 pub mod resolve;
 pub mod symbolize;
 pub mod text;
+pub mod unwind;
