@@ -1,6 +1,8 @@
 //! One mapped ELF file, kept open: file offsets in, frames out.
 
+use std::cell::OnceCell;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
+use crate::unwind::{Object, function_ranges};
 
 /// Program headers that are read at most; a real file has about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 256;
@@ -25,6 +28,8 @@ pub(super) struct Module {
     file: File,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
+    /// Functions by unwind information, read when the first nameless address is met.
+    functions: OnceCell<Vec<Range<u64>>>,
 }
 
 impl Module {
@@ -34,7 +39,21 @@ impl Module {
             name: super::names::clean(name),
             segments: segments(&file).unwrap_or_default(),
             file,
+            functions: OnceCell::new(),
         }
+    }
+
+    /// The first address of the function that an address lies in, so that one function without a
+    /// name is one frame and not one per call site; the address itself where that is not known.
+    fn function_start(&self, address: u64) -> u64 {
+        let functions = self.functions.get_or_init(|| {
+            Object::read(&self.file).map_or_else(|_| Vec::new(), |object| function_ranges(&object))
+        });
+        let next = functions.partition_point(|function| function.start <= address);
+        next.checked_sub(1)
+            .map(|index| &functions[index])
+            .filter(|function| function.contains(&address))
+            .map_or(address, |function| function.start)
     }
 
     /// The ELF virtual address of a file offset; the offset itself when no segment has it.
@@ -64,7 +83,13 @@ impl Module {
             let end = symbol.addr.saturating_add(size);
             !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
         }) else {
-            return vec![Frame::new(format!("[{}+{:#x}]", self.name, address + back))];
+            let start = self.function_start(address);
+            let shown = if start == address {
+                address + back
+            } else {
+                start
+            };
+            return vec![Frame::new(format!("[{}+{shown:#x}]", self.name))];
         };
         let inlined = symbol.inlined.iter().rev();
         inlined
@@ -151,7 +176,10 @@ mod tests {
                 let name = module.frames(&blazesym, offset, 0).remove(0).name;
                 if name.starts_with('[') {
                     let file = path.rsplit('/').next().unwrap();
-                    assert_eq!(name, format!("[{file}+{address:#x}]"));
+                    let start = name.strip_prefix(&format!("[{file}+0x")).unwrap();
+                    let start = u64::from_str_radix(start.trim_end_matches(']'), 16).unwrap();
+                    assert!(start <= address, "{name} for {address:#x}");
+                    assert!(covering(start).next().is_none(), "{name} has a name");
                     unnamed += 1;
                 } else {
                     assert!(
