@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolizer as Blazesym};
+use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer as Blazesym};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
@@ -65,24 +65,14 @@ impl Module {
     }
 
     /// Frames at a file offset, innermost first. The name is looked up `back` bytes before it.
+    ///
+    /// The function itself has the name of its ELF symbol: debug information leaves out namespaces
+    /// and modules. What was inlined into it is known to debug information only.
     pub(super) fn frames(&self, blazesym: &Blazesym, offset: u64, back: u64) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
-        let mut elf = Elf::new(PathBuf::from(format!(
-            "/proc/self/fd/{}",
-            self.file.as_raw_fd()
-        )));
-        elf.debug_syms = true;
-        let found = blazesym.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
-        let symbol = found
-            .ok()
-            .and_then(blazesym::symbolize::Symbolized::into_sym);
-        let Some(symbol) = symbol.filter(|symbol| {
-            // A symbol without a size is trusted at its first byte only: behind it may be
-            // anything.
-            let size = symbol.size.map_or(1, |size| size as u64);
-            let end = symbol.addr.saturating_add(size);
-            !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
-        }) else {
+        let symbol = self.symbol(blazesym, address, false);
+        let debug = self.symbol(blazesym, address, true);
+        let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
             let start = self.function_start(address);
             let shown = if start == address {
                 address + back
@@ -91,13 +81,35 @@ impl Module {
             };
             return vec![Frame::new(format!("[{}+{shown:#x}]", self.name))];
         };
-        let inlined = symbol.inlined.iter().rev();
-        inlined
+        let inlined = debug.iter().flat_map(|debug| debug.inlined.iter().rev());
+        let mut names: Vec<&str> = inlined
             .map(|function| function.name.as_ref())
-            .chain([symbol.name.as_ref()])
+            .chain([outer.name.as_ref()])
             .filter(|name| !name.is_empty())
-            .map(Frame::new)
-            .collect()
+            .collect();
+        // Debug information of glibc's cancellation points lists a function inside itself.
+        names.dedup();
+        names.into_iter().map(Frame::new).collect()
+    }
+
+    /// The symbol that covers an address, from ELF symbols or from debug information.
+    fn symbol<'a>(&self, blazesym: &'a Blazesym, address: u64, debug: bool) -> Option<Sym<'a>> {
+        let mut elf = Elf::new(PathBuf::from(format!(
+            "/proc/self/fd/{}",
+            self.file.as_raw_fd()
+        )));
+        elf.debug_syms = debug;
+        blazesym
+            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+            .ok()
+            .and_then(Symbolized::into_sym)
+            .filter(|symbol| {
+                // A symbol without a size is trusted at its first byte only: behind it may be
+                // anything.
+                let size = symbol.size.map_or(1, |size| size as u64);
+                let end = symbol.addr.saturating_add(size);
+                !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+            })
     }
 }
 
