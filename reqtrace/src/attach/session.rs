@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
 
-use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -175,9 +175,16 @@ impl Session {
         request_types: usize,
     ) -> Result<Snapshot> {
         let ebpf = &self.loaded.ebpf;
-        let totals: Array<_, TypeTotals> = array(ebpf, "TOTALS")?;
+        let totals: PerCpuArray<_, TypeTotals> =
+            PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
         let totals = (0..request_types as u32)
-            .map(|index| totals.get(&index, 0).map_err(map_error))
+            .map(|index| {
+                let mut sum = TypeTotals::ZERO;
+                for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
+                    sum.merge(cpu);
+                }
+                Ok(sum)
+            })
             .collect::<Result<_>>()?;
         let sums: HashMap<_, StackSumKey, StackSum> =
             HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;
