@@ -145,6 +145,15 @@ impl Session {
         }
     }
 
+    /// Traces children that were started before forks were seen.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot take them.
+    pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
+        self.loaded.trace_processes(pids, true)
+    }
+
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.
     #[must_use]
     pub fn kernel_memory(&self) -> u64 {

@@ -49,11 +49,18 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let profile = builtin::load(&options.profile)?;
     let pids = targets::pids(&options)?;
     let host = Host::examine()?;
-    let processes = pids
+    let mut processes = pids
         .iter()
         .map(|&pid| Process::open(pid))
         .collect::<Result<Vec<_>>>()?;
-    let resolved = resolve_all(&profile, &processes)?;
+    let mut resolved = resolve_all(&profile, &processes)?;
+    let mut pids = pids;
+    if options.follow {
+        for child in targets::descendants(&pids) {
+            pids.push(child);
+            resolve_child(&profile, child, &mut processes, &mut resolved);
+        }
+    }
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
 
     let mut symbols = LiveSymbolizer::new();
@@ -90,7 +97,19 @@ async fn trace(options: TraceOptions) -> Result<()> {
     info!("kernel programs loaded in {:.0?}", started.elapsed());
     let plans = ProbePlan::of(&resolved);
     let attach_started = Instant::now();
-    let (session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    if options.follow {
+        // Those that were started before the kernel programs saw forks.
+        let late: Vec<u32> = targets::descendants(&pids)
+            .into_iter()
+            .filter(|pid| !pids.contains(pid))
+            .collect();
+        for &pid in &late {
+            symbols.remember(follow::first_space(pid));
+        }
+        session.trace_children(&late)?;
+        pids.extend(late);
+    }
     info!(
         "{} probes attached in {:.0?}; kernel memory {} KiB",
         plans.len(),
@@ -229,6 +248,34 @@ impl Tracing {
         }
         Ok(())
     }
+}
+
+/// Adds the probes of a child that was there before: none when it runs the same files as a process
+/// that was resolved, or a program that the profile does not fit.
+fn resolve_child(
+    profile: &Profile,
+    pid: u32,
+    processes: &mut Vec<Process>,
+    resolved: &mut Vec<ResolvedProfile>,
+) {
+    // It may have left, and it is nothing that the user named: no error.
+    let Ok(process) = Process::open(pid) else {
+        return;
+    };
+    let shown = |process: &Process| -> Vec<String> {
+        let files = process.objects.iter();
+        files.map(|file| file.shown.clone()).collect()
+    };
+    let known = processes.iter().any(|known| {
+        known.executable.shown == process.executable.shown && shown(known) == shown(&process)
+    });
+    if !known {
+        match resolve(profile, &process) {
+            Ok(found) => resolved.push(found),
+            Err(error) => debug!("child {pid} ({}) has no markers: {error}", process.comm),
+        }
+    }
+    processes.push(process);
 }
 
 fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedProfile>> {
