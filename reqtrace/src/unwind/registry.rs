@@ -9,9 +9,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -407,7 +406,7 @@ fn compile_all(
             done.push((job, Table::compile(&jobs[job].object).map(Arc::new)));
             if let Some(progress) = progress {
                 // A panic in another thread's callback leaves the numbers as they are.
-                let mut now = so_far.lock().unwrap_or_else(|error| error.into_inner());
+                let mut now = so_far.lock().unwrap_or_else(PoisonError::into_inner);
                 now.done += 1;
                 now.done_bytes += size(&jobs[job]);
                 progress(*now);
