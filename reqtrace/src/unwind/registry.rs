@@ -609,4 +609,18 @@ mod tests {
         );
         assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
     }
+
+    /// `REQTRACE_PID=123 cargo test --release -- --ignored --nocapture a_process_of_your_choice`
+    #[test]
+    #[ignore = "for any process, by hand; prints what it costs"]
+    fn a_process_of_your_choice() {
+        let pid = std::env::var("REQTRACE_PID").map_or(own(), |pid| pid.parse().unwrap());
+        let mut registry = Registry::new();
+        let tables = registry.mappings(pid).unwrap();
+        println!("{} mappings, {:#?}", tables.mappings.len, registry.stats());
+        println!("without: {:#?}", tables.without);
+        let begun = Instant::now();
+        registry.mappings(pid).unwrap();
+        println!("again: {:?}", begun.elapsed());
+    }
 }
