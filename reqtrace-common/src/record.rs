@@ -82,8 +82,8 @@ pub struct LongBlock {
 
 /// One request.
 ///
-/// The kernel sends a prefix: up to the last used slot when there is no label, otherwise all of
-/// it. `longest` comes before `slots` for that reason.
+/// The kernel sends a prefix: up to the last used entry of `longest` or of `slots`, or all of it
+/// when there is a label.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRecord {

@@ -38,6 +38,46 @@ pub struct TypeTotals {
     pub histogram: [u64; BUCKETS],
 }
 
+impl TypeTotals {
+    /// Nothing counted.
+    pub const ZERO: Self = Self {
+        count: 0,
+        latency_ns: 0,
+        run_queue_ns: 0,
+        preempted_ns: 0,
+        blocked_ns: 0,
+        unattributed_ns: 0,
+        max_ns: 0,
+        begins: 0,
+        ends: 0,
+        incomplete: 0,
+        nested: 0,
+        other_type: 0,
+        ends_without_begin: 0,
+        histogram: [0; BUCKETS],
+    };
+
+    /// Adds what another CPU counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.latency_ns += other.latency_ns;
+        self.run_queue_ns += other.run_queue_ns;
+        self.preempted_ns += other.preempted_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.unattributed_ns += other.unattributed_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.begins += other.begins;
+        self.ends += other.ends;
+        self.incomplete += other.incomplete;
+        self.nested += other.nested;
+        self.other_type += other.other_type;
+        self.ends_without_begin += other.ends_without_begin;
+        for (mine, theirs) in self.histogram.iter_mut().zip(&other.histogram) {
+            *mine += theirs;
+        }
+    }
+}
+
 /// What a thread was switched out for.
 pub mod off_kind {
     /// It blocked: the interval is blocked time and then run queue time.

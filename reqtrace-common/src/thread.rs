@@ -25,12 +25,11 @@ pub mod phase {
     pub const ABANDONED: u32 = 4;
 }
 
-/// State of one thread: its request as far as it has come, and what is needed to go on.
+/// State of one thread: what is needed to go on, and its request as far as it has come. The fields
+/// that every event touches stand together.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadState {
-    /// The request so far. Sums are up to date whenever the thread is on a CPU.
-    pub record: RequestRecord,
     /// Where the open block is; meaningful in [`phase::BLOCKED`] and [`phase::PREEMPTED`].
     pub open_site: BlockSite,
     /// When it was switched out.
@@ -54,6 +53,8 @@ pub struct ThreadState {
     pub switches: u32,
     /// Always 0.
     pub pad: u32,
+    /// The request so far. Sums are up to date whenever the thread is on a CPU.
+    pub record: RequestRecord,
 }
 
 /// A begin marker that was hit.
@@ -128,7 +129,6 @@ pub struct Closed {
 impl ThreadState {
     /// A thread in no request; the template for a new entry.
     pub const ZERO: Self = Self {
-        record: RequestRecord::ZERO,
         open_site: BlockSite {
             kernel_stack: 0,
             user_stack: 0,
@@ -145,6 +145,7 @@ impl ThreadState {
         depth: 0,
         switches: 0,
         pad: 0,
+        record: RequestRecord::ZERO,
     };
 
     /// Whether a request is open, abandoned ones not counted.

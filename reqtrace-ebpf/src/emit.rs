@@ -5,9 +5,9 @@ use core::slice;
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
-use reqtrace_common::limits::{MAX_SLOTS, RING_BYTES};
+use reqtrace_common::limits::{MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{FileRecord, ProcessRecord, RequestRecord, Slot, kind};
+use reqtrace_common::record::{FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind};
 
 use crate::maps::{RING, lose};
 
@@ -22,23 +22,29 @@ fn wakeup() -> u64 {
     }
 }
 
-/// Sends a closed request: the used slots, or all of it when it has a label.
+/// Sends a closed request, as far as it is used: most block nowhere, so a short record is the rule.
 #[inline(always)]
 pub(crate) fn request(record: &RequestRecord) {
-    let mut used = record.slots_used as usize;
-    if used > MAX_SLOTS {
-        used = MAX_SLOTS;
-    }
-    let len = if record.label_len == 0 {
-        offset_of!(RequestRecord, slots) + used * size_of::<Slot>()
-    } else {
+    let slots = at_most(record.slots_used, MAX_SLOTS);
+    let longest = at_most(record.longest_used, MAX_LONGEST);
+    let len = if record.label_len != 0 {
         size_of::<RequestRecord>()
+    } else if slots != 0 {
+        offset_of!(RequestRecord, slots) + slots * size_of::<Slot>()
+    } else {
+        offset_of!(RequestRecord, longest) + longest * size_of::<LongBlock>()
     };
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
     if RING.output::<[u8]>(bytes, wakeup()).is_err() {
         lose(Loss::RingFull);
     }
+}
+
+#[inline(always)]
+fn at_most(value: u32, limit: usize) -> usize {
+    let value = value as usize;
+    if value > limit { limit } else { value }
 }
 
 /// Sends news of a process at once: its memory maps must be read before they change.

@@ -28,9 +28,11 @@ pub(crate) static THREADS: HashMap<u32, ThreadState> = HashMap::with_max_entries
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(MAX_PROCESSES, 0);
 
-/// Totals per request type.
+/// Totals per request type and CPU, so that CPUs do not fight for a cache line. A marker's program
+/// can be preempted by that of another thread on the same CPU: changes are atomic all the same.
 #[map]
-pub(crate) static TOTALS: Array<TypeTotals> = Array::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
+pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
+    PerCpuArray::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
 
 /// Sums per stack pair.
 #[map]

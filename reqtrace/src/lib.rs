@@ -22,3 +22,4 @@ pub mod report;
 pub mod resolve;
 pub mod symbolize;
 pub mod text;
+pub mod unwind;

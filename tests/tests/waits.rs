@@ -100,7 +100,7 @@ fn a_client_that_does_not_read_is_the_clients_network() {
     let server = MariaDb::open().unwrap();
     let trace = trace(&server);
     let mut client = server
-        .client("select repeat('x', 1000000) from seq_1_to_40")
+        .client("use sbtest; select repeat('x', 1000000) from seq_1_to_40")
         .unwrap()
         .arg("--quick")
         .stdout(Stdio::piped())

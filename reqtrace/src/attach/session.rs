@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
 
-use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -22,9 +22,11 @@ use super::loader::{
 };
 use super::probes::{ProbePlan, Target};
 use super::stacks::StackTable;
+use super::tables::UnwindTables;
 use crate::decode::{ProgramCost, Snapshot, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
+use crate::symbolize::AddressSpace;
 
 /// How many threads take probes out: each removal waits for a grace period of the kernel, which
 /// they share when they wait at the same time.
@@ -37,6 +39,7 @@ pub struct Session {
     tracepoints: Vec<BtfTracePointLink>,
     uprobes: Vec<UProbeLink>,
     kernel_memory: u64,
+    tables: Option<UnwindTables>,
 }
 
 impl Loaded {
@@ -60,12 +63,22 @@ impl Loaded {
         let ring = self.take_map("RING")?;
         let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
         let stacks = StackTable::new(self.take_map("STACKS")?)?;
+        let tables = match self.tables.take() {
+            Some(compiled) => {
+                let rows = self.take_map("UNWIND_ROWS")?;
+                let index = self.take_map("UNWIND_INDEX")?;
+                let mappings = self.take_map("MAPPINGS")?;
+                Some(UnwindTables::new(compiled, rows, index, mappings)?)
+            }
+            None => None,
+        };
         let mut session = Session {
             loaded: self,
             ring,
             tracepoints: Vec::new(),
             uprobes: Vec::new(),
             kernel_memory,
+            tables,
         };
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
@@ -132,10 +145,41 @@ impl Session {
         }
     }
 
+    /// Traces children that were started before forks were seen.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot take them.
+    pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
+        self.loaded.trace_processes(pids, true)
+    }
+
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.
     #[must_use]
     pub fn kernel_memory(&self) -> u64 {
         self.kernel_memory
+    }
+
+    /// Looks at the mappings of a process again: after an exec, and now and then.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(()), |tables| tables.refresh(space))
+    }
+
+    /// A new process begins with its parent's mappings.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) -> Result<()> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(()), |tables| tables.inherit(child, parent))
     }
 
     /// Fixes the stop time: from now on the kernel programs change nothing.
@@ -166,9 +210,16 @@ impl Session {
         request_types: usize,
     ) -> Result<Snapshot> {
         let ebpf = &self.loaded.ebpf;
-        let totals: Array<_, TypeTotals> = array(ebpf, "TOTALS")?;
+        let totals: PerCpuArray<_, TypeTotals> =
+            PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
         let totals = (0..request_types as u32)
-            .map(|index| totals.get(&index, 0).map_err(map_error))
+            .map(|index| {
+                let mut sum = TypeTotals::ZERO;
+                for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
+                    sum.merge(cpu);
+                }
+                Ok(sum)
+            })
             .collect::<Result<_>>()?;
         let sums: HashMap<_, StackSumKey, StackSum> =
             HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;

@@ -10,11 +10,12 @@ mod targets;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use aya::sys::{Stats, enable_stats};
 use log::{debug, info};
 
-use super::args::{Output, Stacks, TraceOptions};
+use super::args::{Output, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, LoadOptions, ProbePlan, Session, StackTable};
+use crate::attach::{self, Compiled, LoadOptions, ProbePlan, Session, StackTable};
 use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
 use crate::symbolize::live::LiveSymbolizer;
+use crate::unwind::Registry;
 
 use follow::Follower;
 
@@ -47,11 +49,18 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let profile = builtin::load(&options.profile)?;
     let pids = targets::pids(&options)?;
     let host = Host::examine()?;
-    let processes = pids
+    let mut processes = pids
         .iter()
         .map(|&pid| Process::open(pid))
         .collect::<Result<Vec<_>>>()?;
-    let resolved = resolve_all(&profile, &processes)?;
+    let mut resolved = resolve_all(&profile, &processes)?;
+    let mut pids = pids;
+    if options.follow {
+        for child in targets::descendants(&pids) {
+            pids.push(child);
+            resolve_child(&profile, child, &mut processes, &mut resolved);
+        }
+    }
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
 
     let mut symbols = LiveSymbolizer::new();
@@ -69,6 +78,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let exporters = outputs::open(&output_options(&options), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
+    let tables = match options.unwind {
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)?),
+        Unwind::Fp => None,
+    };
+    // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
+    let _stats = (options.verbose > 0).then(|| enable_stats(Stats::RunTime));
     let started = Instant::now();
     let loaded = attach::load(
         &host,
@@ -77,11 +92,24 @@ async fn trace(options: TraceOptions) -> Result<()> {
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
             messages: options.verbose > 0,
         },
+        tables,
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
     let plans = ProbePlan::of(&resolved);
     let attach_started = Instant::now();
-    let (session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    if options.follow {
+        // Those that were started before the kernel programs saw forks.
+        let late: Vec<u32> = targets::descendants(&pids)
+            .into_iter()
+            .filter(|pid| !pids.contains(pid))
+            .collect();
+        for &pid in &late {
+            symbols.remember(follow::first_space(pid));
+        }
+        session.trace_children(&late)?;
+        pids.extend(late);
+    }
     info!(
         "{} probes attached in {:.0?}; kernel memory {} KiB",
         plans.len(),
@@ -103,6 +131,13 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let report = tracing.follow(follower, recording).await;
     tracing.session.detach();
     report
+}
+
+fn compile_tables(pids: &[u32], quiet: bool) -> Result<Compiled> {
+    let progress = progress::Compiling::new(quiet);
+    let registry = Registry::new().with_progress(move |now| progress.update(now));
+    let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
+    Compiled::of(registry, &spaces)
 }
 
 /// A trace with everything attached.
@@ -213,6 +248,34 @@ impl Tracing {
         }
         Ok(())
     }
+}
+
+/// Adds the probes of a child that was there before: none when it runs the same files as a process
+/// that was resolved, or a program that the profile does not fit.
+fn resolve_child(
+    profile: &Profile,
+    pid: u32,
+    processes: &mut Vec<Process>,
+    resolved: &mut Vec<ResolvedProfile>,
+) {
+    // It may have left, and it is nothing that the user named: no error.
+    let Ok(process) = Process::open(pid) else {
+        return;
+    };
+    let shown = |process: &Process| -> Vec<String> {
+        let files = process.objects.iter();
+        files.map(|file| file.shown.clone()).collect()
+    };
+    let known = processes.iter().any(|known| {
+        known.executable.shown == process.executable.shown && shown(known) == shown(&process)
+    });
+    if !known {
+        match resolve(profile, &process) {
+            Ok(found) => resolved.push(found),
+            Err(error) => debug!("child {pid} ({}) has no markers: {error}", process.comm),
+        }
+    }
+    processes.push(process);
 }
 
 fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedProfile>> {

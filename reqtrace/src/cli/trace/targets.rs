@@ -26,13 +26,52 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
     Ok(pids)
 }
 
+/// All processes that descend from these and run now, without these themselves.
+pub(super) fn descendants(of: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = all_processes()
+        .into_iter()
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect();
+    below(of, &parents)
+}
+
+/// The same in a list of processes with their parents.
+fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found: Vec<u32> = of.to_vec();
+    let mut looked_at = 0;
+    while let Some(&parent) = found.get(looked_at) {
+        looked_at += 1;
+        for (pid, _) in parents.iter().filter(|(_, of)| *of == parent) {
+            if !found.contains(pid) {
+                found.push(*pid);
+            }
+        }
+    }
+    found.split_off(of.len())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
 fn by_comm(wanted: &str) -> Vec<u32> {
+    all_processes()
+        .into_iter()
+        .filter(|&pid| comm(pid).as_deref() == Some(wanted))
+        .collect()
+}
+
+/// All processes, in order of their ids.
+fn all_processes() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     let mut pids: Vec<u32> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &u32| comm(pid).as_deref() == Some(wanted))
         .collect();
     pids.sort_unstable();
     pids
@@ -64,5 +103,18 @@ pub(super) fn profile_text(profile: &Profile) -> Result<String> {
         Origin::File(path) => fs::read_to_string(path).map_err(|error| {
             Error::failed(format!("{} cannot be read again", path.display())).because(error)
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_of_children_are_found_each_once() {
+        let parents = [(9, 5), (2, 1), (5, 2), (7, 3), (1, 0), (6, 2)];
+        assert_eq!(below(&[2], &parents), [5, 6, 9]);
+        assert_eq!(below(&[2, 5], &parents), [6, 9]);
+        assert_eq!(below(&[7], &parents), Vec::<u32>::new());
     }
 }

@@ -1,0 +1,613 @@
+//! The registry: process ids in, out what the kernel programs need to unwind these processes.
+//!
+//! Tables are shared: a file that many processes map is compiled once, and so are copies of it
+//! (containers). Every table gets a place in the two arrays that the kernel programs read; places
+//! are never given back, so that a stack walk never sees a table change.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use reqtrace_common::unwind::{BLOCK, BLOCK_SHIFT, MAX_MAPPINGS, Mapping, Mappings, Row};
+
+use super::object::{Object, ObjectError, Segment};
+use super::process::{Backing, FileKey, Line, NoTable, executable_mappings};
+use super::table::{Table, TableError};
+use super::{MAX_INDEX, MAX_ROWS};
+use crate::error::{Error, Result};
+
+/// More threads than this would take the traced service's CPUs for a gain of milliseconds.
+const MAX_THREADS: usize = 4;
+
+/// How far compiling has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Objects compiled, of [`Progress::objects`].
+    pub done: usize,
+    /// Objects to compile for this process.
+    pub objects: usize,
+    /// Bytes of `.eh_frame` compiled, of [`Progress::bytes`].
+    pub done_bytes: u64,
+    /// Bytes of `.eh_frame` to compile.
+    pub bytes: u64,
+}
+
+/// What the tables of a trace came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegistryStats {
+    /// Tables.
+    pub objects: u64,
+    /// Mappings, of all processes, that were served by a table that was there already.
+    pub shared: u64,
+    /// Functions with unwind information.
+    pub functions: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of `.eh_frame` that were compiled.
+    pub frame_bytes: u64,
+    /// Bytes of rows and chunk indices in the kernel, without the arrays' unused part.
+    pub table_bytes: u64,
+    /// Rows that are not understood.
+    pub unsupported_rows: u64,
+    /// Bytes of code that these stand for.
+    pub unsupported_bytes: u64,
+    /// Bytes of code that have rows.
+    pub covered_bytes: u64,
+    /// Time of all threads for compiling.
+    pub compile_time: Duration,
+    /// Time that the caller waited, in all calls.
+    pub waited: Duration,
+}
+
+/// A table to be put into the kernel programs' arrays.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// Position of its first row; a multiple of [`BLOCK`].
+    pub rows_start: u32,
+    /// Position of its first index entry; a multiple of [`BLOCK`].
+    pub index_start: u32,
+    /// The table.
+    pub table: Arc<Table>,
+}
+
+impl Upload {
+    /// Rows as blocks: the block's number and its contents.
+    pub fn row_blocks(&self) -> impl Iterator<Item = (u32, [Row; BLOCK])> {
+        blocks(self.rows_start, &self.table.rows, |&row| row)
+    }
+
+    /// Index entries as blocks, counted from the array's first row and not the table's.
+    pub fn index_blocks(&self) -> impl Iterator<Item = (u32, [u32; BLOCK])> {
+        blocks(self.index_start, &self.table.index, |&entry| {
+            entry + self.rows_start
+        })
+    }
+}
+
+fn blocks<T, U: Copy + Default>(
+    start: u32,
+    all: &[T],
+    entry: impl Fn(&T) -> U,
+) -> impl Iterator<Item = (u32, [U; BLOCK])> {
+    (start >> BLOCK_SHIFT..)
+        .zip(all.chunks(BLOCK))
+        .map(move |(number, chunk)| {
+            let mut block = [U::default(); BLOCK];
+            for (place, value) in block.iter_mut().zip(chunk) {
+                *place = entry(value);
+            }
+            (number, block)
+        })
+}
+
+/// An executable mapping without a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Without {
+    /// What is mapped; empty for anonymous memory.
+    pub name: PathBuf,
+    /// Why it has none.
+    pub cause: NoTable,
+    /// Size of the mapping.
+    pub bytes: u64,
+}
+
+/// What the kernel programs need to unwind one process.
+#[derive(Clone, Debug)]
+pub struct ProcessTables {
+    /// Tables that no earlier call returned; to be uploaded before the mappings.
+    pub uploads: Vec<Upload>,
+    /// Its executable mappings, sorted.
+    pub mappings: Box<Mappings>,
+    /// Mappings at which a walk stops. Code generated at run time is in here as well.
+    pub without: Vec<Without>,
+}
+
+/// Where a table stands in the arrays.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    base: u64,
+    index_start: u32,
+    chunks: u32,
+}
+
+/// What is known about an object.
+#[derive(Clone, Debug)]
+enum Known {
+    Placed(Place, Arc<[Segment]>),
+    Without(NoTable),
+}
+
+/// Objects are the same if this is: a keyed hash of build id, segments and `.eh_frame`. The build
+/// id alone would do if nobody could write a file with the build id of another one.
+type ContentKey = u64;
+
+/// The tables of a trace.
+#[derive(Default)]
+pub struct Registry {
+    files: HashMap<FileKey, Known>,
+    objects: HashMap<ContentKey, Known>,
+    hasher: RandomState,
+    rows: u32,
+    index: u32,
+    stats: RegistryStats,
+    progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+}
+
+/// An object that has no table yet.
+struct Job {
+    content: ContentKey,
+    name: PathBuf,
+    object: Object,
+}
+
+impl Registry {
+    /// A registry without tables.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls `progress` whenever an object is compiled, from the thread that did it.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// What the tables came to so far.
+    #[must_use]
+    pub fn stats(&self) -> RegistryStats {
+        self.stats
+    }
+
+    /// The executable mappings of a process as they are now, and the tables that are new. To be
+    /// called again when the process may have mapped more.
+    ///
+    /// # Errors
+    ///
+    /// When the process is gone, or not ours to look at. An object without a table is no error.
+    pub fn mappings(&mut self, pid: u32) -> Result<ProcessTables> {
+        let begun = Instant::now();
+        let lines = executable_mappings(pid).map_err(|error| {
+            Error::failed(format!("the mappings of process {pid} cannot be read")).because(error)
+        })?;
+        let (found, jobs) = self.identify(pid, &lines);
+        let uploads = self.compile(jobs);
+        let mut entries = Vec::with_capacity(lines.len());
+        let mut without = Vec::new();
+        for (line, found) in lines.into_iter().zip(found) {
+            let known = match found {
+                Found::Known(known) => known,
+                Found::Object(content, key) => {
+                    let known = self
+                        .objects
+                        .get(&content)
+                        .cloned()
+                        .unwrap_or(Known::Without(NoTable::Malformed));
+                    if let Some(key) = key {
+                        self.files.insert(key, known.clone());
+                    }
+                    known
+                }
+            };
+            let mapping = match mapping(&line, &known) {
+                Ok(mapping) => mapping,
+                Err(cause) => {
+                    without.push(Without {
+                        name: line.name,
+                        cause,
+                        bytes: line.end - line.start,
+                    });
+                    Mapping {
+                        start: line.start,
+                        end: line.end,
+                        ..Mapping::default()
+                    }
+                }
+            };
+            entries.push(mapping);
+        }
+        let mappings = fit(entries, &mut without);
+        self.stats.waited += begun.elapsed();
+        Ok(ProcessTables {
+            uploads,
+            mappings,
+            without,
+        })
+    }
+
+    /// Says for each mapping what is behind it, and which objects have to be compiled.
+    fn identify(&mut self, pid: u32, lines: &[Line]) -> (Vec<Found>, Vec<Job>) {
+        let mut jobs: Vec<Job> = Vec::new();
+        // Two mappings of one file are common; its contents are read once.
+        let mut read: HashMap<FileKey, ContentKey> = HashMap::new();
+        let found = lines
+            .iter()
+            .map(|line| {
+                let backing = match line.open(pid) {
+                    Ok(backing) => backing,
+                    Err((cause, error)) => {
+                        if let Some(error) = error {
+                            log::debug!("{}: {}: {error}", line.name.display(), cause.reason());
+                        }
+                        return Found::Known(Known::Without(cause));
+                    }
+                };
+                let (object, key) = match &backing {
+                    Backing::File(file, key) => {
+                        if let Some(known) = self.files.get(key) {
+                            self.stats.shared += u64::from(matches!(known, Known::Placed(..)));
+                            return Found::Known(known.clone());
+                        }
+                        if let Some(&content) = read.get(key) {
+                            return Found::Object(content, None);
+                        }
+                        (Object::read(file), Some(*key))
+                    }
+                    Backing::Image(image) => (Object::read(image.as_slice()), None),
+                };
+                let object = match object {
+                    Ok(object) => object,
+                    Err(error) => {
+                        log::debug!("{}: {error}", line.name.display());
+                        let known = Known::Without(cause_of(&error));
+                        // A file that could not be read this time may be readable the next time.
+                        if let (Some(key), false) = (key, matches!(error, ObjectError::Io(_))) {
+                            self.files.insert(key, known.clone());
+                        }
+                        return Found::Known(known);
+                    }
+                };
+                let content = self.hasher.hash_one(&object);
+                if let Some(key) = key {
+                    read.insert(key, content);
+                }
+                if self.objects.contains_key(&content) {
+                    self.stats.shared += 1;
+                } else if jobs.iter().all(|job| job.content != content) {
+                    jobs.push(Job {
+                        content,
+                        name: line.name.clone(),
+                        object,
+                    });
+                }
+                Found::Object(content, key)
+            })
+            .collect();
+        (found, jobs)
+    }
+
+    /// Compiles on several threads, then gives places in the order of the mappings.
+    fn compile(&mut self, jobs: Vec<Job>) -> Vec<Upload> {
+        let tables = compile_all(&jobs, self.progress.as_deref());
+        let mut uploads = Vec::new();
+        for (job, table) in jobs.into_iter().zip(tables) {
+            let known = match table {
+                Ok(table) => match self.place(&table) {
+                    Some(upload) => {
+                        let place = Place {
+                            base: upload.table.base,
+                            index_start: upload.index_start,
+                            chunks: upload.table.chunks(),
+                        };
+                        uploads.push(upload);
+                        Known::Placed(place, job.object.segments.into())
+                    }
+                    None => {
+                        log::warn!(
+                            "{}: no room for its {} unwind rows ({} of {MAX_ROWS} are taken); \
+                             stacks will stop at it",
+                            job.name.display(),
+                            table.rows.len(),
+                            self.rows,
+                        );
+                        Known::Without(NoTable::NoRoom)
+                    }
+                },
+                Err(error) => {
+                    log::debug!("{}: {error}", job.name.display());
+                    Known::Without(match error {
+                        TableError::Empty => NoTable::NoFrames,
+                        TableError::TooLarge(_) => NoTable::NoRoom,
+                    })
+                }
+            };
+            self.objects.insert(job.content, known);
+        }
+        uploads
+    }
+
+    fn place(&mut self, table: &Arc<Table>) -> Option<Upload> {
+        let after = |start: u32, length: usize, most: u32| {
+            let end = usize::try_from(start).ok()?.checked_add(length)?;
+            let end = u32::try_from(end.checked_next_multiple_of(BLOCK)?).ok()?;
+            (end <= most).then_some(end)
+        };
+        let rows = after(self.rows, table.rows.len(), MAX_ROWS)?;
+        let index = after(self.index, table.index.len(), MAX_INDEX)?;
+        let upload = Upload {
+            rows_start: std::mem::replace(&mut self.rows, rows),
+            index_start: std::mem::replace(&mut self.index, index),
+            table: Arc::clone(table),
+        };
+        let (stats, unsupported) = (&table.stats, table.stats.all_unsupported());
+        self.stats.objects += 1;
+        self.stats.functions += stats.functions;
+        self.stats.rows += table.rows.len() as u64;
+        self.stats.frame_bytes += stats.frame_bytes;
+        self.stats.table_bytes += table.bytes() as u64;
+        self.stats.unsupported_rows += unsupported.rows;
+        self.stats.unsupported_bytes += unsupported.bytes;
+        self.stats.covered_bytes += stats.covered_bytes;
+        self.stats.compile_time += stats.elapsed;
+        Some(upload)
+    }
+}
+
+/// What [`Registry::identify`] says about a mapping.
+enum Found {
+    Known(Known),
+    /// An object by its contents, and the file to remember it by.
+    Object(ContentKey, Option<FileKey>),
+}
+
+fn cause_of(error: &ObjectError) -> NoTable {
+    match error {
+        ObjectError::Io(_) => NoTable::Unreadable,
+        ObjectError::NotElf | ObjectError::Machine { .. } => NoTable::NotElf,
+        ObjectError::NoFrames => NoTable::NoFrames,
+        ObjectError::TooLarge { .. } | ObjectError::Malformed(_) => NoTable::Malformed,
+    }
+}
+
+fn compile_all(
+    jobs: &[Job],
+    progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
+) -> Vec<Result<Arc<Table>, TableError>> {
+    let size = |job: &Job| job.object.frames.bytes.len() as u64;
+    // The largest first: it decides when all are done.
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&job| std::cmp::Reverse(size(&jobs[job])));
+    let so_far = Mutex::new(Progress {
+        objects: jobs.len(),
+        bytes: jobs.iter().map(size).sum(),
+        ..Progress::default()
+    });
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(&job) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((job, Table::compile(&jobs[job].object).map(Arc::new)));
+            if let Some(progress) = progress {
+                // A panic in another thread's callback leaves the numbers as they are.
+                let mut now = so_far.lock().unwrap_or_else(|error| error.into_inner());
+                now.done += 1;
+                now.done_bytes += size(&jobs[job]);
+                progress(*now);
+            }
+        }
+        done
+    };
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let helpers = cpus.min(MAX_THREADS).min(jobs.len()).saturating_sub(1);
+    let mut done = thread::scope(|scope| {
+        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(more) => done.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|&(job, _)| job);
+    done.into_iter().map(|(_, table)| table).collect()
+}
+
+/// The entry of a mapping, if it has a table.
+fn mapping(line: &Line, known: &Known) -> Result<Mapping, NoTable> {
+    let (place, segments) = match known {
+        Known::Placed(place, segments) => (place, segments),
+        Known::Without(cause) => return Err(*cause),
+    };
+    // Executable pages of a segment that is not: nothing is known about them.
+    let linked = Object::address_of(segments, line.offset).ok_or(NoTable::NoFrames)?;
+    Ok(Mapping {
+        start: line.start,
+        end: line.end,
+        bias: line.start.wrapping_sub(linked).wrapping_add(place.base),
+        index_start: place.index_start,
+        chunks: place.chunks,
+    })
+}
+
+/// Joins what belongs together, and leaves out the smallest if there are too many; those without a
+/// table first.
+fn fit(mut entries: Vec<Mapping>, without: &mut Vec<Without>) -> Box<Mappings> {
+    entries.sort_by_key(|mapping| mapping.start);
+    entries.dedup_by(|next, mapping| {
+        let joined = mapping.end == next.start
+            && (mapping.bias, mapping.index_start, mapping.chunks)
+                == (next.bias, next.index_start, next.chunks);
+        if joined {
+            mapping.end = next.end;
+        }
+        joined
+    });
+    if entries.len() > MAX_MAPPINGS {
+        entries.sort_by_key(|mapping| {
+            let size = mapping.end - mapping.start;
+            std::cmp::Reverse((mapping.chunks > 0, size, mapping.start))
+        });
+        without.extend(entries.drain(MAX_MAPPINGS..).map(|mapping| Without {
+            name: PathBuf::new(),
+            cause: NoTable::TooManyMappings,
+            bytes: mapping.end - mapping.start,
+        }));
+        entries.sort_by_key(|mapping| mapping.start);
+    }
+    let mut mappings = Box::new(Mappings {
+        // At most MAX_MAPPINGS.
+        len: entries.len() as u32,
+        pad: 0,
+        entries: [Mapping::default(); MAX_MAPPINGS],
+    });
+    for (place, mapping) in mappings.entries.iter_mut().zip(entries) {
+        *place = mapping;
+    }
+    mappings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> u32 {
+        std::process::id()
+    }
+
+    #[test]
+    fn a_process_gets_tables_once() {
+        let mut registry = Registry::new();
+        let first = registry.mappings(own()).unwrap();
+        assert!(first.uploads.len() >= 3, "{:?}", first.uploads.len());
+        let again = registry.mappings(own()).unwrap();
+        assert!(again.uploads.is_empty());
+        let entries = |tables: &ProcessTables| {
+            tables.mappings.entries[..tables.mappings.len as usize].to_vec()
+        };
+        assert_eq!(entries(&first), entries(&again));
+        let entries = entries(&first);
+        assert!(entries.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        let here = a_process_gets_tables_once as *const () as u64;
+        let mapping = entries
+            .iter()
+            .find(|mapping| mapping.start <= here && here < mapping.end)
+            .unwrap();
+        let upload = first
+            .uploads
+            .iter()
+            .find(|upload| upload.index_start == mapping.index_start)
+            .unwrap();
+        let rule = upload.table.lookup(here - mapping.bias + upload.table.base);
+        assert_eq!(
+            (rule.cfa, rule.cfa_words),
+            (reqtrace_common::unwind::Cfa::Rsp, 1)
+        );
+        let stats = registry.stats();
+        assert_eq!(stats.objects, first.uploads.len() as u64);
+        assert!(stats.shared >= stats.objects);
+    }
+
+    #[test]
+    fn places_are_whole_blocks_and_do_not_overlap() {
+        let mut registry = Registry::new();
+        let tables = registry.mappings(own()).unwrap();
+        let (mut rows, mut index) = (0, 0);
+        for upload in &tables.uploads {
+            assert_eq!((upload.rows_start, upload.index_start), (rows, index));
+            let blocks: Vec<_> = upload.row_blocks().collect();
+            assert_eq!(blocks.len(), upload.table.rows.len().div_ceil(BLOCK));
+            rows = (blocks.last().unwrap().0 + 1) << BLOCK_SHIFT;
+            let blocks: Vec<_> = upload.index_blocks().collect();
+            assert_eq!(blocks[0].1[0], upload.rows_start);
+            index = (blocks.last().unwrap().0 + 1) << BLOCK_SHIFT;
+        }
+    }
+
+    #[test]
+    fn progress_ends_with_all_done() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        let mut registry =
+            Registry::new().with_progress(move |progress| sink.lock().unwrap().push(progress));
+        let tables = registry.mappings(own()).unwrap();
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() >= tables.uploads.len());
+        let last = seen.last().unwrap();
+        assert_eq!((last.done, last.done_bytes), (last.objects, last.bytes));
+    }
+
+    #[test]
+    fn the_largest_with_tables_are_kept() {
+        let entries = (0..2 * MAX_MAPPINGS as u64)
+            .map(|number| Mapping {
+                start: number * 0x10_0000,
+                end: number * 0x10_0000 + 0x1000 * (1 + number % 7),
+                chunks: (number % 3 == 0).into(),
+                ..Mapping::default()
+            })
+            .collect();
+        let mut without = Vec::new();
+        let mappings = fit(entries, &mut without);
+        assert_eq!(mappings.len as usize, MAX_MAPPINGS);
+        assert_eq!(without.len(), MAX_MAPPINGS);
+        let with = mappings.entries.iter().filter(|one| one.chunks > 0).count();
+        assert_eq!(with, (2 * MAX_MAPPINGS).div_ceil(3));
+        assert!(mappings.entries.is_sorted_by_key(|one| one.start));
+    }
+
+    #[test]
+    fn neighbours_of_one_object_are_one_mapping() {
+        let mapping = |start: u64, end: u64, bias| Mapping {
+            start,
+            end,
+            bias,
+            ..Mapping::default()
+        };
+        let mappings = fit(
+            vec![
+                mapping(3, 4, 1),
+                mapping(1, 2, 1),
+                mapping(2, 3, 1),
+                mapping(4, 5, 2),
+            ],
+            &mut Vec::new(),
+        );
+        assert_eq!(mappings.entries[..2], [mapping(1, 4, 1), mapping(4, 5, 2)]);
+        assert_eq!(mappings.len, 2);
+    }
+
+    #[test]
+    fn a_full_array_is_a_cause_and_no_error() {
+        let mut registry = Registry::new();
+        registry.rows = MAX_ROWS;
+        let tables = registry.mappings(own()).unwrap();
+        assert!(tables.uploads.is_empty());
+        assert!(
+            tables
+                .without
+                .iter()
+                .any(|one| one.cause == NoTable::NoRoom)
+        );
+        assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
+    }
+}
