@@ -398,16 +398,13 @@ impl Function<'_> {
             (start, Rule::bare(Cfa::Unsupported))
         };
         let mut reached = self.start;
-        let mut rows = match self.fde.rows(section, bases, context) {
-            Ok(rows) => rows,
-            Err(_) => {
-                pieces.push(unsupported(
-                    self.start,
-                    self.end,
-                    UnsupportedCause::Malformed,
-                ));
-                return;
-            }
+        let Ok(mut rows) = self.fde.rows(section, bases, context) else {
+            pieces.push(unsupported(
+                self.start,
+                self.end,
+                UnsupportedCause::Malformed,
+            ));
+            return;
         };
         while reached < self.end {
             let row = match rows.next_row() {
