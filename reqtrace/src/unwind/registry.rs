@@ -407,7 +407,9 @@ fn compile_all(
             done.push((job, Table::compile(&jobs[job].object).map(Arc::new)));
             if let Some(progress) = progress {
                 // A panic in another thread's callback leaves the numbers as they are.
-                let mut now = so_far.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut now = so_far
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
                 now.done += 1;
                 now.done_bytes += size(&jobs[job]);
                 progress(*now);
