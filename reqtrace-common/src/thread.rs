@@ -360,7 +360,9 @@ impl ThreadState {
         })
     }
 
-    /// Adds blocked time to its slot. Returns what found none because all were taken.
+    /// Adds blocked time to its slot. When all are taken the least gives way to a greater: a
+    /// request that blocks shortly in many places and then long in one keeps the one that matters.
+    /// Returns what has no slot.
     #[inline]
     fn attribute(&mut self, site: BlockSite, blocked_ns: u64) -> u64 {
         let record = &mut self.record;
@@ -371,6 +373,8 @@ impl ThreadState {
             record.unattributed_ns += blocked_ns;
             return 0;
         }
+        let mut least = 0;
+        let mut least_ns = u64::MAX;
         let mut index = 0;
         while index < MAX_SLOTS {
             let used = index < record.slots_used as usize;
@@ -386,7 +390,17 @@ impl ThreadState {
                 record.blocked_ns += blocked_ns;
                 return 0;
             }
+            if slot.blocked_ns < least_ns {
+                least_ns = slot.blocked_ns;
+                least = index;
+            }
             index += 1;
+        }
+        if blocked_ns > least_ns && least < MAX_SLOTS {
+            record.slots[least] = Slot { site, blocked_ns };
+            record.blocked_ns = record.blocked_ns - least_ns + blocked_ns;
+            record.unattributed_ns += least_ns;
+            return least_ns;
         }
         record.unattributed_ns += blocked_ns;
         blocked_ns

@@ -5,9 +5,9 @@
 
 #![no_std]
 #![no_main]
-#![feature(asm_experimental_arch)]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
-mod atomic;
+mod assembly;
 mod emit;
 mod globals;
 mod maps;

@@ -14,7 +14,7 @@ use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
 use reqtrace_common::thread::ThreadState;
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
-use crate::atomic::add;
+use crate::assembly::add;
 
 /// One byte per thread id: the first and for most switches the only look.
 #[map]
@@ -83,6 +83,10 @@ static NEW_THREAD: ThreadState = ThreadState::ZERO;
 
 /// The state of a thread, made if there is none.
 #[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which has 512 bytes"
+)]
 pub(crate) fn thread_or_new(tid: u32) -> Option<*mut ThreadState> {
     if let Some(state) = THREADS.get_ptr_mut(tid) {
         return Some(state);
@@ -133,7 +137,7 @@ impl Tids {
         unsafe {
             self.0
                 .add(tid as usize & (TID_TABLE_SIZE - 1))
-                .write_volatile(flag)
+                .write_volatile(flag);
         }
     }
 }

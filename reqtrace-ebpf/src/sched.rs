@@ -12,7 +12,7 @@ use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_common::syscall::takes_file_descriptor;
 use reqtrace_common::thread::{Closed, Interval, ThreadState};
 
-use crate::atomic::add;
+use crate::assembly::add;
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
 use crate::{emit, stack};

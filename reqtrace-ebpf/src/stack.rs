@@ -74,6 +74,10 @@ fn read<C: EbpfContext>(ctx: &C, flags: u64, unreadable: Loss) -> StackId {
 
 /// Two independent multiplicative hashes over the frames, in one pass.
 #[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which has 512 bytes"
+)]
 fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
     let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32;
     let mut check: u64 = 0xc2b2_ae3d_27d4_eb4f;

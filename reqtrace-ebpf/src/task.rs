@@ -3,13 +3,12 @@
 //! Pointers of BTF tracepoints are typed: the verifier checks a load at a constant offset against
 //! the kernel's BTF, and the load needs no helper call.
 
-use core::arch::asm;
-
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 
+use crate::assembly::frame_pointer;
 use crate::globals::{TASK_PID, TASK_STACK, TASK_TGID};
 use crate::maps::FRAME_SCRATCH;
 
@@ -83,7 +82,7 @@ pub(crate) fn user_context() -> UserContext {
 /// happened to hit it: interrupts have stacks of their own.
 #[inline(always)]
 pub(crate) fn in_task_context() -> bool {
-    // SAFETY: a load of a field from a BTF pointer; r10 is the frame pointer of this program.
+    // SAFETY: a load of a field from a BTF pointer; the cell is this CPU's own, and interrupts are off.
     unsafe {
         let task: Task = bpf_get_current_task_btf();
         let base = task
@@ -94,15 +93,6 @@ pub(crate) fn in_task_context() -> bool {
         let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else {
             return false;
         };
-        // The verifier allows no arithmetic on a pointer to the stack, but a round through memory
-        // makes it a number.
-        let frame: u64;
-        asm!(
-            "*(u64 *)({cell} + 0) = r10",
-            "{frame} = *(u64 *)({cell} + 0)",
-            cell = in(reg) cell,
-            frame = out(reg) frame,
-        );
-        frame.wrapping_sub(base) < KERNEL_STACK_SIZE
+        frame_pointer(cell).wrapping_sub(base) < KERNEL_STACK_SIZE
     }
 }

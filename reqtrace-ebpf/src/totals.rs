@@ -4,7 +4,7 @@ use reqtrace_common::histogram::{BUCKETS, bucket};
 use reqtrace_common::record::{RequestRecord, reason};
 use reqtrace_common::sums::TypeTotals;
 
-use crate::atomic::{add, compare_exchange};
+use crate::assembly::{add, compare_exchange};
 use crate::maps::TOTALS;
 
 /// How often a lost race for the maximum is tried again.

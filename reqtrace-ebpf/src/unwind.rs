@@ -130,7 +130,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
             (&raw mut (*walk.stack).frames)
                 .cast::<u64>()
                 .add(depth)
-                .write(walk.pc)
+                .write(walk.pc);
         };
         walk.depth += 1;
     }

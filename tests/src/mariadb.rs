@@ -73,6 +73,15 @@ impl MariaDb {
     ///
     /// When MariaDB is not installed or does not start.
     pub fn open() -> Result<Self> {
+        Self::open_with(&[])
+    }
+
+    /// The same with further options, such as `--log-bin`.
+    ///
+    /// # Errors
+    ///
+    /// When MariaDB is not installed or does not start.
+    pub fn open_with(options: &[&str]) -> Result<Self> {
         let server = workspace::program("mariadbd")?;
         workspace::program("mariadb")?;
         let folder = workspace::scratch()?;
@@ -89,7 +98,10 @@ impl MariaDb {
                 "--pid-file={}",
                 folder.path().join("pid").display()
             ))
-            .args(["--skip-networking", "--innodb-buffer-pool-size=64M"]);
+            .args(["--skip-networking", "--innodb-buffer-pool-size=64M"])
+            .args(options);
+        // A server that starts removes temporary tables of others from the folder it is given.
+        command.env("TMPDIR", folder.path());
         let process = Child::start(command, folder.path(), "mariadbd")?;
         let mut server = Self {
             process,
@@ -125,15 +137,51 @@ impl MariaDb {
     ///
     /// When the server refuses it.
     pub fn sql(&self, sql: &str) -> Result<String> {
-        let output = Command::new(workspace::program("mariadb")?)
-            .args(["--no-defaults", "--user=root", "--skip-column-names"])
-            .arg(format!("--socket={}", self.socket().display()))
-            .args(["--execute", sql])
-            .output()?;
+        let output = self.client(sql)?.output()?;
         if !output.status.success() {
             bail!("{sql}: {}", String::from_utf8_lossy(&output.stderr));
         }
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Starts SQL over a connection of its own, and does not wait for it. `name` is one that no
+    /// other has.
+    ///
+    /// # Errors
+    ///
+    /// When the client cannot be started.
+    pub fn start_sql(&self, name: &str, sql: &str) -> Result<Child> {
+        Child::start(self.client(sql)?, self.socket.path(), name)
+    }
+
+    /// A command line that runs SQL.
+    ///
+    /// # Errors
+    ///
+    /// When the client is not installed.
+    pub fn client(&self, sql: &str) -> Result<Command> {
+        let mut command = Command::new(workspace::program("mariadb")?);
+        command
+            .args(["--no-defaults", "--user=root", "--skip-column-names"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .args(["--execute", sql]);
+        Ok(command)
+    }
+
+    /// Waits until some connection runs a statement that contains `text`, in a state that
+    /// contains `state`.
+    ///
+    /// # Errors
+    ///
+    /// When none does within two minutes.
+    pub fn wait_for_statement(&self, text: &str, state: &str) -> Result<()> {
+        let sql = format!(
+            "select count(*) from information_schema.processlist \
+             where info like '{text}%' and state like '%{state}%'"
+        );
+        until(LIMIT, "a statement to run", || {
+            Ok((self.sql(&sql)?.trim() != "0").then_some(()))
+        })
     }
 
     /// Reads the counters over a connection of its own, once all other connections have ended;
@@ -212,6 +260,7 @@ fn install(data: &std::path::Path) -> Result<()> {
         .arg("--auth-root-authentication-method=normal")
         .arg(format!("--datadir={}", data.display()))
         .args(user())
+        .env("TMPDIR", data.parent().unwrap_or(data))
         .output()?;
     if !output.status.success() {
         bail!(

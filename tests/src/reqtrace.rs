@@ -144,6 +144,15 @@ impl Outcome {
         Summary::read(&self.file("summary.json")?)
     }
 
+    /// `summary.json` as text.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing.
+    pub fn summary_text(&self) -> Result<String> {
+        self.file("summary.json")
+    }
+
     /// `requests.csv` as text.
     ///
     /// # Errors

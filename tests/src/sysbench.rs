@@ -40,7 +40,7 @@ impl<'a> Sysbench<'a> {
             tables,
             rows,
         };
-        sysbench.call(1, &["prepare"])?;
+        sysbench.call("oltp_read_write", 1, &["prepare"])?;
         Ok(sysbench)
     }
 
@@ -51,13 +51,22 @@ impl<'a> Sysbench<'a> {
     ///
     /// When sysbench fails or says something unexpected.
     pub fn run(&self, threads: u32, events: u64) -> Result<Run> {
-        let events = format!("--events={events}");
-        parse(&self.call(threads, &["--time=0", &events, "run"])?)
+        self.run_test("oltp_read_write", threads, events)
     }
 
-    fn call(&self, threads: u32, more: &[&str]) -> Result<String> {
+    /// The same with another of sysbench's loads, such as `oltp_write_only`.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench fails or says something unexpected.
+    pub fn run_test(&self, test: &str, threads: u32, events: u64) -> Result<Run> {
+        let events = format!("--events={events}");
+        parse(&self.call(test, threads, &["--time=0", &events, "run"])?)
+    }
+
+    fn call(&self, test: &str, threads: u32, more: &[&str]) -> Result<String> {
         let output = Command::new(workspace::program("sysbench")?)
-            .args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"])
+            .args([test, "--db-driver=mysql", "--mysql-user=root"])
             .args(["--mysql-db=sbtest", "--mysql-host=localhost"])
             .arg(format!("--mysql-socket={}", self.server.socket().display()))
             .arg(format!("--tables={}", self.tables))

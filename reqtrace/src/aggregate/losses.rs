@@ -12,6 +12,7 @@ pub(super) struct Counts<'a> {
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
     pub(super) rows_late: u64,
+    pub(super) files_renamed: u64,
     pub(super) unknown_stacks: u64,
     pub(super) slow_overflowed: u64,
 }
@@ -44,6 +45,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.rows_late,
             "CSV rows written after rows that ended later: all are there, sort by start + latency \
              where the order matters; reqtrace itself got too little CPU",
+        ),
+        (
+            "files_renamed",
+            counts.files_renamed,
+            "descriptors that were closed and opened again as another file: their blocks of the \
+             second before may bear the old file's name",
         ),
         (
             "stacks_unknown",

@@ -15,7 +15,7 @@ mod unwinding;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;
-use crate::decode::{RawRequest, Snapshot};
+use crate::decode::{Incomplete, RawRequest, Snapshot};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::report::{Exporter, Ledger, Report, RequestRow, TraceInfo};
@@ -35,6 +35,9 @@ use types::TypeState;
 pub struct Options {
     /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; the same as [`TraceInfo::monotonic_to_unix_ns`].
     pub monotonic_to_unix_ns: i64,
+    /// When tracing started, `CLOCK_MONOTONIC` ns: a request that was running then is counted from
+    /// there.
+    pub start_ns: u64,
     /// Keep stacks only of requests at or above this latency; they then come from the requests'
     /// records. Totals cover all requests.
     pub slower_than_ns: Option<u64>,
@@ -143,6 +146,16 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             ));
             return Ok(());
         }
+        let from_start;
+        let request = if request.incomplete == Some(Incomplete::RunningAtStart) {
+            from_start = RawRequest {
+                begin_ns: self.options.start_ns.min(request.end_ns),
+                ..request.clone()
+            };
+            &from_start
+        } else {
+            request
+        };
         let ledger = self.ledger(request);
         self.sites.thread(request.tgid, &request.comm);
         if let Some(slow) = &mut self.slow {
@@ -190,6 +203,15 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
 
     /// The ledger of a request: slots whose stack is not known any more are unattributed.
     fn ledger(&mut self, request: &RawRequest) -> Ledger {
+        if request.incomplete == Some(Incomplete::RunningAtStart) {
+            // Nothing is known of it but that it ended.
+            return Ledger {
+                latency_ns: request.latency_ns(),
+                unattributed_ns: request.latency_ns(),
+                classes: vec![0; self.classes().len()],
+                ..Ledger::default()
+            };
+        }
         let mut ledger = Ledger {
             latency_ns: request.latency_ns(),
             on_cpu_ns: request.on_cpu_ns(),

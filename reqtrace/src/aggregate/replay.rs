@@ -24,6 +24,10 @@ pub fn replay(
 ) -> Result<Report> {
     let options = Options {
         monotonic_to_unix_ns: recording.trace.monotonic_to_unix_ns,
+        start_ns: recording
+            .trace
+            .start_unix_ns
+            .saturating_add_signed(recording.trace.monotonic_to_unix_ns.saturating_neg()),
         slower_than_ns,
     };
     let symbols: RecordedSymbols = recording.symbolizer();

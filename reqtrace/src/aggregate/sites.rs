@@ -56,6 +56,8 @@ pub(super) struct Sites<S, K> {
     processes: HashMap<u32, String>,
     /// Name of any thread of a process, where the process has none.
     threads: HashMap<u32, String>,
+    /// Descriptors that became another file.
+    pub(super) files_renamed: u64,
     /// Look-ups of stacks that are not in the map although a record names them.
     pub(super) unknown_stacks: u64,
 }
@@ -83,6 +85,7 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
             user: HashMap::new(),
             processes: HashMap::new(),
             threads: HashMap::new(),
+            files_renamed: 0,
             unknown_stacks: 0,
         }
     }
@@ -92,6 +95,7 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let old = self.files.insert((space, fd), path.to_owned());
         if old.as_deref() != Some(path) {
+            self.files_renamed += u64::from(old.is_some());
             self.classes
                 .retain(|(of, site), _| *of != space || site.fd != fd);
         }

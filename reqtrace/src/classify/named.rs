@@ -4,16 +4,18 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::{Block, syscalls};
 use crate::error::{Error, Result};
-use crate::profile::WaitSpec;
+use crate::profile::{CALLS, Combine, WaitSpec};
 use crate::symbolize::names::{plain, without_signature, without_suffix};
+use crate::text::glob_matches;
 
-/// The matchers of one `[[wait]]`. Any of them is enough.
+/// The matchers of one `[[wait]]`.
 #[derive(Debug)]
 pub struct NamedWait {
-    functions: Vec<Pattern>,
+    functions: Vec<Vec<Pattern>>,
     files: Vec<Pattern>,
     kernel_functions: Vec<Pattern>,
     syscalls: Vec<i32>,
+    combine: Combine,
 }
 
 impl NamedWait {
@@ -23,21 +25,22 @@ impl NamedWait {
     ///
     /// [`crate::error::Kind::Usage`] for a malformed glob or an unknown system call.
     pub fn new(spec: &WaitSpec) -> Result<Self> {
-        let patterns = |key: &str, globs: &[String]| {
-            globs
-                .iter()
-                .map(|glob| Pattern::new(&spec.name, key, glob))
-                .collect::<Result<Vec<_>>>()
-        };
+        let names = |globs: &[String]| globs.iter().map(|glob| Pattern::name(glob)).collect();
+        let files = spec
+            .files
+            .iter()
+            .map(|glob| Pattern::file(&spec.name, glob));
         let numbers = spec
             .syscalls
             .iter()
             .map(|name| syscalls::number(name).ok_or_else(|| unknown_syscall(&spec.name, name)));
+        let calls = |chain: &String| chain.split(CALLS).map(Pattern::name).collect();
         Ok(Self {
-            functions: patterns("functions", &spec.functions)?,
-            files: patterns("files", &spec.files)?,
-            kernel_functions: patterns("kernel-functions", &spec.kernel_functions)?,
+            functions: spec.functions.iter().map(calls).collect(),
+            files: files.collect::<Result<_>>()?,
+            kernel_functions: names(&spec.kernel_functions),
             syscalls: numbers.collect::<Result<_>>()?,
+            combine: spec.combine,
         })
     }
 
@@ -50,71 +53,72 @@ impl NamedWait {
     /// Whether the block is of this wait.
     #[must_use]
     pub fn matches(&self, block: &Block<'_>) -> bool {
-        let is_file = |file| self.files.iter().any(|pattern| pattern.matches(file));
-        let is_kernel = |name| {
-            let name = without_suffix(name);
-            self.kernel_functions
-                .iter()
-                .any(|pattern| pattern.matches(name))
-        };
-        let named = |frame: &&crate::symbolize::Frame| frame.is_named();
-        self.syscalls.contains(&block.syscall)
-            || block.file.is_some_and(is_file)
-            || block
-                .kernel
-                .iter()
-                .filter(named)
-                .any(|frame| is_kernel(&frame.name))
-            || block
-                .user
-                .iter()
-                .filter(named)
-                .any(|frame| self.is_function(&frame.name))
+        let kinds = [
+            (!self.syscalls.is_empty()).then(|| self.syscalls.contains(&block.syscall)),
+            (!self.files.is_empty()).then(|| self.is_file(block)),
+            (!self.kernel_functions.is_empty()).then(|| self.is_kernel(block)),
+            (!self.functions.is_empty()).then(|| self.is_user(block)),
+        ];
+        let mut asked = kinds.into_iter().flatten();
+        match self.combine {
+            Combine::Any => asked.any(|matched| matched),
+            Combine::All => asked.all(|matched| matched),
+        }
     }
 
-    /// A pattern may be the whole demangled name, or leave out the signature, or also the template
-    /// arguments.
-    fn is_function(&self, name: &str) -> bool {
-        if self.functions.is_empty() {
-            return false;
-        }
-        let short = without_signature(name);
-        let plain = plain(name);
-        self.functions
-            .iter()
-            .any(|p| p.matches(name) || p.matches(short) || p.matches(&plain))
+    fn is_file(&self, block: &Block<'_>) -> bool {
+        block
+            .file
+            .is_some_and(|file| self.files.iter().any(|pattern| pattern.matches(file)))
+    }
+
+    fn is_kernel(&self, block: &Block<'_>) -> bool {
+        let mut named = block.kernel.iter().filter(|frame| frame.is_named());
+        named.any(|frame| {
+            let name = without_suffix(&frame.name);
+            self.kernel_functions.iter().any(|p| p.matches(name))
+        })
+    }
+
+    fn is_user(&self, block: &Block<'_>) -> bool {
+        self.functions.iter().any(|chain| {
+            // From the outermost frame on, each function somewhere inside the one before it.
+            let mut frames = block.user.iter().rev().filter(|frame| frame.is_named());
+            chain
+                .iter()
+                .all(|pattern| frames.any(|frame| is_function(pattern, &frame.name)))
+        })
     }
 }
 
-/// A glob, or a name that is compared as it stands (C++ names are full of brackets).
+/// A pattern may be the whole demangled name, or leave out the signature, or also the template
+/// arguments.
+fn is_function(pattern: &Pattern, name: &str) -> bool {
+    pattern.matches(name)
+        || pattern.matches(without_signature(name))
+        || pattern.matches(&plain(name))
+}
+
+/// A glob over names, or one over paths.
 #[derive(Debug)]
 enum Pattern {
-    Exact(String),
-    Glob(GlobMatcher),
+    /// Only `*` and `?` are special: C++ names are full of brackets.
+    Name(String),
+    Path(GlobMatcher),
 }
 
 impl Pattern {
-    fn new(wait: &str, key: &str, text: &str) -> Result<Self> {
-        if !text.contains(['*', '?']) {
-            return Ok(Self::Exact(text.to_owned()));
-        }
-        // Only `*` and `?` are special.
-        let mut glob = String::with_capacity(text.len());
-        for c in text.chars() {
-            if matches!(c, '[' | ']' | '{' | '}' | '\\' | '!') {
-                glob.push('\\');
-            }
-            glob.push(c);
-        }
-        let built = GlobBuilder::new(&glob)
-            .literal_separator(false)
-            .backslash_escape(true)
-            .build();
+    fn name(text: &str) -> Self {
+        Self::Name(text.trim().to_owned())
+    }
+
+    fn file(wait: &str, text: &str) -> Result<Self> {
+        let built = GlobBuilder::new(text).literal_separator(false).build();
         built
-            .map(|glob| Self::Glob(glob.compile_matcher()))
+            .map(|glob| Self::Path(glob.compile_matcher()))
             .map_err(|error| {
                 Error::usage(format!(
-                    "`{text}` in `{key}` of the wait `{wait}` is no glob"
+                    "`{text}` in `files` of the wait `{wait}` is no glob"
                 ))
                 .because(error)
             })
@@ -122,8 +126,8 @@ impl Pattern {
 
     fn matches(&self, name: &str) -> bool {
         match self {
-            Self::Exact(exact) => exact == name,
-            Self::Glob(glob) => glob.is_match(name),
+            Self::Name(pattern) => glob_matches(pattern, name),
+            Self::Path(glob) => glob.is_match(name),
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::profile::Combine;
 
 /// Stacks as three kernels print them, innermost first.
 const STACKS: &[(&str, &[&str])] = &[
@@ -339,6 +340,73 @@ fn named_waits_match_in_file_order_before_the_table() {
         syscall: 232,
     };
     assert_eq!(class_of(&classifier, &polling), "sync");
+}
+
+#[test]
+fn a_chain_is_one_function_somewhere_inside_another() {
+    let specs = [WaitSpec {
+        functions: vec!["handler::* => *cond_timedwait*".to_owned()],
+        ..wait("row lock")
+    }];
+    let classifier = Classifier::new(&specs).unwrap();
+    let kernel = frames(&["futex_wait"]);
+    let of = |user: &[&str]| {
+        let user = frames(user);
+        let block = Block {
+            kernel: &kernel,
+            user: &user,
+            file: None,
+            syscall: 202,
+        };
+        class_of(&classifier, &block).to_owned()
+    };
+    let engine = "handler::ha_update_row(unsigned char const*)";
+    let wait = "___pthread_cond_timedwait64";
+    assert_eq!(
+        of(&["__futex_wait", wait, "lib", engine, "main"]),
+        "row lock"
+    );
+    assert_eq!(of(&["__futex_wait", wait, "main"]), "lock");
+    assert_eq!(of(&[engine, wait, "main"]), "lock", "the wrong way round");
+    assert_eq!(of(&[wait]), "lock");
+}
+
+#[test]
+fn all_kinds_must_match_where_the_profile_says_so() {
+    let specs = [
+        WaitSpec {
+            combine: Combine::All,
+            files: vec!["*.ibd".to_owned(), "*-bin.[0-9]*".to_owned()],
+            syscalls: vec!["pread64".to_owned()],
+            ..wait("read")
+        },
+        WaitSpec {
+            files: vec!["*.ibd".to_owned()],
+            ..wait("write")
+        },
+        WaitSpec {
+            syscalls: vec!["fsync".to_owned()],
+            ..wait("read")
+        },
+    ];
+    let classifier = Classifier::new(&specs).unwrap();
+    assert_eq!(classifier.named(), 2, "waits of one name share a column");
+    let kernel = frames(&["io_schedule"]);
+    for (file, syscall, class) in [
+        ("/d/t.ibd", 17, "read"),
+        ("/d/a-bin.000001", 17, "read"),
+        ("/d/t.ibd", 18, "write"),
+        ("/d/t.frm", 17, "disk"),
+        ("/d/t.frm", 74, "read"),
+    ] {
+        let block = Block {
+            kernel: &kernel,
+            user: &[],
+            file: Some(file),
+            syscall,
+        };
+        assert_eq!(class_of(&classifier, &block), class, "{syscall} {file}");
+    }
 }
 
 #[test]

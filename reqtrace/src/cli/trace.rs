@@ -69,6 +69,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     }
     let aggregate_options = aggregate::Options {
         monotonic_to_unix_ns,
+        start_ns: clock::monotonic_ns(),
         slower_than_ns: options.slower_than.map(nanoseconds),
     };
     // The header of the CSV needs the classes, and the aggregator needs the stacks, which are

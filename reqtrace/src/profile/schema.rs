@@ -77,12 +77,22 @@ pub(super) enum At {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Wait {
     pub(super) name: Spanned<String>,
+    #[serde(default, rename = "match")]
+    pub(super) combine: Combine,
     pub(super) functions: Option<Spanned<Strings>>,
     pub(super) files: Option<Spanned<Strings>>,
     pub(super) kernel_functions: Option<Spanned<Strings>>,
     pub(super) syscalls: Option<Spanned<Strings>>,
     pub(super) build_id: Option<Spanned<toml::Value>>,
     pub(super) offsets: Option<Spanned<toml::Value>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Combine {
+    #[default]
+    Any,
+    All,
 }
 
 /// A string, or a list of strings.

@@ -10,7 +10,9 @@ use toml::Spanned;
 
 use super::place::Source;
 use super::schema;
-use super::{At, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, WaitSpec};
+use super::{
+    At, Combine, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, WaitSpec,
+};
 use crate::error::{Error, Result};
 
 /// Wait classes that reqtrace knows by itself.
@@ -87,7 +89,10 @@ impl Checker<'_> {
             let wait = wait.into_inner();
             let span = wait.name.span();
             let wait = self.wait(wait, whole)?;
-            self.unique(&mut seen, &wait.name, span, "wait")?;
+            // Several of one name are one wait; of two names, none may hide the other's column.
+            if !waits.iter().any(|known: &WaitSpec| known.name == wait.name) {
+                self.unique(&mut seen, &wait.name, span, "wait")?;
+            }
             waits.push(wait);
         }
         Ok(Profile {
@@ -205,6 +210,10 @@ impl Checker<'_> {
             self.globs(files)?;
         }
         let wait = WaitSpec {
+            combine: match wait.combine {
+                schema::Combine::Any => Combine::Any,
+                schema::Combine::All => Combine::All,
+            },
             functions: self.strings(wait.functions, "functions")?,
             files: self.strings(wait.files, "files")?,
             kernel_functions: self.strings(wait.kernel_functions, "kernel-functions")?,

@@ -9,7 +9,7 @@ use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, returns};
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 
 /// Where to look for markers.
 #[derive(Clone, Debug)]
@@ -121,7 +121,11 @@ pub fn unmatched_functions(
         let silent: Vec<String> = wait
             .functions
             .iter()
-            .filter(|pattern| symbols::matching_paths(&object, pattern).is_empty())
+            // What a chain ends in is often in a library; it is silent without its beginning.
+            .filter(|pattern| {
+                let first = pattern.split(CALLS).next().unwrap_or_default();
+                symbols::matching_paths(&object, first.trim()).is_empty()
+            })
             .cloned()
             .collect();
         if !silent.is_empty() {

@@ -1,0 +1,90 @@
+//! What Rust cannot say for this target: atomic changes of map values (BPF ISA version 3, kernel
+//! 5.12), since Rust's atomics are switched off for it, and the frame pointer as a number.
+//!
+//! Lints are checked by the host's compiler, which knows no BPF instruction: for it, and only for
+//! it, the same functions stand here without assembly.
+
+#[cfg(target_arch = "bpf")]
+pub(crate) use bpf::{add, compare_exchange, frame_pointer};
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) use host::{add, compare_exchange, frame_pointer};
+
+#[cfg(target_arch = "bpf")]
+mod bpf {
+    use core::arch::asm;
+
+    /// Adds to a counter that other CPUs add to at the same time.
+    ///
+    /// # Safety
+    ///
+    /// `counter` points to an aligned `u64` in a map.
+    #[inline(always)]
+    pub(crate) unsafe fn add(counter: *mut u64, value: u64) {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "lock *(u64 *)({counter} + 0) += {value}",
+                counter = in(reg) counter,
+                value = in(reg) value,
+            );
+        }
+    }
+
+    /// Stores `new` if the value is `expected`, and returns the value found.
+    ///
+    /// # Safety
+    ///
+    /// `target` points to an aligned `u64` in a map.
+    #[inline(always)]
+    pub(crate) unsafe fn compare_exchange(target: *mut u64, expected: u64, new: u64) -> u64 {
+        let found;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "r0 = cmpxchg_64({target} + 0, r0, {new})",
+                target = in(reg) target,
+                new = in(reg) new,
+                inout("r0") expected => found,
+            );
+        }
+        found
+    }
+
+    /// This program's frame pointer. The verifier allows no arithmetic on a pointer to the stack,
+    /// but a round through memory makes it a number.
+    ///
+    /// # Safety
+    ///
+    /// `cell` points to an aligned `u64` in a map that nothing else uses meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
+        let frame: u64;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "*(u64 *)({cell} + 0) = r10",
+                "{frame} = *(u64 *)({cell} + 0)",
+                cell = in(reg) cell,
+                frame = out(reg) frame,
+            );
+        }
+        frame
+    }
+}
+
+#[cfg(not(target_arch = "bpf"))]
+mod host {
+    pub(crate) unsafe fn add(counter: *mut u64, value: u64) {
+        // SAFETY: never called.
+        unsafe { *counter += value }
+    }
+
+    pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
+        // SAFETY: never called.
+        unsafe { target.replace(new) }
+    }
+
+    pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
+        cell as u64
+    }
+}

@@ -1,0 +1,169 @@
+//! The named waits of the profile `mysql`, each provoked on Debian's stripped mariadbd.
+//!
+//! Row locks, metadata locks and the client's network are named by functions on the user stack.
+//! Where that cannot be walked, the time must be in the built-in class, and the report must say why.
+//!
+//! Needs root, a kernel with BPF, mariadb-server and sysbench.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use reqtrace_tests::ledger;
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::process::Child;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::rows::{self, Row};
+use reqtrace_tests::sysbench::Sysbench;
+
+/// How long a statement is kept waiting.
+const HELD: Duration = Duration::from_millis(500);
+/// For a client to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn trace(server: &MariaDb) -> Trace {
+    Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap()
+}
+
+/// Ends a trace with nothing wrong.
+fn finish(trace: Trace) -> (Outcome, Vec<Row>) {
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let rows = outcome.rows().unwrap();
+    (outcome, rows)
+}
+
+/// The one request that waited as long as it was held, and that its blocked time is `wait`; or
+/// `class`, if the report says that there are no user stacks.
+fn held(outcome: &Outcome, rows: &[Row], wait: &str, class: &str) {
+    let least = u64::try_from(HELD.as_nanos()).unwrap();
+    let long: Vec<_> = rows.iter().filter(|row| row.blocked_ns >= least).collect();
+    assert_eq!(long.len(), 1, "{long:#?}");
+    let row = long[0];
+    let named = row.classes[wait];
+    if named >= least {
+        return;
+    }
+    assert!(row.classes[class] >= least, "{row:#?}");
+    assert!(
+        outcome
+            .said()
+            .contains("most user stacks are only one frame deep"),
+        "{row:#?}"
+    );
+}
+
+/// Starts a connection that takes a lock with `sql`, keeps it for some seconds, and lets go;
+/// returns when it has the lock. A trace started afterwards has no complete request of it.
+fn hold(server: &MariaDb, sql: &str) -> Child {
+    server
+        .sql(
+            "create table sbtest.t (id int primary key, n int); insert into sbtest.t values (1, 0)",
+        )
+        .unwrap();
+    let sql = format!("use sbtest; begin; {sql}; select sleep(4); commit");
+    let holder = server.start_sql("holder", &sql).unwrap();
+    server.wait_for_statement("select sleep", "sleep").unwrap();
+    holder
+}
+
+#[test]
+fn a_row_lock_has_its_name() {
+    let server = MariaDb::open().unwrap();
+    let mut holder = hold(&server, "update t set n = n + 1");
+    let trace = trace(&server);
+    server.sql("update sbtest.t set n = n + 2").unwrap();
+    holder.wait(LIMIT).unwrap();
+    let (outcome, rows) = finish(trace);
+    held(&outcome, &rows, "row_lock", "lock");
+    server.close().unwrap();
+}
+
+#[test]
+fn a_metadata_lock_has_its_name() {
+    let server = MariaDb::open().unwrap();
+    let mut holder = hold(&server, "select * from t");
+    let trace = trace(&server);
+    server.sql("alter table sbtest.t add column m int").unwrap();
+    holder.wait(LIMIT).unwrap();
+    let (outcome, rows) = finish(trace);
+    held(&outcome, &rows, "metadata_lock", "lock");
+    server.close().unwrap();
+}
+
+#[test]
+fn a_client_that_does_not_read_is_the_clients_network() {
+    let server = MariaDb::open().unwrap();
+    let trace = trace(&server);
+    let mut client = server
+        .client("use sbtest; select repeat('x', 1000000) from seq_1_to_40")
+        .unwrap()
+        .arg("--quick")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(2 * HELD);
+    let mut answer = Vec::new();
+    client
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut answer)
+        .unwrap();
+    client.wait().unwrap();
+    assert_eq!(answer.len(), 40 * 1_000_001);
+    let (outcome, rows) = finish(trace);
+    held(&outcome, &rows, "client_network", "network");
+    server.close().unwrap();
+}
+
+/// The redo log is synced at each commit with 1, only written with 2, and neither with 0.
+#[test]
+fn the_redo_log_grows_with_durability() {
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 2, 10_000).unwrap();
+    let redo_log = [0, 2, 1].map(|durability| {
+        let set = format!("set global innodb_flush_log_at_trx_commit = {durability}");
+        server.sql(&set).unwrap();
+        let trace = trace(&server);
+        sysbench.run_test("oltp_write_only", 8, 2000).unwrap();
+        server.wait_until_alone().unwrap();
+        let (outcome, rows) = finish(trace);
+        assert_eq!(outcome.summary().unwrap().lost(), 0);
+        let blocked: u64 = rows.iter().map(|row| row.blocked_ns).sum();
+        let other = rows::sum(&rows, "other");
+        assert!(other * 50 <= blocked, "{other} of {blocked} is `other`");
+        assert_eq!(rows::sum(&rows, "binary_log"), 0);
+        rows::sum(&rows, "redo_log")
+    });
+    assert!(redo_log[0] * 4 < redo_log[1], "{redo_log:?}");
+    assert!(redo_log[1] < redo_log[2], "{redo_log:?}");
+    server.close().unwrap();
+}
+
+#[test]
+fn binary_log_and_data_files_have_their_names() {
+    let server = MariaDb::open_with(&[
+        "--log-bin",
+        "--sync-binlog=1",
+        "--innodb-buffer-pool-size=8M",
+    ])
+    .unwrap();
+    let sysbench = Sysbench::prepare(&server, 4, 20_000).unwrap();
+    let trace = trace(&server);
+    sysbench.run(8, 1000).unwrap();
+    server.wait_until_alone().unwrap();
+    let (outcome, rows) = finish(trace);
+    for wait in ["binary_log", "redo_log", "data_file_read"] {
+        assert!(rows::sum(&rows, wait) > 0, "no {wait}\n{}", outcome.said());
+    }
+    // Files on disk that no wait names would be here.
+    let blocked: u64 = rows.iter().map(|row| row.blocked_ns).sum();
+    let disk = rows::sum(&rows, "disk") + rows::sum(&rows, "other");
+    assert!(disk * 50 <= blocked, "{disk} of {blocked}");
+    server.close().unwrap();
+}
