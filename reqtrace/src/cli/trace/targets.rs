@@ -52,9 +52,7 @@ fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
 
 fn parent(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("PPid:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
     line.trim().parse().ok()
 }
 
