@@ -198,6 +198,15 @@ impl Stop {
         Self::NotAscending,
     ];
 
+    /// The reason with this number; numbers that are none are [`Stop::TooDeep`].
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        Self::ALL
+            .get(number as usize)
+            .copied()
+            .unwrap_or(Self::TooDeep)
+    }
+
     /// The words in `[truncated: …]`; `None` when the stack is whole, as far as can be told.
     #[must_use]
     pub const fn reason(self) -> Option<&'static str> {

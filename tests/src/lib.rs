@@ -9,6 +9,7 @@
 //! run. All waiting is bounded, and every program started is stopped by its own number.
 
 pub mod brackets;
+pub mod corpus;
 pub mod fixtures;
 pub mod ledger;
 pub mod mariadb;

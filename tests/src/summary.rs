@@ -2,6 +2,8 @@
 //!
 //! In: the file's text. Out: a [`Summary`].
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
@@ -14,6 +16,48 @@ pub struct Summary {
     pub requests: Vec<Request>,
     /// What was lost; causes with count 0 may be there or not.
     pub losses: Vec<Loss>,
+    /// What the kernel programs cost.
+    #[serde(default)]
+    pub programs: Vec<Program>,
+    /// How far user stacks were unwound.
+    #[serde(default)]
+    pub unwinding: Unwinding,
+}
+
+/// What one kernel program cost; zeros unless `kernel.bpf_stats_enabled` is 1.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// Nanoseconds in all.
+    pub run_ns: u64,
+}
+
+/// Off-CPU time in requests by how far its user stack was unwound, ns.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Unwinding {
+    /// To the thread's outermost function.
+    pub whole_ns: u64,
+    /// By frame pointers, which cannot tell.
+    pub frame_pointers_ns: u64,
+    /// Ended early, by reason.
+    pub truncated_ns: BTreeMap<String, u64>,
+}
+
+impl Unwinding {
+    /// Share of the time whose stack is whole, 0 to 1; 1 when there is no time.
+    #[must_use]
+    pub fn whole_share(&self) -> f64 {
+        let truncated: u64 = self.truncated_ns.values().sum();
+        let all = self.whole_ns + self.frame_pointers_ns + truncated;
+        if all == 0 {
+            1.0
+        } else {
+            self.whole_ns as f64 / all as f64
+        }
+    }
 }
 
 /// When and what.

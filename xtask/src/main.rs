@@ -2,6 +2,7 @@
 //!
 //! In: a subcommand. Out: a machine that can build reqtrace, a demo, or a verdict of the tests.
 
+mod bench;
 mod demo;
 mod kernel;
 mod linker;
@@ -34,6 +35,8 @@ enum Command {
     Demo(demo::Args),
     /// Lint, unit tests, end-to-end tests and the VM tier
     Test(test::Args),
+    /// Measure what tracing costs, beside a peer
+    Bench(bench::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
     VmTest(vm::Args),
 }
@@ -53,6 +56,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Setup(args) => setup::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }
 }

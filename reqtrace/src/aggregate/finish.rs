@@ -4,7 +4,7 @@ use reqtrace_common::histogram::BUCKETS;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, losses, stacks};
+use super::{Aggregator, StackSource, hints, losses, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -67,7 +67,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             unknown_stacks: self.sites.unknown_stacks,
             slow_overflowed,
         });
-        let depth = hints::user_depth(&mut self.sites, &kept);
+        let unwinding = unwinding::of(&mut self.sites, &kept);
         let mut report = Report {
             trace,
             classes: self.classes().to_vec(),
@@ -77,9 +77,10 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             open,
             losses,
             programs,
+            unwinding,
             hints: Vec::new(),
         };
-        report.hints = hints::of(&report, &depth, self.sites.kernel_names());
+        report.hints = hints::of(&report, self.sites.kernel_names());
         report
     }
 

@@ -1,56 +1,47 @@
 //! Hints: a report in, sentences about what a user should know or do out.
 
-use reqtrace_common::sums::{StackSum, StackSumKey};
-
-use super::StackSource;
-use super::sites::Sites;
 use crate::decode::Incomplete;
 use crate::report::text::{duration, number};
 use crate::report::{Report, StackKind, TypeReport};
-use crate::symbolize::Symbolizer;
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
+/// Share of the time in truncated stacks from which on it is said, in percent.
+const TRUNCATED: u64 = 5;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;
 
-/// How deep user stacks are, in nanoseconds spent in them.
-#[derive(Debug, Default)]
-pub(super) struct Depth {
-    shallow_ns: u64,
-    all_ns: u64,
-}
-
-/// Looks at the user stacks of all sums.
-pub(super) fn user_depth<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    sums: &[(StackSumKey, StackSum)],
-) -> Depth {
-    let mut depth = Depth::default();
-    for (key, sum) in sums {
-        if let Some(frames) = sites.user_depth(key.user_stack) {
-            depth.all_ns += sum.off_ns;
-            depth.shallow_ns += if frames <= 1 { sum.off_ns } else { 0 };
-        }
-    }
-    depth
-}
-
 /// All hints, the most important first.
-pub(super) fn of(report: &Report, depth: &Depth, kernel_names: (usize, usize)) -> Vec<String> {
+pub(super) fn of(report: &Report, kernel_names: (usize, usize)) -> Vec<String> {
     let mut hints = Vec::new();
     for request in &report.requests {
         markers(report, request, &mut hints);
         idle(report, request, &mut hints);
     }
     never_left(report, &mut hints);
-    if depth.all_ns > 0 && percent(depth.shallow_ns, depth.all_ns) >= MOSTLY {
+    let unwinding = &report.unwinding;
+    let all_ns = unwinding.all_ns();
+    if all_ns > 0 && percent(unwinding.shallow_ns, all_ns) >= MOSTLY {
         hints.push(
-            "most user stacks are only one frame deep: the program has no frame pointers. Waits \
-             named by `functions` cannot match there; those named by `files`, `syscalls` and \
-             `kernel-functions` can. Build with -fno-omit-frame-pointer for whole stacks"
+            "most user stacks are only one frame deep: they were walked by frame pointers, and the \
+             program has none. Waits named by `functions` cannot match there. Leave --unwind out \
+             to unwind by .eh_frame"
                 .to_owned(),
         );
+    }
+    let truncated_ns = unwinding.truncated_ns();
+    if all_ns > 0 && percent(truncated_ns, all_ns) >= TRUNCATED {
+        let reasons: Vec<String> = unwinding
+            .truncated
+            .iter()
+            .map(|(reason, ns)| format!("{reason}: {}", duration(*ns)))
+            .collect();
+        hints.push(format!(
+            "{} % of the off-CPU time has user stacks that end early ({}); they are marked \
+             [truncated: …]",
+            percent(truncated_ns, all_ns),
+            reasons.join(", ")
+        ));
     }
     if let (0, 1..) = kernel_names {
         hints.push(

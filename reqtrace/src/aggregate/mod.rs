@@ -11,6 +11,7 @@ mod replay;
 mod sites;
 mod stacks;
 mod types;
+mod unwinding;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::unwind::Stop;
 
 use crate::classify::{Block, Classifier, is_lost};
-use crate::decode::StackSource;
+use crate::decode::{RawStack, StackSource};
 use crate::symbolize::{AddressSpace, Frame, Symbolizer};
 
 /// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
@@ -47,7 +48,7 @@ pub(super) struct Sites<S, K> {
     pub(super) symbols: S,
     pub(super) stacks: K,
     /// Stacks of the final snapshot; empty while tracing.
-    snapshot: HashMap<StackId, Vec<u64>>,
+    snapshot: HashMap<StackId, RawStack>,
     files: HashMap<(AddressSpace, i32), String>,
     classes: HashMap<(AddressSpace, BlockSite), usize>,
     kernel: HashMap<StackId, Rc<[Frame]>>,
@@ -116,7 +117,7 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
     }
 
     /// From now on stacks are looked up here first.
-    pub(super) fn use_snapshot(&mut self, stacks: HashMap<StackId, Vec<u64>>) {
+    pub(super) fn use_snapshot(&mut self, stacks: HashMap<StackId, RawStack>) {
         self.snapshot = stacks;
     }
 
@@ -154,11 +155,11 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         if let Some(known) = self.kernel.get(&id) {
             return Side::Frames(Rc::clone(known));
         }
-        let addresses = match self.addresses(id) {
-            Ok(addresses) => addresses,
+        let stack = match self.raw(id) {
+            Ok(stack) => stack,
             Err(side) => return side,
         };
-        let frames: Rc<[Frame]> = self.symbols.kernel(&addresses).into();
+        let frames: Rc<[Frame]> = self.symbols.kernel(&stack.addresses).into();
         insert(&mut self.kernel, id, Rc::clone(&frames));
         Side::Frames(frames)
     }
@@ -167,11 +168,15 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         if let Some(known) = self.user.get(&(space, id)) {
             return Side::Frames(Rc::clone(known));
         }
-        let addresses = match self.addresses(id) {
-            Ok(addresses) => addresses,
+        let stack = match self.raw(id) {
+            Ok(stack) => stack,
             Err(side) => return side,
         };
-        let frames: Rc<[Frame]> = self.symbols.user(space, &addresses).into();
+        let mut frames = self.symbols.user(space, &stack.addresses);
+        if let Some(reason) = stack.stop.reason() {
+            frames.push(Frame::new(format!("[truncated: {reason}]")));
+        }
+        let frames: Rc<[Frame]> = frames.into();
         // A library that was just loaded may have its names by the next time.
         if frames.iter().any(Frame::is_unknown) {
             return Side::Frames(frames);
@@ -180,7 +185,7 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         Side::Frames(frames)
     }
 
-    fn addresses(&mut self, id: StackId) -> Result<Vec<u64>, Side> {
+    fn raw(&mut self, id: StackId) -> Result<RawStack, Side> {
         match id {
             STACK_LOST => return Err(Side::Lost),
             STACK_NONE => return Err(Side::None),
@@ -203,9 +208,12 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         (with, filled.count() - with)
     }
 
-    /// How many addresses a user stack has; `None` when it is lost or not recorded.
-    pub(super) fn user_depth(&mut self, id: StackId) -> Option<usize> {
-        self.addresses(id).ok().map(|addresses| addresses.len())
+    /// Why the walk of a user stack stopped, and how many addresses it has; `None` when it is lost or
+    /// not recorded.
+    pub(super) fn user_walk(&mut self, id: StackId) -> Option<(Stop, usize)> {
+        self.raw(id)
+            .ok()
+            .map(|stack| (stack.stop, stack.addresses.len()))
     }
 }
 

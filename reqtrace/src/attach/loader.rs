@@ -11,6 +11,7 @@ use reqtrace_common::config::{Process, stacks_wanted};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::Compiled;
 use super::object::{OBJECT, check_abi};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
@@ -47,14 +48,16 @@ pub struct LoadOptions {
 /// Programs that the kernel has verified; nothing is attached.
 pub struct Loaded {
     pub(super) ebpf: Ebpf,
+    pub(super) tables: Option<Compiled>,
 }
 
-/// Loads all programs.
+/// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
+/// user stacks are walked by frame pointers.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
-pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
+pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Result<Loaded> {
     check_abi()?;
     let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
         Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
@@ -73,8 +76,13 @@ pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
     };
     let level = level as u8;
     let offsets = host.offsets;
+    let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
+        (tables.row_blocks(), tables.index_blocks())
+    });
     let mut ebpf = EbpfLoader::new()
         .btf(Some(&btf))
+        .map_max_entries("UNWIND_ROWS", row_blocks)
+        .map_max_entries("UNWIND_INDEX", index_blocks)
         .override_global("TASK_PID", &offsets.pid, true)
         .override_global("TASK_TGID", &offsets.tgid, true)
         .override_global("TASK_STACK", &offsets.stack, true)
@@ -102,7 +110,7 @@ pub fn load(host: &Host, options: LoadOptions) -> Result<Loaded> {
             .map_err(|error| explain_program(name, error))?;
         debug!("loaded {name}");
     }
-    Ok(Loaded { ebpf })
+    Ok(Loaded { ebpf, tables })
 }
 
 impl Loaded {

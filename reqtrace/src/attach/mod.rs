@@ -8,8 +8,10 @@ mod object;
 mod probes;
 mod session;
 mod stacks;
+mod tables;
 
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
 pub use session::Session;
 pub use stacks::StackTable;
+pub use tables::Compiled;

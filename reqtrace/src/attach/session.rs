@@ -22,9 +22,11 @@ use super::loader::{
 };
 use super::probes::{ProbePlan, Target};
 use super::stacks::StackTable;
+use super::tables::UnwindTables;
 use crate::decode::{ProgramCost, Snapshot, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
+use crate::symbolize::AddressSpace;
 
 /// How many threads take probes out: each removal waits for a grace period of the kernel, which
 /// they share when they wait at the same time.
@@ -37,6 +39,7 @@ pub struct Session {
     tracepoints: Vec<BtfTracePointLink>,
     uprobes: Vec<UProbeLink>,
     kernel_memory: u64,
+    tables: Option<UnwindTables>,
 }
 
 impl Loaded {
@@ -60,12 +63,22 @@ impl Loaded {
         let ring = self.take_map("RING")?;
         let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
         let stacks = StackTable::new(self.take_map("STACKS")?)?;
+        let tables = match self.tables.take() {
+            Some(compiled) => {
+                let rows = self.take_map("UNWIND_ROWS")?;
+                let index = self.take_map("UNWIND_INDEX")?;
+                let mappings = self.take_map("MAPPINGS")?;
+                Some(UnwindTables::new(compiled, rows, index, mappings)?)
+            }
+            None => None,
+        };
         let mut session = Session {
             loaded: self,
             ring,
             tracepoints: Vec::new(),
             uprobes: Vec::new(),
             kernel_memory,
+            tables,
         };
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
@@ -145,6 +158,28 @@ impl Session {
     #[must_use]
     pub fn kernel_memory(&self) -> u64 {
         self.kernel_memory
+    }
+
+    /// Looks at the mappings of a process again: after an exec, and now and then.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(()), |tables| tables.refresh(space))
+    }
+
+    /// A new process begins with its parent's mappings.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) -> Result<()> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(()), |tables| tables.inherit(child, parent))
     }
 
     /// Fixes the stop time: from now on the kernel programs change nothing.

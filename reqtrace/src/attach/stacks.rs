@@ -5,9 +5,10 @@ use std::collections::HashMap as StdHashMap;
 use aya::maps::{HashMap, Map, MapData};
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::StoredStack;
+use reqtrace_common::unwind::Stop;
 
 use super::loader::map_error;
-use crate::decode::StackSource;
+use crate::decode::{RawStack, StackSource};
 use crate::error::Result;
 
 /// Stored stacks by id. Entries are never changed or removed while tracing.
@@ -23,7 +24,7 @@ impl StackTable {
     }
 
     /// All stacks.
-    pub(super) fn all(&self) -> StdHashMap<StackId, Vec<u64>> {
+    pub(super) fn all(&self) -> StdHashMap<StackId, RawStack> {
         self.stacks
             .iter()
             .filter_map(|entry| entry.ok().map(|(id, stack)| (id, frames(&stack))))
@@ -32,12 +33,15 @@ impl StackTable {
 }
 
 impl StackSource for StackTable {
-    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
+    fn stack(&mut self, id: StackId) -> Option<RawStack> {
         self.stacks.get(&id, 0).ok().map(|stack| frames(&stack))
     }
 }
 
-fn frames(stack: &StoredStack) -> Vec<u64> {
+fn frames(stack: &StoredStack) -> RawStack {
     let len = (stack.len as usize).min(stack.frames.len());
-    stack.frames[..len].to_vec()
+    RawStack {
+        addresses: stack.frames[..len].to_vec(),
+        stop: Stop::of(stack.stop),
+    }
 }

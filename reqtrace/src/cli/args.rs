@@ -147,13 +147,12 @@ pub struct TraceArgs {
 /// How to unwind user stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Unwind {
-    /// The best way that this version knows.
+    /// By .eh_frame where a process has tables, else by frame pointers.
     #[default]
     Auto,
-    /// By frame pointers.
+    /// By frame pointers, for programs built with them.
     Fp,
-    /// By `.eh_frame`.
-    #[value(hide = true)]
+    /// By .eh_frame.
     Dwarf,
 }
 

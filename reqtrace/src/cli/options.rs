@@ -117,10 +117,6 @@ impl TraceArgs {
             (false, true) => Stacks::User,
             (false, false) => Stacks::Both,
         };
-        if self.unwind == Unwind::Dwarf {
-            return Err(Error::usage("--unwind dwarf comes with a later version")
-                .next("use --unwind fp, or leave it out"));
-        }
         let folded = match (self.folded, self.folded_stdout) {
             (Some(path), true) if output(path.clone()) != Output::Stdout => {
                 return Err(Error::usage(format!(

@@ -10,11 +10,12 @@ mod targets;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use aya::sys::{Stats, enable_stats};
 use log::{debug, info};
 
-use super::args::{Output, Stacks, TraceOptions};
+use super::args::{Output, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, LoadOptions, ProbePlan, Session, StackTable};
+use crate::attach::{self, Compiled, LoadOptions, ProbePlan, Session, StackTable};
 use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
 use crate::symbolize::live::LiveSymbolizer;
+use crate::unwind::Registry;
 
 use follow::Follower;
 
@@ -79,6 +81,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let exporters = outputs::open(&output_options(&options), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
+    let tables = match options.unwind {
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)?),
+        Unwind::Fp => None,
+    };
+    // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
+    let _stats = (options.verbose > 0).then(|| enable_stats(Stats::RunTime));
     let started = Instant::now();
     let loaded = attach::load(
         &host,
@@ -87,6 +95,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
             messages: options.verbose > 0,
         },
+        tables,
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
     let plans = ProbePlan::of(&resolved);
@@ -125,6 +134,13 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let report = tracing.follow(follower, recording).await;
     tracing.session.detach();
     report
+}
+
+fn compile_tables(pids: &[u32], quiet: bool) -> Result<Compiled> {
+    let progress = progress::Compiling::new(quiet);
+    let registry = Registry::new().with_progress(move |now| progress.update(now));
+    let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
+    Compiled::of(registry, &spaces)
 }
 
 /// A trace with everything attached.

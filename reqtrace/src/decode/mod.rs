@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::unwind::Stop;
 use serde::{Deserialize, Serialize};
 
 use crate::symbolize::AddressSpace;
@@ -15,17 +16,26 @@ use crate::symbolize::AddressSpace;
 /// Where stacks are looked up by id: the kernel's map while tracing, a table in a replay.
 pub trait StackSource {
     /// The addresses of a stack, innermost first; `None` when it is not known.
-    fn stack(&mut self, id: StackId) -> Option<Vec<u64>>;
+    fn stack(&mut self, id: StackId) -> Option<RawStack>;
+}
+
+/// A stack as the kernel stored it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawStack {
+    /// Addresses, innermost first.
+    pub addresses: Vec<u64>,
+    /// Why the walk stopped.
+    pub stop: Stop,
 }
 
 impl<S: StackSource + ?Sized> StackSource for &mut S {
-    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
+    fn stack(&mut self, id: StackId) -> Option<RawStack> {
         (**self).stack(id)
     }
 }
 
-impl StackSource for HashMap<StackId, Vec<u64>> {
-    fn stack(&mut self, id: StackId) -> Option<Vec<u64>> {
+impl StackSource for HashMap<StackId, RawStack> {
+    fn stack(&mut self, id: StackId) -> Option<RawStack> {
         self.get(&id).cloned()
     }
 }
@@ -154,7 +164,7 @@ pub struct Snapshot {
     /// Sums per stack pair.
     pub sums: Vec<(StackSumKey, StackSum)>,
     /// Stored stacks, innermost frame first, addresses.
-    pub stacks: HashMap<StackId, Vec<u64>>,
+    pub stacks: HashMap<StackId, RawStack>,
     /// Requests that were open, closed at `stop_ns` as incomplete.
     pub open: Vec<RawRequest>,
     /// Counted losses; causes with a count of 0 are left out.

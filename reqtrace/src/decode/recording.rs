@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use reqtrace_common::ABI_VERSION;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::unwind::Stop;
 use serde::{Deserialize, Serialize};
 
 use super::records::decode;
-use super::{Event, ProgramCost, RawRequest, Snapshot, StackSource, site_of, space_of};
+use super::{Event, ProgramCost, RawRequest, RawStack, Snapshot, StackSource, site_of, space_of};
 use crate::error::{Error, Result};
 use crate::report::TraceInfo;
 use crate::symbolize::{AddressSpace, Frame, Symbolizer};
@@ -43,6 +44,9 @@ pub struct Recording {
     snapshot: RecordedSnapshot,
     /// Addresses of every stack.
     stacks: BTreeMap<StackId, Vec<u64>>,
+    /// Why the walk stopped, by number, for stacks that are not whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    stops: BTreeMap<StackId, u32>,
     /// Frames of every user stack.
     user: Vec<UserFrames>,
     /// Frames of every kernel stack.
@@ -142,14 +146,18 @@ impl Recorder {
             note(space_of(key), &site_of(key));
         }
         let mut table = BTreeMap::new();
+        let mut stops = BTreeMap::new();
         let mut look_up = |id: StackId| -> Option<Vec<u64>> {
             if id == STACK_LOST || id == STACK_NONE {
                 return None;
             }
             let found = snapshot.stacks.get(&id).cloned();
             let stack = found.or_else(|| stacks.stack(id))?;
-            table.insert(id, stack.clone());
-            Some(stack)
+            if stack.stop != Stop::Complete {
+                stops.insert(id, stack.stop as u32);
+            }
+            table.insert(id, stack.addresses.clone());
+            Some(stack.addresses)
         };
         let mut user: Vec<_> = users
             .into_iter()
@@ -175,6 +183,7 @@ impl Recorder {
             events: self.events,
             snapshot: RecordedSnapshot::of(snapshot),
             stacks: table,
+            stops,
             user,
             kernel,
         }
@@ -234,15 +243,28 @@ impl Recording {
     ///
     /// [`crate::error::Kind::Usage`] when it holds an impossible record.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.snapshot.restore(&self.stacks)
+        self.snapshot.restore(self.stack_source())
     }
 
     /// The stacks by id.
     #[must_use]
-    pub fn stack_source(&self) -> HashMap<StackId, Vec<u64>> {
+    pub fn stack_source(&self) -> HashMap<StackId, RawStack> {
+        let stop = |id| {
+            self.stops
+                .get(id)
+                .map_or(Stop::Complete, |&number| Stop::of(number))
+        };
         self.stacks
             .iter()
-            .map(|(id, stack)| (*id, stack.clone()))
+            .map(|(id, stack)| {
+                (
+                    *id,
+                    RawStack {
+                        addresses: stack.clone(),
+                        stop: stop(id),
+                    },
+                )
+            })
             .collect()
     }
 
@@ -316,7 +338,7 @@ impl RecordedSnapshot {
         }
     }
 
-    fn restore(&self, stacks: &BTreeMap<StackId, Vec<u64>>) -> Result<Snapshot> {
+    fn restore(&self, stacks: HashMap<StackId, RawStack>) -> Result<Snapshot> {
         let open = self
             .open
             .iter()
@@ -337,10 +359,7 @@ impl RecordedSnapshot {
             stop_ns: self.stop_ns,
             totals: self.totals.iter().map(RecordedTotals::restore).collect(),
             sums: self.sums.iter().map(RecordedSum::restore).collect(),
-            stacks: stacks
-                .iter()
-                .map(|(id, stack)| (*id, stack.clone()))
-                .collect(),
+            stacks,
             open,
             losses,
             programs: self.programs.clone(),

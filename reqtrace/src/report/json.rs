@@ -75,6 +75,11 @@ pub fn summary(report: &Report) -> Value {
             .map(|loss| json!({"name": loss.name, "count": loss.count, "advice": loss.advice}))
             .collect::<Vec<_>>(),
         "programs": report.programs,
+        "unwinding": {
+            "whole_ns": report.unwinding.whole_ns,
+            "frame_pointers_ns": report.unwinding.frame_pointers_ns,
+            "truncated_ns": report.unwinding.truncated.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+        },
         "hints": report.hints,
     })
 }

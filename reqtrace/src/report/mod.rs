@@ -105,6 +105,8 @@ pub struct Report {
     pub losses: Vec<LossLine>,
     /// What the kernel programs cost.
     pub programs: Vec<ProgramCost>,
+    /// How far user stacks were unwound.
+    pub unwinding: Unwinding,
     /// What a user should know or do: probes never hit, begins without ends, ….
     pub hints: Vec<String>,
 }
@@ -261,6 +263,33 @@ pub struct OpenBlock {
     pub user: Vec<String>,
     /// Kernel frames, innermost first.
     pub kernel: Vec<String>,
+}
+
+/// How far user stacks were unwound: nanoseconds blocked or preempted in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Unwinding {
+    /// Unwound to the thread's outermost function.
+    pub whole_ns: u64,
+    /// Walked by frame pointers, which cannot tell whether the walk was right.
+    pub frame_pointers_ns: u64,
+    /// Part of these that is one frame deep.
+    pub shallow_ns: u64,
+    /// Ended early, by reason.
+    pub truncated: Vec<(String, u64)>,
+}
+
+impl Unwinding {
+    /// Time in truncated stacks, ns.
+    #[must_use]
+    pub fn truncated_ns(&self) -> u64 {
+        self.truncated.iter().map(|(_, ns)| ns).sum()
+    }
+
+    /// Time in all stacks, ns.
+    #[must_use]
+    pub fn all_ns(&self) -> u64 {
+        self.whole_ns + self.frame_pointers_ns + self.truncated_ns()
+    }
 }
 
 /// Something that was lost.

@@ -59,6 +59,7 @@ pub fn render(report: &Report, verbose: bool) -> String {
     losses(&mut page, report);
     hints(&mut page, report);
     if verbose {
+        unwinding(&mut page, report);
         programs(&mut page, report);
     }
     page.text
@@ -342,6 +343,31 @@ fn hints(page: &mut Page, report: &Report) {
     for hint in &report.hints {
         page.line("");
         page.wrapped("Hint: ", hint);
+    }
+}
+
+fn unwinding(page: &mut Page, report: &Report) {
+    let unwinding = &report.unwinding;
+    let all_ns = unwinding.all_ns();
+    if all_ns == 0 {
+        return;
+    }
+    page.line("");
+    let mut part = |name: &str, ns: u64| {
+        if ns > 0 {
+            page.line(&format!("{name:<44} {:>8}", share(ns, all_ns)));
+        }
+    };
+    part(
+        "user stacks unwound to the outermost function",
+        unwinding.whole_ns,
+    );
+    part(
+        "user stacks walked by frame pointers",
+        unwinding.frame_pointers_ns,
+    );
+    for (reason, ns) in &unwinding.truncated {
+        part(&format!("user stacks truncated: {reason}"), *ns);
     }
 }
 

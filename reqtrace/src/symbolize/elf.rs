@@ -1,17 +1,20 @@
 //! One mapped ELF file, kept open: file offsets in, frames out.
 
+use std::cell::OnceCell;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolizer as Blazesym};
+use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer as Blazesym};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
+use crate::unwind::{Object, function_ranges};
 
 /// Program headers that are read at most; a real file has about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 256;
@@ -25,6 +28,8 @@ pub(super) struct Module {
     file: File,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
+    /// Functions by unwind information, read when the first nameless address is met.
+    functions: OnceCell<Vec<Range<u64>>>,
 }
 
 impl Module {
@@ -34,7 +39,21 @@ impl Module {
             name: super::names::clean(name),
             segments: segments(&file).unwrap_or_default(),
             file,
+            functions: OnceCell::new(),
         }
+    }
+
+    /// The first address of the function that an address lies in, so that one function without a
+    /// name is one frame and not one per call site; the address itself where that is not known.
+    fn function_start(&self, address: u64) -> u64 {
+        let functions = self.functions.get_or_init(|| {
+            Object::read(&self.file).map_or_else(|_| Vec::new(), |object| function_ranges(&object))
+        });
+        let next = functions.partition_point(|function| function.start <= address);
+        next.checked_sub(1)
+            .map(|index| &functions[index])
+            .filter(|function| function.contains(&address))
+            .map_or(address, |function| function.start)
     }
 
     /// The ELF virtual address of a file offset; the offset itself when no segment has it.
@@ -46,33 +65,51 @@ impl Module {
     }
 
     /// Frames at a file offset, innermost first. The name is looked up `back` bytes before it.
+    ///
+    /// The function itself has the name of its ELF symbol: debug information leaves out namespaces
+    /// and modules. What was inlined into it is known to debug information only.
     pub(super) fn frames(&self, blazesym: &Blazesym, offset: u64, back: u64) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
+        let symbol = self.symbol(blazesym, address, false);
+        let debug = self.symbol(blazesym, address, true);
+        let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
+            let start = self.function_start(address);
+            let shown = if start == address {
+                address + back
+            } else {
+                start
+            };
+            return vec![Frame::new(format!("[{}+{shown:#x}]", self.name))];
+        };
+        let inlined = debug.iter().flat_map(|debug| debug.inlined.iter().rev());
+        let mut names: Vec<&str> = inlined
+            .map(|function| function.name.as_ref())
+            .chain([outer.name.as_ref()])
+            .filter(|name| !name.is_empty())
+            .collect();
+        // Debug information of glibc's cancellation points lists a function inside itself.
+        names.dedup();
+        names.into_iter().map(Frame::new).collect()
+    }
+
+    /// The symbol that covers an address, from ELF symbols or from debug information.
+    fn symbol<'a>(&self, blazesym: &'a Blazesym, address: u64, debug: bool) -> Option<Sym<'a>> {
         let mut elf = Elf::new(PathBuf::from(format!(
             "/proc/self/fd/{}",
             self.file.as_raw_fd()
         )));
-        elf.debug_syms = true;
-        let found = blazesym.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
-        let symbol = found
+        elf.debug_syms = debug;
+        blazesym
+            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
             .ok()
-            .and_then(blazesym::symbolize::Symbolized::into_sym);
-        let Some(symbol) = symbol.filter(|symbol| {
-            // A symbol without a size is trusted at its first byte only: behind it may be
-            // anything.
-            let size = symbol.size.map_or(1, |size| size as u64);
-            let end = symbol.addr.saturating_add(size);
-            !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
-        }) else {
-            return vec![Frame::new(format!("[{}+{:#x}]", self.name, address + back))];
-        };
-        let inlined = symbol.inlined.iter().rev();
-        inlined
-            .map(|function| function.name.as_ref())
-            .chain([symbol.name.as_ref()])
-            .filter(|name| !name.is_empty())
-            .map(Frame::new)
-            .collect()
+            .and_then(Symbolized::into_sym)
+            .filter(|symbol| {
+                // A symbol without a size is trusted at its first byte only: behind it may be
+                // anything.
+                let size = symbol.size.map_or(1, |size| size as u64);
+                let end = symbol.addr.saturating_add(size);
+                !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+            })
     }
 }
 
@@ -151,7 +188,10 @@ mod tests {
                 let name = module.frames(&blazesym, offset, 0).remove(0).name;
                 if name.starts_with('[') {
                     let file = path.rsplit('/').next().unwrap();
-                    assert_eq!(name, format!("[{file}+{address:#x}]"));
+                    let start = name.strip_prefix(&format!("[{file}+0x")).unwrap();
+                    let start = u64::from_str_radix(start.trim_end_matches(']'), 16).unwrap();
+                    assert!(start <= address, "{name} for {address:#x}");
+                    assert!(covering(start).next().is_none(), "{name} has a name");
                     unnamed += 1;
                 } else {
                     assert!(

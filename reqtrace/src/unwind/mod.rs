@@ -17,7 +17,7 @@ mod walk;
 pub use object::{Frames, Object, ObjectError, ReadAt, Segment};
 pub use process::NoTable;
 pub use registry::{ProcessTables, Progress, Registry, RegistryStats, Upload, Without};
-pub use table::{Table, TableError, TableStats, Unsupported, UnsupportedCause};
+pub use table::{Table, TableError, TableStats, Unsupported, UnsupportedCause, function_ranges};
 
 /// Rows that all objects of a trace can have together: 32 MiB of kernel memory, some twenty times
 /// what a large server and its libraries need.

@@ -1,6 +1,7 @@
 //! Tables: the `.eh_frame` of an object in, sorted rows and their chunk index out.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use gimli::{
@@ -283,6 +284,23 @@ impl Rows {
 }
 
 /// A function, or a part of one, that has rows; never empty.
+/// Where the functions of an object begin and end, by its unwind information: sorted, not
+/// overlapping. Known for functions without a symbol too.
+#[must_use]
+pub fn function_ranges(object: &Object) -> Vec<Range<u64>> {
+    let section = EhFrame::new(&object.frames.bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(object.frames.address);
+    functions(
+        &section,
+        &bases,
+        &object.segments,
+        &mut TableStats::default(),
+    )
+    .iter()
+    .map(|function| function.start..function.end)
+    .collect()
+}
+
 struct Function<'a> {
     start: u64,
     end: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use reqtrace::decode::RawStack;
 use reqtrace::decode::recording::{
     RecordedSymbols, Recorder, Recording, encode_request, to_record,
 };
@@ -12,6 +13,7 @@ use reqtrace_common::histogram::{BUCKETS, bucket};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::unwind::Stop;
 
 /// The traced server.
 pub(crate) const PID: u32 = 9587;
@@ -289,7 +291,19 @@ impl Builder {
             stop_ns: START_NS + DURATION_NS,
             totals: self.totals,
             sums: sums.collect(),
-            stacks: self.stacks,
+            stacks: self
+                .stacks
+                .into_iter()
+                .map(|(id, addresses)| {
+                    (
+                        id,
+                        RawStack {
+                            addresses,
+                            stop: Stop::Complete,
+                        },
+                    )
+                })
+                .collect(),
             open: self.open,
             losses: self.losses,
             programs: vec![ProgramCost {

@@ -25,6 +25,8 @@ use crate::symbolize::live::LiveSymbolizer;
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks between two looks at progress and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 10;
+/// Ticks between two looks at what the targets have mapped.
+const TICKS_PER_REFRESH: u32 = 50;
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -127,6 +129,9 @@ impl<K: StackSource> Follower<K> {
                             break Outcome::TargetExited;
                         }
                     }
+                    if count.is_multiple_of(TICKS_PER_REFRESH) {
+                        self.refresh(session)?;
+                    }
                 }
             }
             self.take(session, exporters, recorder.as_deref_mut(), BATCH)?;
@@ -168,7 +173,7 @@ impl<K: StackSource> Follower<K> {
             }
             match decode(&record) {
                 Ok(Event::Request(request)) => self.aggregator.request(&request, exporters)?,
-                Ok(Event::Process(process)) => self.process(&process),
+                Ok(Event::Process(process)) => self.process(&process, session)?,
                 Ok(Event::File(file)) => self.file(&file, recorder.as_deref_mut()),
                 Err(malformed) => self.aggregator.malformed(malformed),
             }
@@ -177,7 +182,7 @@ impl<K: StackSource> Follower<K> {
         Ok(())
     }
 
-    fn process(&mut self, record: &ProcessRecord) {
+    fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
         debug!("process {}: event {}", record.tgid, record.event);
         let space = AddressSpace {
             tgid: record.tgid,
@@ -191,11 +196,13 @@ impl<K: StackSource> Follower<K> {
                     exec_generation: generation,
                 };
                 self.generations.insert(record.tgid, 0);
+                session.inherit(space, parent)?;
                 self.aggregator.symbolizer().inherit(space, parent);
                 self.appear(record.tgid);
             }
             process_event::EXEC => {
                 self.generations.insert(record.tgid, record.exec_generation);
+                session.refresh(space)?;
                 self.aggregator.symbolizer().remember(space);
                 self.appear(record.tgid);
             }
@@ -205,6 +212,19 @@ impl<K: StackSource> Follower<K> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Libraries may have been loaded since: their unwind tables and names are wanted.
+    fn refresh(&mut self, session: &mut Session) -> Result<()> {
+        for &pid in &self.alive {
+            let exec_generation = self.generations.get(&pid).copied().unwrap_or(0);
+            session.refresh(AddressSpace {
+                tgid: pid,
+                exec_generation,
+            })?;
+        }
+        Ok(())
     }
 
     /// A process is traced from now on, or has a new name.

@@ -53,3 +53,34 @@ impl Progress {
         }
     }
 }
+
+/// Compiling unwind tables takes long for very large programs only: said after a second.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A line on standard error while unwind tables are compiled.
+pub(super) struct Compiling {
+    wanted: bool,
+    started: Instant,
+}
+
+impl Compiling {
+    pub(super) fn new(quiet: bool) -> Self {
+        Self {
+            wanted: !quiet && std::io::stderr().is_terminal(),
+            started: Instant::now(),
+        }
+    }
+
+    pub(super) fn update(&self, now: crate::unwind::Progress) {
+        if self.wanted && self.started.elapsed() > PATIENCE {
+            let end = if now.done == now.objects { "\n" } else { "" };
+            eprint!(
+                "\rcompiling unwind tables: {} of {} objects, {} of {} KiB{end}",
+                now.done,
+                now.objects,
+                now.done_bytes / 1024,
+                now.bytes / 1024
+            );
+        }
+    }
+}

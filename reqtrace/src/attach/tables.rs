@@ -1,0 +1,218 @@
+//! Unwind tables in the kernel: tables and mappings of processes in, filled maps out.
+
+use std::collections::HashMap as StdHashMap;
+
+use aya::maps::{Array, HashMap, Map, MapData};
+use log::{debug, info, warn};
+use reqtrace_common::limits::MAX_ADDRESS_SPACES;
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
+
+use super::loader::map_error;
+use crate::error::{Error, Result};
+use crate::symbolize::AddressSpace;
+use crate::unwind::{MAX_INDEX, MAX_ROWS, ProcessTables, Registry, Upload};
+
+/// Room for what a process maps while it is traced: rows beyond those of its start.
+const SPARE_ROWS: u32 = 256 << 10;
+/// The same for index entries.
+const SPARE_INDEX: u32 = 64 << 10;
+
+/// Tables of the processes that are traced from the start, compiled before loading, so that the
+/// kernel's arrays have the size they need.
+pub struct Compiled {
+    registry: Registry,
+    processes: Vec<(AddressSpace, ProcessTables)>,
+}
+
+impl Compiled {
+    /// Compiles the tables of processes; `registry` reports progress.
+    ///
+    /// # Errors
+    ///
+    /// When a process is gone.
+    pub fn of(mut registry: Registry, spaces: &[AddressSpace]) -> Result<Self> {
+        let mut processes = Vec::new();
+        for &space in spaces {
+            processes.push((space, registry.mappings(space.tgid)?));
+        }
+        let stats = registry.stats();
+        info!(
+            "unwind tables: {} objects, {} functions, {} rows, {} KiB from {} KiB of .eh_frame \
+             in {:.0?}",
+            stats.objects,
+            stats.functions,
+            stats.rows,
+            stats.table_bytes / 1024,
+            stats.frame_bytes / 1024,
+            stats.waited
+        );
+        if stats.unsupported_rows > 0 {
+            debug!("{} unwind rows are not understood", stats.unsupported_rows);
+        }
+        for (space, tables) in &processes {
+            for without in &tables.without {
+                debug!(
+                    "process {}: {} has no unwind table: {}",
+                    space.tgid,
+                    without.name.display(),
+                    without.cause.reason()
+                );
+            }
+        }
+        Ok(Self {
+            registry,
+            processes,
+        })
+    }
+
+    /// Blocks of rows to make room for.
+    pub(super) fn row_blocks(&self) -> u32 {
+        blocks(
+            self.end(|upload| upload.rows_start, |upload| upload.table.rows.len()),
+            SPARE_ROWS,
+        )
+        .min(MAX_ROWS / BLOCK as u32)
+    }
+
+    /// Blocks of index entries to make room for.
+    pub(super) fn index_blocks(&self) -> u32 {
+        blocks(
+            self.end(
+                |upload| upload.index_start,
+                |upload| upload.table.index.len(),
+            ),
+            SPARE_INDEX,
+        )
+        .min(MAX_INDEX / BLOCK as u32)
+    }
+
+    fn end(&self, start: fn(&Upload) -> u32, len: fn(&Upload) -> usize) -> u32 {
+        let uploads = self
+            .processes
+            .iter()
+            .flat_map(|(_, tables)| &tables.uploads);
+        uploads
+            .map(|upload| start(upload) + len(upload) as u32)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn blocks(used: u32, spare: u32) -> u32 {
+    (used + spare).div_ceil(BLOCK as u32)
+}
+
+/// The kernel's unwind maps.
+pub(super) struct UnwindTables {
+    registry: Registry,
+    rows: Array<MapData, [Row; BLOCK]>,
+    index: Array<MapData, [u32; BLOCK]>,
+    mappings: HashMap<MapData, u64, Mappings>,
+    /// What was stored, to see changes and to give to children.
+    stored: StdHashMap<AddressSpace, Box<Mappings>>,
+    full: bool,
+}
+
+impl UnwindTables {
+    pub(super) fn new(compiled: Compiled, rows: Map, index: Map, mappings: Map) -> Result<Self> {
+        let mut tables = Self {
+            registry: compiled.registry,
+            rows: Array::try_from(rows).map_err(map_error)?,
+            index: Array::try_from(index).map_err(map_error)?,
+            mappings: HashMap::try_from(mappings).map_err(map_error)?,
+            stored: StdHashMap::new(),
+            full: false,
+        };
+        for (space, process) in compiled.processes {
+            tables.store(space, process)?;
+        }
+        Ok(tables)
+    }
+
+    /// Looks at the mappings of a process again, and stores them if they have changed. A process
+    /// that is gone keeps what it had.
+    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+        match self.registry.mappings(space.tgid) {
+            Ok(process) => self.store(space, process),
+            Err(error) => {
+                debug!("unwind tables of process {}: {error}", space.tgid);
+                Ok(())
+            }
+        }
+    }
+
+    /// A child begins with its parent's mappings.
+    pub(super) fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) -> Result<()> {
+        let Some(mappings) = self.stored.get(&parent).cloned() else {
+            return Ok(());
+        };
+        self.put(child, mappings)
+    }
+
+    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<()> {
+        let mut mappings = process.mappings;
+        for upload in &process.uploads {
+            if !self.upload(upload)? {
+                without_table(&mut mappings, upload);
+            }
+        }
+        let known = self.stored.get(&space);
+        if known.is_some_and(|known| used(known) == used(&mappings)) {
+            return Ok(());
+        }
+        self.put(space, mappings)
+    }
+
+    fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
+        if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
+            if !self.full {
+                warn!(
+                    "more than {MAX_ADDRESS_SPACES} processes: stacks of further ones are walked \
+                     by frame pointers"
+                );
+            }
+            self.full = true;
+            return Ok(());
+        }
+        let key = u64::from(space.tgid) << 32 | u64::from(space.exec_generation);
+        self.mappings.insert(key, *mappings, 0).map_err(map_error)?;
+        self.stored.insert(space, mappings);
+        Ok(())
+    }
+
+    /// Stores a table. False when the arrays, made before it was known, have no room for it.
+    fn upload(&mut self, upload: &Upload) -> Result<bool> {
+        let last_row = upload.rows_start as usize + upload.table.rows.len();
+        let last_entry = upload.index_start as usize + upload.table.index.len();
+        if last_row > self.rows.len() as usize * BLOCK
+            || last_entry > self.index.len() as usize * BLOCK
+        {
+            warn!("no room for the unwind table of an object that was mapped while tracing");
+            return Ok(false);
+        }
+        let failed = |error| Error::failed("an unwind table could not be stored").because(error);
+        for (number, block) in upload.row_blocks() {
+            self.rows
+                .set(number, block, 0)
+                .map_err(|error| failed(map_error(error)))?;
+        }
+        for (number, block) in upload.index_blocks() {
+            self.index
+                .set(number, block, 0)
+                .map_err(|error| failed(map_error(error)))?;
+        }
+        Ok(true)
+    }
+}
+
+fn used(mappings: &Mappings) -> &[Mapping] {
+    &mappings.entries[..(mappings.len as usize).min(mappings.entries.len())]
+}
+
+fn without_table(mappings: &mut Mappings, upload: &Upload) {
+    for mapping in &mut mappings.entries {
+        if mapping.chunks > 0 && mapping.index_start == upload.index_start {
+            mapping.chunks = 0;
+        }
+    }
+}
