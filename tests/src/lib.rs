@@ -16,6 +16,7 @@ pub mod mariadb;
 pub mod process;
 pub mod reqtrace;
 pub mod rows;
+pub mod servers;
 pub mod shop;
 pub mod summary;
 pub mod sysbench;

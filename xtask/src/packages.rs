@@ -175,6 +175,7 @@ impl Apt {
     fn try_install(&self, names: &[&str]) -> Result<()> {
         let mut args = vec!["install", "-y", "--no-install-recommends"];
         args.extend(names);
+        let _services = NoServices::hold()?;
         apt_get(&args)
     }
 
@@ -189,6 +190,34 @@ impl Apt {
             command.args(["-o", "APT::Sandbox::User=root"]);
         }
         process::run(&mut command)
+    }
+}
+
+/// What Debian's packages ask before they start a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// While it lives, packages that are installed start no service.
+struct NoServices {
+    written: bool,
+}
+
+impl NoServices {
+    fn hold() -> Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let written = !Path::new(POLICY).exists();
+        if written {
+            fs::write(POLICY, "#!/bin/sh\nexit 101\n").context(POLICY)?;
+            fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755)).context(POLICY)?;
+        }
+        Ok(Self { written })
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.written && fs::remove_file(POLICY).is_err() {
+            eprintln!("setup: remove {POLICY}: it keeps services from starting");
+        }
     }
 }
 

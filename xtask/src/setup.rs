@@ -49,6 +49,9 @@ impl Need {
                 Package::with_command("mariadb-server-core", "mariadbd"),
                 Package::with_command("mariadb-client-core", "mariadb"),
                 Package::with_command("sysbench", "sysbench"),
+                Package::with_file("postgresql-15", "/usr/lib/postgresql/15/bin/postgres"),
+                Package::with_command("redis-server", "redis-server"),
+                Package::with_command("redis-tools", "redis-benchmark"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),

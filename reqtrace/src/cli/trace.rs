@@ -30,6 +30,9 @@ use crate::unwind::Registry;
 
 use follow::Follower;
 
+/// Processes named at the start before the rest is only counted.
+const MAX_NAMED: usize = 8;
+
 /// Traces.
 ///
 /// # Errors
@@ -156,12 +159,17 @@ impl Tracing {
         if self.options.quiet {
             return;
         }
-        let processes: Vec<String> = self
+        let mut processes: Vec<String> = self
             .trace
             .processes
             .iter()
+            .take(MAX_NAMED)
             .map(|(pid, comm)| format!("{comm} (pid {pid})"))
             .collect();
+        let more = self.trace.processes.len().saturating_sub(MAX_NAMED);
+        if more > 0 {
+            processes.push(format!("{more} more"));
+        }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
             None => "until Ctrl-C".to_owned(),

@@ -27,10 +27,20 @@ impl BuiltIn {
 }
 
 /// All built-in profiles, in the order in which they are listed.
-pub const BUILT_IN: &[BuiltIn] = &[BuiltIn {
-    name: "mysql",
-    text: include_str!("../../../profiles/mysql.toml"),
-}];
+pub const BUILT_IN: &[BuiltIn] = &[
+    BuiltIn {
+        name: "mysql",
+        text: include_str!("../../../profiles/mysql.toml"),
+    },
+    BuiltIn {
+        name: "postgresql",
+        text: include_str!("../../../profiles/postgresql.toml"),
+    },
+    BuiltIn {
+        name: "redis",
+        text: include_str!("../../../profiles/redis.toml"),
+    },
+];
 
 /// The built-in profile of this name, with or without `.toml`.
 ///

@@ -1,0 +1,145 @@
+//! PostgreSQL and Redis of our own: private folders, private sockets, no network.
+//!
+//! In: nothing. Out: a running server, stopped when dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::process::{Child, until};
+use crate::workspace;
+
+/// How long starting may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Where Debian keeps PostgreSQL's programs, which are not in `PATH`.
+const POSTGRESQL: &str = "/usr/lib/postgresql/15/bin";
+/// PostgreSQL refuses to run as root: this is `nobody`.
+const NOBODY: u32 = 65534;
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    process: Child,
+    /// In `/tmp`: the name of a socket must be short. Dropped last.
+    folder: TempDir,
+}
+
+impl Server {
+    /// PostgreSQL: its postmaster.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn postgresql() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        if is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))?;
+        }
+        let data = folder.path().join("data");
+        let mut initdb = as_nobody("initdb")?;
+        initdb.args(["-N", "-U", "postgres", "-A", "trust", "--no-locale", "-D"]);
+        done(initdb.arg(&data))?;
+        let mut command = as_nobody("postgres")?;
+        command.args(["-c", "listen_addresses=", "-c", "shared_buffers=32MB"]);
+        command.arg("-D").arg(&data).arg("-k").arg(folder.path());
+        let process = Child::start(command, folder.path(), "postgres")?;
+        let server = Self { process, folder };
+        until(LIMIT, "PostgreSQL to answer", || {
+            Ok(done(&mut server.client("psql", &["-c", "select 1"])?).ok())
+        })?;
+        Ok(server)
+    }
+
+    /// Redis with an append-only file, synced at every write.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn redis() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(workspace::program("redis-server")?);
+        command.args(["--port", "0", "--save", "", "--appendonly", "yes"]);
+        command.args(["--appendfsync", "always", "--unixsocket"]);
+        command.arg(folder.path().join("s"));
+        command.arg("--dir").arg(folder.path());
+        let process = Child::start(command, folder.path(), "redis")?;
+        let server = Self { process, folder };
+        until(LIMIT, "Redis to listen", || {
+            Ok(server.socket().exists().then_some(()))
+        })?;
+        Ok(server)
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Redis's socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+
+    /// Runs one of PostgreSQL's clients.
+    ///
+    /// # Errors
+    ///
+    /// When it fails; the error has what it printed.
+    pub fn run(&self, client: &str, args: &[&str]) -> Result<String> {
+        done(&mut self.client(client, args)?)
+    }
+
+    /// Runs `redis-benchmark`.
+    ///
+    /// # Errors
+    ///
+    /// When it fails.
+    pub fn redis_benchmark(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(workspace::program("redis-benchmark")?);
+        done(command.arg("-s").arg(self.socket()).args(args))
+    }
+
+    fn client(&self, client: &str, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(postgresql(client)?);
+        command.arg("-h").arg(self.folder.path());
+        command.args(["-U", "postgres"]).args(args).arg("postgres");
+        Ok(command)
+    }
+}
+
+fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn postgresql(program: &str) -> Result<PathBuf> {
+    let path = Path::new(POSTGRESQL).join(program);
+    let there = path.is_file().then_some(path);
+    there.with_context(|| format!("{program} is not in {POSTGRESQL}; run: cargo xtask setup"))
+}
+
+fn as_nobody(program: &str) -> Result<Command> {
+    let program = postgresql(program)?;
+    if !is_root() {
+        return Ok(Command::new(program));
+    }
+    let id = NOBODY.to_string();
+    let mut command = Command::new(workspace::program("setpriv")?);
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
+    command.arg(program).current_dir("/");
+    Ok(command)
+}
+
+fn done(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(text)
+}

@@ -1,0 +1,74 @@
+//! PostgreSQL under pgbench and psql, Redis under redis-benchmark: requests against the number
+//! that the load was told to make.
+//!
+//! Needs root, a kernel with BPF, postgresql-15, redis-server and redis-tools.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use reqtrace_tests::ledger;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::servers::Server;
+
+/// Connections of pgbench, transactions of each, and statements of one (TPC-B).
+const CLIENTS: u64 = 4;
+const TRANSACTIONS: u64 = 25;
+const STATEMENTS: u64 = 7;
+/// Queries that pgbench makes for itself before the load: for the tables' partitions and scale.
+const PREPARATION: u64 = 2;
+
+fn count(outcome: &Outcome, request: &str) -> u64 {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    summary.request(request).unwrap().count
+}
+
+#[test]
+fn postgresql_has_one_request_per_statement_in_every_mode() {
+    let server = Server::postgresql().unwrap();
+    server.run("pgbench", &["-i", "-q"]).unwrap();
+    let load = CLIENTS * TRANSACTIONS * STATEMENTS + PREPARATION;
+    let prepares = CLIENTS * STATEMENTS;
+    for (mode, expected) in [
+        ("simple", load),
+        ("extended", load),
+        ("prepared", load + prepares),
+    ] {
+        let profile = Path::new("postgresql.toml");
+        let trace = Trace::start(profile, server.pid(), &[]).unwrap();
+        let (clients, transactions) = (CLIENTS.to_string(), TRANSACTIONS.to_string());
+        let args = ["-n", "-M", mode, "-c", &clients, "-t", &transactions];
+        server.run("pgbench", &args).unwrap();
+        let outcome = trace.finish().unwrap();
+        assert_eq!(count(&outcome, "query"), expected, "{mode}");
+    }
+}
+
+#[test]
+fn postgresqls_errors_end_their_request() {
+    let server = Server::postgresql().unwrap();
+    let trace = Trace::start(Path::new("postgresql.toml"), server.pid(), &[]).unwrap();
+    let sql = ["-c", "select 1", "-c", "select 1/0", "-c", "begin"];
+    let more = ["-c", "select nothing", "-c", "select 2", "-c", "rollback"];
+    // psql goes on after errors, and fails in the end when the last statement did.
+    server.run("psql", &[sql, more].concat()).unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(count(&outcome, "query"), 6);
+}
+
+#[test]
+fn redis_has_one_request_per_command() {
+    let server = Server::redis().unwrap();
+    let trace = Trace::start(Path::new("redis.toml"), server.pid(), &[]).unwrap();
+    server
+        .redis_benchmark(&["-t", "set", "-n", "1000", "-c", "4", "-q"])
+        .unwrap();
+    let outcome = trace.finish().unwrap();
+    // It asks for two settings first.
+    assert_eq!(count(&outcome, "command"), 1000 + 2);
+    let summary = outcome.summary().unwrap();
+    assert!(summary.request("before sleep").unwrap().count > 0);
+}
