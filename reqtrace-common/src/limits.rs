@@ -26,8 +26,9 @@ pub const MAX_SLOTS: usize = 16;
 /// The longest blocks kept per request, with both stacks.
 pub const MAX_LONGEST: usize = 4;
 
-/// Frames per stack: what `perf` and the kernel keep by default (`kernel.perf_event_max_stack`).
-pub const MAX_FRAMES: usize = 127;
+/// Frames per stack: one more than what `perf` and the kernel keep by default
+/// (`kernel.perf_event_max_stack`), so that a stored stack is a round kibibyte.
+pub const MAX_FRAMES: usize = 128;
 
 /// Distinct stacks, user and kernel together. One costs about 1.1 KiB.
 pub const MAX_STACKS: u32 = 16384;

@@ -133,6 +133,7 @@ pub struct StoredStack {
     pub len: u32,
     /// Why the walk stopped: a [`crate::unwind::Stop`].
     pub stop: u32,
-    /// Return addresses.
+    /// Where the thread was, then return addresses. A frame that a signal interrupted is stored one
+    /// byte on, so that all but the first are looked up at the byte before.
     pub frames: [u64; MAX_FRAMES],
 }

@@ -140,7 +140,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
         Cfa::Rbp => walk.bp.wrapping_add(u64::from(rule.cfa_words) * 8),
         Cfa::Plt => walk
             .sp
-            .wrapping_add(if walk.pc & 15 >= 11 { 16 } else { 8 }),
+            .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
         Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
         Cfa::Signal => return signal(walk),
         Cfa::Outermost => return Err(Stop::Complete),
@@ -176,10 +176,11 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
 fn signal(walk: &mut Walk) -> Result<(), Stop> {
     let frame = walk.sp;
     walk.bp = read_user(frame.wrapping_add(SIGNAL_RBP))?;
-    walk.pc = read_user(frame.wrapping_add(SIGNAL_RIP))?;
+    // Stored one byte on, as if it were a return address: both are looked up at the byte before.
+    walk.pc = read_user(frame.wrapping_add(SIGNAL_RIP))?.wrapping_add(1);
     // A handler on its own stack may return to a lower address: no check of the order here.
     walk.sp = read_user(frame.wrapping_add(SIGNAL_RSP))?;
-    walk.exact = 1;
+    walk.exact = 0;
     Ok(())
 }
 

@@ -399,7 +399,7 @@ mod tests {
             Err(ObjectError::Machine { machine: 183, .. })
         ));
         let bytes = own();
-        for length in [0, 3, 63, 64, 100, 1000, bytes.len() / 2] {
+        for length in [0, 3, 63, 64, 100, 1000] {
             assert!(Object::read(&bytes[..length]).is_err(), "{length}");
         }
     }

@@ -9,9 +9,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -407,7 +406,7 @@ fn compile_all(
             done.push((job, Table::compile(&jobs[job].object).map(Arc::new)));
             if let Some(progress) = progress {
                 // A panic in another thread's callback leaves the numbers as they are.
-                let mut now = so_far.lock().unwrap_or_else(|error| error.into_inner());
+                let mut now = so_far.lock().unwrap_or_else(PoisonError::into_inner);
                 now.done += 1;
                 now.done_bytes += size(&jobs[job]);
                 progress(*now);
@@ -609,5 +608,19 @@ mod tests {
                 .any(|one| one.cause == NoTable::NoRoom)
         );
         assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
+    }
+
+    /// `REQTRACE_PID=123 cargo test --release -- --ignored --nocapture a_process_of_your_choice`
+    #[test]
+    #[ignore = "for any process, by hand; prints what it costs"]
+    fn a_process_of_your_choice() {
+        let pid = std::env::var("REQTRACE_PID").map_or(own(), |pid| pid.parse().unwrap());
+        let mut registry = Registry::new();
+        let tables = registry.mappings(pid).unwrap();
+        println!("{} mappings, {:#?}", tables.mappings.len, registry.stats());
+        println!("without: {:#?}", tables.without);
+        let begun = Instant::now();
+        registry.mappings(pid).unwrap();
+        println!("again: {:?}", begun.elapsed());
     }
 }

@@ -22,7 +22,7 @@ use super::registry::{ProcessTables, Registry};
 
 // The tests' crate cannot be a dependency of what it tests.
 #[path = "../../../tests/src/corpus.rs"]
-#[expect(dead_code, reason = "not all of it is used here")]
+#[expect(unreachable_pub, reason = "it is public where it lives")]
 mod corpus;
 
 /// Where the kernel stores registers in a signal frame, seen from the trampoline.
