@@ -14,6 +14,9 @@ pub mod tid_flag {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
+    /// 0 while probes are being set; then the start time (`CLOCK_MONOTONIC` ns). Markers hit before
+    /// are ignored: some probes are there and some are not.
+    pub start_ns: u64,
     /// 0 while tracing; the stop time (`CLOCK_MONOTONIC` ns) once it is fixed. From then on no
     /// program changes anything.
     pub stop_ns: u64,

@@ -69,7 +69,7 @@ fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
-static LICENSE: [u8; 4] = *b"GPL\0";
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
 #[cfg(not(test))]
 #[panic_handler]

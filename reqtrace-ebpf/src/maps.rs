@@ -156,6 +156,19 @@ pub(crate) fn set_tid_flag(tid: u32, flag: u8) {
     }
 }
 
+/// Whether all probes are set and tracing has not been stopped.
+#[inline(always)]
+pub(crate) fn tracing() -> bool {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry.
+        Some(control) => unsafe {
+            (&raw const (*control).start_ns).read_volatile() != 0
+                && (&raw const (*control).stop_ns).read_volatile() == 0
+        },
+        None => false,
+    }
+}
+
 /// Whether tracing has been stopped.
 #[inline(always)]
 pub(crate) fn stopped() -> bool {

@@ -15,7 +15,7 @@ use reqtrace_common::thread::{Begin, BeginAction, EndAction, ThreadState};
 
 use crate::emit;
 use crate::maps::THREADS;
-use crate::maps::{PROCESSES, lose, set_tid_flag, stopped, thread_or_new, tid_flag};
+use crate::maps::{PROCESSES, lose, set_tid_flag, thread_or_new, tid_flag, tracing};
 use crate::task::current_ids;
 use crate::totals::{self, Counter};
 
@@ -188,7 +188,7 @@ fn running_at_start(hit: &Hit, request_type: u32, exec_generation: u32) {
 
 #[inline(always)]
 fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
-    if stopped() {
+    if !tracing() {
         return None;
     }
     // SAFETY: `ctx` is the context of a uprobe program.

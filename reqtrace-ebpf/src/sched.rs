@@ -178,6 +178,9 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         lose(Loss::ThreadMissing);
         return 0;
     };
+    if stopped() {
+        return 0;
+    }
     let (mut waker_tgid, mut waker_tid) = task::current_ids();
     if !task::in_task_context() {
         (waker_tgid, waker_tid) = (0, 0);

@@ -53,6 +53,16 @@ pub(super) fn of(report: &Report, kernel_names: (usize, usize)) -> Vec<String> {
     hints
 }
 
+/// Ends without a begin that need no word: one per request that ran when tracing started.
+fn expected_at_start(request: &TypeReport) -> u64 {
+    let running = |(reason, _): &&(Incomplete, u64)| *reason == Incomplete::RunningAtStart;
+    request
+        .incomplete
+        .iter()
+        .find(running)
+        .map_or(0, |(_, count)| *count)
+}
+
 /// What the counters of the markers say.
 fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
     let name = &request.name;
@@ -74,7 +84,7 @@ fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
             number(request.begins)
         ));
     }
-    if request.ends_without_begin > 0 {
+    if request.ends_without_begin > expected_at_start(request) {
         hints.push(format!(
             "{} ends of `{name}` had no begin: requests that were already running when tracing \
              started (one per busy thread is normal); many more mean that the end marker is also \

@@ -40,6 +40,7 @@ pub struct Session {
     uprobes: Vec<UProbeLink>,
     kernel_memory: u64,
     tables: Option<UnwindTables>,
+    start_ns: u64,
 }
 
 impl Loaded {
@@ -79,6 +80,7 @@ impl Loaded {
             uprobes: Vec::new(),
             kernel_memory,
             tables,
+            start_ns: 0,
         };
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
@@ -107,6 +109,8 @@ impl Loaded {
             }
         }
         debug!("attached {} probes", session.uprobes.len());
+        session.start_ns = clock::monotonic_ns();
+        session.control(0)?;
         Ok((session, stacks))
     }
 
@@ -189,13 +193,27 @@ impl Session {
     /// When the kernel's control map cannot be written.
     pub fn stop(&mut self) -> Result<u64> {
         let stop_ns = clock::monotonic_ns();
-        let mut control: Array<&mut MapData, Control> =
-            Array::try_from(map_mut(&mut self.loaded.ebpf, "CONTROL")?).map_err(map_error)?;
-        control.set(0, Control { stop_ns }, 0).map_err(map_error)?;
+        self.control(stop_ns)?;
         // A program that had looked at the control before may still be running; each takes
         // microseconds.
         thread::sleep(std::time::Duration::from_millis(2));
         Ok(stop_ns)
+    }
+
+    /// When all probes were set, `CLOCK_MONOTONIC` ns: markers hit before do not count.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    fn control(&mut self, stop_ns: u64) -> Result<()> {
+        let mut control: Array<&mut MapData, Control> =
+            Array::try_from(map_mut(&mut self.loaded.ebpf, "CONTROL")?).map_err(map_error)?;
+        let now = Control {
+            start_ns: self.start_ns,
+            stop_ns,
+        };
+        control.set(0, now, 0).map_err(map_error)
     }
 
     /// Reads all maps. Call it after [`Session::stop`] and after the last record was taken.

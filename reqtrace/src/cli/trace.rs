@@ -187,7 +187,7 @@ impl Tracing {
         mut follower: Follower<StackTable>,
         recording: Option<std::fs::File>,
     ) -> Result<()> {
-        let start_ns = clock::monotonic_ns();
+        let start_ns = self.session.start_ns();
         let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
         let outcome = follower
             .run(

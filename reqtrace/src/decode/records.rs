@@ -89,7 +89,7 @@ pub fn still_open(
     let why = match was {
         phase::IDLE => return Ok(None),
         phase::ABANDONED => reason::NO_END,
-        phase::BLOCKED if state.wake_ns <= state.out_ns => {
+        phase::BLOCKED if state.wake_ns <= state.out_ns || state.wake_ns >= stop_ns => {
             // Nobody has woken it, so all of the open interval is blocked time.
             state.wake_ns = stop_ns;
             blocked_in = Some((site, out_ns));

@@ -123,14 +123,22 @@ fn headline(report: &Report) -> String {
     } else {
         "losses: see below"
     };
-    format!(
-        "{} · {processes} · {}{ended} · kernel {} · {} request{} · {lost}",
-        trace.profile,
-        duration(trace.duration_ns),
-        trace.kernel,
-        number(count),
-        if count == 1 { "" } else { "s" },
-    )
+    let plural = if count == 1 { "" } else { "s" };
+    let (profile, count) = (&trace.profile, number(count));
+    let length = duration(trace.duration_ns);
+    let kernel = format!(" · kernel {}", trace.kernel);
+    let line = |kernel: &str| {
+        format!(
+            "{profile} · {processes} · {length}{ended}{kernel} · {count} request{plural} · {lost}"
+        )
+    };
+    // The kernel's release, which the summary has too, is the first that may go.
+    let whole = line(&kernel);
+    if whole.chars().count() <= WIDTH {
+        whole
+    } else {
+        line("")
+    }
 }
 
 fn requests(page: &mut Page, report: &Report) {
