@@ -79,12 +79,12 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         warnings: Vec::new(),
     };
     let executable = target.executable();
-    if !profile.executables.is_empty()
+    let is_other_program = !profile.executables.is_empty()
         && !profile
             .executables
             .iter()
-            .any(|name| name == executable.file_name())
-    {
+            .any(|name| name == executable.file_name());
+    if is_other_program {
         resolver.warnings.push(format!(
             "the profile `{}` is made for {}, and the executable is {}",
             profile.name,
@@ -96,7 +96,14 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         .requests
         .iter()
         .map(|request| resolver.request(request))
-        .collect::<Result<Vec<_>>>()?;
+        .collect::<Result<Vec<_>>>()
+        // A profile for another program finds nothing in this one: that is to be said first.
+        .map_err(
+            |error| match resolver.warnings.first().filter(|_| is_other_program) {
+                Some(warning) => error.within(warning.clone()),
+                None => error,
+            },
+        )?;
     Ok(ResolvedProfile {
         name: profile.name.clone(),
         requests,
