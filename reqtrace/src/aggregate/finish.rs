@@ -1,6 +1,5 @@
 //! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
 
-use reqtrace_common::histogram::BUCKETS;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 
 use super::types::{TypeState, kernel_latency, split};
@@ -8,24 +7,6 @@ use super::{Aggregator, StackSource, hints, losses, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
-
-/// Totals of a type that was never hit.
-pub(super) const ZERO_TOTALS: TypeTotals = TypeTotals {
-    count: 0,
-    latency_ns: 0,
-    run_queue_ns: 0,
-    preempted_ns: 0,
-    blocked_ns: 0,
-    unattributed_ns: 0,
-    max_ns: 0,
-    begins: 0,
-    ends: 0,
-    incomplete: 0,
-    nested: 0,
-    other_type: 0,
-    ends_without_begin: 0,
-    histogram: [0; BUCKETS],
-};
 
 impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     pub(super) fn report(mut self, snapshot: Snapshot, trace: TraceInfo) -> Report {
@@ -46,7 +27,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .zip(&by_class)
             .enumerate()
             .map(|(index, (state, sums))| {
-                type_report(state, totals.get(index).unwrap_or(&ZERO_TOTALS), sums)
+                type_report(state, totals.get(index).unwrap_or(&TypeTotals::ZERO), sums)
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();

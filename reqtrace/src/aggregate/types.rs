@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_kernels_percentiles_are_at_most_a_bucket_too_high() {
-        let mut totals = super::super::finish::ZERO_TOTALS;
+        let mut totals = TypeTotals::ZERO;
         assert!(kernel_latency(&totals).is_none());
         for value in 1..=1000_u64 {
             let ns = value * 1_000;

@@ -9,7 +9,7 @@ use reqtrace::decode::recording::{
 use reqtrace::decode::{Incomplete, ProgramCost, RawRequest, Snapshot};
 use reqtrace::report::{MarkerInfo, TraceInfo};
 use reqtrace::symbolize::{AddressSpace, Frame};
-use reqtrace_common::histogram::{BUCKETS, bucket};
+use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
@@ -55,25 +55,7 @@ impl Builder {
             symbols: RecordedSymbols::default(),
             stacks: HashMap::new(),
             sums: BTreeMap::new(),
-            totals: vec![
-                TypeTotals {
-                    count: 0,
-                    latency_ns: 0,
-                    run_queue_ns: 0,
-                    preempted_ns: 0,
-                    blocked_ns: 0,
-                    unattributed_ns: 0,
-                    max_ns: 0,
-                    begins: 0,
-                    ends: 0,
-                    incomplete: 0,
-                    nested: 0,
-                    other_type: 0,
-                    ends_without_begin: 0,
-                    histogram: [0; BUCKETS],
-                };
-                types
-            ],
+            totals: vec![TypeTotals::ZERO; types],
             open: Vec::new(),
             losses: Vec::new(),
         }

@@ -1,0 +1,137 @@
+//! Places of tables, and who shares them.
+
+use super::*;
+
+fn own() -> u32 {
+    std::process::id()
+}
+
+#[test]
+fn a_process_gets_tables_once() {
+    let mut registry = Registry::new();
+    let first = registry.mappings(own()).unwrap();
+    assert!(first.uploads.len() >= 3, "{:?}", first.uploads.len());
+    let again = registry.mappings(own()).unwrap();
+    assert!(again.uploads.is_empty());
+    let entries =
+        |tables: &ProcessTables| tables.mappings.entries[..tables.mappings.len as usize].to_vec();
+    assert_eq!(entries(&first), entries(&again));
+    let entries = entries(&first);
+    assert!(entries.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    let here = a_process_gets_tables_once as *const () as u64;
+    let mapping = entries
+        .iter()
+        .find(|mapping| mapping.start <= here && here < mapping.end)
+        .unwrap();
+    let upload = first
+        .uploads
+        .iter()
+        .find(|upload| upload.index_start == mapping.index_start)
+        .unwrap();
+    let rule = upload.table.lookup(here - mapping.bias + upload.table.base);
+    assert_eq!(
+        (rule.cfa, rule.cfa_words),
+        (reqtrace_common::unwind::Cfa::Rsp, 1)
+    );
+    let stats = registry.stats();
+    assert_eq!(stats.objects, first.uploads.len() as u64);
+    assert!(stats.shared >= stats.objects);
+}
+
+#[test]
+fn places_are_whole_blocks_and_do_not_overlap() {
+    let mut registry = Registry::new();
+    let tables = registry.mappings(own()).unwrap();
+    let (mut rows, mut index) = (0, 0);
+    for upload in &tables.uploads {
+        assert_eq!((upload.rows_start, upload.index_start), (rows, index));
+        let blocks: Vec<_> = upload.row_blocks().collect();
+        assert_eq!(blocks.len(), upload.table.rows.len().div_ceil(BLOCK));
+        rows = (blocks.last().unwrap().0 + 1) << BLOCK_SHIFT;
+        let blocks: Vec<_> = upload.index_blocks().collect();
+        assert_eq!(blocks[0].1[0], upload.rows_start);
+        index = (blocks.last().unwrap().0 + 1) << BLOCK_SHIFT;
+    }
+}
+
+#[test]
+fn progress_ends_with_all_done() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let mut registry =
+        Registry::new().with_progress(move |progress| sink.lock().unwrap().push(progress));
+    let tables = registry.mappings(own()).unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() >= tables.uploads.len());
+    let last = seen.last().unwrap();
+    assert_eq!((last.done, last.done_bytes), (last.objects, last.bytes));
+}
+
+#[test]
+fn the_largest_with_tables_are_kept() {
+    let entries = (0..2 * MAX_MAPPINGS as u64)
+        .map(|number| Mapping {
+            start: number * 0x10_0000,
+            end: number * 0x10_0000 + 0x1000 * (1 + number % 7),
+            chunks: (number % 3 == 0).into(),
+            ..Mapping::default()
+        })
+        .collect();
+    let mut without = Vec::new();
+    let mappings = fit(entries, &mut without);
+    assert_eq!(mappings.len as usize, MAX_MAPPINGS);
+    assert_eq!(without.len(), MAX_MAPPINGS);
+    let with = mappings.entries.iter().filter(|one| one.chunks > 0).count();
+    assert_eq!(with, (2 * MAX_MAPPINGS).div_ceil(3));
+    assert!(mappings.entries.is_sorted_by_key(|one| one.start));
+}
+
+#[test]
+fn neighbours_of_one_object_are_one_mapping() {
+    let mapping = |start: u64, end: u64, bias| Mapping {
+        start,
+        end,
+        bias,
+        ..Mapping::default()
+    };
+    let mappings = fit(
+        vec![
+            mapping(3, 4, 1),
+            mapping(1, 2, 1),
+            mapping(2, 3, 1),
+            mapping(4, 5, 2),
+        ],
+        &mut Vec::new(),
+    );
+    assert_eq!(mappings.entries[..2], [mapping(1, 4, 1), mapping(4, 5, 2)]);
+    assert_eq!(mappings.len, 2);
+}
+
+#[test]
+fn a_full_array_is_a_cause_and_no_error() {
+    let mut registry = Registry::new();
+    registry.rows = MAX_ROWS;
+    let tables = registry.mappings(own()).unwrap();
+    assert!(tables.uploads.is_empty());
+    assert!(
+        tables
+            .without
+            .iter()
+            .any(|one| one.cause == NoTable::NoRoom)
+    );
+    assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
+}
+
+/// `REQTRACE_PID=123 cargo test --release -- --ignored --nocapture a_process_of_your_choice`
+#[test]
+#[ignore = "for any process, by hand; prints what it costs"]
+fn a_process_of_your_choice() {
+    let pid = std::env::var("REQTRACE_PID").map_or(own(), |pid| pid.parse().unwrap());
+    let mut registry = Registry::new();
+    let tables = registry.mappings(pid).unwrap();
+    println!("{} mappings, {:#?}", tables.mappings.len, registry.stats());
+    println!("without: {:#?}", tables.without);
+    let begun = Instant::now();
+    registry.mappings(pid).unwrap();
+    println!("again: {:?}", begun.elapsed());
+}
