@@ -84,7 +84,13 @@ fn a_wrong_program_gets_the_profile_error_not_a_panic() {
     let error = resolve_file(&profile, fixture.path()).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.starts_with("request `command`, begin: no function `dispatch_command` in "),
+        text.starts_with(
+            "the profile `mysql` is made for mysqld, mariadbd, and the executable is "
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(": request `command`, begin: no function `dispatch_command` in "),
         "{text}"
     );
 }
