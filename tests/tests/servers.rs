@@ -22,6 +22,9 @@ fn count(outcome: &Outcome, request: &str) -> u64 {
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+    // Nearly all of the time has a stack that goes to where the thread began.
+    let unwinding = &summary.unwinding;
+    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
     ledger::check(&outcome.csv().unwrap()).unwrap();
     summary.request(request).unwrap().count
 }

@@ -35,6 +35,11 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
         count == load,
         "reqtrace counted {count} requests, the load sent {load}"
     );
+    let unwinding = &summary.unwinding;
+    ensure!(
+        unwinding.whole_share() >= 0.99,
+        "user stacks were not unwound: {unwinding:?}"
+    );
     let rows = ledger::check(&csv)?;
     ensure!(
         rows as u64 == count,
