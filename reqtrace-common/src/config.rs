@@ -30,6 +30,9 @@ pub struct Process {
     pub exec_generation: u32,
     /// 1 when children are to be followed.
     pub follow: u32,
+    /// Address space (`tgid << 32 | generation`) whose unwind tables hold until user space has
+    /// stored the process's own: that of its parent. 0 after an exec.
+    pub inherited: u64,
 }
 
 /// Bits of the `STACKS_WANTED` global.

@@ -53,6 +53,8 @@ pub struct ThreadState {
     pub switches: u32,
     /// Always 0.
     pub pad: u32,
+    /// [`crate::config::Process::inherited`] of the process, as it was at begin.
+    pub inherited: u64,
     /// The request so far. Sums are up to date whenever the thread is on a CPU.
     pub record: RequestRecord,
 }
@@ -145,6 +147,7 @@ impl ThreadState {
         depth: 0,
         switches: 0,
         pad: 0,
+        inherited: 0,
         record: RequestRecord::ZERO,
     };
 

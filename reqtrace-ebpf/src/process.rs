@@ -10,7 +10,7 @@ use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::phase;
 
 use crate::emit;
-use crate::maps::{PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag};
+use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag};
 use crate::request::close;
 use crate::task::{self, Task};
 
@@ -31,17 +31,26 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     }
     let parent_tgid = task::tgid(parent);
     // SAFETY: copied at once.
-    let follow = unsafe { PROCESSES.get(parent_tgid) }.is_some_and(|known| known.follow != 0);
-    if !follow {
+    let known = unsafe { PROCESSES.get(parent_tgid) }.copied();
+    let Some(known) = known.filter(|known| known.follow != 0) else {
         // A traced process with this id left long ago; this one is somebody else.
         if PROCESSES.get_ptr(tgid).is_some() {
             let _ = PROCESSES.remove(tgid);
         }
         return 0;
-    }
+    };
+    // A child begins with its parent's mappings; a parent without tables of its own passes on
+    // what it has itself inherited.
+    let own = u64::from(parent_tgid) << 32 | u64::from(known.exec_generation);
+    let inherited = if MAPPINGS.get_ptr(own).is_some() {
+        own
+    } else {
+        known.inherited
+    };
     let new = Process {
         exec_generation: 0,
         follow: 1,
+        inherited,
     };
     if PROCESSES.insert(tgid, new, 0).is_err() {
         lose(Loss::ProcessTableFull);
@@ -69,6 +78,7 @@ pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
     // SAFETY: all other threads of the process are gone by now.
     let generation = unsafe {
         (*process).exec_generation = (*process).exec_generation.wrapping_add(1);
+        (*process).inherited = 0;
         (*process).exec_generation
     };
     let old_tid: u32 = ctx.arg(1);

@@ -80,6 +80,7 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         ..begin
     };
     state.open(&begin, hit.tgid, hit.tid, process.exec_generation);
+    state.inherited = process.inherited;
     set_tid_flag(hit.tid, flag::IN_REQUEST);
     0
 }

@@ -69,7 +69,7 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
     let site = BlockSite {
         kernel_stack: stack::kernel(ctx),
-        user_stack: stack::user(ctx, &user, space),
+        user_stack: stack::user(ctx, &user, space, state.inherited),
         syscall: user.syscall,
         fd,
     };

@@ -32,11 +32,19 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C) -> StackId {
 /// Stores the user stack of the current thread: by tables where its process has them, otherwise by
 /// frame pointers.
 #[inline(always)]
-pub(crate) fn user<C: EbpfContext>(ctx: &C, user: &UserContext, space: u64) -> StackId {
+pub(crate) fn user<C: EbpfContext>(
+    ctx: &C,
+    user: &UserContext,
+    space: u64,
+    inherited: u64,
+) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::USER == 0 {
         return STACK_NONE;
     }
-    let Some(mappings) = MAPPINGS.get_ptr(space) else {
+    let mappings = MAPPINGS
+        .get_ptr(space)
+        .or_else(|| MAPPINGS.get_ptr(inherited));
+    let Some(mappings) = mappings else {
         return read(ctx, u64::from(BPF_F_USER_STACK), Loss::UserStackUnreadable);
     };
     let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {

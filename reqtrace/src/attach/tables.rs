@@ -25,15 +25,17 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles the tables of processes; `registry` reports progress.
-    ///
-    /// # Errors
-    ///
-    /// When a process is gone.
-    pub fn of(mut registry: Registry, spaces: &[AddressSpace]) -> Result<Self> {
+    /// Compiles the tables of processes; `registry` reports progress. A process that has left has
+    /// none.
+    #[must_use]
+    pub fn of(mut registry: Registry, spaces: &[AddressSpace]) -> Self {
         let mut processes = Vec::new();
         for &space in spaces {
-            processes.push((space, registry.mappings(space.tgid)?));
+            match registry.mappings(space.tgid) {
+                Ok(tables) => processes.push((space, tables)),
+                // A short-lived child may have left since it was found.
+                Err(error) => debug!("unwind tables of process {}: {error}", space.tgid),
+            }
         }
         let stats = registry.stats();
         info!(
@@ -59,10 +61,10 @@ impl Compiled {
                 );
             }
         }
-        Ok(Self {
+        Self {
             registry,
             processes,
-        })
+        }
     }
 
     /// Blocks of rows to make room for.

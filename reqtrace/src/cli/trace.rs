@@ -83,7 +83,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
     let tables = match options.unwind {
-        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)?),
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)),
         Unwind::Fp => None,
     };
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
@@ -137,7 +137,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     report
 }
 
-fn compile_tables(pids: &[u32], quiet: bool) -> Result<Compiled> {
+fn compile_tables(pids: &[u32], quiet: bool) -> Compiled {
     let progress = progress::Compiling::new(quiet);
     let registry = Registry::new().with_progress(move |now| progress.update(now));
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
