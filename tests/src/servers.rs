@@ -15,7 +15,7 @@ use crate::workspace;
 /// How long starting may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Where Debian keeps PostgreSQL's programs, which are not in `PATH`.
-const POSTGRESQL: &str = "/usr/lib/postgresql/15/bin";
+const POSTGRESQL: &str = "usr/lib/postgresql/15/bin";
 /// PostgreSQL refuses to run as root: this is `nobody`.
 const NOBODY: u32 = 65534;
 
@@ -118,9 +118,11 @@ fn is_root() -> bool {
 }
 
 fn postgresql(program: &str) -> Result<PathBuf> {
-    let path = Path::new(POSTGRESQL).join(program);
-    let there = path.is_file().then_some(path);
-    there.with_context(|| format!("{program} is not in {POSTGRESQL}; run: cargo xtask setup"))
+    let roots = ["/", workspace::UNPACKED].map(|root| Path::new(root).join(POSTGRESQL));
+    let mut paths = roots.map(|folder| folder.join(program)).into_iter();
+    paths.find(|path| path.is_file()).with_context(|| {
+        format!("{program} is not in /{POSTGRESQL}; run: cargo xtask setup --for test")
+    })
 }
 
 fn as_nobody(program: &str) -> Result<Command> {

@@ -9,6 +9,9 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+/// Where set-up unpacks servers whose packages would install a service, laid out as `/`.
+pub const UNPACKED: &str = "/opt/reqtrace-tests";
+
 /// The root of the workspace.
 #[must_use]
 pub fn root() -> PathBuf {
@@ -40,7 +43,8 @@ pub fn scratch() -> Result<TempDir> {
         .with_context(|| format!("no temporary folder in {}", parent.display()))
 }
 
-/// A program of the system, searched in `PATH` and the administrator's folders.
+/// A program of the system, searched in `PATH`, the administrator's folders and what set-up has
+/// unpacked.
 ///
 /// # Errors
 ///
@@ -48,8 +52,10 @@ pub fn scratch() -> Result<TempDir> {
 pub fn program(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"].map(PathBuf::from);
+    let unpacked = ["usr/bin", "usr/sbin"].map(|folder| Path::new(UNPACKED).join(folder));
     std::env::split_paths(&path)
         .chain(system)
+        .chain(unpacked)
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
         .with_context(|| format!("{name} is not installed; run: cargo xtask setup"))

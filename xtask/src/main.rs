@@ -8,6 +8,7 @@ mod kernel;
 mod linker;
 mod packages;
 mod process;
+mod servers;
 mod setup;
 mod test;
 mod toolchain;

@@ -32,6 +32,7 @@ pub(crate) struct Package {
 enum Evidence {
     Command(&'static str),
     File(PathBuf),
+    Installed,
 }
 
 impl Package {
@@ -53,11 +54,19 @@ impl Package {
         }
     }
 
+    /// A library, whose files have names that change with its version: wanted as such.
+    pub(crate) fn library(name: &str) -> Self {
+        let name = name.to_owned();
+        let evidence = Evidence::Installed;
+        Self { name, evidence }
+    }
+
     /// Whether what we want it for is there.
     pub(crate) fn is_present(&self) -> bool {
         match &self.evidence {
             Evidence::Command(command) => find_command(command).is_some(),
             Evidence::File(file) => file.exists(),
+            Evidence::Installed => is_installed(&self.name),
         }
     }
 }
@@ -175,7 +184,6 @@ impl Apt {
     fn try_install(&self, names: &[&str]) -> Result<()> {
         let mut args = vec!["install", "-y", "--no-install-recommends"];
         args.extend(names);
-        let _services = NoServices::hold()?;
         apt_get(&args)
     }
 
@@ -193,34 +201,6 @@ impl Apt {
     }
 }
 
-/// What Debian's packages ask before they start a service.
-const POLICY: &str = "/usr/sbin/policy-rc.d";
-
-/// While it lives, packages that are installed start no service.
-struct NoServices {
-    written: bool,
-}
-
-impl NoServices {
-    fn hold() -> Result<Self> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let written = !Path::new(POLICY).exists();
-        if written {
-            fs::write(POLICY, "#!/bin/sh\nexit 101\n").context(POLICY)?;
-            fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755)).context(POLICY)?;
-        }
-        Ok(Self { written })
-    }
-}
-
-impl Drop for NoServices {
-    fn drop(&mut self) {
-        if self.written && fs::remove_file(POLICY).is_err() {
-            eprintln!("setup: remove {POLICY}: it keeps services from starting");
-        }
-    }
-}
-
 /// The command a person would run.
 fn install_line(names: &[&str]) -> String {
     format!(
@@ -235,6 +215,7 @@ fn without_apt(missing: &[&Package]) -> String {
         let what = match &package.evidence {
             Evidence::Command(command) => format!("the command `{command}`"),
             Evidence::File(file) => format!("the file {}", file.display()),
+            Evidence::Installed => format!("the library of {}", package.name),
         };
         text.push_str(&format!(
             "\n    {what} (in Debian: package {})",
@@ -247,6 +228,13 @@ fn without_apt(missing: &[&Package]) -> String {
         .collect();
     text.push_str(&format!("\n\nOn Debian 12: sudo {}", install_line(&names)));
     text
+}
+
+/// Whether dpkg has a package in its place.
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f", "${db:Status-Status} ", package]);
+    process::output(&mut query).is_some_and(|text| text.starts_with("installed"))
 }
 
 /// Whether apt knows the packages of any archive.

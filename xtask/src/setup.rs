@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use crate::{
     linker,
     packages::{Apt, Package},
-    process,
+    process, servers,
     toolchain::Choice,
 };
 
@@ -32,7 +32,8 @@ pub(crate) enum Need {
     Build,
     /// Formatting and lints
     Lint,
-    /// The end-to-end tests: MariaDB's programs (no service is started) and sysbench
+    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx and their load generators; no
+    /// service is installed or started
     Test,
     /// The VM tier: qemu and busybox
     Vm,
@@ -49,9 +50,8 @@ impl Need {
                 Package::with_command("mariadb-server-core", "mariadbd"),
                 Package::with_command("mariadb-client-core", "mariadb"),
                 Package::with_command("sysbench", "sysbench"),
-                Package::with_file("postgresql-15", "/usr/lib/postgresql/15/bin/postgres"),
-                Package::with_command("redis-server", "redis-server"),
-                Package::with_command("redis-tools", "redis-benchmark"),
+                Package::with_command("apache2-utils", "ab"),
+                Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
@@ -83,7 +83,13 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     if !linker_is_ready {
         packages.extend(linker::packages(llvm));
     }
+    if needs.contains(&Need::Test) {
+        packages.extend(servers::libraries(&apt));
+    }
     apt.install(&packages, verbose)?;
+    if needs.contains(&Need::Test) {
+        servers::unpack(&apt, verbose)?;
+    }
 
     compiler.link()?;
     if !linker_is_ready {
