@@ -6,8 +6,10 @@ pub mod elf;
 pub mod frames;
 mod markers;
 pub mod process;
+pub mod registers;
 pub mod returns;
 pub mod symbols;
+pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
