@@ -9,6 +9,7 @@ mod probes;
 mod session;
 mod stacks;
 mod tables;
+mod uprobe;
 
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
