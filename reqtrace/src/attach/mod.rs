@@ -3,6 +3,7 @@
 //! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
 //! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
 
+mod labels;
 mod loader;
 mod object;
 mod probes;
@@ -11,6 +12,7 @@ mod stacks;
 mod tables;
 mod uprobe;
 
+pub use labels::LabelTable;
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
 pub use session::Session;
