@@ -3,13 +3,16 @@
 //! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
 //! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
 
+mod labels;
 mod loader;
 mod object;
 mod probes;
 mod session;
 mod stacks;
 mod tables;
+mod uprobe;
 
+pub use labels::LabelTable;
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
 pub use session::Session;

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
-use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use aya::programs::{ProbeKind, UProbe};
 use reqtrace_common::cookie::{Cookie, Frame};
 
-use super::loader::{chain, program};
+use super::labels::LabelTable;
+use super::loader::program;
+use super::uprobe::{Place, UprobeEvents, UprobeLink};
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
@@ -31,6 +33,8 @@ pub struct ProbePlan {
     pub object: PathBuf,
     /// Offset in it.
     pub file_offset: u64,
+    /// Offset in it of the counter that switches a USDT probe on.
+    pub semaphore: Option<u64>,
     /// Name of the kernel program.
     pub(super) program: &'static str,
     /// What the program is told.
@@ -42,13 +46,21 @@ pub struct ProbePlan {
 impl ProbePlan {
     /// All probes of a profile that was resolved for one or more processes. Processes that share
     /// a file share its probes.
-    #[must_use]
-    pub fn of(profiles: &[ResolvedProfile]) -> Vec<Self> {
+    ///
+    /// With `labels` each begin reads its request's label; how is added to that table.
+    ///
+    /// # Errors
+    ///
+    /// When there are more ways to read labels than the table holds.
+    pub fn of(
+        profiles: &[ResolvedProfile],
+        mut labels: Option<&mut LabelTable>,
+    ) -> Result<Vec<Self>> {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
             for (index, request) in profile.requests.iter().enumerate() {
-                for plan in of_request(index, request) {
+                for plan in of_request(index, request, labels.as_deref_mut())? {
                     let file = Identity::of(&plan.object);
                     if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
                         plans.push(plan);
@@ -56,42 +68,64 @@ impl ProbePlan {
                 }
             }
         }
-        plans
+        Ok(plans)
     }
 
     /// Sets the probe.
-    pub(super) fn attach(&self, ebpf: &mut Ebpf, target: Target) -> Result<UProbeLink> {
+    pub(super) fn attach(
+        &self,
+        ebpf: &mut Ebpf,
+        events: UprobeEvents,
+        target: Target,
+    ) -> Result<UprobeLink> {
         let program: &mut UProbe = program(ebpf, self.program)?;
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(self.file_offset),
-            cookie: Some(self.cookie),
+        let place = Place {
+            object: &self.object,
+            file_offset: self.file_offset,
+            counter: self.semaphore,
+            on_return: matches!(program.kind(), ProbeKind::Return),
+            process: match target {
+                Target::File => None,
+                Target::Process(pid) => Some(pid.get()),
+            },
+            cookie: self.cookie,
         };
-        let scope = match target {
-            Target::File => UProbeScope::AllProcesses,
-            Target::Process(pid) => UProbeScope::OneProcess(pid),
-        };
-        let explain = |error: aya::programs::ProgramError| {
+        let program = program
+            .fd()
+            .map_err(|error| Error::failed("a program has no file").because(error))?;
+        events.attach(program.as_fd(), &place).map_err(|error| {
+            let next = match (self.semaphore, error.raw_os_error()) {
+                // The kernel keeps one counter per place: another tracer has set its probe
+                // without it.
+                (Some(_), Some(libc::EINVAL)) => {
+                    "another tracer may have a probe there without the semaphore: end it first"
+                }
+                _ => {
+                    "`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` \
+                     avoids probes inside functions"
+                }
+            };
             Error::failed(format!(
                 "the probe on {} at offset {:#x} of {} could not be set",
                 self.shown,
                 self.file_offset,
                 self.object.display()
             ))
-            .because(chain(&error))
-            .next("`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` avoids probes inside functions")
-        };
-        let id = program
-            .attach(point, &self.object, scope)
-            .map_err(explain)?;
-        program.take_link(id).map_err(explain)
+            .because(error)
+            .next(next)
+        })
     }
 }
 
-fn of_request(index: usize, request: &ResolvedRequest) -> Vec<ProbePlan> {
-    let begin = of_marker(index, request, &request.begin, true);
-    let end = of_marker(index, request, &request.end, false);
+fn of_request(
+    index: usize,
+    request: &ResolvedRequest,
+    labels: Option<&mut LabelTable>,
+) -> Result<Vec<ProbePlan>> {
+    let begin = of_marker(index, request, &request.begin, true, labels)?;
+    let end = of_marker(index, request, &request.end, false, None)?;
     // Ends first: a begin must never be seen without its end.
-    end.into_iter().chain(begin).collect()
+    Ok(end.into_iter().chain(begin).collect())
 }
 
 fn of_marker(
@@ -99,7 +133,8 @@ fn of_marker(
     request: &ResolvedRequest,
     marker: &ResolvedMarker,
     is_begin: bool,
-) -> Vec<ProbePlan> {
+    mut labels: Option<&mut LabelTable>,
+) -> Result<Vec<ProbePlan>> {
     let by_uretprobe = marker.at == At::Return && request.return_probe == ReturnProbe::Uretprobe;
     let program = match (is_begin, by_uretprobe) {
         (true, false) => "request_begin",
@@ -113,23 +148,29 @@ fn of_marker(
         (true, false) => Frame::Same,
         (true, true) => Frame::Popped,
     };
-    marker
-        .sites
-        .iter()
-        .map(|site| ProbePlan {
+    let mut plans = Vec::new();
+    for site in &marker.sites {
+        let label = match &mut labels {
+            Some(labels) => labels.index_of(&site.labels)?,
+            None => 0,
+        };
+        let cookie = Cookie {
+            request_type: index as u8,
+            reentry: request.reentry,
+            frame,
+            condition: site.condition,
+            label,
+        };
+        plans.push(ProbePlan {
             object: marker.object.clone(),
             file_offset: site.file_offset,
+            semaphore: site.semaphore,
             program,
-            cookie: Cookie {
-                request_type: index as u8,
-                reentry: request.reentry,
-                frame,
-                condition: site.condition,
-            }
-            .encode(),
+            cookie: cookie.encode(),
             shown: format!("`{}` (request `{}`)", marker.symbol, request.name),
-        })
-        .collect()
+        });
+    }
+    Ok(plans)
 }
 
 /// What makes two paths one file.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::args::{TraceArgs, Unwind};
+use super::args::{GroupBy, TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
@@ -42,6 +42,10 @@ pub struct TraceOptions {
     pub unwind: Unwind,
     /// CSV rows only at or above this latency.
     pub slower_than: Option<Duration>,
+    /// Record labels.
+    pub labels: bool,
+    /// A second table of groups.
+    pub group_by: Option<GroupBy>,
     /// No table, no progress.
     pub quiet: bool,
     /// How often `-v` was given.
@@ -144,6 +148,8 @@ impl TraceArgs {
             blocked_only: self.blocked_only,
             unwind: self.unwind,
             slower_than: self.slower_than,
+            labels: self.labels || self.group_by.is_some(),
+            group_by: self.group_by,
             quiet: self.quiet,
             verbose: self.verbose,
             record: self.record,

@@ -2,6 +2,8 @@
 //!
 //! Nothing is checked here beyond keys and types; `validate` does the rest.
 
+pub(super) mod label;
+
 use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
 use toml::Spanned;
@@ -35,7 +37,7 @@ pub(super) struct Request {
     pub(super) reentry: Reentry,
     #[serde(default)]
     pub(super) return_probe: ReturnProbe,
-    pub(super) label: Option<Spanned<toml::Value>>,
+    pub(super) label: Option<Spanned<label::Labels>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -62,7 +64,7 @@ pub(super) struct Marker {
     pub(super) at: Option<Spanned<At>>,
     pub(super) object: Option<Spanned<String>>,
     pub(super) offset: Option<Spanned<i64>>,
-    pub(super) usdt: Option<Spanned<toml::Value>>,
+    pub(super) usdt: Option<Spanned<String>>,
     pub(super) build_id: Option<Spanned<toml::Value>>,
 }
 

@@ -4,10 +4,13 @@
 pub mod demangle;
 pub mod elf;
 pub mod frames;
+mod labels;
 mod markers;
 pub mod process;
+pub mod registers;
 pub mod returns;
 pub mod symbols;
+pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
@@ -15,6 +18,7 @@ mod fixtures;
 use std::path::PathBuf;
 
 use reqtrace_common::cookie::Reentry;
+use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
@@ -48,6 +52,8 @@ pub struct ResolvedRequest {
     pub reentry: Reentry,
     /// How returns are probed.
     pub return_probe: ReturnProbe,
+    /// Why its requests have no label although the profile has one; `None`: they have.
+    pub unlabelled: Option<String>,
 }
 
 /// One marker, resolved in one object.
@@ -70,12 +76,30 @@ pub struct ResolvedMarker {
     pub sites: Vec<ProbeSite>,
 }
 
+impl ProbeSite {
+    /// An instruction of a function.
+    #[must_use]
+    pub const fn at(file_offset: u64) -> Self {
+        Self {
+            file_offset,
+            semaphore: None,
+            condition: None,
+            labels: Vec::new(),
+        }
+    }
+}
+
 /// One address to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeSite {
     /// Offset in the object's file, bytes.
     pub file_offset: u64,
+    /// Offset in the file of the counter that switches a USDT probe on, bytes.
+    pub semaphore: Option<u64>,
     /// Set for a conditional jump out of the function: the x86 condition code under which the
     /// function is left.
     pub condition: Option<u8>,
+    /// Ways to read the label here, of a begin; the first whose condition holds is taken.
+    /// [`LabelPlan::next`] is 0.
+    pub labels: Vec<LabelPlan>,
 }
