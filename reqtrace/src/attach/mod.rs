@@ -3,6 +3,8 @@
 //! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
 //! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
 
+pub mod count;
+mod detach;
 mod loader;
 mod object;
 mod probes;
