@@ -7,6 +7,7 @@ pub mod frames;
 mod markers;
 pub mod process;
 pub mod returns;
+pub mod search;
 pub mod symbols;
 
 #[cfg(test)]
