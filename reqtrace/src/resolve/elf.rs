@@ -10,7 +10,7 @@ use std::path::Path;
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use goblin::elf::program_header::{PF_X, PT_LOAD};
-use goblin::elf::section_header::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, Symtab};
 use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 use memmap2::Mmap;
@@ -29,6 +29,17 @@ pub struct Object {
     has_symtab: bool,
     plt: Vec<Range<u64>>,
     frames: Frames,
+    tables: Vec<SymbolTable>,
+    usdt_notes: Vec<Range<usize>>,
+    usdt_base: Option<u64>,
+}
+
+/// Where a symbol table stands in the file.
+#[derive(Debug)]
+struct SymbolTable {
+    offset: usize,
+    count: usize,
+    strings: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -98,6 +109,9 @@ impl Object {
             has_symtab: false,
             plt: Vec::new(),
             frames: Frames::default(),
+            tables: Vec::new(),
+            usdt_notes: Vec::new(),
+            usdt_base: None,
         };
         object.load()?;
         Ok(object)
@@ -173,6 +187,12 @@ impl Object {
             {
                 self.frames = Frames::parse(bytes, range, section.sh_addr);
             }
+            if section.sh_type == SHT_NOTE && name == b".note.stapsdt" {
+                self.usdt_notes.extend(section_range(section));
+            }
+            if name == b".stapsdt.base" {
+                self.usdt_base = Some(section.sh_addr);
+            }
             if section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM {
                 continue;
             }
@@ -186,6 +206,11 @@ impl Object {
             let count = (section.sh_size / 24) as usize;
             let table = Symtab::parse(bytes, section.sh_offset as usize, count, context)
                 .map_err(malformed)?;
+            self.tables.push(SymbolTable {
+                offset: section.sh_offset as usize,
+                count,
+                strings: strings.clone(),
+            });
             for symbol in &table {
                 if symbol.st_type() != STT_FUNC {
                     continue;
@@ -284,6 +309,46 @@ impl Object {
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         let segment = self.code_segment(address)?;
         Some(address - segment.address.start + segment.offset)
+    }
+
+    /// The offset in the file of a virtual address of code or data; `None` for what has no bytes
+    /// in the file, such as `.bss`.
+    #[must_use]
+    pub fn data_offset(&self, address: u64) -> Option<u64> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|segment| segment.address.contains(&address))?;
+        (address - segment.address.start).checked_add(segment.offset)
+    }
+
+    /// The virtual address of a symbol of any kind, by its name as it stands in the file.
+    #[must_use]
+    pub fn address_of_symbol(&self, wanted: &str) -> Option<u64> {
+        let context = Ctx::new(Container::Big, Endian::Little);
+        let bytes = self.bytes();
+        self.tables.iter().find_map(|table| {
+            let symbols = Symtab::parse(bytes, table.offset, table.count, context).ok()?;
+            let found = symbols.iter().find(|symbol| {
+                symbol.st_shndx != 0
+                    && string_at(bytes, &table.strings, symbol.st_name)
+                        .is_some_and(|name| bytes.get(name) == Some(wanted.as_bytes()))
+            });
+            found.map(|symbol| symbol.st_value)
+        })
+    }
+
+    /// The bytes of its `.note.stapsdt` sections, as far as the file has them.
+    pub(super) fn usdt_notes(&self) -> impl Iterator<Item = &[u8]> {
+        self.usdt_notes.iter().map(|range| {
+            let end = range.end.min(self.bytes().len());
+            self.bytes().get(range.start..end).unwrap_or_default()
+        })
+    }
+
+    /// The address of its `.stapsdt.base`.
+    pub(super) fn usdt_base(&self) -> Option<u64> {
+        self.usdt_base
     }
 
     /// The virtual address of code at an offset of the file.

@@ -6,9 +6,11 @@ pub mod elf;
 pub mod frames;
 mod markers;
 pub mod process;
+pub mod registers;
 pub mod returns;
 pub mod search;
 pub mod symbols;
+pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
