@@ -7,7 +7,7 @@ use super::args::{TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
-const COMMANDS: &[&str] = &["check", "profiles", "help"];
+const COMMANDS: &[&str] = &["check", "functions", "profiles", "help"];
 
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl TraceArgs {
     }
 }
 
-fn parse_duration(word: &str) -> Result<Duration> {
+pub(super) fn parse_duration(word: &str) -> Result<Duration> {
     let seconds = word
         .parse::<f64>()
         .ok()

@@ -5,7 +5,7 @@
 
 mod follow;
 mod progress;
-mod targets;
+pub(super) mod targets;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -458,7 +458,8 @@ fn string_at(bytes: &[u8], table: &Range<usize>, index: usize) -> Option<Range<u
 
 fn unreadable(shown: &str, error: std::io::Error) -> Error {
     let failure = match error.kind() {
-        std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}")),
+        std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}"))
+            .next("give the program's path, such as \"$(command -v NAME)\""),
         std::io::ErrorKind::PermissionDenied => {
             Error::unsupported(format!("not permitted to read {shown}")).next("run it as root")
         }

@@ -22,7 +22,7 @@ use reqtrace_common::cookie::Reentry;
 use crate::profile::{At, ReturnProbe};
 
 pub use markers::{Target, resolve, resolve_file, unmatched_functions};
-pub use process::Process;
+pub use process::{ObjectFile, Process};
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]
