@@ -8,6 +8,7 @@ mod detach;
 mod loader;
 mod object;
 mod probes;
+pub mod self_test;
 mod session;
 mod stacks;
 mod tables;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::check::CheckArgs;
+use super::doctor::DoctorArgs;
 use super::functions::FunctionsArgs;
 pub use super::options::{Output, Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
@@ -17,6 +18,7 @@ Examples:
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
   reqtrace check --profile mysql -p 4711                       what would be probed
   reqtrace functions -p 4711 handle --count 5                  what is called, and how often
+  reqtrace doctor                                              what works on this machine
   reqtrace profiles mysql                                      print a built-in profile";
 
 const USAGE: &str = "\
@@ -52,6 +54,8 @@ pub struct Args {
 pub enum Command {
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),
+    /// Say what works on this machine, and what to do where it does not
+    Doctor(DoctorArgs),
     /// Find functions and USDT probes to write a profile with; count their calls
     Functions(FunctionsArgs),
     /// List the built-in profiles, or print one

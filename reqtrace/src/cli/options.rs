@@ -7,7 +7,7 @@ use super::args::{TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
-const COMMANDS: &[&str] = &["check", "functions", "profiles", "help"];
+const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "help"];
 
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

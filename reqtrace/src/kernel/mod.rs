@@ -5,6 +5,7 @@
 
 pub mod btf;
 pub mod clock;
+pub mod doctor;
 pub mod privileges;
 
 use std::path::{Path, PathBuf};
@@ -67,8 +68,7 @@ impl Host {
         let release = release()?;
         check_version(&release)?;
         privileges::check()?;
-        let btf_path =
-            std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from);
+        let btf_path = btf_path();
         let offsets = task_offsets(&btf_path)?;
         Ok(Self {
             release,
@@ -76,6 +76,11 @@ impl Host {
             offsets,
         })
     }
+}
+
+/// Where the kernel's type information is read from.
+fn btf_path() -> PathBuf {
+    std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from)
 }
 
 fn release() -> Result<String> {
@@ -108,18 +113,23 @@ fn check_version(release: &str) -> Result<()> {
 
 fn task_offsets(path: &Path) -> Result<TaskOffsets> {
     let data = std::fs::read(path).map_err(|error| {
-        Error::unsupported(format!("the kernel's type information {} is missing", path.display()))
-            .because(error)
-            .next("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and RHEL kernels are)")
+        Error::unsupported(format!(
+            "the kernel's type information {} is missing",
+            path.display()
+        ))
+        .because(error)
+        .next(btf_advice())
     })?;
-    let types = btf::Types::parse(&data)
-        .map_err(|what| Error::unsupported(format!("{}: {what}", path.display())))?;
+    let types = btf::Types::parse(&data).map_err(|what| {
+        Error::unsupported(format!("{}: {what}", path.display())).next(btf_advice())
+    })?;
     let offset = |structure, member| {
         types.member_offset(structure, member).ok_or_else(|| {
             Error::unsupported(format!(
                 "{}: {structure}.{member} is missing",
                 path.display()
             ))
+            .next(btf_advice())
         })
     };
     Ok(TaskOffsets {
@@ -132,6 +142,15 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         instance_original: offset("return_instance", "orig_ret_vaddr")?,
         instance_next: offset("return_instance", "next")?,
     })
+}
+
+/// What to do about type information that is not there or not usable.
+fn btf_advice() -> &'static str {
+    if std::env::var_os(BTF_VARIABLE).is_some() {
+        "unset REQTRACE_BTF, or let it name the running kernel's BTF"
+    } else {
+        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and RHEL kernels are)"
+    }
 }
 
 #[cfg(test)]
