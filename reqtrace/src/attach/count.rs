@@ -3,17 +3,18 @@
 //!
 //! The kernel program is an object apart from the tracer's, with two small maps.
 
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::{Ebpf, EbpfLoader};
 use reqtrace_common::limits::MAX_COUNTED;
 
 use super::detach;
-use super::loader::{chain, explain_load, explain_program, map, map_error, map_mut, program};
+use super::loader::{explain_load, explain_program, map, map_error, map_mut, program};
 use super::object::{COUNT_OBJECT, check_abi};
+use super::uprobe::{self, UprobeEvents, UprobeLink};
 use crate::error::{Error, Result};
 
 /// Name of the kernel program.
@@ -26,6 +27,8 @@ pub struct Place {
     pub object: PathBuf,
     /// Offset in it.
     pub file_offset: u64,
+    /// Offset in it of the counter that switches a USDT probe on.
+    pub semaphore: Option<u64>,
 }
 
 /// Whose hits count.
@@ -40,7 +43,7 @@ pub enum Whose<'a> {
 /// Counting probes in place. They are taken out when it is dropped.
 pub struct Counter {
     ebpf: Ebpf,
-    links: Vec<UProbeLink>,
+    links: Vec<UprobeLink>,
 }
 
 impl Counter {
@@ -52,24 +55,29 @@ impl Counter {
     /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program; a failure, when it
     /// refuses a probe. What was set by then is taken out.
     pub fn attach(places: &[Place], whose: Whose<'_>) -> Result<Self> {
+        let events = UprobeEvents::of_kernel()?;
         let mut counter = Self::load(whose)?;
         let program: &mut UProbe = program(&mut counter.ebpf, PROGRAM)?;
+        let program = program
+            .fd()
+            .map_err(|error| Error::failed("a program has no file").because(error))?;
         for (index, place) in places.iter().enumerate().take(MAX_COUNTED as usize) {
-            let point = UProbeAttachPoint {
-                location: UProbeAttachLocation::AbsoluteOffset(place.file_offset),
-                cookie: Some(index as u64),
+            let at = uprobe::Place {
+                object: &place.object,
+                file_offset: place.file_offset,
+                counter: place.semaphore,
+                on_return: false,
+                process: None,
+                cookie: index as u64,
             };
-            let link = program
-                .attach(point, &place.object, UProbeScope::AllProcesses)
-                .and_then(|id| program.take_link(id))
-                .map_err(|error| {
-                    Error::failed(format!(
-                        "the counting probe at offset {:#x} of {} could not be set",
-                        place.file_offset,
-                        place.object.display()
-                    ))
-                    .because(chain(&error))
-                })?;
+            let link = events.attach(program.as_fd(), &at).map_err(|error| {
+                Error::failed(format!(
+                    "the counting probe at offset {:#x} of {} could not be set",
+                    place.file_offset,
+                    place.object.display()
+                ))
+                .because(error)
+            })?;
             counter.links.push(link);
         }
         Ok(counter)

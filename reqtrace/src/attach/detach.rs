@@ -2,16 +2,14 @@
 
 use std::thread;
 
-use aya::programs::links::Link;
-use log::warn;
+use super::uprobe::UprobeLink;
 
 /// How many threads take probes out: each removal waits for a grace period of the kernel, which
 /// they share when they wait at the same time.
 const THREADS: usize = 16;
 
-/// Takes all of them out, many at a time. One that does not come out is said and left to the end
-/// of this process, with which the kernel takes it out.
-pub(super) fn all<L: Link + Send>(mut links: Vec<L>) {
+/// Takes all of them out, many at a time.
+pub(super) fn all(mut links: Vec<UprobeLink>) {
     let share = links.len().div_ceil(THREADS).max(1);
     thread::scope(|scope| {
         while !links.is_empty() {
@@ -19,9 +17,7 @@ pub(super) fn all<L: Link + Send>(mut links: Vec<L>) {
             let mine = std::mem::replace(&mut links, rest);
             scope.spawn(move || {
                 for link in mine {
-                    if let Err(error) = link.detach() {
-                        warn!("a probe could not be detached: {error}");
-                    }
+                    link.detach();
                 }
             });
         }

@@ -12,6 +12,7 @@ pub mod self_test;
 mod session;
 mod stacks;
 mod tables;
+mod uprobe;
 
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
-use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use aya::programs::{ProbeKind, UProbe};
 use reqtrace_common::cookie::{Cookie, Frame};
 
-use super::loader::{chain, program};
+use super::loader::program;
+use super::uprobe::{Place, UprobeEvents, UprobeLink};
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
@@ -31,6 +32,8 @@ pub struct ProbePlan {
     pub object: PathBuf,
     /// Offset in it.
     pub file_offset: u64,
+    /// Offset in it of the counter that switches a USDT probe on.
+    pub semaphore: Option<u64>,
     /// Name of the kernel program.
     pub(super) program: &'static str,
     /// What the program is told.
@@ -60,30 +63,48 @@ impl ProbePlan {
     }
 
     /// Sets the probe.
-    pub(super) fn attach(&self, ebpf: &mut Ebpf, target: Target) -> Result<UProbeLink> {
+    pub(super) fn attach(
+        &self,
+        ebpf: &mut Ebpf,
+        events: UprobeEvents,
+        target: Target,
+    ) -> Result<UprobeLink> {
         let program: &mut UProbe = program(ebpf, self.program)?;
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(self.file_offset),
-            cookie: Some(self.cookie),
+        let place = Place {
+            object: &self.object,
+            file_offset: self.file_offset,
+            counter: self.semaphore,
+            on_return: matches!(program.kind(), ProbeKind::Return),
+            process: match target {
+                Target::File => None,
+                Target::Process(pid) => Some(pid.get()),
+            },
+            cookie: self.cookie,
         };
-        let scope = match target {
-            Target::File => UProbeScope::AllProcesses,
-            Target::Process(pid) => UProbeScope::OneProcess(pid),
-        };
-        let explain = |error: aya::programs::ProgramError| {
+        let program = program
+            .fd()
+            .map_err(|error| Error::failed("a program has no file").because(error))?;
+        events.attach(program.as_fd(), &place).map_err(|error| {
+            let next = match (self.semaphore, error.raw_os_error()) {
+                // The kernel keeps one counter per place: another tracer has set its probe
+                // without it.
+                (Some(_), Some(libc::EINVAL)) => {
+                    "another tracer may have a probe there without the semaphore: end it first"
+                }
+                _ => {
+                    "`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` \
+                     avoids probes inside functions"
+                }
+            };
             Error::failed(format!(
                 "the probe on {} at offset {:#x} of {} could not be set",
                 self.shown,
                 self.file_offset,
                 self.object.display()
             ))
-            .because(chain(&error))
-            .next("`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` avoids probes inside functions")
-        };
-        let id = program
-            .attach(point, &self.object, scope)
-            .map_err(explain)?;
-        program.take_link(id).map_err(explain)
+            .because(error)
+            .next(next)
+        })
     }
 }
 
@@ -119,6 +140,7 @@ fn of_marker(
         .map(|site| ProbePlan {
             object: marker.object.clone(),
             file_offset: site.file_offset,
+            semaphore: site.semaphore,
             program,
             cookie: Cookie {
                 request_type: index as u8,

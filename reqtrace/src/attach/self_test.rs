@@ -44,6 +44,7 @@ pub fn cost_of_hit() -> Result<HitCost> {
         let place = Place {
             object: object.clone(),
             file_offset: offset + distance,
+            semaphore: None,
         };
         let own = [std::process::id()];
         let counter = Counter::attach(&[place], Whose::Processes(&own))?;

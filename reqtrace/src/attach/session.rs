@@ -9,7 +9,6 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
-use aya::programs::uprobe::UProbeLink;
 use log::{debug, warn};
 use reqtrace_common::config::Control;
 use reqtrace_common::loss::Loss;
@@ -24,6 +23,7 @@ use super::loader::{
 use super::probes::{ProbePlan, Target};
 use super::stacks::StackTable;
 use super::tables::UnwindTables;
+use super::uprobe::{UprobeEvents, UprobeLink};
 use crate::decode::{ProgramCost, Snapshot, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
@@ -34,7 +34,7 @@ pub struct Session {
     loaded: Loaded,
     ring: AsyncFd<RingBuf<MapData>>,
     tracepoints: Vec<BtfTracePointLink>,
-    uprobes: Vec<UProbeLink>,
+    uprobes: Vec<UprobeLink>,
     kernel_memory: u64,
     tables: Option<UnwindTables>,
     start_ns: u64,
@@ -98,11 +98,11 @@ impl Loaded {
                 .map(Target::Process)
                 .collect()
         };
+        let events = UprobeEvents::of_kernel()?;
         for target in targets {
             for plan in plans {
-                session
-                    .uprobes
-                    .push(plan.attach(&mut session.loaded.ebpf, target)?);
+                let link = plan.attach(&mut session.loaded.ebpf, events, target)?;
+                session.uprobes.push(link);
             }
         }
         debug!("attached {} probes", session.uprobes.len());

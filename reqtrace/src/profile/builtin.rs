@@ -37,6 +37,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../../profiles/postgresql.toml"),
     },
     BuiltIn {
+        name: "postgresql-usdt",
+        text: include_str!("../../../profiles/postgresql-usdt.toml"),
+    },
+    BuiltIn {
         name: "redis",
         text: include_str!("../../../profiles/redis.toml"),
     },

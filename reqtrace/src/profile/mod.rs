@@ -98,6 +98,13 @@ pub enum PlaceSpec {
     },
     /// A file offset in the object, bytes.
     Offset(u64),
+    /// A USDT probe of the object.
+    Usdt {
+        /// Who defines it.
+        provider: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Which end of a function.

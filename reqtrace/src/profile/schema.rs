@@ -62,7 +62,7 @@ pub(super) struct Marker {
     pub(super) at: Option<Spanned<At>>,
     pub(super) object: Option<Spanned<String>>,
     pub(super) offset: Option<Spanned<i64>>,
-    pub(super) usdt: Option<Spanned<toml::Value>>,
+    pub(super) usdt: Option<Spanned<String>>,
     pub(super) build_id: Option<Spanned<toml::Value>>,
 }
 

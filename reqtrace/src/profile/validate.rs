@@ -28,6 +28,10 @@ const BUILT_IN_WAITS: &[&str] = &[
     "other",
 ];
 
+/// What a marker can be.
+const PLACES: &str = "write { function = \"name\" }, { usdt = \"provider:name\" } or \
+                      { offset = 0x1234 }";
+
 /// What stands before `_ns` in the other columns of requests.csv.
 const CSV_COLUMNS: &[&str] = &[
     "start unix",
@@ -111,16 +115,18 @@ impl Checker<'_> {
         let begin_span = request.begin.span();
         let begin = self.marker(request.begin)?;
         let end = request.end.map(|end| self.marker(end)).transpose()?;
-        if end.is_none()
-            && let PlaceSpec::Function { at: At::Return, .. } = begin.place
-        {
-            return Err(self
-                .source
-                .error(
-                    begin_span,
-                    "a request that begins at a return needs an `end`",
-                )
-                .next("add end = { function = \"…\", at = \"return\" }"));
+        let where_else = match begin.place {
+            PlaceSpec::Function { at: At::Return, .. } => {
+                Some(("return", "add end = { function = \"…\", at = \"return\" }"))
+            }
+            PlaceSpec::Usdt { .. } => {
+                Some(("USDT probe", "add end = { usdt = \"provider:name\" }"))
+            }
+            PlaceSpec::Function { .. } | PlaceSpec::Offset(_) => None,
+        };
+        if let (None, Some((place, next))) = (&end, where_else) {
+            let what = format!("a request that begins at a {place} needs an `end`");
+            return Err(self.source.error(begin_span, what).next(next));
         }
         Ok(RequestSpec {
             name,
@@ -141,43 +147,50 @@ impl Checker<'_> {
     fn marker(&self, marker: Spanned<schema::Marker>) -> Result<MarkerSpec> {
         let span = marker.span();
         let marker = marker.into_inner();
-        self.refuse(marker.usdt.as_ref(), "usdt")?;
         self.refuse(marker.build_id.as_ref(), "build-id")?;
-        let place = match (marker.function, marker.offset) {
-            (Some(function), None) => PlaceSpec::Function {
+        let kinds = [
+            ("function", marker.function.as_ref().map(Spanned::span)),
+            ("offset", marker.offset.as_ref().map(Spanned::span)),
+            ("usdt", marker.usdt.as_ref().map(Spanned::span)),
+        ];
+        let mut given = kinds
+            .into_iter()
+            .filter_map(|(key, span)| Some((key, span?)));
+        if let (Some((first, _)), Some((second, span))) = (given.next(), given.next()) {
+            return Err(self.source.error(
+                span,
+                format!("a marker is either a `{first}` or `{second}`, not both"),
+            ));
+        }
+        if let (Some(at), None) = (&marker.at, &marker.function) {
+            return Err(self.source.error(
+                at.span(),
+                "`at` belongs to `function`; an `offset` or a `usdt` probe is one instruction",
+            ));
+        }
+        let place = if let Some(function) = marker.function {
+            PlaceSpec::Function {
                 patterns: self.strings(Some(function), "function")?,
                 at: match marker.at.map(Spanned::into_inner) {
                     Some(schema::At::Return) => At::Return,
                     Some(schema::At::Entry) | None => At::Entry,
                 },
-            },
-            (None, Some(offset)) => {
-                if let Some(at) = marker.at {
-                    return Err(self.source.error(
-                        at.span(),
-                        "`at` belongs to `function`; an `offset` is one instruction",
-                    ));
-                }
-                let value = u64::try_from(*offset.get_ref()).map_err(|_| {
-                    self.source.error(
-                        offset.span(),
-                        format!("offset {} is negative", offset.get_ref()),
-                    )
-                })?;
-                PlaceSpec::Offset(value)
             }
-            (Some(_), Some(offset)) => {
-                return Err(self.source.error(
+        } else if let Some(offset) = marker.offset {
+            let value = u64::try_from(*offset.get_ref()).map_err(|_| {
+                self.source.error(
                     offset.span(),
-                    "a marker is either a `function` or an `offset`, not both",
-                ));
-            }
-            (None, None) => {
-                return Err(self
-                    .source
-                    .error(span, "the marker names no place")
-                    .next("write { function = \"name\" }, or { offset = 0x1234 }"));
-            }
+                    format!("offset {} is negative", offset.get_ref()),
+                )
+            })?;
+            PlaceSpec::Offset(value)
+        } else if let Some(usdt) = marker.usdt {
+            self.usdt(&usdt)?
+        } else {
+            return Err(self
+                .source
+                .error(span, "the marker names no place")
+                .next(PLACES));
         };
         let object = match marker.object {
             Some(object) => {
@@ -188,6 +201,26 @@ impl Checker<'_> {
             None => None,
         };
         Ok(MarkerSpec { place, object })
+    }
+
+    fn usdt(&self, usdt: &Spanned<String>) -> Result<PlaceSpec> {
+        match usdt.get_ref().split_once(':') {
+            Some((provider, name))
+                if !provider.is_empty() && !name.is_empty() && !name.contains(':') =>
+            {
+                Ok(PlaceSpec::Usdt {
+                    provider: provider.to_owned(),
+                    name: name.to_owned(),
+                })
+            }
+            _ => Err(self
+                .source
+                .error(
+                    usdt.span(),
+                    format!("`{}` is not a USDT probe", usdt.get_ref()),
+                )
+                .next("write usdt = \"provider:name\", such as \"postgresql:query__start\"")),
+        }
     }
 
     fn wait(&self, wait: schema::Wait, whole: Range<usize>) -> Result<WaitSpec> {
@@ -248,7 +281,7 @@ impl Checker<'_> {
                     value.span(),
                     format!("`{key}` is not supported yet by this version of reqtrace"),
                 )
-                .next("remove it; markers can be a `function` or an `offset`")),
+                .next("remove it; a marker can be a `function`, an `offset` or a `usdt` probe")),
             None => Ok(()),
         }
     }

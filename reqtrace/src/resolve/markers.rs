@@ -7,6 +7,7 @@ use std::path::Path;
 use super::elf::Object;
 use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
+use super::usdt::{UsdtSite, usdt_probes};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, returns};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
@@ -32,6 +33,21 @@ impl Target<'_> {
             ))
             .next("name that file, or a running process with -p PID")),
         }
+    }
+
+    /// Other objects of the target that have a USDT probe, as the process sees them.
+    fn with_usdt(&self, except: &ObjectFile, provider: &str, name: &str) -> Vec<String> {
+        let Self::Process(process) = self else {
+            return Vec::new();
+        };
+        let others = process.objects.iter().filter(|file| *file != except);
+        others
+            .filter(|file| {
+                Object::open(&file.open, &file.shown)
+                    .is_ok_and(|object| usdt_probes(&object).find(provider, name).is_some())
+            })
+            .map(|file| file.shown.clone())
+            .collect()
     }
 
     fn executable(&self) -> &ObjectFile {
@@ -153,6 +169,8 @@ struct Found {
     bodies: Vec<Range<u64>>,
     at: At,
     is_function: bool,
+    /// The places of a USDT probe.
+    usdt: Vec<UsdtSite>,
 }
 
 impl Resolver<'_> {
@@ -197,8 +215,10 @@ impl Resolver<'_> {
                     bodies: function.bodies,
                     at: *at,
                     is_function: true,
+                    usdt: Vec::new(),
                 })
             }
+            PlaceSpec::Usdt { provider, name } => self.usdt(file, provider, name),
             PlaceSpec::Offset(offset) => {
                 let object = self.open(&file)?;
                 let Some(address) = object.address_of(*offset) else {
@@ -221,6 +241,7 @@ impl Resolver<'_> {
                     bodies: vec![symbols::body(object, address)],
                     at: At::Entry,
                     is_function,
+                    usdt: Vec::new(),
                     file,
                 })
             }
@@ -242,7 +263,37 @@ impl Resolver<'_> {
             bodies: begin.bodies.clone(),
             at: At::Return,
             is_function: true,
+            usdt: Vec::new(),
         })
+    }
+
+    fn usdt(&mut self, file: ObjectFile, provider: &str, name: &str) -> Result<Found> {
+        let object = self.open(&file)?;
+        let probes = usdt_probes(object);
+        let Some(probe) = probes.find(provider, name) else {
+            let elsewhere = self.target.with_usdt(&file, provider, name);
+            return Err(probes.missing(&file.shown, provider, name, &elsewhere));
+        };
+        let found = Found {
+            symbol: probe.full_name(),
+            bodies: probe
+                .sites
+                .iter()
+                .map(|site| site.address..site.address + 1)
+                .collect(),
+            at: At::Entry,
+            is_function: false,
+            usdt: probe.sites.clone(),
+            file,
+        };
+        if probes.malformed > 0 {
+            let warning = format!(
+                "{} USDT notes of {} are malformed: places of `{}` may be missing",
+                probes.malformed, found.file.shown, found.symbol
+            );
+            self.warn(warning);
+        }
+        Ok(found)
     }
 
     /// The first of the patterns that names a function.
@@ -280,14 +331,23 @@ impl Resolver<'_> {
                 ))
             })
         };
-        let mut sites = Vec::new();
+        let mut sites: Vec<ProbeSite> = found
+            .usdt
+            .iter()
+            .map(|site| ProbeSite {
+                semaphore: site.semaphore,
+                ..ProbeSite::at(site.file_offset)
+            })
+            .collect();
         let mut warnings = Vec::new();
-        for body in &found.bodies {
+        let functions = if found.usdt.is_empty() {
+            found.bodies.as_slice()
+        } else {
+            &[]
+        };
+        for body in functions {
             if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
-                sites.push(ProbeSite {
-                    file_offset: offset_of(body.start)?,
-                    condition: None,
-                });
+                sites.push(ProbeSite::at(offset_of(body.start)?));
                 continue;
             }
             let exits = returns::exits(object, body, tied);
@@ -314,8 +374,8 @@ impl Resolver<'_> {
             }
             for (address, condition) in exits.sites {
                 sites.push(ProbeSite {
-                    file_offset: offset_of(address)?,
                     condition,
+                    ..ProbeSite::at(offset_of(address)?)
                 });
             }
         }

@@ -73,11 +73,25 @@ pub struct ResolvedMarker {
     pub sites: Vec<ProbeSite>,
 }
 
+impl ProbeSite {
+    /// An instruction of a function.
+    #[must_use]
+    pub const fn at(file_offset: u64) -> Self {
+        Self {
+            file_offset,
+            semaphore: None,
+            condition: None,
+        }
+    }
+}
+
 /// One address to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeSite {
     /// Offset in the object's file, bytes.
     pub file_offset: u64,
+    /// Offset in the file of the counter that switches a USDT probe on, bytes.
+    pub semaphore: Option<u64>,
     /// Set for a conditional jump out of the function: the x86 condition code under which the
     /// function is left.
     pub condition: Option<u8>,

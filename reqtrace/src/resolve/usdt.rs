@@ -6,6 +6,11 @@
 
 use super::elf::Object;
 use super::registers::Register;
+use crate::error::Error;
+use crate::text::nearest;
+
+/// Names that an error suggests.
+const MAX_NEAREST: usize = 3;
 
 /// Type of a probe's note (`_SDT_NOTE_TYPE`).
 const NOTE_TYPE: u32 = 3;
@@ -131,6 +136,47 @@ impl UsdtProbes {
         self.probes
             .iter()
             .find(|probe| probe.provider == provider && probe.name == name)
+    }
+
+    /// Why a probe cannot be found in this object. `elsewhere`: other objects that have it.
+    pub(super) fn missing(
+        &self,
+        shown: &str,
+        provider: &str,
+        name: &str,
+        elsewhere: &[String],
+    ) -> Error {
+        let wanted = format!("{provider}:{name}");
+        if self.probes.is_empty() && self.malformed > 0 {
+            return Error::failed(format!(
+                "all {} USDT notes of {shown} are malformed, so `{wanted}` cannot be found",
+                self.malformed
+            ))
+            .next("use a function or an offset as marker");
+        }
+        let error = Error::usage(format!("no USDT probe `{wanted}` in {shown}"));
+        if let Some(object) = elsewhere.first() {
+            return error.next(format!(
+                "it is in {}: add object = \"{object}\"",
+                elsewhere.join(", ")
+            ));
+        }
+        if self.probes.is_empty() {
+            return error.next(
+                "the file has no USDT probes at all: it was built without them, or they are in \
+                 a library (set `object`)",
+            );
+        }
+        let names: Vec<String> = self.probes.iter().map(UsdtProbe::full_name).collect();
+        let near = nearest(&wanted, names.iter().map(String::as_str), MAX_NEAREST);
+        error.next(format!(
+            "it has {} others{}",
+            names.len(),
+            match near.as_slice() {
+                [] => String::new(),
+                near => format!(", such as {}", near.join(", ")),
+            }
+        ))
     }
 
     fn add(&mut self, provider: &str, name: &str, site: UsdtSite) {

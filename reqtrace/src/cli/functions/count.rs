@@ -72,20 +72,23 @@ fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
         let functions = found.functions.iter().map(|function| {
             let entries = function.bodies.iter().map(|body| body.start);
             let offsets = entries.filter_map(|entry| found.object.file_offset(entry));
-            (function.signature.clone(), offsets.collect::<BTreeSet<_>>())
+            let places = offsets.map(|offset| (offset, None));
+            (function.signature.clone(), places.collect::<BTreeSet<_>>())
         });
         let probes = found.probes.iter().map(|probe| {
-            let offsets = probe.sites.iter().map(|site| site.file_offset);
-            (probe.full_name(), offsets.collect())
+            let sites = probe.sites.iter();
+            let places = sites.map(|site| (site.file_offset, site.semaphore));
+            (probe.full_name(), places.collect())
         });
-        for (name, offsets) in functions.chain(probes) {
-            if offsets.is_empty() {
+        for (name, of_match) in functions.chain(probes) {
+            if of_match.is_empty() {
                 continue;
             }
             let first = places.len();
-            places.extend(offsets.into_iter().map(|file_offset| Place {
+            places.extend(of_match.into_iter().map(|(file_offset, semaphore)| Place {
                 object: found.file.open.clone(),
                 file_offset,
+                semaphore,
             }));
             counted.push(Counted {
                 name,

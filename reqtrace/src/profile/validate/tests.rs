@@ -180,7 +180,6 @@ fn a_wait_matches_something_with_valid_globs() {
 #[test]
 fn what_is_not_built_yet_is_refused_not_ignored() {
     for (key, text) in [
-        ("usdt", GOOD.replace("function = \"f\"", "usdt = \"a:b\"")),
         (
             "build-id",
             GOOD.replace("\"f\"", "\"f\", build-id = \"00\""),
@@ -197,6 +196,46 @@ fn what_is_not_built_yet_is_refused_not_ignored() {
             "{what}"
         );
     }
+}
+
+#[test]
+fn a_usdt_probe_is_named_by_provider_and_name() {
+    let usdt = |name: &str| {
+        GOOD.replace(
+            "{ function = \"f\" }",
+            &format!("{{ usdt = \"{name}\" }}\nend = {{ offset = 1 }}"),
+        )
+    };
+    let profile = parse(&usdt("shop:order")).unwrap();
+    assert_eq!(
+        profile.requests[0].begin.place,
+        PlaceSpec::Usdt {
+            provider: "shop".to_owned(),
+            name: "order".to_owned()
+        }
+    );
+    for name in ["order", ":order", "shop:", "shop:order:late", ""] {
+        let (what, next) = refused(&usdt(name));
+        assert!(
+            what.starts_with(&format!("p.toml:6:18: `{name}` is not a USDT probe")),
+            "{what}"
+        );
+        assert!(next.contains("\"provider:name\""), "{next}");
+    }
+    let (what, next) = refused(&GOOD.replace("function = \"f\"", "usdt = \"a:b\""));
+    assert!(
+        what.contains("begins at a USDT probe needs an `end`"),
+        "{what}"
+    );
+    assert!(next.contains("usdt = "), "{next}");
+    let (what, _) = refused(&GOOD.replace("\"f\"", "\"f\", usdt = \"a:b\""));
+    assert!(
+        what.contains("either a `function` or `usdt`, not both"),
+        "{what}"
+    );
+    let at = usdt("a:b").replace("\"a:b\"", "\"a:b\", at = \"return\"");
+    let (what, _) = refused(&at);
+    assert!(what.contains("`at` belongs to `function`"), "{what}");
 }
 
 #[test]

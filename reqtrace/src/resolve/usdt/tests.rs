@@ -319,3 +319,58 @@ proptest! {
 thread_local! {
     static LIBRARY_BYTES: Vec<u8> = std::fs::read(Fixture::assembly(LIBRARY).path()).unwrap();
 }
+
+fn resolve_request(markers: &str) -> crate::error::Result<crate::resolve::ResolvedProfile> {
+    let fixture = Fixture::assembly(LIBRARY);
+    let text = format!("[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\nbegin = {markers}\n");
+    let profile =
+        crate::profile::Profile::parse(&text, "p.toml", crate::profile::Origin::BuiltIn).unwrap();
+    crate::resolve::resolve_file(&profile, fixture.path())
+}
+
+#[test]
+fn a_marker_is_set_at_all_places_of_its_probe() {
+    let object = library();
+    let at = |distance| object.file_offset(object.address_of_symbol("serve").unwrap() + distance);
+    let resolved =
+        resolve_request("{ usdt = \"shop:order\" }\nend = { usdt = \"shop:guarded\" }").unwrap();
+    let request = &resolved.requests[0];
+    let offsets: Vec<Option<u64>> = request
+        .begin
+        .sites
+        .iter()
+        .map(|s| Some(s.file_offset))
+        .collect();
+    assert_eq!(offsets, [at(0), at(2)]);
+    assert_eq!(request.begin.symbol, "shop:order");
+    assert!(!request.same_frame);
+    assert!(request.end.sites[0].semaphore.is_some());
+    assert!(
+        resolved.warnings[0].starts_with("2 USDT notes of "),
+        "{:?}",
+        resolved.warnings
+    );
+    // Begin and end of different kinds.
+    let resolved = resolve_request(
+        "{ usdt = \"shop:order\" }\nend = { function = \"serve\", at = \"return\" }",
+    )
+    .unwrap();
+    assert_eq!(resolved.requests[0].end.sites.len(), 1);
+}
+
+#[test]
+fn a_probe_that_is_not_there_is_named_with_the_nearest() {
+    let refused = |markers: &str| {
+        let error = resolve_request(markers).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        format!("{error} / {}", error.advice().unwrap_or_default())
+    };
+    let text = refused("{ usdt = \"shop:ordr\" }\nend = { usdt = \"shop:guarded\" }");
+    assert!(
+        text.contains("request `r`, begin: no USDT probe `shop:ordr` in "),
+        "{text}"
+    );
+    assert!(text.contains("such as shop:order"), "{text}");
+    let text = refused("{ usdt = \"a:b\", object = \"libx.so\" }\nend = { offset = 1 }");
+    assert!(text.contains("is not that"), "{text}");
+}
