@@ -8,6 +8,8 @@ mod detach;
 mod loader;
 mod object;
 mod probes;
+pub mod rate;
+pub mod safety;
 pub mod self_test;
 mod session;
 mod stacks;

@@ -147,6 +147,22 @@ pub struct TraceArgs {
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
 
+    /// Refuse to trace when the probes would take more than this share of the process's CPU time,
+    /// measured for half a second before anything else is attached; 100 does not measure
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "50",
+        value_parser = percent,
+        help_heading = "Safety"
+    )]
+    pub(super) max_probe_rate: f64,
+
+    /// Trace although it costs more than --max-probe-rate, or may not fit the program; measures
+    /// nothing
+    #[arg(short, long, help_heading = "Safety")]
+    pub(super) yes: bool,
+
     /// Write the event stream as it comes from the kernel, for tests and bug reports
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) record: Option<PathBuf>,
@@ -162,6 +178,15 @@ pub enum Unwind {
     Fp,
     /// By .eh_frame.
     Dwarf,
+}
+
+/// A share from above 0 to 100, with or without a percent sign.
+fn percent(word: &str) -> Result<f64, String> {
+    word.trim_end_matches('%')
+        .parse()
+        .ok()
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
 }
 
 /// A latency with its unit: ns, us (or µs), ms, s.

@@ -10,7 +10,7 @@ use crate::text::nearest;
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "help"];
 
 /// What to trace and what to write, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
     /// Path or name of the profile.
     pub profile: String,
@@ -42,6 +42,10 @@ pub struct TraceOptions {
     pub unwind: Unwind,
     /// CSV rows only at or above this latency.
     pub slower_than: Option<Duration>,
+    /// Share of the process's CPU time that the probes may take, percent; 100: any.
+    pub max_probe_rate: f64,
+    /// Trace in spite of that, and of programs that requests may not fit.
+    pub yes: bool,
     /// No table, no progress.
     pub quiet: bool,
     /// How often `-v` was given.
@@ -144,6 +148,8 @@ impl TraceArgs {
             blocked_only: self.blocked_only,
             unwind: self.unwind,
             slower_than: self.slower_than,
+            max_probe_rate: self.max_probe_rate,
+            yes: self.yes,
             quiet: self.quiet,
             verbose: self.verbose,
             record: self.record,

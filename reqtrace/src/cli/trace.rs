@@ -4,6 +4,7 @@
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
 mod follow;
+pub(super) mod gate;
 mod progress;
 pub(super) mod targets;
 
@@ -82,6 +83,10 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let exporters = outputs::open(&output_options(&options), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
+    let plans = ProbePlan::of(&resolved);
+    gate::safety(&options, &resolved, &pids)?;
+    gate::rate(&options, &plans, &pids)?;
+
     let tables = match options.unwind {
         Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)),
         Unwind::Fp => None,
@@ -99,7 +104,6 @@ async fn trace(options: TraceOptions) -> Result<()> {
         tables,
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
-    let plans = ProbePlan::of(&resolved);
     let attach_started = Instant::now();
     let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
     if options.follow {

@@ -7,6 +7,7 @@ pub mod btf;
 pub mod clock;
 pub mod doctor;
 pub mod privileges;
+pub mod uretprobe;
 
 use std::path::{Path, PathBuf};
 
@@ -93,16 +94,21 @@ fn release() -> Result<String> {
         })
 }
 
-fn check_version(release: &str) -> Result<()> {
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn check_version(release: &str) -> Result<()> {
+    let Some(version) = version(release) else {
         return Err(Error::unsupported(format!(
             "the kernel's release `{release}` has no version"
         )));
     };
-    if (major, minor) < OLDEST {
+    if version < OLDEST {
         return Err(Error::unsupported(format!(
             "the kernel is {release}; reqtrace needs {}.{} or later",
             OLDEST.0, OLDEST.1

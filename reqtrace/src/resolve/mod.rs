@@ -4,6 +4,7 @@
 pub mod demangle;
 pub mod elf;
 pub mod frames;
+pub mod hazards;
 mod markers;
 pub mod process;
 pub mod registers;
