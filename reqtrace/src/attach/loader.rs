@@ -62,7 +62,7 @@ pub struct Loaded {
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
 pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> Result<Loaded> {
-    check_abi()?;
+    check_abi(OBJECT)?;
     let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
         Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
     })?;
@@ -207,11 +207,11 @@ pub(super) fn readable_fd<T: AsRawFd + AsFd>(inner: T) -> Result<AsyncFd<T>> {
         .map_err(|error| Error::failed("a ring buffer cannot be polled").because(error.to_string()))
 }
 
-fn explain_load(error: &EbpfError) -> Error {
+pub(super) fn explain_load(error: &EbpfError) -> Error {
     Error::unsupported("the kernel did not take the maps or the object").because(chain(error))
 }
 
-fn explain_program(name: &str, error: ProgramError) -> Error {
+pub(super) fn explain_program(name: &str, error: ProgramError) -> Error {
     if let ProgramError::LoadError {
         io_error,
         verifier_log,

@@ -3,10 +3,15 @@
 //! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
 //! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
 
+pub mod count;
+mod detach;
 mod labels;
 mod loader;
 mod object;
 mod probes;
+pub mod rate;
+pub mod safety;
+pub mod self_test;
 mod session;
 mod stacks;
 mod tables;

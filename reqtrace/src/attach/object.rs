@@ -1,4 +1,4 @@
-//! The kernel object that is built into this program.
+//! The kernel objects that are built into this program.
 //!
 //! In: the bytes that the build script made. Out: the same bytes, their ABI version checked.
 
@@ -6,17 +6,21 @@ use goblin::elf::Elf;
 
 use crate::error::{Error, Result};
 
-/// The object, aligned as an ELF file must be.
+/// The tracer, aligned as an ELF file must be.
 pub(super) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/reqtrace-ebpf"));
 
-/// Checks that the object speaks the same records and maps as this program.
+/// The program that only counts.
+pub(super) static COUNT_OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/reqtrace-count"));
+
+/// Checks that an object speaks the same records and maps as this program.
 ///
 /// # Errors
 ///
 /// When it was built from another version of `reqtrace-common`.
-pub(super) fn check_abi() -> Result<()> {
-    let found = abi_version(OBJECT);
+pub(super) fn check_abi(object: &[u8]) -> Result<()> {
+    let found = abi_version(object);
     if found == Some(reqtrace_common::ABI_VERSION) {
         return Ok(());
     }
@@ -44,8 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_has_the_version_of_this_program() {
-        check_abi().unwrap();
+    fn the_objects_have_the_version_of_this_program() {
+        check_abi(OBJECT).unwrap();
+        check_abi(COUNT_OBJECT).unwrap();
         assert_eq!(abi_version(b"not an object"), None);
     }
 }

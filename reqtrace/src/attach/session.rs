@@ -16,6 +16,7 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_common::thread::ThreadState;
 use tokio::io::unix::AsyncFd;
 
+use super::detach;
 use super::loader::{
     Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
 };
@@ -27,10 +28,6 @@ use crate::decode::{ProgramCost, Snapshot, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
-
-/// How many threads take probes out: each removal waits for a grace period of the kernel, which
-/// they share when they wait at the same time.
-const DETACH_THREADS: usize = 16;
 
 /// A running trace.
 pub struct Session {
@@ -309,19 +306,7 @@ impl Session {
                 warn!("a tracepoint could not be detached: {error}");
             }
         }
-        let mut links: Vec<UprobeLink> = self.uprobes.drain(..).collect();
-        let share = links.len().div_ceil(DETACH_THREADS).max(1);
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let rest = links.split_off(links.len().min(share));
-                let mine = std::mem::replace(&mut links, rest);
-                scope.spawn(move || {
-                    for link in mine {
-                        link.detach();
-                    }
-                });
-            }
-        });
+        detach::all(self.uprobes.drain(..).collect());
     }
 }
 

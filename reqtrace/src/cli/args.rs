@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::check::CheckArgs;
+use super::doctor::DoctorArgs;
+use super::functions::FunctionsArgs;
 pub use super::options::{Output, Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
 const BEFORE_HELP: &str = "\
@@ -15,6 +17,8 @@ Examples:
   reqtrace --profile ./shop.toml --comm shop 5 --csv - -q      one CSV row a request, on stdout
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
   reqtrace check --profile mysql -p 4711                       what would be probed
+  reqtrace functions -p 4711 handle --count 5                  what is called, and how often
+  reqtrace doctor                                              what works on this machine
   reqtrace profiles mysql                                      print a built-in profile";
 
 const USAGE: &str = "\
@@ -50,6 +54,10 @@ pub struct Args {
 pub enum Command {
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),
+    /// Say what works on this machine, and what to do where it does not
+    Doctor(DoctorArgs),
+    /// Find functions and USDT probes to write a profile with; count their calls
+    Functions(FunctionsArgs),
     /// List the built-in profiles, or print one
     Profiles(ProfilesArgs),
 }
@@ -147,6 +155,22 @@ pub struct TraceArgs {
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
 
+    /// Refuse to trace when the probes would take more than this share of the process's CPU time,
+    /// measured for half a second before anything else is attached; 100 does not measure
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "50",
+        value_parser = percent,
+        help_heading = "Safety"
+    )]
+    pub(super) max_probe_rate: f64,
+
+    /// Trace although it costs more than --max-probe-rate, or may not fit the program; measures
+    /// nothing
+    #[arg(short, long, help_heading = "Safety")]
+    pub(super) yes: bool,
+
     /// Write the event stream as it comes from the kernel, for tests and bug reports
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) record: Option<PathBuf>,
@@ -169,6 +193,15 @@ pub enum Unwind {
     Fp,
     /// By .eh_frame.
     Dwarf,
+}
+
+/// A share from above 0 to 100, with or without a percent sign.
+fn percent(word: &str) -> Result<f64, String> {
+    word.trim_end_matches('%')
+        .parse()
+        .ok()
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
 }
 
 /// A latency with its unit: ns, us (or µs), ms, s.

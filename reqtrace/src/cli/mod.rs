@@ -2,6 +2,8 @@
 
 pub mod args;
 pub mod check;
+pub mod doctor;
+pub mod functions;
 mod logger;
 pub mod options;
 pub mod profiles;
@@ -19,6 +21,8 @@ use crate::error::Result;
 pub fn run(args: Args) -> Result<()> {
     match args.command {
         Some(Command::Check(check)) => check::run(&check),
+        Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        Some(Command::Functions(functions)) => functions::run(&functions),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         None => trace::run(args.trace.into_options()?),
     }

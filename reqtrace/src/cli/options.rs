@@ -7,10 +7,10 @@ use super::args::{GroupBy, TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
-const COMMANDS: &[&str] = &["check", "profiles", "help"];
+const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "help"];
 
 /// What to trace and what to write, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
     /// Path or name of the profile.
     pub profile: String,
@@ -46,6 +46,10 @@ pub struct TraceOptions {
     pub labels: bool,
     /// A second table of groups.
     pub group_by: Option<GroupBy>,
+    /// Share of the process's CPU time that the probes may take, percent; 100: any.
+    pub max_probe_rate: f64,
+    /// Trace in spite of that, and of programs that requests may not fit.
+    pub yes: bool,
     /// No table, no progress.
     pub quiet: bool,
     /// How often `-v` was given.
@@ -150,6 +154,8 @@ impl TraceArgs {
             slower_than: self.slower_than,
             labels: self.labels || self.group_by.is_some(),
             group_by: self.group_by,
+            max_probe_rate: self.max_probe_rate,
+            yes: self.yes,
             quiet: self.quiet,
             verbose: self.verbose,
             record: self.record,
@@ -189,7 +195,7 @@ impl TraceArgs {
     }
 }
 
-fn parse_duration(word: &str) -> Result<Duration> {
+pub(super) fn parse_duration(word: &str) -> Result<Duration> {
     let seconds = word
         .parse::<f64>()
         .ok()

@@ -4,8 +4,9 @@
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
 mod follow;
+pub(super) mod gate;
 mod progress;
-mod targets;
+pub(super) mod targets;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -87,6 +88,9 @@ async fn trace(options: TraceOptions) -> Result<()> {
 
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
+    gate::safety(&options, &resolved, &pids)?;
+    gate::rate(&options, &plans, &pids)?;
+
     let tables = match options.unwind {
         Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)),
         Unwind::Fp => None,

@@ -12,6 +12,7 @@ const MAX_NESTING: u32 = 16;
 
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_TYPEDEF: u32 = 8;
 
 /// The types of a BTF file.
 pub struct Types<'a> {
@@ -91,6 +92,14 @@ impl<'a> Types<'a> {
             .iter()
             .filter(|ty| ty.kind == KIND_STRUCT && self.string(ty.name) == structure.as_bytes())
             .find_map(|ty| self.find(ty, member.as_bytes(), 0))
+    }
+
+    /// Whether there is a typedef of this name.
+    #[must_use]
+    pub fn has_typedef(&self, name: &str) -> bool {
+        self.types
+            .iter()
+            .any(|ty| ty.kind == KIND_TYPEDEF && self.string(ty.name) == name.as_bytes())
     }
 
     fn find(&self, ty: &Type<'a>, wanted: &[u8], depth: u32) -> Option<u32> {

@@ -1,5 +1,7 @@
 //! Clocks. The kernel programs stamp with `CLOCK_MONOTONIC`; files carry Unix time.
 
+use std::time::Duration;
+
 /// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -25,12 +27,41 @@ pub fn monotonic_to_unix_ns() -> i64 {
         .map_or(0, |(_, offset)| offset)
 }
 
+/// CPU time that a process has used, all its threads, those that have ended too; 0 when it is gone.
+#[must_use]
+pub fn cpu_time(pid: u32) -> Duration {
+    let mut clock = 0;
+    // SAFETY: `clock` is a valid place for the result.
+    let found = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) };
+    if found != 0 {
+        return Duration::ZERO;
+    }
+    Duration::from_nanos(read(clock))
+}
+
+/// Time for which CPUs were idle since boot, all CPUs together, in steps of the kernel's tick; 0
+/// when `/proc/stat` does not say.
+#[must_use]
+pub fn idle_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // SAFETY: no precondition.
+    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
+    Duration::from_secs_f64(idle_ticks(&text).unwrap_or(0) as f64 / ticks_per_second as f64)
+}
+
+/// Idle and waiting for a disk, of the first line of `/proc/stat`.
+fn idle_ticks(text: &str) -> Option<u64> {
+    let mut fields = text.lines().next()?.split_ascii_whitespace();
+    let (idle, disk) = (fields.nth(4)?, fields.next()?);
+    Some(idle.parse::<u64>().ok()? + disk.parse::<u64>().ok()?)
+}
+
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for the result; both clocks exist on every Linux.
+    // SAFETY: `time` is a valid place for the result; it stays 0 when a process's clock is gone.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -38,6 +69,25 @@ fn read(clock: libc::clockid_t) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_is_the_fourth_number_and_the_fifth() {
+        let text = "cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 1 1 1 1 1\n";
+        assert_eq!(idle_ticks(text), Some(45));
+        assert_eq!(idle_ticks("cpu 1"), None);
+        assert!(idle_time() > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_that_works_uses_its_clock() {
+        let own = std::process::id();
+        let before = cpu_time(own);
+        while cpu_time(own) == before {
+            std::hint::black_box(0);
+        }
+        assert!(cpu_time(own) > before);
+        assert_eq!(cpu_time(u32::MAX >> 1), Duration::ZERO);
+    }
 
     #[test]
     fn the_offset_joins_the_clocks() {

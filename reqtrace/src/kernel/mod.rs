@@ -5,7 +5,9 @@
 
 pub mod btf;
 pub mod clock;
+pub mod doctor;
 pub mod privileges;
+pub mod uretprobe;
 
 use std::path::{Path, PathBuf};
 
@@ -67,8 +69,7 @@ impl Host {
         let release = release()?;
         check_version(&release)?;
         privileges::check()?;
-        let btf_path =
-            std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from);
+        let btf_path = btf_path();
         let offsets = task_offsets(&btf_path)?;
         Ok(Self {
             release,
@@ -76,6 +77,11 @@ impl Host {
             offsets,
         })
     }
+}
+
+/// Where the kernel's type information is read from.
+fn btf_path() -> PathBuf {
+    std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from)
 }
 
 fn release() -> Result<String> {
@@ -88,16 +94,21 @@ fn release() -> Result<String> {
         })
 }
 
-fn check_version(release: &str) -> Result<()> {
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn check_version(release: &str) -> Result<()> {
+    let Some(version) = version(release) else {
         return Err(Error::unsupported(format!(
             "the kernel's release `{release}` has no version"
         )));
     };
-    if (major, minor) < OLDEST {
+    if version < OLDEST {
         return Err(Error::unsupported(format!(
             "the kernel is {release}; reqtrace needs {}.{} or later",
             OLDEST.0, OLDEST.1
@@ -108,18 +119,23 @@ fn check_version(release: &str) -> Result<()> {
 
 fn task_offsets(path: &Path) -> Result<TaskOffsets> {
     let data = std::fs::read(path).map_err(|error| {
-        Error::unsupported(format!("the kernel's type information {} is missing", path.display()))
-            .because(error)
-            .next("use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and RHEL kernels are)")
+        Error::unsupported(format!(
+            "the kernel's type information {} is missing",
+            path.display()
+        ))
+        .because(error)
+        .next(btf_advice())
     })?;
-    let types = btf::Types::parse(&data)
-        .map_err(|what| Error::unsupported(format!("{}: {what}", path.display())))?;
+    let types = btf::Types::parse(&data).map_err(|what| {
+        Error::unsupported(format!("{}: {what}", path.display())).next(btf_advice())
+    })?;
     let offset = |structure, member| {
         types.member_offset(structure, member).ok_or_else(|| {
             Error::unsupported(format!(
                 "{}: {structure}.{member} is missing",
                 path.display()
             ))
+            .next(btf_advice())
         })
     };
     Ok(TaskOffsets {
@@ -132,6 +148,15 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         instance_original: offset("return_instance", "orig_ret_vaddr")?,
         instance_next: offset("return_instance", "next")?,
     })
+}
+
+/// What to do about type information that is not there or not usable.
+fn btf_advice() -> &'static str {
+    if std::env::var_os(BTF_VARIABLE).is_some() {
+        "unset REQTRACE_BTF, or let it name the running kernel's BTF"
+    } else {
+        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and RHEL kernels are)"
+    }
 }
 
 #[cfg(test)]

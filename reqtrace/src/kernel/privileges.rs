@@ -15,27 +15,82 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 ///
 /// [`crate::error::Kind::Unsupported`], naming the missing capabilities or the namespace.
 pub fn check() -> Result<()> {
+    capabilities()?;
+    pid_namespace().map(drop)
+}
+
+/// What this process may do: a phrase for people.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Unsupported`], naming the missing capabilities.
+pub fn capabilities() -> Result<String> {
+    let missing = missing(own_capabilities());
+    if missing.is_empty() {
+        return Ok(NEEDED.map(|(name, _)| name).join(", "));
+    }
+    // SAFETY: no precondition.
+    let user = unsafe { libc::geteuid() };
+    let error = Error::unsupported(format!(
+        "not permitted to trace: {} missing (effective user id {user})",
+        missing.join(", ")
+    ));
+    Err(error.next(how_to_get(&missing, user)))
+}
+
+/// The command or option that gives what is missing.
+fn how_to_get(missing: &[&str], user: u32) -> String {
+    if user != 0 {
+        return "run it as root: sudo reqtrace …".to_owned();
+    }
+    let options: Vec<String> = missing
+        .iter()
+        .map(|name| format!("--cap-add {}", name.trim_start_matches("CAP_")))
+        .collect();
+    format!(
+        "this root has not all capabilities: run it on the host, or start the container with {}",
+        options.join(" ")
+    )
+}
+
+/// Which PID namespace this process is in: a phrase for people.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Unsupported`], when it is not the initial one.
+pub fn pid_namespace() -> Result<String> {
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(namespace) if namespace.as_os_str() != INITIAL_PID_NAMESPACE => Err(Error::unsupported(
+            format!(
+                "reqtrace runs in the PID namespace {}, but the kernel counts in the initial one",
+                namespace.display()
+            ),
+        )
+        .next("run it on the host, or in a container with the host's PID namespace (--pid=host)")),
+        _ => Ok("the initial one".to_owned()),
+    }
+}
+
+/// Whether `CAP_PERFMON`, or what stands for it, is there.
+#[must_use]
+pub fn may_use_perf() -> bool {
+    !missing(own_capabilities()).contains(&"CAP_PERFMON")
+}
+
+/// The seccomp mode of a process (`self`, or a number): 0 none, 1 strict, 2 a filter. `None` when
+/// it cannot be read.
+#[must_use]
+pub fn seccomp_mode(process: &str) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))?;
+    line.trim().parse().ok()
+}
+
+fn own_capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let missing = missing(effective(&status).unwrap_or(0));
-    if !missing.is_empty() {
-        return Err(Error::unsupported(format!(
-            "not permitted to trace: {} missing (effective user id {})",
-            missing.join(", "),
-            // SAFETY: no precondition.
-            unsafe { libc::geteuid() }
-        ))
-        .next("run it as root: sudo reqtrace …"));
-    }
-    if let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid")
-        && namespace.as_os_str() != INITIAL_PID_NAMESPACE
-    {
-        return Err(Error::unsupported(format!(
-            "reqtrace runs in the PID namespace {}, but the kernel counts in the initial one",
-            namespace.display()
-        ))
-        .next("run it on the host, or in a container with the host's PID namespace (--pid=host)"));
-    }
-    Ok(())
+    effective(&status).unwrap_or(0)
 }
 
 fn effective(status: &str) -> Option<u64> {
@@ -64,6 +119,16 @@ mod tests {
         assert_eq!(missing(u64::MAX), Vec::<&str>::new());
         assert_eq!(missing(1 << CAP_SYS_ADMIN), ["CAP_SYS_PTRACE"]);
         assert_eq!(missing(1 << CAP_SYS_ADMIN | 1 << 19), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_root_without_capabilities_is_not_told_to_be_root() {
+        assert!(how_to_get(&["CAP_BPF"], 1000).contains("sudo"));
+        let advice = how_to_get(&["CAP_BPF", "CAP_PERFMON"], 0);
+        assert!(
+            advice.contains("--cap-add BPF --cap-add PERFMON"),
+            "{advice}"
+        );
     }
 
     #[test]

@@ -18,6 +18,9 @@ use memmap2::Mmap;
 use super::frames::{Frames, FramesOf};
 use crate::error::{Error, Result};
 
+/// Sections that the Go linker makes, the first also in stripped programs.
+const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", b".go.buildinfo", b".note.go.buildid"];
+
 /// A parsed ELF file.
 #[derive(Debug)]
 pub struct Object {
@@ -32,6 +35,7 @@ pub struct Object {
     tables: Vec<SymbolTable>,
     usdt_notes: Vec<Range<usize>>,
     usdt_base: Option<u64>,
+    is_go: bool,
 }
 
 /// Where a symbol table stands in the file.
@@ -112,6 +116,7 @@ impl Object {
             tables: Vec::new(),
             usdt_notes: Vec::new(),
             usdt_base: None,
+            is_go: false,
         };
         object.load()?;
         Ok(object)
@@ -177,6 +182,7 @@ impl Object {
                 .and_then(|names| string_at(bytes, names, section.sh_name))
                 .and_then(|range| bytes.get(range))
                 .unwrap_or_default();
+            self.is_go |= GO_SECTIONS.contains(&name);
             if section.sh_type == SHT_PROGBITS && name.starts_with(b".plt") {
                 let end = section.sh_addr.saturating_add(section.sh_size);
                 self.plt.push(section.sh_addr..end);
@@ -284,6 +290,12 @@ impl Object {
             let name = self.text(range);
             name.split('@').next().unwrap_or(name)
         })
+    }
+
+    /// Whether it was linked by Go.
+    #[must_use]
+    pub fn is_go(&self) -> bool {
+        self.is_go
     }
 
     /// Whether it has a full symbol table, so that static functions can be found too.
@@ -458,7 +470,8 @@ fn string_at(bytes: &[u8], table: &Range<usize>, index: usize) -> Option<Range<u
 
 fn unreadable(shown: &str, error: std::io::Error) -> Error {
     let failure = match error.kind() {
-        std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}")),
+        std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}"))
+            .next("give the program's path, such as \"$(command -v NAME)\""),
         std::io::ErrorKind::PermissionDenied => {
             Error::unsupported(format!("not permitted to read {shown}")).next("run it as root")
         }

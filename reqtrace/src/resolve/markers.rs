@@ -81,10 +81,7 @@ impl Target<'_> {
     /// A file by its path.
     #[must_use]
     pub fn file(path: &Path) -> Self {
-        Self::File(ObjectFile {
-            open: path.to_owned(),
-            shown: path.to_string_lossy().into_owned(),
-        })
+        Self::File(ObjectFile::at(path))
     }
 }
 

@@ -4,11 +4,13 @@
 pub mod demangle;
 pub mod elf;
 pub mod frames;
+pub mod hazards;
 mod labels;
 mod markers;
 pub mod process;
 pub mod registers;
 pub mod returns;
+pub mod search;
 pub mod symbols;
 pub mod usdt;
 
@@ -23,7 +25,7 @@ use reqtrace_common::label::LabelPlan;
 use crate::profile::{At, ReturnProbe};
 
 pub use markers::{Target, resolve, resolve_file, unmatched_functions};
-pub use process::Process;
+pub use process::{ObjectFile, Process};
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]

@@ -36,6 +36,15 @@ pub struct ObjectFile {
 }
 
 impl ObjectFile {
+    /// A file by its path, which no process need have mapped.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            open: path.to_owned(),
+            shown: path.to_string_lossy().into_owned(),
+        }
+    }
+
     /// The last component of its path.
     #[must_use]
     pub fn file_name(&self) -> &str {

@@ -106,11 +106,11 @@ pub fn missing(object: &Object, patterns: &[String]) -> Error {
 }
 
 /// Symbols that are one function to a programmer.
-struct Group {
-    name: Demangled,
+pub(super) struct Group {
+    pub(super) name: Demangled,
     members: Vec<Member>,
     /// Entries of several mangled names: variants of a constructor or destructor.
-    distinct_names: bool,
+    pub(super) distinct_names: bool,
 }
 
 struct Member {
@@ -120,12 +120,12 @@ struct Member {
 }
 
 impl Group {
-    fn has_entry(&self) -> bool {
+    pub(super) fn has_entry(&self) -> bool {
         self.members.iter().any(|member| member.copy != Copy::Part)
     }
 
     /// Number of different addresses of the function itself, clones left out.
-    fn mains(&self) -> usize {
+    pub(super) fn mains(&self) -> usize {
         let mut addresses: Vec<u64> = self.addresses(Copy::Main).collect();
         addresses.dedup();
         addresses.len().max(1)
@@ -138,7 +138,7 @@ impl Group {
             .map(|member| member.address)
     }
 
-    fn function(&self, object: &Object) -> Function {
+    pub(super) fn function(&self, object: &Object) -> Function {
         let mut entries: Vec<u64> = self
             .addresses(Copy::Main)
             .chain(self.addresses(Copy::Clone))
@@ -201,31 +201,41 @@ pub fn name_at(object: &Object, address: u64) -> String {
 }
 
 fn matches(object: &Object, pattern: &str) -> Vec<Group> {
-    let found = collect(object, pattern, word_in(pattern));
-    if found.is_empty() && !is_glob(pattern) {
+    let fits = |raw: &str, base: &str, name: &Demangled| {
+        if raw == pattern {
+            Some(0)
+        } else {
+            rank(pattern, base, name)
+        }
+    };
+    if let Some(word) = word_in(pattern) {
+        let found = collect(object, |raw| raw.contains(word), fits);
+        if !found.is_empty() || is_glob(pattern) {
+            return found;
+        }
         // The word that symbols were filtered by may be abbreviated in a mangled name.
-        return collect(object, pattern, None);
     }
-    found
+    collect(object, |_| true, fits)
 }
 
-fn collect(object: &Object, pattern: &str, word: Option<&str>) -> Vec<Group> {
+/// Groups of the symbols that fit best. `worth` says which are worth demangling; `rank` gets a
+/// symbol, the same without suffixes, and its name, and says how well it fits.
+pub(super) fn collect(
+    object: &Object,
+    worth: impl Fn(&str) -> bool,
+    rank: impl Fn(&str, &str, &Demangled) -> Option<u8>,
+) -> Vec<Group> {
     let mut best = u8::MAX;
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     let mut bases: BTreeMap<(String, String), String> = BTreeMap::new();
     for (index, symbol) in object.symbols().iter().enumerate() {
         let raw = object.name(symbol);
-        if word.is_some_and(|word| !raw.contains(word)) {
+        if !worth(raw) {
             continue;
         }
         let (base, copy) = split_suffix(raw);
         let name = demangle(base);
-        let rank = if raw == pattern {
-            Some(0)
-        } else {
-            rank(pattern, base, &name)
-        };
-        let Some(rank) = rank.filter(|rank| *rank <= best) else {
+        let Some(rank) = rank(raw, base, &name).filter(|rank| *rank <= best) else {
             continue;
         };
         if rank < best {
@@ -296,7 +306,7 @@ fn same_text(a: &str, b: &str) -> bool {
 
 /// An identifier that a symbol must contain to match: demangling every name of a large server
 /// takes seconds, and most need not be.
-fn word_in(pattern: &str) -> Option<&str> {
+pub(super) fn word_in(pattern: &str) -> Option<&str> {
     if pattern.contains("operator") || pattern.starts_with("_Z") || pattern.starts_with("_R") {
         return None;
     }
@@ -308,7 +318,7 @@ fn word_in(pattern: &str) -> Option<&str> {
 }
 
 /// Two names at one address are one function.
-fn merge_aliases(groups: &mut Vec<Group>) {
+pub(super) fn merge_aliases(groups: &mut Vec<Group>) {
     let mut merged: Vec<Group> = Vec::new();
     for group in groups.drain(..) {
         let alias = merged.iter_mut().find(|other| {

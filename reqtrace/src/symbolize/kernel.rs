@@ -50,6 +50,12 @@ impl KernelSymbols {
         Self { symbols, hidden }
     }
 
+    /// Symbols of a kernel that hides its addresses.
+    #[cfg(test)]
+    pub(crate) fn default_hidden() -> Self {
+        Self::parse("")
+    }
+
     /// Whether the kernel hides its addresses.
     #[must_use]
     pub fn hidden(&self) -> bool {

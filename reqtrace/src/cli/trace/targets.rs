@@ -27,7 +27,7 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
 }
 
 /// All processes that descend from these and run now, without these themselves.
-pub(super) fn descendants(of: &[u32]) -> Vec<u32> {
+pub(in crate::cli) fn descendants(of: &[u32]) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = all_processes()
         .into_iter()
         .filter_map(|pid| Some((pid, parent(pid)?)))

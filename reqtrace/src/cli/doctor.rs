@@ -1,0 +1,121 @@
+//! `reqtrace doctor`: what works on this machine, and what to do where it does not.
+//!
+//! The surest check comes last: the kernel programs are really loaded and attached to the
+//! scheduler, and a probe is set on this program itself and hit.
+
+use super::profiles::print;
+use crate::attach::{self, LoadOptions, self_test};
+use crate::error::{Error, Result};
+use crate::kernel::Host;
+use crate::kernel::doctor::{Finding, State, examine};
+
+/// Arguments of `doctor`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DoctorArgs {}
+
+/// Runs it.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
+pub fn run(_: &DoctorArgs) -> Result<()> {
+    let mut findings = examine();
+    let tried = subjects(&findings, State::Missing).is_empty();
+    if tried {
+        findings.push(programs());
+        findings.push(probes());
+    }
+    let mut text = String::new();
+    for finding in &findings {
+        text.push_str(&line(finding));
+    }
+    if !tried {
+        text.push_str("\nloading the kernel programs was not tried\n");
+    }
+    let missing = subjects(&findings, State::Missing);
+    let degraded = subjects(&findings, State::Degraded);
+    text.push_str(match (missing.is_empty(), degraded.is_empty()) {
+        (true, true) => "\nreqtrace can trace here\n",
+        (true, false) => "\nreqtrace can trace here, with what is degraded above\n",
+        (false, _) => "",
+    });
+    print(&text)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(
+        Error::unsupported(format!("cannot trace here: {}", missing.join(", ")))
+            .next("do what the lines above say, from the top"),
+    )
+}
+
+fn subjects(findings: &[Finding], state: State) -> Vec<&'static str> {
+    findings
+        .iter()
+        .filter(|finding| finding.state == state)
+        .map(|finding| finding.subject)
+        .collect()
+}
+
+fn line(finding: &Finding) -> String {
+    let mut text = format!(
+        "{:<9} {:<20} {}\n",
+        finding.state.word(),
+        finding.subject,
+        finding.seen
+    );
+    if let Some(next) = &finding.next {
+        text.push_str(&format!("{:<9} {:<20} next: {next}\n", "", ""));
+    }
+    text
+}
+
+/// Loads all programs and attaches those of the scheduler.
+fn programs() -> Finding {
+    let subject = "kernel programs";
+    match load() {
+        Ok(memory) => Finding::ok(
+            subject,
+            format!("loaded and attached; the maps take {} KiB", memory / 1024),
+        ),
+        Err(error) => Finding::missing(subject, &error),
+    }
+}
+
+/// Kernel memory of the maps in bytes.
+fn load() -> Result<u64> {
+    let host = Host::examine()?;
+    let options = LoadOptions {
+        kernel_stacks: true,
+        user_stacks: true,
+        messages: false,
+        labels: None,
+    };
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::failed("the runtime could not be started").because(error))?
+        .block_on(async {
+            let loaded = attach::load(&host, options, None)?;
+            let (mut session, _) = loaded.attach(&[], &[], true)?;
+            let memory = session.kernel_memory();
+            session.detach();
+            Ok(memory)
+        })
+}
+
+/// Sets probes on this program and hits them.
+fn probes() -> Finding {
+    let subject = "probes";
+    match self_test::cost_of_hit() {
+        Ok(cost) => Finding::ok(
+            subject,
+            format!(
+                "set, hit and counted; a hit costs {} ns at an entry, {} ns at a return",
+                cost.emulated.as_nanos(),
+                cost.stepped.as_nanos()
+            ),
+        ),
+        Err(error) => Finding::missing(subject, &error),
+    }
+}

@@ -1,0 +1,114 @@
+//! `reqtrace functions`: finds functions and USDT probes to write a profile with. A process or a
+//! program and a pattern in; a list, counts of hits, or a starter profile out.
+
+mod count;
+mod find;
+mod listing;
+mod starter;
+
+use std::path::PathBuf;
+
+use super::options::parse_pids;
+use super::profiles::print;
+use crate::error::{Error, Result};
+use find::Findings;
+
+/// Matches listed before the rest is only counted, unless `--limit` says otherwise.
+const LISTED: usize = 100;
+
+/// Arguments of `functions`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(override_usage = "\
+reqtrace functions [OPTIONS] -p PID PATTERN
+       reqtrace functions [OPTIONS] BINARY PATTERN")]
+pub struct FunctionsArgs {
+    /// Program or library to search, unless -p is given; then what to look for: any part of a
+    /// name, or a glob with * and ? over whole names. Case counts if the pattern has an upper case
+    /// letter
+    #[arg(value_name = "BINARY] [PATTERN", num_args = 0..=2, hide_possible_values = true)]
+    pub words: Vec<String>,
+
+    /// Search the program and the libraries of this process; several with commas
+    #[arg(short, long = "pid", value_name = "PID[,PID…]", value_delimiter = ',')]
+    pub pids: Vec<String>,
+
+    /// Search only this object: a file name, a path, or a glob over either
+    #[arg(long, value_name = "OBJECT")]
+    pub object: Option<String>,
+
+    /// List at most so many matches
+    #[arg(long, value_name = "N", default_value_t = LISTED)]
+    pub limit: usize,
+
+    /// Count for so many seconds how often each match is hit
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["as_profile", "limit"])]
+    pub count: Option<String>,
+
+    /// Print a profile to start from, with one request type for each match
+    #[arg(long, conflicts_with = "limit")]
+    pub as_profile: bool,
+}
+
+/// Where to search, and for what.
+struct Search {
+    pids: Vec<u32>,
+    binary: Option<PathBuf>,
+    pattern: String,
+}
+
+/// Runs it.
+///
+/// # Errors
+///
+/// Nothing to search or to look for, nothing found, too many matches for `--count` or
+/// `--as-profile`, or not permitted to count.
+pub fn run(args: &FunctionsArgs) -> Result<()> {
+    let search = search(args)?;
+    let findings = Findings::of(&search, args.object.as_deref())?;
+    if let Some(seconds) = &args.count {
+        return count::run(&search, &findings, seconds);
+    }
+    if args.as_profile {
+        return print(&starter::profile(&search, &findings)?);
+    }
+    print(&listing::text(&findings, args.limit))
+}
+
+fn search(args: &FunctionsArgs) -> Result<Search> {
+    let pids = parse_pids(&args.pids)?;
+    let (binary, pattern) = match (args.words.as_slice(), pids.is_empty()) {
+        ([pattern], false) => (None, pattern),
+        ([binary, pattern], true) => (Some(PathBuf::from(binary)), pattern),
+        ([], false) => {
+            return Err(Error::usage("no pattern given")
+                .next("give part of a name, such as `command`, or '*' for everything"));
+        }
+        ([], true) => {
+            return Err(Error::usage("nothing to search")
+                .next("reqtrace functions -p PID PATTERN, or reqtrace functions BINARY PATTERN"));
+        }
+        ([one], true) => {
+            return Err(Error::usage(format!(
+                "`{one}` alone: a program to search and a pattern are needed"
+            ))
+            .next(format!(
+                "reqtrace functions -p PID '{one}', or reqtrace functions BINARY '{one}'"
+            )));
+        }
+        (many, _) => {
+            return Err(Error::usage(format!(
+                "one pattern is expected after -p PID, not `{}`",
+                many.join(" ")
+            ))
+            .next("quote a pattern with * or ?, or the shell replaces it by names of files"));
+        }
+    };
+    if pattern.is_empty() {
+        return Err(Error::usage("the pattern is empty").next("'*' is everything"));
+    }
+    Ok(Search {
+        pids,
+        binary,
+        pattern: pattern.clone(),
+    })
+}

@@ -1,0 +1,150 @@
+//! `--count`: how often each match is hit while one waits.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::Search;
+use super::find::Findings;
+use crate::attach::count::{Counter, Place, Whose};
+use crate::cli::options::parse_duration;
+use crate::cli::profiles::print;
+use crate::cli::trace::targets;
+use crate::error::{Error, Result};
+use crate::kernel::privileges;
+use crate::report::text::number;
+
+/// Probes set at once. Each is set and taken out by itself, and each call of what it is on costs
+/// the program a trap.
+const MAX_PLACES: usize = 512;
+
+/// One match, with the numbers of its places.
+struct Counted {
+    name: String,
+    object: String,
+    places: Vec<usize>,
+}
+
+/// Counts, and prints the result.
+pub(super) fn run(search: &Search, findings: &Findings, seconds: &str) -> Result<()> {
+    let duration = parse_duration(seconds).map_err(|_| {
+        Error::usage(format!("--count `{seconds}`: not a number of seconds"))
+            .next("give seconds, such as --count 5 or --count 0.5")
+    })?;
+    let (counted, places) = places(findings);
+    if places.len() > MAX_PLACES {
+        return Err(Error::usage(format!(
+            "`{}` fits {} functions and probes with {} places to count at; at most {MAX_PLACES} \
+             are counted at once",
+            search.pattern,
+            number(findings.count() as u64),
+            number(places.len() as u64)
+        ))
+        .next("list them without --count, and give a longer pattern or --object"));
+    }
+    if places.is_empty() {
+        return Err(Error::usage(format!(
+            "nothing that `{}` fits can be probed",
+            search.pattern
+        ))
+        .next("list it without --count to see why"));
+    }
+    privileges::check()?;
+    let mut pids = search.pids.clone();
+    pids.extend(targets::descendants(&pids));
+    let whose = if search.binary.is_some() {
+        Whose::Everybody
+    } else {
+        Whose::Processes(&pids)
+    };
+    let mut counter = Counter::attach(&places, whose)?;
+    let started = Instant::now();
+    wait(duration, counted.len())?;
+    let hits = counter.hits()?;
+    let elapsed = started.elapsed();
+    counter.detach();
+    print(&text(&counted, &hits, elapsed, findings))
+}
+
+fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
+    let mut counted = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
+    for found in &findings.objects {
+        let functions = found.functions.iter().map(|function| {
+            let entries = function.bodies.iter().map(|body| body.start);
+            let offsets = entries.filter_map(|entry| found.object.file_offset(entry));
+            let places = offsets.map(|offset| (offset, None));
+            (function.signature.clone(), places.collect::<BTreeSet<_>>())
+        });
+        let probes = found.probes.iter().map(|probe| {
+            let sites = probe.sites.iter();
+            let places = sites.map(|site| (site.file_offset, site.semaphore));
+            (probe.full_name(), places.collect())
+        });
+        for (name, of_match) in functions.chain(probes) {
+            if of_match.is_empty() {
+                continue;
+            }
+            let first = places.len();
+            places.extend(of_match.into_iter().map(|(file_offset, semaphore)| Place {
+                object: found.file.open.clone(),
+                file_offset,
+                semaphore,
+            }));
+            counted.push(Counted {
+                name,
+                object: found.file.shown.clone(),
+                places: (first..places.len()).collect(),
+            });
+        }
+    }
+    (counted, places)
+}
+
+/// Sleeps; Ctrl-C ends it early.
+fn wait(duration: Duration, matches: usize) -> Result<()> {
+    let es = if matches == 1 { "" } else { "es" };
+    eprintln!(
+        "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
+        duration.as_secs_f64()
+    );
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::failed("the runtime could not be started").because(error))?
+        .block_on(async {
+            // Without a handler Ctrl-C just ends the program, and the kernel takes the probes out.
+            let _ = tokio::time::timeout(duration, tokio::signal::ctrl_c()).await;
+        });
+    Ok(())
+}
+
+fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Findings) -> String {
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    let mut rows: Vec<(u64, &Counted)> = counted
+        .iter()
+        .map(|one| (one.places.iter().map(|&at| hits[at]).sum(), one))
+        .collect();
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
+    let silent = rows.iter().filter(|(hits, _)| *hits == 0).count();
+    let several = findings.objects.len() > 1;
+    let mut text = String::from("        HITS        PER S  NAME\n");
+    for (hits, one) in rows.iter().filter(|(hits, _)| *hits > 0) {
+        let object = if several {
+            format!("  [{}]", one.object.rsplit('/').next().unwrap_or_default())
+        } else {
+            String::new()
+        };
+        text.push_str(&format!(
+            "{:>12} {:>12}  {}{object}\n",
+            number(*hits),
+            number((*hits as f64 / seconds).round() as u64),
+            one.name
+        ));
+    }
+    text.push_str(&format!(
+        "\n{} of {} were hit in {seconds:.1} s\n",
+        rows.len() - silent,
+        rows.len()
+    ));
+    text
+}

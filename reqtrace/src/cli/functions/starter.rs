@@ -1,0 +1,288 @@
+//! A profile to start from: findings in, TOML out that `reqtrace check` accepts.
+
+use std::collections::BTreeSet;
+
+use reqtrace_common::limits::MAX_REQUEST_TYPES;
+
+use super::Search;
+use super::find::{Finding, Findings};
+use crate::error::{Error, Result};
+use crate::report::text::number;
+use crate::resolve::ObjectFile;
+use crate::resolve::search::{Match, Probing};
+use crate::resolve::usdt::UsdtProbe;
+
+/// Endings of probes that mark a begin, and what ends it.
+const PAIRS: &[(&str, &[&str])] = &[
+    ("start", &["done", "end", "finish", "stop", "return"]),
+    ("begin", &["end", "done", "finish"]),
+    ("entry", &["return", "exit"]),
+    ("enter", &["exit", "leave", "return"]),
+];
+
+/// Matches that are disassembled, to see which of them can be a request.
+const MAX_EXAMINED: usize = 256;
+
+/// Matches named that are not in the profile.
+const MAX_LEFT_OUT: usize = 10;
+
+const WAITS: &str = "\
+# What a request waits for has a built-in class (disk, network, lock, sleep, …). Give names to the
+# waits that matter to you; the first that matches wins:
+#
+# [[wait]]
+# name = \"journal\"
+# files = [\"*/journal*\"]          # by the file that is read, written or synced
+#
+# [[wait]]
+# name = \"account lock\"
+# functions = [\"*::lock_account*\"]  # by a function on the stack
+";
+
+/// The text.
+///
+/// # Errors
+///
+/// More matches than a profile has request types, or none that can be a request.
+pub(super) fn profile(search: &Search, findings: &Findings) -> Result<String> {
+    let too_many = || {
+        Error::usage(format!(
+            "`{}` fits {} functions and probes; a profile has at most {MAX_REQUEST_TYPES} request \
+             types",
+            search.pattern,
+            number(findings.count() as u64)
+        ))
+        .next("list them without --as-profile, and give a pattern that fits those you want")
+    };
+    if findings.count() > MAX_EXAMINED {
+        return Err(too_many());
+    }
+    let mut requests = Vec::new();
+    let mut left_out = Vec::new();
+    for found in &findings.objects {
+        for function in &found.functions {
+            match function.probing(&found.object) {
+                Probing::Sites(count) => requests.push(of_function(found, function, count)),
+                Probing::NeverReturns => left_out.push(format!(
+                    "{}: never returns, so it would need an `end`",
+                    function.signature
+                )),
+                Probing::PiecesOnly => left_out.push(format!(
+                    "{}: inlined, only pieces of it are left",
+                    function.signature
+                )),
+            }
+        }
+        for probe in &found.probes {
+            match end_of(probe, found) {
+                Some(end) => requests.push(of_probe(found, probe, end)),
+                None if is_end(probe, found) => {}
+                None => left_out.push(format!(
+                    "{}: no probe is known to end what it begins",
+                    probe.full_name()
+                )),
+            }
+        }
+    }
+    if requests.len() > MAX_REQUEST_TYPES {
+        return Err(too_many());
+    }
+    if requests.is_empty() {
+        return Err(Error::usage(format!(
+            "nothing that `{}` fits can be a request by itself: {}",
+            search.pattern,
+            left_out.join("; ")
+        ))
+        .next("look for a function that is called once a request and returns"));
+    }
+    Ok(text(search, findings, requests, &left_out))
+}
+
+/// One `[[request]]` to be.
+struct Request {
+    name: String,
+    comment: String,
+    begin: String,
+    end: Option<String>,
+}
+
+fn text(
+    search: &Search,
+    findings: &Findings,
+    requests: Vec<Request>,
+    left_out: &[String],
+) -> String {
+    let executable = executable(search, findings);
+    let where_ = match (&search.binary, search.pids.as_slice()) {
+        (Some(binary), _) => binary.to_string_lossy().into_owned(),
+        (None, pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("-p {}", pids.join(","))
+        }
+    };
+    let name = executable.clone().unwrap_or_else(|| "service".to_owned());
+    let mut text = format!(
+        "# A start, made by: reqtrace functions {where_} '{}' --as-profile\n\
+         # Keep the functions that are called once a request and return when it is done, and give\n\
+         # them the names that your users would. `reqtrace check --profile FILE {where_}` says what\n\
+         # would be probed; `reqtrace functions {where_} PATTERN --count 5` how often it is called.\n\n\
+         [profile]\nname = {}\n",
+        comment(&search.pattern),
+        quoted(&name)
+    );
+    if let Some(executable) = &executable {
+        text.push_str(&format!("executables = [{}]\n", quoted(executable)));
+    }
+    let mut names = BTreeSet::new();
+    for request in requests {
+        text.push_str(&format!(
+            "\n# {}\n[[request]]\nname  = {}\nbegin = {}\n",
+            comment(&request.comment),
+            quoted(&unique(&request.name, &mut names)),
+            request.begin
+        ));
+        if let Some(end) = request.end {
+            text.push_str(&format!("end   = {end}\n"));
+        }
+    }
+    if !left_out.is_empty() {
+        text.push_str("\n# Left out:\n");
+        for what in left_out.iter().take(MAX_LEFT_OUT) {
+            text.push_str(&format!("#   {}\n", comment(what)));
+        }
+        let more = left_out.len().saturating_sub(MAX_LEFT_OUT);
+        if more > 0 {
+            text.push_str(&format!("#   and {more} more\n"));
+        }
+    }
+    text.push('\n');
+    text.push_str(WAITS);
+    text
+}
+
+/// The program's file name, where it is known.
+fn executable(search: &Search, findings: &Findings) -> Option<String> {
+    let known = findings.objects.iter().find(|found| found.is_executable);
+    if let Some(found) = known {
+        return Some(found.file.file_name().to_owned());
+    }
+    let process = crate::resolve::Process::open(*search.pids.first()?).ok()?;
+    Some(process.executable.file_name().to_owned())
+}
+
+fn of_function(found: &Finding, function: &Match, returns: usize) -> Request {
+    let place = match function.spelling(&found.object) {
+        Some(name) => format!("function = {}", quoted(&name)),
+        None => {
+            let entry = function.bodies.first().map_or(0, |body| body.start);
+            let offset = found.object.file_offset(entry).unwrap_or(entry);
+            format!("offset = {offset:#x}")
+        }
+    };
+    let s = if returns == 1 { "" } else { "s" };
+    Request {
+        name: function.short_name().to_owned(),
+        comment: format!("{} · {returns} return{s}", function.signature),
+        begin: marker(found, &place),
+        end: None,
+    }
+}
+
+fn of_probe(found: &Finding, probe: &UsdtProbe, end: &UsdtProbe) -> Request {
+    let place =
+        |probe: &UsdtProbe| marker(found, &format!("usdt = {}", quoted(&probe.full_name())));
+    Request {
+        name: probe.name.clone(),
+        comment: format!("from {} to {}", probe.full_name(), end.full_name()),
+        begin: place(probe),
+        end: Some(place(end)),
+    }
+}
+
+fn marker(found: &Finding, place: &str) -> String {
+    if found.is_executable {
+        format!("{{ {place} }}")
+    } else {
+        format!(
+            "{{ {place}, object = {} }}",
+            quoted(in_profile(&found.file))
+        )
+    }
+}
+
+/// How a profile names an object: by its file name.
+fn in_profile(file: &ObjectFile) -> &str {
+    file.file_name()
+}
+
+/// The probe that ends what this one begins, by their names.
+fn end_of<'a>(probe: &UsdtProbe, found: &'a Finding) -> Option<&'a UsdtProbe> {
+    found
+        .probes
+        .iter()
+        .find(|other| other.provider == probe.provider && ends(&probe.name, &other.name))
+}
+
+fn is_end(probe: &UsdtProbe, found: &Finding) -> bool {
+    found
+        .probes
+        .iter()
+        .any(|other| other.provider == probe.provider && ends(&other.name, &probe.name))
+}
+
+fn ends(begin: &str, end: &str) -> bool {
+    PAIRS.iter().any(|(first, lasts)| {
+        begin.strip_suffix(first).is_some_and(|head| {
+            end.strip_prefix(head)
+                .is_some_and(|tail| lasts.contains(&tail))
+        })
+    })
+}
+
+fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
+    let mut tried = name.to_owned();
+    let mut number = 2;
+    while !names.insert(tried.clone()) {
+        tried = format!("{name} {number}");
+        number += 1;
+    }
+    tried
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// Text for one line of a comment.
+fn comment(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_belong_to_their_begins() {
+        assert!(ends("query__start", "query__done"));
+        assert!(ends("gc__begin", "gc__end"));
+        assert!(!ends("query__start", "sort__done"));
+        assert!(!ends("query__done", "query__start"));
+    }
+
+    #[test]
+    fn names_are_each_once_and_quoted() {
+        let mut names = BTreeSet::new();
+        assert_eq!(unique("add", &mut names), "add");
+        assert_eq!(unique("add", &mut names), "add 2");
+        assert_eq!(unique("add", &mut names), "add 3");
+        for name in ["operator\"\"_s", "a\\b", "f<'a'>"] {
+            let text = format!("x = {}", quoted(name));
+            let value: toml::Table = text.parse().unwrap();
+            assert_eq!(value["x"].as_str(), Some(name));
+        }
+    }
+}
