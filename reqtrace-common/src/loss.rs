@@ -35,11 +35,14 @@ pub enum Loss {
     ProcessTableFull = 13,
     /// A request's latency would have been less than its off-CPU time; never expected.
     LedgerNegative = 14,
+    /// A thread was on a CPU again without `sched_switch` having said so. Its time since it left
+    /// counts as on CPU.
+    SwitchInUnseen = 15,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -55,6 +58,7 @@ impl Loss {
         Self::ProcessNotice,
         Self::ProcessTableFull,
         Self::LedgerNegative,
+        Self::SwitchInUnseen,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -76,6 +80,7 @@ impl Loss {
             Self::ProcessNotice => "process_notice",
             Self::ProcessTableFull => "process_table_full",
             Self::LedgerNegative => "ledger_negative",
+            Self::SwitchInUnseen => "switch_in_unseen",
         }
     }
 }
