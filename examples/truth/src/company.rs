@@ -1,4 +1,4 @@
-//! Company on a request's CPU: a thread that wants it all the time.
+//! Company on a request's CPU: threads that want it all the time.
 
 use std::hint::black_box;
 use std::io;
@@ -8,10 +8,13 @@ use std::thread::{self, JoinHandle};
 
 use crate::kinds::Company;
 
+/// How many they are.
+const THREADS: usize = 2;
+
 /// The company, until it is dropped.
 pub(crate) struct Crowd {
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Crowd {
@@ -19,20 +22,28 @@ impl Crowd {
     pub(crate) fn gather(company: Company) -> io::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         if company == Company::None {
-            return Ok(Self { over, thread: None });
+            return Ok(Self {
+                over,
+                threads: Vec::new(),
+            });
         }
         // SAFETY: no arguments.
         let cpu = unsafe { libc::sched_getcpu() };
         bind_to(usize::try_from(cpu).map_err(io::Error::other)?)?;
-        // The thread inherits its CPU, and its policy before this thread changes its own.
-        let thread = thread::Builder::new().name("t-crowd".into()).spawn({
-            let over = Arc::clone(&over);
-            move || {
+        let mut crowd = Self {
+            over,
+            threads: Vec::with_capacity(THREADS),
+        };
+        // They inherit their CPU, and their policy before this thread changes its own.
+        for _ in 0..THREADS {
+            let over = Arc::clone(&crowd.over);
+            let thread = thread::Builder::new().name("t-crowd".into());
+            crowd.threads.push(thread.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     black_box(());
                 }
-            }
-        })?;
+            })?);
+        }
         if company == Company::SpinningFirst {
             let no_priority = libc::sched_param { sched_priority: 0 };
             // SAFETY: the parameter is only read. 0 is the calling thread.
@@ -42,16 +53,15 @@ impl Crowd {
                 return Err(io::Error::last_os_error());
             }
         }
-        let thread = Some(thread);
-        Ok(Self { over, thread })
+        Ok(crowd)
     }
 }
 
 impl Drop for Crowd {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic.
+        for thread in self.threads.drain(..) {
+            // They cannot panic.
             let _ = thread.join();
         }
     }

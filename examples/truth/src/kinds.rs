@@ -8,8 +8,8 @@ use crate::waits::{Wait, child, cpu, files, poll, streams, threads, time};
 
 /// How long a wait lasts that somebody else ends.
 pub(crate) const WAIT: Duration = Duration::from_millis(2);
-/// How long a request works that is to be preempted: several ticks of the slowest timer, 100 Hz.
-const LONG_WORK: Duration = Duration::from_millis(25);
+/// How long a request works that is to be preempted: longer than a tick of the slowest timer, 100 Hz.
+const LONG_WORK: Duration = Duration::from_millis(12);
 /// How long a request works beside its waits.
 const SHORT_WORK: Duration = Duration::from_micros(300);
 
@@ -31,7 +31,7 @@ pub(crate) type Waits = Vec<Box<dyn Wait>>;
 pub(crate) enum Company {
     /// Whoever else the machine runs.
     None,
-    /// A thread that always spins.
+    /// Threads that always spin.
     Spinning,
     /// The same, and the request's thread is of `SCHED_BATCH`: when it wakes up it takes no CPU away,
     /// but waits for its turn.

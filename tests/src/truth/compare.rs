@@ -77,7 +77,7 @@ pub struct Kind {
     pub in_class_ns: u64,
     /// Σ blocked by class, where it is not 0, ns.
     pub by_class_ns: BTreeMap<String, u64>,
-    /// Requests that blocked in each of those classes.
+    /// Requests that blocked in any of those classes.
     pub waited: usize,
     /// Σ run queue, ns.
     pub run_queue_ns: u64,
@@ -163,7 +163,7 @@ impl Kind {
         let classes = line.classes();
         let in_class = |class: &&str| row.classes.get(*class).copied().unwrap_or(0);
         self.in_class_ns += classes.iter().map(in_class).sum::<u64>();
-        self.waited += usize::from(classes.iter().all(|class| in_class(class) > 0));
+        self.waited += usize::from(classes.iter().any(|class| in_class(class) > 0));
         for number in Number::ALL {
             let distance = match number {
                 Number::Latency => distance(line.latency(), row.latency_ns),
