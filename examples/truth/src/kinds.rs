@@ -1,13 +1,11 @@
 //! The kinds of requests: which waits each does, and in what company.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::waits::{Wait, child, cpu, files, poll, streams, threads, time};
 
-/// How long a wait lasts that somebody else ends.
-pub(crate) const WAIT: Duration = Duration::from_millis(2);
 /// How long a request works that is to be preempted: longer than a tick of the slowest timer, 100 Hz.
 const LONG_WORK: Duration = Duration::from_millis(12);
 /// How long a request works beside its waits.
@@ -19,8 +17,16 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Who else is on its CPU.
     pub(crate) company: Company,
-    /// Its waits, in order.
-    pub(crate) waits: fn(&Path) -> io::Result<Waits>,
+    /// Makes its waits, in order.
+    pub(crate) waits: fn(&Place) -> io::Result<Waits>,
+}
+
+/// What waits need to know.
+pub(crate) struct Place {
+    /// A folder on a disk.
+    pub(crate) data: PathBuf,
+    /// How long a wait is to last that somebody ends.
+    pub(crate) wait: Duration,
 }
 
 /// What a request does, one after the other.
@@ -40,18 +46,20 @@ pub(crate) enum Company {
 
 /// All kinds.
 pub(crate) const KINDS: [Kind; 15] = [
-    alone("sleep", |_| Ok(vec![Box::new(time::Sleep(WAIT))])),
+    alone("sleep", |place| Ok(vec![Box::new(time::Sleep(place.wait))])),
     alone("mutex", |_| Ok(vec![Box::new(threads::Locked::new()?)])),
     alone("condvar", |_| Ok(vec![Box::new(threads::Notified::new()?)])),
     alone("pipe", |_| Ok(vec![Box::new(streams::pipe()?)])),
     alone("unix", |_| Ok(vec![Box::new(streams::unix()?)])),
     alone("tcp", |_| Ok(vec![Box::new(streams::tcp()?)])),
-    alone("fsync", |data| Ok(vec![Box::new(files::Sync::new(data)?)])),
-    alone("direct-read", |data| {
-        Ok(vec![Box::new(files::DirectRead::new(data)?)])
+    alone("fsync", |place| {
+        Ok(vec![Box::new(files::Sync::new(&place.data)?)])
     }),
-    alone("page-fault", |data| {
-        Ok(vec![Box::new(files::ColdMapping::new(data)?)])
+    alone("direct-read", |place| {
+        Ok(vec![Box::new(files::DirectRead::new(&place.data)?)])
+    }),
+    alone("page-fault", |place| {
+        Ok(vec![Box::new(files::ColdMapping::new(&place.data)?)])
     }),
     alone("child", |_| Ok(vec![Box::new(child::Child::default())])),
     alone("epoll", |_| Ok(vec![Box::new(poll::Epoll::new()?)])),
@@ -66,11 +74,11 @@ pub(crate) const KINDS: [Kind; 15] = [
         company: Company::SpinningFirst,
         waits: |_| Ok(vec![Box::new(streams::pipe()?)]),
     },
-    alone("mixture", |data| {
+    alone("mixture", |place| {
         Ok(vec![
-            Box::new(time::Sleep(WAIT)),
+            Box::new(time::Sleep(place.wait)),
             Box::new(cpu::Work(SHORT_WORK)),
-            Box::new(files::Sync::new(data)?),
+            Box::new(files::Sync::new(&place.data)?),
             Box::new(threads::Locked::new()?),
             Box::new(streams::tcp()?),
             Box::new(cpu::Work(SHORT_WORK)),
@@ -80,7 +88,7 @@ pub(crate) const KINDS: [Kind; 15] = [
     }),
 ];
 
-const fn alone(name: &'static str, waits: fn(&Path) -> io::Result<Waits>) -> Kind {
+const fn alone(name: &'static str, waits: fn(&Place) -> io::Result<Waits>) -> Kind {
     Kind {
         name,
         company: Company::None,

@@ -14,21 +14,23 @@ mod waits;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
-use kinds::{KINDS, Kind};
+use kinds::{KINDS, Kind, Place};
 
-const USAGE: &str = "usage: truth --data DIR --log FILE --requests N
-  DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of request.";
+const USAGE: &str = "usage: truth --data DIR --log FILE --requests N --wait-ms MS
+  DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of request,
+  MS how long a wait lasts that somebody ends.";
 
 /// Result of everything up here: any error ends the program with its message.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What it was told.
 struct Config {
-    data: PathBuf,
+    place: Place,
     log: PathBuf,
     requests: u64,
 }
@@ -45,11 +47,14 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> Result<()> {
     let config = Config {
-        data: option(args, "--data")?.into(),
+        place: Place {
+            data: option(args, "--data")?.into(),
+            wait: Duration::from_millis(option(args, "--wait-ms")?.parse()?),
+        },
         log: option(args, "--log")?.into(),
         requests: option(args, "--requests")?.parse()?,
     };
-    std::fs::create_dir_all(&config.data)?;
+    std::fs::create_dir_all(&config.place.data)?;
     let mut log = File::create(&config.log)?;
     say("ready")?;
     await_line()?;
@@ -69,8 +74,7 @@ fn run_kind(kind: &'static Kind, config: &Config) -> Result<String> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(format!("t-{}", kind.name));
         let requests = thread.spawn_scoped(scope, || -> Result<String> {
-            let data: &Path = &config.data;
-            request::run(kind, data, config.requests)
+            request::run(kind, &config.place, config.requests)
         })?;
         requests.join().map_err(|_| "a thread panicked")?
     })

@@ -3,20 +3,19 @@
 //! In: a kind. Out: its lines of the log.
 
 use std::io;
-use std::path::Path;
 
 use example_clock as clock;
 
 use crate::Result;
 use crate::company::Crowd;
-use crate::kinds::{Kind, WAIT};
+use crate::kinds::{Kind, Place};
 use crate::log::Line;
 use crate::measure::{Meter, Reading};
 use crate::waits::{Span, Wait};
 
 /// Does so many requests of a kind on this thread.
-pub(crate) fn run(kind: &Kind, data: &Path, requests: u64) -> Result<String> {
-    let mut waits = (kind.waits)(data)?;
+pub(crate) fn run(kind: &Kind, place: &Place, requests: u64) -> Result<String> {
+    let mut waits = (kind.waits)(place)?;
     let _crowd = Crowd::gather(kind.company)?;
     let meter = Meter::of_this_thread()?;
     let tid = clock::thread_id();
@@ -24,7 +23,7 @@ pub(crate) fn run(kind: &Kind, data: &Path, requests: u64) -> Result<String> {
     let mut spans = Vec::with_capacity(waits.len());
     for seq in 1..=requests {
         for (number, wait) in (1..).zip(&mut waits) {
-            wait.prepare(WAIT * number)?;
+            wait.prepare(place.wait * number)?;
         }
         spans.clear();
         let outer_begin = meter.read_then_clock()?;

@@ -68,7 +68,7 @@ impl Truth {
         let mut command = Command::new(workspace::truth()?);
         command.arg("--data").arg(folder.path().join("data"));
         command.arg("--log").arg(folder.path().join("log"));
-        command.args(["--requests", &requests.to_string()]);
+        command.args(["--wait-ms", "2", "--requests", &requests.to_string()]);
         let mut process = Child::start(command, folder.path(), "truth")?;
         process.wait_for_line(Stream::Out, "ready", LIMIT)?;
         Ok(Self { process, folder })
