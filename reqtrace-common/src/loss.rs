@@ -37,11 +37,14 @@ pub enum Loss {
     LedgerNegative = 14,
     /// A label could not be read: memory that is not mapped or not resident.
     LabelUnreadable = 15,
+    /// A thread was on a CPU again without `sched_switch` having said so. Its time since it left
+    /// counts as on CPU.
+    SwitchInUnseen = 16,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -58,6 +61,7 @@ impl Loss {
         Self::ProcessTableFull,
         Self::LedgerNegative,
         Self::LabelUnreadable,
+        Self::SwitchInUnseen,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -80,6 +84,7 @@ impl Loss {
             Self::ProcessTableFull => "process_table_full",
             Self::LedgerNegative => "ledger_negative",
             Self::LabelUnreadable => "label_unreadable",
+            Self::SwitchInUnseen => "switch_in_unseen",
         }
     }
 }

@@ -161,6 +161,15 @@ impl ThreadState {
         )
     }
 
+    /// Whether the thread is off its CPU as far as is known. Where it does something itself (it
+    /// leaves a CPU, it ends a request), its switch-in went unseen: Linux 6.18 with patches that
+    /// keep some processes' switches from tracepoints was seen to do that to whoever came next.
+    #[must_use]
+    #[inline]
+    pub const fn is_off_cpu(&self) -> bool {
+        matches!(self.phase, phase::BLOCKED | phase::PREEMPTED)
+    }
+
     /// Decides about a begin. Counts the nesting depth; changes nothing else.
     #[inline]
     pub fn on_begin(&mut self, begin: &Begin) -> BeginAction {

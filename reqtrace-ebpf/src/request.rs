@@ -157,6 +157,9 @@ fn leave_request(state: &mut ThreadState, tid: u32) -> u64 {
 /// Closes the open request of a thread whose flag is down, adds it up and sends it.
 #[inline(always)]
 pub(crate) fn close(state: &mut ThreadState, now: u64, why: u32) {
+    if state.is_off_cpu() {
+        lose(Loss::SwitchInUnseen);
+    }
     state.close(now, why);
     send(&mut state.record);
 }

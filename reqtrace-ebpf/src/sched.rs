@@ -53,6 +53,9 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
     // the waker's fields.
     let state = unsafe { &mut *state };
+    if state.is_off_cpu() {
+        lose(Loss::SwitchInUnseen);
+    }
     let user = task::user_context();
     if state.frame_is_gone(user.sp, return_slot(state)) {
         state.abandon(now);

@@ -1,8 +1,8 @@
-//! Truth by brackets: the shop reads its clock outside and inside each request at both ends, and
+//! Truth by brackets: a service reads its clock outside and inside each request at both ends, and
 //! what reqtrace says must lie between, for every single request.
 //!
-//! In: the shop's log (`tid seq outer_begin inner_begin inner_end outer_end`, ns), `requests.csv`
-//! and the trace's clock offset. Out: the number of requests checked, or the violations.
+//! In: a service's log (`tid seq outer_begin inner_begin inner_end outer_end`, ns, and what else the
+//! service has to say), `requests.csv` and the trace's clock offset. Out: the number of requests checked, or the violations.
 //!
 //! There is no tolerance: preemption between a clock reading and a probe widens the bracket by
 //! the same time, so a right tracer is never outside, and a wrong one cannot hide.
@@ -147,7 +147,7 @@ fn read_log(log: &str) -> Result<ByThread<Bracket>> {
 }
 
 fn read_line(line: &str) -> Result<(u32, Bracket)> {
-    let numbers = line.split(' ').map(str::parse::<u64>);
+    let numbers = line.split(' ').take(6).map(str::parse::<u64>);
     let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
     let [tid, seq, clocks @ ..] = numbers.as_slice() else {
         bail!("too short");

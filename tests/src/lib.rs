@@ -20,5 +20,6 @@ pub mod servers;
 pub mod shop;
 pub mod summary;
 pub mod sysbench;
+pub mod truth;
 pub mod workspace;
 pub mod xml;

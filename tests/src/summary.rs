@@ -113,9 +113,20 @@ impl Summary {
             .with_context(|| format!("summary.json has no request {name}"))
     }
 
-    /// Everything that was lost, added up.
+    /// Everything that was lost, added up, but for what no tracer can help: see
+    /// [`Summary::unseen`].
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.losses.iter().map(|loss| loss.count).sum()
+        let all: u64 = self.losses.iter().map(|loss| loss.count).sum();
+        all - self.unseen()
+    }
+
+    /// Switch-ins that the kernel told nobody of. On a machine whose kernel hides the switches of
+    /// its own supervisor, these are the threads that come after it.
+    #[must_use]
+    pub fn unseen(&self) -> u64 {
+        let mut losses = self.losses.iter();
+        let found = losses.find(|loss| loss.name == "switch_in_unseen");
+        found.map_or(0, |loss| loss.count)
     }
 }

@@ -67,30 +67,47 @@ pub fn program(name: &str) -> Result<PathBuf> {
 ///
 /// When it does not build.
 pub fn shop() -> Result<PathBuf> {
-    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
-    if let Some(path) = std::env::var_os("SHOP_BIN") {
+    static BUILT: Built = Built::new();
+    example("shop", "SHOP_BIN", &BUILT)
+}
+
+/// The program of the example that measures itself: `TRUTH_BIN`, or built by cargo.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn truth() -> Result<PathBuf> {
+    static BUILT: Built = Built::new();
+    example("truth", "TRUTH_BIN", &BUILT)
+}
+
+/// An example that is built at most once.
+type Built = OnceLock<std::result::Result<PathBuf, String>>;
+
+fn example(name: &str, variable: &str, built: &Built) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
-    BUILT
-        .get_or_init(|| build_shop().map_err(|error| format!("{error:#}")))
+    built
+        .get_or_init(|| build(name).map_err(|error| format!("{error:#}")))
         .clone()
         .map_err(anyhow::Error::msg)
 }
 
-fn build_shop() -> Result<PathBuf> {
+fn build(example: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--package", "shop"])
+        .args(["build", "--quiet", "--release", "--package", example])
         .current_dir(root())
         .output()
         .context("cannot run cargo")?;
     if !output.status.success() {
         bail!(
-            "the example shop does not build: {}",
+            "the example {example} does not build: {}",
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    Ok(target().join("release/shop"))
+    Ok(target().join("release").join(example))
 }
 
 /// reqtrace's program: `REQTRACE_BIN`, or the newer one of the release and debug builds.

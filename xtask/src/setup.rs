@@ -55,6 +55,7 @@ impl Need {
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
+                Package::with_command("e2fsprogs", "mke2fs"),
                 Package::with_command("busybox-static", "busybox"),
             ],
         }

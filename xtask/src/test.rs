@@ -191,7 +191,8 @@ fn end_to_end() -> Outcome {
         command
             .args(["test", "--package", "reqtrace-tests"])
             .env("REQTRACE_BIN", &binaries.reqtrace)
-            .env("SHOP_BIN", &binaries.shop);
+            .env("SHOP_BIN", &binaries.shop)
+            .env("TRUTH_BIN", &binaries.truth);
         process::run(&mut command)
     });
     passed(result, kernel::release)

@@ -34,12 +34,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Release builds of the tracer and of the example service.
+/// Release builds of the tracer and of the example services.
 pub(crate) struct Binaries {
     /// The tracer.
     pub(crate) reqtrace: PathBuf,
     /// The example service.
     pub(crate) shop: PathBuf,
+    /// The example that measures its own waits.
+    pub(crate) truth: PathBuf,
 }
 
 /// Other binaries to use instead of a fresh release build.
@@ -51,15 +53,23 @@ pub(crate) struct BinaryArgs {
     /// Use this example service instead of building it
     #[arg(long, value_name = "FILE")]
     shop: Option<PathBuf>,
+    /// Use this example `truth` instead of building it
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
 }
 
 impl BinaryArgs {
-    /// Builds what was not given, and says where both binaries are.
+    /// Builds what was not given, and says where the binaries are.
     pub(crate) fn build(&self) -> Result<Binaries> {
         let mut command = cargo();
         command.args(["build", "--release"]);
         let mut missing = false;
-        for (name, given) in [("reqtrace", &self.reqtrace), ("shop", &self.shop)] {
+        let all = [
+            ("reqtrace", &self.reqtrace),
+            ("shop", &self.shop),
+            ("truth", &self.truth),
+        ];
+        for (name, given) in all {
             if given.is_none() {
                 command.args(["--package", name]);
                 missing = true;
@@ -69,14 +79,14 @@ impl BinaryArgs {
             process::run(&mut command)?;
         }
         let release = target_dir().join("release");
+        let [reqtrace, shop, truth] =
+            all.map(|(name, given)| given.clone().unwrap_or_else(|| release.join(name)));
         let binaries = Binaries {
-            reqtrace: self
-                .reqtrace
-                .clone()
-                .unwrap_or_else(|| release.join("reqtrace")),
-            shop: self.shop.clone().unwrap_or_else(|| release.join("shop")),
+            reqtrace,
+            shop,
+            truth,
         };
-        for file in [&binaries.reqtrace, &binaries.shop] {
+        for file in [&binaries.reqtrace, &binaries.shop, &binaries.truth] {
             ensure!(file.is_file(), "{} does not exist", file.display());
         }
         Ok(binaries)
@@ -86,6 +96,11 @@ impl BinaryArgs {
 /// The profile of the example service.
 pub(crate) fn shop_profile() -> PathBuf {
     root().join("examples/shop/shop.toml")
+}
+
+/// The profile of the example that measures its own waits.
+pub(crate) fn truth_profile() -> PathBuf {
+    root().join("examples/truth/truth.toml")
 }
 
 /// The first file of that name in `PATH` or in the system's directories, which a user's `PATH` may

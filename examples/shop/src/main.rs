@@ -3,7 +3,6 @@
 //! `shop serve` takes orders over TCP, `shop load` places them. Everything worth tracing is in
 //! [`service::handle_request`]; `shop.toml` tells reqtrace so.
 
-mod clock;
 mod load;
 mod payment;
 mod server;

@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use example_clock as clock;
+
+use crate::Result;
 use crate::payment::{Desk, Terminal};
 use crate::service::{Shop, handle_request};
-use crate::{Result, clock};
 
 /// How often the janitor makes a round, in milliseconds.
 const ROUND_MS: i32 = 5;

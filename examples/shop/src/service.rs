@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::clock;
+use example_clock as clock;
+
 use crate::payment::Terminal;
 
 /// Different goods on the shelf.

@@ -436,3 +436,18 @@ fn sites_beyond_the_slots_are_unattributed() {
     assert_eq!(state.record.unattributed_ns, 5 * (20 - MAX_SLOTS as u64));
     assert_eq!(lost, state.record.unattributed_ns);
 }
+
+#[test]
+fn a_switch_in_that_was_not_seen_shows_at_the_next_thing_the_thread_does() {
+    let site = BlockSite::default();
+    let mut state = opened(0, Reentry::Nest);
+    assert!(!state.is_off_cpu());
+    state.switch_out(1_000, true, 0, site);
+    // Here it came back.
+    assert!(state.is_off_cpu());
+    state.switch_out(1_500, true, 0, site);
+    state.switch_in(1_600).expect("open");
+    assert!(!state.is_off_cpu());
+    assert_eq!(state.record.preempted_ns, 100);
+    assert_eq!(state.record.preemptions, 1);
+}

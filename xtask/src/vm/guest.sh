@@ -1,8 +1,7 @@
 #!/bin/busybox sh
-# The guest's init: traces the example service under load and sends the results to the second
-# serial port. What is printed here goes to the first one, the console.
+# The guest's init: traces the example services and sends the results to the second serial port. What is printed here goes to the first one, the console.
 
-/bin/busybox mkdir -p /proc /sys /dev /tmp /data /out /sbin /usr/bin /usr/sbin
+/bin/busybox mkdir -p /proc /sys /dev /tmp /data /disk /out/truth /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 
@@ -10,6 +9,10 @@ LOAD_CONNECTIONS=4
 LOAD_REQUESTS=1000
 TRACE_SECONDS=120
 ATTACH_SECONDS=60
+TRUTH_REQUESTS=15
+# A mutex spins before it waits, and for an emulator that is long.
+TRUTH_WAIT_MS=20
+TRUTH_SECONDS=120
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -17,6 +20,7 @@ mount -t devtmpfs devtmpfs /dev 2>/dev/null
 mount -t tmpfs tmpfs /tmp
 mount -t tracefs tracefs /sys/kernel/tracing
 mount -t bpf bpf /sys/fs/bpf
+mount -t ext4 /dev/nvme0n1 /disk
 ip link set lo up
 
 say() {
@@ -40,11 +44,24 @@ record() {
     say "$1 ended with $2"
 }
 
-# Waits until the tracer says on standard error that its probes are in place.
+# Waits until a line of a file begins so.
+wait_for() {
+    local waited=0
+    until grep -q "^$2" "$1"; do
+        if [ "$waited" -ge "$3" ]; then
+            say "no line $2 in $1"
+            return 1
+        fi
+        waited=$((waited + 1))
+        sleep 1
+    done
+}
+
+# Waits until the tracer says on standard error, here in that file, that its probes are in place.
 wait_attached() {
     local waited=0
     while [ "$waited" -lt "$ATTACH_SECONDS" ] && kill -0 "$1" 2>/dev/null; do
-        if grep -q '^tracing ' /out/reqtrace.err; then
+        if grep -q '^tracing ' "$2"; then
             say "attached"
             return 0
         fi
@@ -62,11 +79,7 @@ record doctor $?
 
 shop serve --listen 127.0.0.1:0 --data /data --log /out/service.log >/out/serve.out 2>/out/serve.err &
 shop=$!
-tries=0
-until grep -q '^listening on ' /out/serve.out || [ "$tries" -ge 30 ]; do
-    tries=$((tries + 1))
-    sleep 1
-done
+wait_for /out/serve.out 'listening on ' 30
 address=$(sed -n 's/^listening on //p' /out/serve.out)
 if [ -z "$address" ]; then
     say "the service does not listen"
@@ -76,7 +89,7 @@ fi
 reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --out /out/trace \
     >/out/report.txt 2>/out/reqtrace.err &
 tracer=$!
-if wait_attached "$tracer"; then
+if wait_attached "$tracer" /out/reqtrace.err; then
     shop load --connect "$address" --connections "$LOAD_CONNECTIONS" --requests "$LOAD_REQUESTS" \
         >/out/load.out 2>&1
     record load $?
@@ -91,5 +104,26 @@ record reqtrace $?
 kill -TERM "$shop"
 wait "$shop"
 record shop $?
+
+# The example that measures its own waits does so when it is told, and ends when it is told.
+mkfifo /tmp/told
+truth --data /disk --log /out/truth/log --requests "$TRUTH_REQUESTS" --wait-ms "$TRUTH_WAIT_MS" \
+    </tmp/told >/out/truth.out 2>/out/truth.err &
+truth=$!
+exec 3>/tmp/told
+wait_for /out/truth.out ready 30
+reqtrace --profile /truth.toml -p "$truth" "$TRACE_SECONDS" --out /out/truth/trace \
+    >/out/truth/report.txt 2>/out/truth/reqtrace.err &
+tracer=$!
+if wait_attached "$tracer" /out/truth/reqtrace.err; then
+    echo go >&3
+    wait_for /out/truth.out '[0-9]* requests' "$TRUTH_SECONDS"
+fi
+kill -TERM "$tracer" 2>/dev/null
+wait "$tracer"
+record truth/reqtrace $?
+echo end >&3
+wait "$truth"
+record truth $?
 
 finish

@@ -1,4 +1,4 @@
-//! The guest's file system: busybox, the two programs with their libraries, the profile, the script.
+//! The guest's file system: busybox, the programs with their libraries, the profiles, the script.
 //!
 //! In: release builds. Out: an uncompressed archive for qemu's `-initrd`.
 
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use super::cpio::Archive;
 use crate::{
     process,
-    workspace::{Binaries, find_command, shop_profile},
+    workspace::{Binaries, find_command, shop_profile, truth_profile},
 };
 
 /// What the kernel starts.
@@ -28,6 +28,7 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
         ("bin/busybox", busybox.as_path()),
         ("bin/reqtrace", &binaries.reqtrace),
         ("bin/shop", &binaries.shop),
+        ("bin/truth", &binaries.truth),
     ];
 
     let mut archive = Archive::default();
@@ -47,6 +48,7 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     archive.program("init", INIT.as_bytes());
     archive.link("bin/sh", "busybox");
     archive.file("shop.toml", &read(&shop_profile())?);
+    archive.file("truth.toml", &read(&truth_profile())?);
     fs::write(file, archive.finish()).with_context(|| file.display().to_string())
 }
 

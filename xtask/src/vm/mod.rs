@@ -1,10 +1,11 @@
 //! The VM tier: the kernel programs on other kernels than the running one.
 //!
-//! In: release builds of reqtrace and of the example service. Out: the kernels on which tracing that
-//! service under load gave a complete and true result. Needs neither root nor KVM.
+//! In: release builds of reqtrace and of the example services. Out: the kernels on which tracing those
+//! services gave a complete and true result. Needs neither root nor KVM.
 
 mod boot;
 mod cpio;
+mod disk;
 mod initramfs;
 mod kernels;
 mod verdict;
@@ -130,11 +131,13 @@ fn one(boot: &Boot, initramfs: &Path) -> Result<String> {
     let machine = boot::Machine {
         kernel: &kernel.image,
         initramfs,
+        disk: disk::make(&folder().join(format!("{}.disk", boot.name)))?,
         parameters: boot.parameters,
         console: folder().join(format!("{}.log", boot.name)),
         results: folder().join(format!("{}.tar.gz", boot.name)),
     };
     machine.run()?;
+    fs::remove_file(&machine.disk).with_context(|| machine.disk.display().to_string())?;
     let took = begin.elapsed();
     let results = unpack(boot, &machine)?;
     let verdict = verdict::judge(&results, boot.confirmation).map_err(|error| {

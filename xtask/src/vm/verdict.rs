@@ -5,7 +5,11 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use reqtrace_tests::{brackets, ledger, summary::Summary};
+use reqtrace_tests::{
+    brackets, ledger,
+    summary::Summary,
+    truth::{bounds, compare::Comparison},
+};
 
 use super::boot::read;
 
@@ -21,9 +25,16 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
             "the kernel did not say {words:?}: parameter not taken"
         );
     }
-    for program in ["doctor", "reqtrace", "load", "shop"] {
+    for program in ["doctor", "reqtrace", "load", "shop", "truth/reqtrace", "truth"] {
         ended_well(results, program)?;
     }
+    let under_load = load(results)?;
+    let measured = measured(results).context("the example that measures its own waits")?;
+    Ok(format!("{under_load}; {measured}"))
+}
+
+/// The shop under load.
+fn load(results: &Path) -> Result<String> {
     let load = load_count(&read(results, "load.out")?)?;
     let csv = read(results, "trace/requests.csv")?;
     let summary = Summary::read(&read(results, "trace/summary.json")?)?;
@@ -59,6 +70,24 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
     ))
 }
 
+/// The example that measures its own waits: every kind of them in its wait class.
+fn measured(results: &Path) -> Result<String> {
+    let summary = Summary::read(&read(results, "truth/trace/summary.json")?)?;
+    let lost = summary.lost();
+    ensure!(lost == 0, "{lost} lost: {:?}", summary.losses);
+    let comparison = Comparison::of(
+        &read(results, "truth/log")?,
+        &read(results, "truth/trace/requests.csv")?,
+        summary.trace.monotonic_to_unix_ns,
+    )?;
+    bounds::check(&comparison, summary.unseen())?;
+    bounds::check_company(&comparison)?;
+    Ok(format!(
+        "{} kinds of requests as measured by themselves",
+        comparison.kinds.len()
+    ))
+}
+
 /// Fails unless a guest's program ended with exit code 0.
 fn ended_well(results: &Path, program: &str) -> Result<()> {
     let status = read(results, &format!("{program}.status"));
@@ -75,6 +104,8 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         "report.txt",
         "serve.err",
         "load.out",
+        "truth.err",
+        "truth/reqtrace.err",
     ] {
         let text = fs::read(results.join(name)).unwrap_or_default();
         let text =

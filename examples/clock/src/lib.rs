@@ -1,4 +1,5 @@
-//! The clock that the kernel programs of reqtrace use too, and the number of a thread.
+//! The clock that the kernel programs of reqtrace use too, and the number of a thread: what the
+//! example services log, so that a trace can be held against it.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -6,8 +7,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 ///
 /// Never inlined and fenced on both sides, so that no work moves across a reading: the tests
 /// compare reqtrace's latencies with these readings to the nanosecond.
+#[must_use]
 #[inline(never)]
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     compiler_fence(Ordering::SeqCst);
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -21,7 +23,8 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 /// The kernel's number of the calling thread.
-pub(crate) fn thread_id() -> i32 {
+#[must_use]
+pub fn thread_id() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::gettid() }
 }

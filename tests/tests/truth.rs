@@ -1,0 +1,26 @@
+//! Against truth: a service that measures its own waits of every kind, request by request.
+//!
+//! Needs root, a kernel with BPF, and the build folder on a disk.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use reqtrace_tests::truth::{self, bounds};
+
+/// Of each kind.
+const REQUESTS: u64 = 40;
+
+#[test]
+fn every_request_is_what_the_service_measured() {
+    let (outcome, comparison) = truth::trace(REQUESTS).unwrap();
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+
+    let request = summary.request("request").unwrap();
+    let requests: usize = comparison.kinds.iter().map(|(_, kind)| kind.requests).sum();
+    assert_eq!(comparison.kinds.len(), 15);
+    assert_eq!(requests as u64, REQUESTS * 15);
+    assert_eq!(request.count, REQUESTS * 15);
+
+    bounds::check(&comparison, summary.unseen()).unwrap();
+    bounds::check_company(&comparison).unwrap();
+}
