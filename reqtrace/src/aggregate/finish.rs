@@ -27,7 +27,14 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .zip(&by_class)
             .enumerate()
             .map(|(index, (state, sums))| {
-                type_report(state, totals.get(index).unwrap_or(&TypeTotals::ZERO), sums)
+                let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state
+                    .tail
+                    .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
+                TypeReport {
+                    slow,
+                    ..type_report(state, totals, sums)
+                }
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
@@ -87,21 +94,12 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         let name = state.name.clone();
         let space = request.space();
         let blocked = request.blocked_in.map(|(site, since_ns)| {
-            let class = self.sites.class(space, &site);
-            let innermost_first = |mut frames: Vec<String>| {
-                frames.reverse();
-                frames
-            };
-            let user = self.sites.user_side(space, site.user_stack);
-            let kernel = self.sites.kernel_side(site.kernel_stack);
+            let place = self.sites.place(space, &site);
             OpenBlock {
                 for_ns: stop_ns.saturating_sub(since_ns),
-                class: class.map_or_else(
-                    || "unattributed".to_owned(),
-                    |class| self.sites.classifier.names()[class].clone(),
-                ),
-                user: innermost_first(user.outermost_first()),
-                kernel: innermost_first(kernel.outermost_first()),
+                class: place.class,
+                user: place.user,
+                kernel: place.kernel,
             }
         });
         Some(OpenRequest {
@@ -134,6 +132,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeRepo
             estimated_ledger(state, totals, sums)
         },
         classes_exact,
+        slow: None,
         begins: totals.begins,
         ends: totals.ends,
         nested: totals.nested,

@@ -96,8 +96,9 @@ fn type_report(report: &Report, request: &TypeReport) -> Value {
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),
-        "ledger": ledger(report, &request.ledger),
+        "ledger": ledger(&report.classes, &request.ledger),
         "classes_exact": request.classes_exact,
+        "slow": request.slow.as_ref().map(|slow| super::slow::value(slow, &report.classes)),
         "begins": request.begins,
         "ends": request.ends,
         "nested": request.nested,
@@ -119,9 +120,8 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-fn ledger(report: &Report, ledger: &Ledger) -> Value {
-    let classes = report
-        .classes
+pub(super) fn ledger(classes: &[String], ledger: &Ledger) -> Value {
+    let classes = classes
         .iter()
         .zip(&ledger.classes)
         .map(|(name, ns)| (name.clone(), json!(ns)))

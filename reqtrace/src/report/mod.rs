@@ -7,6 +7,7 @@ pub mod flamegraph;
 pub mod folded;
 pub mod json;
 pub mod outputs;
+pub mod slow;
 pub mod table;
 pub mod text;
 
@@ -78,6 +79,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Adds another one, of the same classes. The classes of an empty ledger are those of the other.
+    pub fn add(&mut self, other: &Self) {
+        self.latency_ns += other.latency_ns;
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.run_queue_ns += other.run_queue_ns;
+        self.preempted_ns += other.preempted_ns;
+        self.unattributed_ns += other.unattributed_ns;
+        self.classes.resize(other.classes.len(), 0);
+        for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
+            *sum += ns;
+        }
+    }
+
     /// Σ of the class columns.
     #[must_use]
     pub fn blocked_ns(&self) -> u64 {
@@ -168,6 +182,8 @@ pub struct TypeReport {
     /// False when records were lost: then it is estimated from the sums per stack, and still adds
     /// up to the exact blocked time.
     pub classes_exact: bool,
+    /// Typical and slow requests side by side; `None` when there are few, or all are alike.
+    pub slow: Option<slow::SlowRequests>,
     /// Counter: begin markers hit.
     pub begins: u64,
     /// Counter: end markers hit.

@@ -1,5 +1,7 @@
 //! The report on the terminal: a report in, at most 100 columns of text out.
 
+mod slow;
+
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -52,6 +54,7 @@ pub fn render(report: &Report, verbose: bool) -> String {
     for request in &report.requests {
         if request.count > 0 {
             ledger(&mut page, report, request);
+            slow::draw(&mut page, report, request);
         }
     }
     incomplete(&mut page, report);
@@ -194,7 +197,10 @@ fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
     let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
         let label = format!("{:indent$}{}", "", cut(name, NAME));
-        let per_request = duration(ns.checked_div(request.count).unwrap_or(0));
+        let per_request = match ns.checked_div(request.count).unwrap_or(0) {
+            0 if ns > 0 => "<1 ns".to_owned(),
+            mean => duration(mean),
+        };
         page.line(&format!(
             "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
             share(ns, ledger.latency_ns),
