@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod cookie;
+pub mod filter;
 pub mod histogram;
 mod layout;
 pub mod limits;

@@ -35,11 +35,13 @@ pub enum Loss {
     ProcessTableFull = 13,
     /// A request's latency would have been less than its off-CPU time; never expected.
     LedgerNegative = 14,
+    /// The table of histograms was full or busy: a block is in no histogram.
+    HistogramFull = 15,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -55,6 +57,7 @@ impl Loss {
         Self::ProcessNotice,
         Self::ProcessTableFull,
         Self::LedgerNegative,
+        Self::HistogramFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -76,6 +79,7 @@ impl Loss {
             Self::ProcessNotice => "process_notice",
             Self::ProcessTableFull => "process_table_full",
             Self::LedgerNegative => "ledger_negative",
+            Self::HistogramFull => "histogram_full",
         }
     }
 }

@@ -44,6 +44,10 @@ pub struct Row {
     pub unattributed_ns: u64,
     /// Blocked by wait class, ns; the key is the column without `_ns`.
     pub classes: BTreeMap<String, u64>,
+    /// How often it blocked.
+    pub blocks: u32,
+    /// How often it was preempted.
+    pub preemptions: u32,
     /// Whether begin and end were both seen.
     pub complete: bool,
     /// Why not.
@@ -118,6 +122,8 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         blocked_ns: number("blocked_ns")?,
         unattributed_ns: number("unattributed_ns")?,
         classes,
+        blocks: u32::try_from(number("blocks")?)?,
+        preemptions: u32::try_from(number("preemptions")?)?,
         complete: text("complete")?.parse()?,
         reason: text("reason")?.to_owned(),
     })

@@ -1,9 +1,9 @@
 //! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
 
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, losses, stacks, unwinding};
+use super::{Aggregator, StackSource, hints, lengths, losses, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -14,6 +14,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             stop_ns,
             totals,
             sums,
+            histograms,
             stacks: known,
             open,
             losses: counted,
@@ -21,18 +22,21 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         } = snapshot;
         self.sites.use_snapshot(known);
         let by_class = self.class_sums(&sums);
+        let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
         let requests: Vec<_> = self
             .types
             .iter()
             .zip(&by_class)
+            .zip(lengths)
             .enumerate()
-            .map(|(index, (state, sums))| {
+            .map(|(index, ((state, sums), lengths))| {
                 let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
                 let slow = state
                     .tail
                     .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
                 TypeReport {
                     slow,
+                    lengths,
                     ..type_report(state, totals, sums)
                 }
             })
@@ -80,7 +84,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             let Some(classes) = by_class.get_mut(key.request_type as usize) else {
                 continue;
             };
-            if key.off_kind == off_kind::BLOCK
+            if key.is_block()
                 && let Some(class) = self.sites.class(space_of(key), &site_of(key))
             {
                 classes[class] += sum.off_ns;
@@ -133,6 +137,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeRepo
         },
         classes_exact,
         slow: None,
+        lengths: Vec::new(),
         begins: totals.begins,
         ends: totals.ends,
         nested: totals.nested,

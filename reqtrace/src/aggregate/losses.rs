@@ -126,6 +126,10 @@ fn advice(loss: Loss) -> &'static str {
         Loss::ProcessTableFull => {
             "child processes that are not traced because the table was full; trace fewer processes"
         }
+        Loss::HistogramFull => {
+            "intervals that are in no histogram because its table was full or busy; the ledger has \
+             them"
+        }
         Loss::LedgerNegative => {
             "requests with more time off CPU than in all: please report this as a bug, with -v"
         }

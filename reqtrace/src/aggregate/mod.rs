@@ -5,6 +5,7 @@
 
 mod finish;
 mod hints;
+mod lengths;
 mod losses;
 mod order;
 mod replay;

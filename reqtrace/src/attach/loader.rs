@@ -8,6 +8,8 @@ use aya::programs::{BtfTracePoint, Program, ProgramError, UProbe};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use log::{debug, warn};
 use reqtrace_common::config::{Process, stacks_wanted};
+use reqtrace_common::filter::StackFilter;
+use reqtrace_common::limits::MAX_STACK_SUMS;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -41,6 +43,10 @@ pub struct LoadOptions {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Which intervals go into the stacks.
+    pub stack_filter: StackFilter,
+    /// Count the lengths of intervals in histograms.
+    pub histogram: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
 }
@@ -76,6 +82,7 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
     };
     let level = level as u8;
     let offsets = host.offsets;
+    let filter = options.stack_filter;
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
@@ -83,6 +90,10 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         .btf(Some(&btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
+        .map_max_entries(
+            "HISTOGRAMS",
+            if options.histogram { MAX_STACK_SUMS } else { 1 },
+        )
         .override_global("TASK_PID", &offsets.pid, true)
         .override_global("TASK_TGID", &offsets.tgid, true)
         .override_global("TASK_STACK", &offsets.stack, true)
@@ -92,6 +103,10 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
         .override_global("STACKS_WANTED", &wanted, true)
+        .override_global("STACK_MIN_NS", &filter.min_ns, true)
+        .override_global("STACK_MAX_NS", &filter.max_ns, true)
+        .override_global("STACK_STATE", &filter.state, true)
+        .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;

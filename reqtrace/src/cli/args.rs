@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::check::CheckArgs;
+use super::filter::FilterArgs;
 pub use super::options::{Output, Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
 const BEFORE_HELP: &str = "\
@@ -116,6 +117,14 @@ pub struct TraceArgs {
     /// Leave run queue and preemption out of the stacks; the totals keep them
     #[arg(long, help_heading = "Stacks")]
     pub(super) blocked_only: bool,
+
+    /// Which blocks.
+    #[command(flatten)]
+    pub(super) filter: FilterArgs,
+
+    /// Print histograms of the lengths of blocks per wait class, as cpudist -O, of requests only
+    #[arg(long, help_heading = "Output")]
+    pub(super) histogram: bool,
 
     /// How to unwind user stacks
     #[arg(

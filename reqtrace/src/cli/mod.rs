@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod check;
+mod filter;
 mod logger;
 pub mod options;
 pub mod profiles;

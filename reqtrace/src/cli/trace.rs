@@ -94,6 +94,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         LoadOptions {
             kernel_stacks: true,
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+            stack_filter: options.stack_filter,
+            histogram: options.histogram,
             messages: options.verbose > 0,
         },
         tables,
@@ -121,7 +123,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         session.kernel_memory() / 1024
     );
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
-    let trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    trace.stack_filter = super::filter::describe(&options.stack_filter);
     let mut tracing = Tracing {
         options,
         profile,

@@ -5,6 +5,7 @@ pub mod records;
 
 use std::collections::HashMap;
 
+use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
@@ -163,6 +164,8 @@ pub struct Snapshot {
     pub totals: Vec<TypeTotals>,
     /// Sums per stack pair.
     pub sums: Vec<(StackSumKey, StackSum)>,
+    /// Lengths of intervals per stack pair, when they were asked for.
+    pub histograms: Vec<(StackSumKey, LengthHistogram)>,
     /// Stored stacks, innermost frame first, addresses.
     pub stacks: HashMap<StackId, RawStack>,
     /// Requests that were open, closed at `stop_ns` as incomplete.

@@ -146,6 +146,9 @@ pub struct TraceInfo {
     pub ended_by: String,
     /// Markers that were probed.
     pub markers: Vec<MarkerInfo>,
+    /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack_filter: String,
 }
 
 /// One probed marker.
@@ -184,6 +187,8 @@ pub struct TypeReport {
     pub classes_exact: bool,
     /// Typical and slow requests side by side; `None` when there are few, or all are alike.
     pub slow: Option<slow::SlowRequests>,
+    /// Lengths of blocks, when they were asked for; incomplete requests included.
+    pub lengths: Vec<LengthCounts>,
     /// Counter: begin markers hit.
     pub begins: u64,
     /// Counter: end markers hit.
@@ -194,6 +199,15 @@ pub struct TypeReport {
     pub other_type: u64,
     /// Counter: ends with no request open.
     pub ends_without_begin: u64,
+}
+
+/// How long the blocks of one wait class were, from switch-out to switch-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthCounts {
+    /// The wait class, `unattributed`, or `preempted`.
+    pub name: String,
+    /// Intervals by powers of two of microseconds, see [`reqtrace_common::filter::least_us`].
+    pub counts: Vec<u64>,
 }
 
 /// Latency in nanoseconds.

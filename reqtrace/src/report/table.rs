@@ -1,5 +1,6 @@
 //! The report on the terminal: a report in, at most 100 columns of text out.
 
+mod histogram;
 mod slow;
 
 use std::fmt::Write as _;
@@ -56,6 +57,17 @@ pub fn render(report: &Report, verbose: bool) -> String {
             ledger(&mut page, report, request);
             slow::draw(&mut page, report, request);
         }
+        histogram::draw(&mut page, request);
+    }
+    if !report.trace.stack_filter.is_empty() {
+        page.line("");
+        page.wrapped(
+            "Stacks: ",
+            &format!(
+                "only blocks {}; everything else covers all",
+                report.trace.stack_filter
+            ),
+        );
     }
     incomplete(&mut page, report);
     open(&mut page, report);

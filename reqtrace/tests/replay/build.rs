@@ -291,6 +291,7 @@ impl Builder {
             stop_ns: START_NS + DURATION_NS,
             totals: self.totals,
             sums: sums.collect(),
+            histograms: Vec::new(),
             stacks: self
                 .stacks
                 .into_iter()
@@ -352,6 +353,7 @@ fn trace() -> TraceInfo {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         duration_ns: DURATION_NS,
         ended_by: "duration".to_owned(),
+        stack_filter: String::new(),
         markers: vec![
             marker("begin", "dispatch_command entry", 1),
             marker("end", "dispatch_command return", 3),

@@ -13,6 +13,9 @@ const LEAST: i64 = 1;
 /// Long blocks that are shown; summary.json has more.
 const BLOCKS: usize = 3;
 
+/// Slow requests that take less than this many times as long as typical ones are not drawn.
+const NOTABLE: (u64, u64) = (5, 4);
+
 /// One row: its name and its mean in either band, ns.
 struct Row {
     name: String,
@@ -28,10 +31,13 @@ impl Row {
 
 pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     let Some(slow) = &request.slow else { return };
-    page.line("");
-    head(page, request, slow);
     let typical = slow.typical.mean(slow.typical.ledger.latency_ns);
     let slowest = slow.slowest.mean(slow.slowest.ledger.latency_ns);
+    if slowest < typical.saturating_mul(NOTABLE.0) / NOTABLE.1 {
+        return;
+    }
+    page.line("");
+    head(page, request, slow);
     let difference = slowest as i64 - typical as i64;
     let percent = |part: i64, whole: i64| part.saturating_mul(100) / whole.max(1);
     let (shown, rest): (Vec<Row>, Vec<Row>) = rows(report, slow).into_iter().partition(|row| {
