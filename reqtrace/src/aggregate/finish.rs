@@ -3,7 +3,7 @@
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, lengths, losses, stacks, unwinding};
+use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -22,6 +22,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         } = snapshot;
         self.sites.use_snapshot(known);
         let by_class = self.class_sums(&sums);
+        let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
         let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
         let requests: Vec<_> = self
             .types
@@ -73,7 +74,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             unwinding,
             hints: Vec::new(),
         };
-        report.hints = hints::of(&report, self.sites.kernel_names());
+        report.hints = hints::of(&report, &signs, self.sites.kernel_names());
         report
     }
 

@@ -9,6 +9,7 @@ mod lengths;
 mod losses;
 mod order;
 mod replay;
+mod signs;
 mod sites;
 mod stacks;
 mod tail;

@@ -112,6 +112,12 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         }
     }
 
+    /// The file behind the descriptor of a place.
+    pub(super) fn file_of(&self, space: AddressSpace, site: &BlockSite) -> Option<&str> {
+        let file = self.files.get(&(space, site.fd));
+        file.filter(|_| site.fd >= 0).map(String::as_str)
+    }
+
     pub(super) fn process(&mut self, tgid: u32, name: &str) {
         self.processes.insert(tgid, name.to_owned());
     }
@@ -153,11 +159,10 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         } else {
             Side::None
         };
-        let file = self.files.get(&(space, site.fd)).filter(|_| site.fd >= 0);
         let class = self.classifier.class(&Block {
             kernel: kernel.frames(),
             user: user.frames(),
-            file: file.map(String::as_str),
+            file: self.file_of(space, site),
             syscall: site.syscall,
         });
         if !user.frames().iter().any(Frame::is_unknown) {

@@ -85,6 +85,8 @@ pub struct RawRequest {
     pub blocks: u32,
     /// Number of preemptions.
     pub preemptions: u32,
+    /// How deep begins nested at most; 1 when they did not.
+    pub max_depth: u32,
     /// Blocked time per site.
     pub slots: Vec<Slot>,
     /// The longest blocks, longest first.

@@ -117,6 +117,7 @@ impl Builder {
             unattributed_ns: 0,
             blocks: 0,
             preemptions: 0,
+            max_depth: 1,
             slots: Vec::new(),
             longest: Vec::new(),
             blocked_in: None,

@@ -32,6 +32,7 @@ fn request(latency_ns: u64, longest: Vec<LongBlock>) -> (RawRequest, Ledger) {
         unattributed_ns: 0,
         blocks: 0,
         preemptions: 0,
+        max_depth: 1,
         slots: Vec::new(),
         longest,
         blocked_in: None,
