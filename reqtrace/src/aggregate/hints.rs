@@ -49,6 +49,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
             reasons.join(", ")
         ));
     }
+    silent_waits(report, &mut hints);
     if let (0, 1..) = kernel_names {
         hints.push(
             "kernel functions have no names, so wait classes are taken from the system call: \
@@ -207,6 +208,29 @@ fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
          requests, and the wait between is in neither",
         request.name,
         functions.join(", ")
+    ));
+}
+
+/// Named waits that a program without symbols hides.
+fn silent_waits(report: &Report, hints: &mut Vec<String>) {
+    let mut waits: Vec<String> = Vec::new();
+    let mut patterns = 0;
+    for (wait, functions) in &report.trace.unmatched_waits {
+        patterns += functions.len() as u64;
+        let quoted = format!("`{wait}`");
+        if !waits.contains(&quoted) {
+            waits.push(quoted);
+        }
+    }
+    if waits.is_empty() {
+        return;
+    }
+    hints.push(format!(
+        "the program has no symbol table, so {} function patterns of {} match nothing; these waits \
+         are known by their other matchers only, or counted as built-in classes. `reqtrace check` \
+         lists the patterns; a program with debug symbols has the names",
+        number(patterns),
+        waits.join(", ")
     ));
 }
 

@@ -24,7 +24,9 @@ use crate::profile::{At, Profile, builtin};
 use crate::report::outputs::{self, OutputOptions, UntilClosed};
 use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
-use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
+use crate::resolve::{
+    Process, ResolvedMarker, ResolvedProfile, Target, resolve, unmatched_without_symbols,
+};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
@@ -124,6 +126,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     );
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    trace.unmatched_waits = unmatched_waits(&profile, &processes);
     trace.stack_filter = super::filter::describe(&options.stack_filter);
     let mut tracing = Tracing {
         options,
@@ -390,6 +393,18 @@ fn trace_info(
         markers,
         ..TraceInfo::default()
     }
+}
+
+/// Of the first process's executable; what cannot be read now could be read before, and is no reason
+/// to end.
+fn unmatched_waits(profile: &Profile, processes: &[Process]) -> Vec<(String, Vec<String>)> {
+    let Some(process) = processes.first() else {
+        return Vec::new();
+    };
+    unmatched_without_symbols(profile, &Target::Process(process)).unwrap_or_else(|error| {
+        debug!("named waits are not checked: {error}");
+        Vec::new()
+    })
 }
 
 fn unix(monotonic_ns: u64, offset: i64) -> u64 {

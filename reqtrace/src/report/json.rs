@@ -59,6 +59,11 @@ pub fn summary(report: &Report) -> Value {
             "ended_by": trace.ended_by,
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
+            "unmatched_waits": trace
+                .unmatched_waits
+                .iter()
+                .map(|(wait, functions)| json!({"wait": wait, "functions": functions}))
+                .collect::<Vec<_>>(),
         },
         "classes": report
             .classes

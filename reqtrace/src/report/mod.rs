@@ -146,6 +146,10 @@ pub struct TraceInfo {
     pub ended_by: String,
     /// Markers that were probed.
     pub markers: Vec<MarkerInfo>,
+    /// Function patterns of named waits that match nothing because the executable has no symbol
+    /// table: names of waits, and for each the patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_waits: Vec<(String, Vec<String>)>,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,

@@ -18,7 +18,7 @@ use reqtrace_common::cookie::Reentry;
 
 use crate::profile::{At, ReturnProbe};
 
-pub use markers::{Target, resolve, resolve_file, unmatched_functions};
+pub use markers::{Target, resolve, resolve_file, unmatched_functions, unmatched_without_symbols};
 pub use process::Process;
 
 /// Everything that `attach` needs.
