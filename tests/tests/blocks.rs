@@ -69,6 +69,48 @@ fn blocks_are_chosen_by_the_state_of_the_thread() {
     );
 }
 
+/// Timers and child, on CPUs that are busy with others: who was interrupted by the timer has woken
+/// nobody, and the child has.
+#[test]
+fn an_interrupt_is_no_waker() {
+    let busy = || {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        Busy(command.spawn().unwrap())
+    };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let busy: Vec<Busy> = (0..cpus).map(|_| busy()).collect();
+    let outcome = trace(&[]);
+    drop(busy);
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let blocks = &summary["requests"][0]["slow"]["longest_blocks"];
+    let blocks = blocks.as_array().unwrap();
+    let of = |class: &'static str| blocks.iter().filter(move |block| block["class"] == class);
+    assert!(
+        of("sleep").count() > 0 && of("process").count() > 0,
+        "{blocks:#?}"
+    );
+    assert!(
+        of("sleep").all(|block| block["waker"].is_null()),
+        "{blocks:#?}"
+    );
+    for block in of("process") {
+        assert!(block["waker"]["pid"].as_u64().unwrap() > 0, "{block:#}");
+        assert_ne!(block["waker"]["pid"], block["pid"], "{block:#}");
+    }
+}
+
+/// A process that is ended with this.
+struct Busy(std::process::Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // It has ended when this fails.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn histograms_count_every_block() {
     let outcome = trace(&["--histogram"]);
