@@ -5,12 +5,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
+use reqtrace_tests::process::until;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use serde_json::Value;
 
+/// For an exec.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Requests that come back.
 const CALLS: u64 = 50;
 
@@ -21,6 +25,11 @@ fn trace(more: &[&str]) -> Outcome {
     let profile = fixture.profile("handle", "nest").unwrap();
     let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
     fixture.work().unwrap();
+    if more == ["exec"] {
+        let comm = format!("/proc/{}/comm", fixture.pid());
+        let is_cat = || std::fs::read_to_string(&comm).unwrap() == "cat\n";
+        until(LIMIT, "the exec", || Ok(is_cat().then_some(()))).unwrap();
+    }
     let outcome = trace.finish().unwrap();
     fixture.end().unwrap();
     outcome
