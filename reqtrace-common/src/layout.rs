@@ -3,6 +3,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::config::{Control, Process};
+use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
@@ -24,6 +25,7 @@ const _: () = {
     assert!(size_of::<FileRecord>() == 16);
     assert!(size_of::<StackSumKey>() == 40);
     assert!(size_of::<StackSum>() == 32);
+    assert!(size_of::<LengthHistogram>() == 8 * POWERS);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 16);
@@ -40,7 +42,8 @@ const _: () = {
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{Control, FileRecord, LabelPlan, Process, ProcessRecord, RequestRecord};
+    use super::RequestRecord;
+    use super::{Control, FileRecord, LabelPlan, LengthHistogram, Process, ProcessRecord};
     use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
@@ -62,6 +65,13 @@ mod pod {
             RequestRecord
         );
         pod!(Mappings, Row);
-        pod!(StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals);
+        pod!(
+            LengthHistogram,
+            StackSum,
+            StackSumKey,
+            StoredStack,
+            ThreadState,
+            TypeTotals
+        );
     }
 }

@@ -40,11 +40,13 @@ pub enum Loss {
     /// A thread was on a CPU again without `sched_switch` having said so. Its time since it left
     /// counts as on CPU.
     SwitchInUnseen = 16,
+    /// The table of histograms was full or busy: a block is in no histogram.
+    HistogramFull = 17,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -62,6 +64,7 @@ impl Loss {
         Self::LedgerNegative,
         Self::LabelUnreadable,
         Self::SwitchInUnseen,
+        Self::HistogramFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -85,6 +88,7 @@ impl Loss {
             Self::LedgerNegative => "ledger_negative",
             Self::LabelUnreadable => "label_unreadable",
             Self::SwitchInUnseen => "switch_in_unseen",
+            Self::HistogramFull => "histogram_full",
         }
     }
 }

@@ -84,6 +84,9 @@ pub mod off_kind {
     pub const BLOCK: u32 = 0;
     /// It was runnable: the whole interval is preempted time.
     pub const PREEMPTED: u32 = 1;
+    /// Flag beside one of the above: the interval did not pass the filter of the stacks. It counts for
+    /// wait classes, and is in no folded stack.
+    pub const OUTSIDE: u32 = 2;
 }
 
 /// Key of the sums per stack pair.
@@ -100,12 +103,26 @@ pub struct StackSumKey {
     pub exec_generation: u32,
     /// Request type.
     pub request_type: u32,
-    /// One of [`off_kind`].
+    /// One of [`off_kind`], and its flag.
     pub off_kind: u32,
     /// System call, −1 outside any.
     pub syscall: i32,
     /// Descriptor of a file system call, −1 for any other.
     pub fd: i32,
+}
+
+impl StackSumKey {
+    /// Whether the thread blocked; otherwise it was preempted.
+    #[must_use]
+    pub const fn is_block(&self) -> bool {
+        self.off_kind & !off_kind::OUTSIDE == off_kind::BLOCK
+    }
+
+    /// Whether the interval is kept out of the stacks.
+    #[must_use]
+    pub const fn is_outside(&self) -> bool {
+        self.off_kind & off_kind::OUTSIDE != 0
+    }
 }
 
 /// Sums per stack pair.

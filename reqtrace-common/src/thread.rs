@@ -51,8 +51,8 @@ pub struct ThreadState {
     pub depth: u32,
     /// Number of switch-outs seen in requests: end reads it around its clock.
     pub switches: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// The task's state at the last switch-out, flags included; 0 when it was preempted.
+    pub out_state: u32,
     /// [`crate::config::Process::inherited`] of the process, as it was at begin.
     pub inherited: u64,
     /// The request so far. Sums are up to date whenever the thread is on a CPU.
@@ -146,7 +146,7 @@ impl ThreadState {
         phase: phase::IDLE,
         depth: 0,
         switches: 0,
-        pad: 0,
+        out_state: 0,
         inherited: 0,
         record: RequestRecord::ZERO,
     };
@@ -309,11 +309,13 @@ impl ThreadState {
         self.switches = self.switches.wrapping_add(1);
         self.out_ns = now;
         self.open_site = site;
-        self.phase = if is_preemption(preempted, prev_state) {
-            phase::PREEMPTED
+        if is_preemption(preempted, prev_state) {
+            self.phase = phase::PREEMPTED;
+            self.out_state = 0;
         } else {
-            phase::BLOCKED
-        };
+            self.phase = phase::BLOCKED;
+            self.out_state = prev_state;
+        }
     }
 
     /// Somebody wakes the thread.

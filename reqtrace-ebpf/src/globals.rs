@@ -2,6 +2,7 @@
 //! `must_exist`: a missing one is an error at load, not a wrong offset at run time.
 
 use aya_ebpf::Global;
+use reqtrace_common::filter::ANY_STATE;
 
 /// [`reqtrace_common::ABI_VERSION`], compared by the loader with its own.
 #[unsafe(no_mangle)]
@@ -26,6 +27,21 @@ pub(crate) static STACKS_WANTED: Global<u32> = Global::new(3);
 /// 1 when labels are recorded. 0 takes the code out when the program is loaded.
 #[unsafe(no_mangle)]
 pub(crate) static LABELS_WANTED: Global<u32> = Global::new(0);
+/// [`reqtrace_common::filter::StackFilter::min_ns`].
+#[unsafe(no_mangle)]
+pub(crate) static STACK_MIN_NS: Global<u64> = Global::new(0);
+
+/// [`reqtrace_common::filter::StackFilter::max_ns`].
+#[unsafe(no_mangle)]
+pub(crate) static STACK_MAX_NS: Global<u64> = Global::new(u64::MAX);
+
+/// [`reqtrace_common::filter::StackFilter::state`].
+#[unsafe(no_mangle)]
+pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
+
+/// 1 when lengths of blocks are to be counted in histograms.
+#[unsafe(no_mangle)]
+pub(crate) static HISTOGRAM_WANTED: Global<u32> = Global::new(0);
 
 /// Offset of `utask` in the running kernel's `task_struct`.
 #[unsafe(no_mangle)]

@@ -10,6 +10,7 @@
 mod assembly;
 mod emit;
 mod globals;
+mod histogram;
 mod label;
 mod maps;
 mod process;

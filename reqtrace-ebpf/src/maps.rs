@@ -4,6 +4,7 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Process};
+use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS,
@@ -39,6 +40,11 @@ pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
 #[map]
 pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
     HashMap::with_max_entries(MAX_STACK_SUMS, 0);
+
+/// Lengths of intervals per stack pair; sized by user space before loading, when they are wanted.
+#[map]
+pub(crate) static HISTOGRAMS: HashMap<StackSumKey, LengthHistogram> =
+    HashMap::with_max_entries(1, 0);
 
 /// Stacks by id.
 #[map]

@@ -6,6 +6,7 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
 use aya_ebpf::programs::BtfTracePointContext;
 
 use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::filter::StackFilter;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::BlockSite;
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
@@ -13,9 +14,10 @@ use reqtrace_common::syscall::takes_file_descriptor;
 use reqtrace_common::thread::{Closed, Interval, ThreadState};
 
 use crate::assembly::add;
+use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
-use crate::{emit, stack};
+use crate::{emit, histogram, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -116,17 +118,30 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         } => (off_kind::BLOCK, blocked_ns, run_queue_ns),
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
+    let longest_ns = off_ns + run_queue_ns;
+    let filter = StackFilter {
+        min_ns: STACK_MIN_NS.load(),
+        max_ns: STACK_MAX_NS.load(),
+        state: STACK_STATE.load(),
+    };
+    let outside = if filter.keeps(state.out_state, longest_ns) {
+        0
+    } else {
+        off_kind::OUTSIDE
+    };
     let key = StackSumKey {
         user_stack: closed.site.user_stack,
         kernel_stack: closed.site.kernel_stack,
         tgid: state.record.tgid,
         exec_generation: state.record.exec_generation,
         request_type: state.record.request_type,
-        off_kind: kind,
+        off_kind: kind | outside,
         syscall: closed.site.syscall,
         fd: closed.site.fd,
     };
-    let longest_ns = off_ns + run_queue_ns;
+    if HISTOGRAM_WANTED.load() != 0 {
+        histogram::count(&key, longest_ns);
+    }
     if let Some(sum) = STACK_SUMS.get_ptr_mut(key) {
         // SAFETY: entries are never removed while tracing; the maximum may lose a race, by then
         // another interval of about its length has been stored.

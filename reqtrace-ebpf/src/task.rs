@@ -79,9 +79,16 @@ pub(crate) fn user_context() -> UserContext {
 }
 
 /// Whether this program runs on behalf of the current thread, and not in an interrupt that
-/// happened to hit it: interrupts have stacks of their own.
+/// happened to hit it. An interrupt that hits the kernel has a stack of its own; one that hits user
+/// code stays on the thread's, which is empty then (`run_irq_on_irqstack_cond`), and leaves no
+/// system call in its registers. Kernel threads have zeros there.
 #[inline(always)]
 pub(crate) fn in_task_context() -> bool {
+    on_task_stack() && user_context().syscall >= 0
+}
+
+#[inline(always)]
+fn on_task_stack() -> bool {
     // SAFETY: a load of a field from a BTF pointer; the cell is this CPU's own, and interrupts are off.
     unsafe {
         let task: Task = bpf_get_current_task_btf();

@@ -91,6 +91,21 @@ pub fn sum(rows: &[Row], class: &str) -> u64 {
     rows.iter().filter_map(|row| row.classes.get(class)).sum()
 }
 
+/// Checks that the table of wait classes has no gap: at most 2 % of the blocked time is `other`.
+///
+/// # Errors
+///
+/// With the two sums.
+pub fn check_other(rows: &[Row]) -> Result<()> {
+    let blocked: u64 = rows.iter().map(|row| row.blocked_ns).sum();
+    let other = sum(rows, "other");
+    ensure!(
+        other * 50 <= blocked,
+        "{other} ns of {blocked} ns blocked are `other`: a gap in the table of wait classes"
+    );
+    Ok(())
+}
+
 fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Row> {
     let text = |name: &str| -> Result<&str> {
         let at = header.iter().position(|column| column == name);

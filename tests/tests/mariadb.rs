@@ -87,6 +87,7 @@ fn requests_are_the_servers_own_count_of_commands() {
     threads.dedup();
     assert!(threads.len() <= THREADS as usize, "{threads:?}");
 
+    rows::check_other(&rows).unwrap();
     assert!(rows::sum(&rows, "redo_log") > 0, "no wait for the redo log");
     assert_eq!(outcome.stack_with(&IDLE).unwrap(), None, "idle time");
     xml::check(&outcome.flamegraph().unwrap()).unwrap();

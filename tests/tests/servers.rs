@@ -7,9 +7,9 @@
 
 use std::path::Path;
 
-use reqtrace_tests::ledger;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::servers::Server;
+use reqtrace_tests::{ledger, rows};
 
 /// Connections of pgbench, transactions of each, and statements of one (TPC-B).
 const CLIENTS: u64 = 4;
@@ -23,6 +23,7 @@ fn count(outcome: &Outcome, request: &str) -> u64 {
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
     ledger::check(&outcome.csv().unwrap()).unwrap();
+    rows::check_other(&outcome.rows().unwrap()).unwrap();
     summary.request(request).unwrap().count
 }
 

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::process::Child;
@@ -134,9 +135,7 @@ fn the_redo_log_grows_with_durability() {
         server.wait_until_alone().unwrap();
         let (outcome, rows) = finish(trace);
         assert_eq!(outcome.summary().unwrap().lost(), 0);
-        let blocked: u64 = rows.iter().map(|row| row.blocked_ns).sum();
-        let other = rows::sum(&rows, "other");
-        assert!(other * 50 <= blocked, "{other} of {blocked} is `other`");
+        rows::check_other(&rows).unwrap();
         assert_eq!(rows::sum(&rows, "binary_log"), 0);
         rows::sum(&rows, "redo_log")
     });
@@ -166,4 +165,89 @@ fn binary_log_and_data_files_have_their_names() {
     let disk = rows::sum(&rows, "disk") + rows::sum(&rows, "other");
     assert!(disk * 50 <= blocked, "{disk} of {blocked}");
     server.close().unwrap();
+}
+
+/// A new table's file is written and synced by the connection that makes it.
+#[test]
+fn writing_data_files_has_its_name() {
+    let server = MariaDb::open().unwrap();
+    let trace = trace(&server);
+    for table in 0..10 {
+        let sql = format!("create table sbtest.t{table} (id int primary key)");
+        server.sql(&sql).unwrap();
+    }
+    server.wait_until_alone().unwrap();
+    let (outcome, rows) = finish(trace);
+    assert!(
+        rows::sum(&rows, "data_file_write") > 0,
+        "{}",
+        outcome.said()
+    );
+    rows::check_other(&rows).unwrap();
+    server.close().unwrap();
+}
+
+/// Many connections change the same few pages.
+#[test]
+fn an_innodb_latch_has_its_name() {
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 1, 100).unwrap();
+    let trace = trace(&server);
+    sysbench
+        .run_test("oltp_update_non_index", 16, 4000)
+        .unwrap();
+    server.wait_until_alone().unwrap();
+    let (outcome, rows) = finish(trace);
+    assert!(rows::sum(&rows, "InnoDB_latch") > 0, "{}", outcome.said());
+    rows::check_other(&rows).unwrap();
+    server.close().unwrap();
+}
+
+/// Debian's mariadbd has no symbol table: the report says which waits that concerns. A program that
+/// has one is not reproached with functions that it does not have.
+#[test]
+fn what_symbols_would_name_is_said() {
+    let server = MariaDb::open().unwrap();
+    let trace = trace(&server);
+    server.sql("select 1").unwrap();
+    let (outcome, _) = finish(trace);
+    let said = outcome.said();
+    assert!(
+        said.contains("Hint: the program has no symbol table"),
+        "{said}"
+    );
+    let summary: serde_json::Value =
+        serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let unmatched = summary["trace"]["unmatched_waits"].as_array().unwrap();
+    let of = |wait: &str| {
+        let of_wait = unmatched.iter().filter(|entry| entry["wait"] == wait);
+        of_wait
+            .map(|entry| entry["functions"].to_string())
+            .collect::<String>()
+    };
+    assert!(of("redo log").contains("log_write_up_to*"), "{unmatched:?}");
+    // These are exported.
+    assert!(
+        !of("metadata lock").contains("MDL_context"),
+        "{unmatched:?}"
+    );
+    assert!(!of("redo log").contains("ha_commit_trans"), "{unmatched:?}");
+    server.close().unwrap();
+
+    let mut fixture = Fixture::start("blocks", &["1"]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let text = std::fs::read_to_string(&profile).unwrap();
+    let text =
+        format!("{text}\n[[wait]]\nname = \"nothing\"\nfunctions = [\"no_such_function\"]\n");
+    std::fs::write(&profile, text).unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
+    fixture.work().unwrap();
+    fixture.end().unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(
+        !outcome.said().contains("no symbol table"),
+        "{}",
+        outcome.said()
+    );
 }

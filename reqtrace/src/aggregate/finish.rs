@@ -1,9 +1,9 @@
 //! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
 
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, losses, stacks, unwinding};
+use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -14,6 +14,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             stop_ns,
             totals,
             sums,
+            histograms,
             stacks: known,
             open,
             losses: counted,
@@ -21,13 +22,24 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         } = snapshot;
         self.sites.use_snapshot(known);
         let by_class = self.class_sums(&sums);
+        let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
+        let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
         let requests: Vec<_> = self
             .types
             .iter()
             .zip(&by_class)
+            .zip(lengths)
             .enumerate()
-            .map(|(index, (state, sums))| {
-                type_report(state, totals.get(index).unwrap_or(&TypeTotals::ZERO), sums)
+            .map(|(index, ((state, sums), lengths))| {
+                let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state
+                    .tail
+                    .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
+                TypeReport {
+                    slow,
+                    lengths,
+                    ..type_report(state, totals, sums)
+                }
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
@@ -62,7 +74,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             unwinding,
             hints: Vec::new(),
         };
-        report.hints = hints::of(&report, self.sites.kernel_names());
+        report.hints = hints::of(&report, &signs, self.sites.kernel_names());
         report
     }
 
@@ -73,7 +85,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             let Some(classes) = by_class.get_mut(key.request_type as usize) else {
                 continue;
             };
-            if key.off_kind == off_kind::BLOCK
+            if key.is_block()
                 && let Some(class) = self.sites.class(space_of(key), &site_of(key))
             {
                 classes[class] += sum.off_ns;
@@ -87,21 +99,12 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         let name = state.name.clone();
         let space = request.space();
         let blocked = request.blocked_in.map(|(site, since_ns)| {
-            let class = self.sites.class(space, &site);
-            let innermost_first = |mut frames: Vec<String>| {
-                frames.reverse();
-                frames
-            };
-            let user = self.sites.user_side(space, site.user_stack);
-            let kernel = self.sites.kernel_side(site.kernel_stack);
+            let place = self.sites.place(space, &site);
             OpenBlock {
                 for_ns: stop_ns.saturating_sub(since_ns),
-                class: class.map_or_else(
-                    || "unattributed".to_owned(),
-                    |class| self.sites.classifier.names()[class].clone(),
-                ),
-                user: innermost_first(user.outermost_first()),
-                kernel: innermost_first(kernel.outermost_first()),
+                class: place.class,
+                user: place.user,
+                kernel: place.kernel,
             }
         });
         Some(OpenRequest {
@@ -134,6 +137,8 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeRepo
             estimated_ledger(state, totals, sums)
         },
         classes_exact,
+        slow: None,
+        lengths: Vec::new(),
         begins: totals.begins,
         ends: totals.ends,
         nested: totals.nested,

@@ -2,7 +2,9 @@
 
 use crate::decode::Incomplete;
 use crate::report::text::{duration, number};
-use crate::report::{Report, StackKind, TypeReport};
+use crate::report::{Report, TypeReport};
+
+use super::signs::Signs;
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
@@ -10,13 +12,17 @@ const MOSTLY: u64 = 50;
 const TRUNCATED: u64 = 5;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;
+/// Begins in open requests from which on they look like a pile.
+const PILE: u64 = 10;
 
 /// All hints, the most important first.
-pub(super) fn of(report: &Report, kernel_names: (usize, usize)) -> Vec<String> {
+pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize)) -> Vec<String> {
     let mut hints = Vec::new();
-    for request in &report.requests {
-        markers(report, request, &mut hints);
-        idle(report, request, &mut hints);
+    for (request, signs) in report.requests.iter().zip(signs) {
+        markers(report, request, signs, &mut hints);
+        piles_up(request, signs, &mut hints);
+        idle(request, signs, &mut hints);
+        pool(request, signs, &mut hints);
     }
     never_left(report, &mut hints);
     let unwinding = &report.unwinding;
@@ -43,6 +49,7 @@ pub(super) fn of(report: &Report, kernel_names: (usize, usize)) -> Vec<String> {
             reasons.join(", ")
         ));
     }
+    silent_waits(report, &mut hints);
     if let (0, 1..) = kernel_names {
         hints.push(
             "kernel functions have no names, so wait classes are taken from the system call: \
@@ -64,7 +71,7 @@ fn expected_at_start(request: &TypeReport) -> u64 {
 }
 
 /// What the counters of the markers say.
-fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
     let name = &request.name;
     let incomplete: u64 = request.incomplete.iter().map(|(_, count)| count).sum();
     let seen = request.count + incomplete;
@@ -109,7 +116,7 @@ fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
             number(request.other_type)
         ));
     }
-    if request.nested > 0 {
+    if request.nested > 0 && (signs.open_nested != request.nested || signs.open_nested < PILE) {
         hints.push(format!(
             "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
             number(request.nested)
@@ -117,28 +124,26 @@ fn markers(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
     }
 }
 
-/// A request that is nearly all one wait on the network is likely to count the time between
+/// A request that is nearly all one wait for something to read is likely to count the time between
 /// requests.
-fn idle(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
-    let Some(network) = report.classes.iter().position(|class| class == "network") else {
+fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
+    let Some((function, ns)) = &signs.network_read else {
         return;
     };
-    let longest = report
-        .stacks
-        .iter()
-        .filter(|line| line.request == request.name && line.kind == StackKind::Blocked)
-        .filter(|line| line.class == Some(network))
-        .map(|line| line.ns)
-        .max();
-    let in_network = request.ledger.classes.get(network).copied().unwrap_or(0);
-    let one_place = longest.unwrap_or(0).min(in_network);
-    if request.count > 0 && percent(one_place, request.ledger.latency_ns) >= NEARLY_ALL {
+    let latency_ns = request.ledger.latency_ns;
+    let part = percent((*ns).min(latency_ns), latency_ns);
+    if request.count > 0 && part >= NEARLY_ALL {
+        let place = if function.is_empty() {
+            String::new()
+        } else {
+            format!(" ({function})")
+        };
         hints.push(format!(
-            "`{}` waits for the network in one place for {} % of its time: it probably begins \
-             before the request has been read, so waiting for work counts as latency. Begin it \
-             where the request has arrived",
+            "`{}` waits to read from the network in one place{place} for {part} % of its time: it \
+             probably begins before the request has been read, as MySQL's do_command does, so that \
+             waiting for work counts as latency. Begin it where the request has arrived; \
+             docs/do-command.md has the measured example",
             request.name,
-            percent(one_place, request.ledger.latency_ns)
         ));
     }
 }
@@ -165,11 +170,68 @@ fn never_left(report: &Report, hints: &mut Vec<String>) {
             1 => format!("thread {tid} was"),
             more => format!("{more} threads (thread {tid} first) were"),
         };
+        let of_type = report.requests.iter().find(|request| request.name == name);
+        let others = match of_type.map_or(0, |request| request.count) {
+            0 => String::new(),
+            others => format!(", while {} others came and went", number(others)),
+        };
         hints.push(format!(
-            "{threads} in one `{name}` for nearly the whole trace: a hung request, or a begin that \
-             is the thread's main loop"
+            "{threads} in one `{name}` for nearly the whole trace{others}: a hung request, or a \
+             begin that is the thread's main loop"
         ));
     }
+}
+
+/// Begins that pile up in requests which do not end: the end marker is elsewhere.
+fn piles_up(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
+    if signs.open_nested >= PILE && signs.open_nested == request.nested {
+        hints.push(format!(
+            "{} begins of `{}` came inside requests that are still open, and the depth only grew: \
+             the end marker is not reached where a begin was. Is it in the same function, or one \
+             that runs once per begin?",
+            number(signs.open_nested),
+            request.name
+        ));
+    }
+}
+
+/// A thread pool may park a request and let another thread resume it.
+fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
+    if signs.pools.is_empty() {
+        return;
+    }
+    let functions: Vec<&str> = signs.pools.iter().map(String::as_str).collect();
+    hints.push(format!(
+        "`{}` runs in a thread pool ({} is on its stacks). MariaDB's (thread_handling = \
+         pool-of-threads) parks a command whose commit must wait for the redo log: the function \
+         returns early and is called again, maybe by another thread. Such a command counts as two \
+         requests, and the wait between is in neither",
+        request.name,
+        functions.join(", ")
+    ));
+}
+
+/// Named waits that a program without symbols hides.
+fn silent_waits(report: &Report, hints: &mut Vec<String>) {
+    let mut waits: Vec<String> = Vec::new();
+    let mut patterns = 0;
+    for (wait, functions) in &report.trace.unmatched_waits {
+        patterns += functions.len() as u64;
+        let quoted = format!("`{wait}`");
+        if !waits.contains(&quoted) {
+            waits.push(quoted);
+        }
+    }
+    if waits.is_empty() {
+        return;
+    }
+    hints.push(format!(
+        "the program has no symbol table, so {} function patterns of {} match nothing; these waits \
+         are known by their other matchers only, or counted as built-in classes. `reqtrace check` \
+         lists the patterns; a program with debug symbols has the names",
+        number(patterns),
+        waits.join(", ")
+    ));
 }
 
 fn place(report: &Report, request: &str, marker: &str) -> String {

@@ -130,6 +130,10 @@ fn advice(loss: Loss) -> &'static str {
             "labels that are empty because they point to memory that is not mapped or not resident; \
              if it is all of them, the profile's offsets are of another version of the program"
         }
+        Loss::HistogramFull => {
+            "intervals that are in no histogram because its table was full or busy; the ledger has \
+             them"
+        }
         Loss::LedgerNegative => {
             "requests with more time off CPU than in all: please report this as a bug, with -v"
         }

@@ -5,11 +5,14 @@
 
 mod finish;
 mod hints;
+mod lengths;
 mod losses;
 mod order;
 mod replay;
+mod signs;
 mod sites;
 mod stacks;
+mod tail;
 mod types;
 mod unwinding;
 
@@ -161,7 +164,11 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         if let Some(slow) = &mut self.slow {
             slow.add(request);
         }
-        self.types[request.request_type].add(request, &ledger);
+        let state = &mut self.types[request.request_type];
+        state.add(request, &ledger);
+        if request.incomplete.is_none() {
+            state.tail.add(request, &ledger, &mut self.sites);
+        }
         let end_ns = request.end_ns;
         if let Some(late) = self.rows.push(end_ns, Row::new(request, ledger)) {
             self.write(&late, exporters)?;

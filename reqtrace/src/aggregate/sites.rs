@@ -42,6 +42,17 @@ impl Side {
     }
 }
 
+/// A place of blocking for people.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Name of the wait class, or `unattributed`.
+    pub(super) class: String,
+    /// User frames, innermost first.
+    pub(super) user: Vec<String>,
+    /// Kernel frames, innermost first.
+    pub(super) kernel: Vec<String>,
+}
+
 /// Everything that is known of places.
 pub(super) struct Sites<S, K> {
     pub(super) classifier: Classifier,
@@ -101,6 +112,12 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         }
     }
 
+    /// The file behind the descriptor of a place.
+    pub(super) fn file_of(&self, space: AddressSpace, site: &BlockSite) -> Option<&str> {
+        let file = self.files.get(&(space, site.fd));
+        file.filter(|_| site.fd >= 0).map(String::as_str)
+    }
+
     pub(super) fn process(&mut self, tgid: u32, name: &str) {
         self.processes.insert(tgid, name.to_owned());
     }
@@ -142,17 +159,34 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         } else {
             Side::None
         };
-        let file = self.files.get(&(space, site.fd)).filter(|_| site.fd >= 0);
         let class = self.classifier.class(&Block {
             kernel: kernel.frames(),
             user: user.frames(),
-            file: file.map(String::as_str),
+            file: self.file_of(space, site),
             syscall: site.syscall,
         });
         if !user.frames().iter().any(Frame::is_unknown) {
             insert(&mut self.classes, (space, *site), class);
         }
         Some(class)
+    }
+
+    /// A place with all its names.
+    pub(super) fn place(&mut self, space: AddressSpace, site: &BlockSite) -> Place {
+        let class = self.class(space, site);
+        let innermost_first = |side: Side| {
+            let mut frames = side.outermost_first();
+            frames.reverse();
+            frames
+        };
+        Place {
+            class: class.map_or_else(
+                || "unattributed".to_owned(),
+                |class| self.classifier.names()[class].clone(),
+            ),
+            user: innermost_first(self.user_side(space, site.user_stack)),
+            kernel: innermost_first(self.kernel_side(site.kernel_stack)),
+        }
     }
 
     pub(super) fn kernel_side(&mut self, id: StackId) -> Side {

@@ -103,12 +103,12 @@ pub(super) fn lines<S: Symbolizer, K: StackSource>(
             })
             .or_insert(line);
     };
-    for (key, sum) in sums {
+    for (key, sum) in sums.iter().filter(|(key, _)| !key.is_outside()) {
         let Some(request) = names.get(key.request_type as usize) else {
             continue;
         };
         let space = space_of(key);
-        let is_block = key.off_kind == off_kind::BLOCK;
+        let is_block = key.is_block();
         let line = StackLine {
             comm: sites.comm(key.tgid),
             request: request.clone(),

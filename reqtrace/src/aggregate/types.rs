@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
+use super::tail::Tail;
 use crate::decode::{Incomplete, RawRequest};
 use crate::report::{Latency, Ledger};
 
@@ -34,14 +35,7 @@ impl Arrived {
 
     fn add(&mut self, ledger: &Ledger) {
         self.rows += 1;
-        self.ledger.latency_ns += ledger.latency_ns;
-        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
-        self.ledger.run_queue_ns += ledger.run_queue_ns;
-        self.ledger.preempted_ns += ledger.preempted_ns;
-        self.ledger.unattributed_ns += ledger.unattributed_ns;
-        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
-            *sum += ns;
-        }
+        self.ledger.add(ledger);
     }
 }
 
@@ -55,6 +49,7 @@ pub(super) struct TypeState {
     pub(super) incomplete: BTreeMap<Incomplete, u64>,
     histogram: Option<Histogram<u64>>,
     max_ns: u64,
+    pub(super) tail: Tail,
 }
 
 impl TypeState {
@@ -67,6 +62,7 @@ impl TypeState {
             // These bounds are valid ones; without a histogram there are no percentiles.
             histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),
             max_ns: 0,
+            tail: Tail::default(),
         }
     }
 

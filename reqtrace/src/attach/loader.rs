@@ -8,7 +8,9 @@ use aya::programs::{BtfTracePoint, Program, ProgramError, UProbe};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use log::{debug, warn};
 use reqtrace_common::config::{Process, stacks_wanted};
+use reqtrace_common::filter::StackFilter;
 use reqtrace_common::label::LabelPlan;
+use reqtrace_common::limits::MAX_STACK_SUMS;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -43,6 +45,10 @@ pub struct LoadOptions<'a> {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Which intervals go into the stacks.
+    pub stack_filter: StackFilter,
+    /// Count the lengths of intervals in histograms.
+    pub histogram: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
     /// How labels are read; `None`: they are not.
@@ -82,6 +88,7 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     let no_labels = LabelTable::default();
     let labels = options.labels.unwrap_or(&no_labels).plans();
     let offsets = host.offsets;
+    let filter = options.stack_filter;
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
@@ -89,6 +96,10 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         .btf(Some(&btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
+        .map_max_entries(
+            "HISTOGRAMS",
+            if options.histogram { MAX_STACK_SUMS } else { 1 },
+        )
         .override_global("TASK_PID", &offsets.pid, true)
         .override_global("TASK_TGID", &offsets.tgid, true)
         .override_global("TASK_STACK", &offsets.stack, true)
@@ -100,6 +111,10 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         .map_max_entries("LABEL_PLANS", labels.len() as u32)
         .override_global("STACKS_WANTED", &wanted, true)
         .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
+        .override_global("STACK_MIN_NS", &filter.min_ns, true)
+        .override_global("STACK_MAX_NS", &filter.max_ns, true)
+        .override_global("STACK_STATE", &filter.state, true)
+        .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;

@@ -11,6 +11,7 @@ use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
 use log::{debug, warn};
 use reqtrace_common::config::Control;
+use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_common::thread::ThreadState;
@@ -239,6 +240,12 @@ impl Session {
         let sums: HashMap<_, StackSumKey, StackSum> =
             HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;
         let sums = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
+        let histograms: HashMap<_, StackSumKey, LengthHistogram> =
+            HashMap::try_from(map(ebpf, "HISTOGRAMS")?).map_err(map_error)?;
+        let histograms = histograms
+            .iter()
+            .collect::<Result<_, _>>()
+            .map_err(map_error)?;
         let threads: HashMap<_, u32, ThreadState> =
             HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
         let mut open = Vec::new();
@@ -266,6 +273,7 @@ impl Session {
             stop_ns,
             totals,
             sums,
+            histograms,
             stacks: stacks.all(),
             open,
             losses,

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::check::CheckArgs;
 use super::doctor::DoctorArgs;
+use super::filter::FilterArgs;
 use super::functions::FunctionsArgs;
 pub use super::options::{Output, Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
@@ -124,6 +125,14 @@ pub struct TraceArgs {
     /// Leave run queue and preemption out of the stacks; the totals keep them
     #[arg(long, help_heading = "Stacks")]
     pub(super) blocked_only: bool,
+
+    /// Which blocks.
+    #[command(flatten)]
+    pub(super) filter: FilterArgs,
+
+    /// Print histograms of the lengths of blocks per wait class, as cpudist -O, of requests only
+    #[arg(long, help_heading = "Output")]
+    pub(super) histogram: bool,
 
     /// How to unwind user stacks
     #[arg(

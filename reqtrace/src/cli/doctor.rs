@@ -3,6 +3,8 @@
 //! The surest check comes last: the kernel programs are really loaded and attached to the
 //! scheduler, and a probe is set on this program itself and hit.
 
+use reqtrace_common::filter::StackFilter;
+
 use super::profiles::print;
 use crate::attach::{self, LoadOptions, self_test};
 use crate::error::{Error, Result};
@@ -88,6 +90,8 @@ fn load() -> Result<u64> {
     let options = LoadOptions {
         kernel_stacks: true,
         user_stacks: true,
+        stack_filter: StackFilter::ALL,
+        histogram: false,
         messages: false,
         labels: None,
     };

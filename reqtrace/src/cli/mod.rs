@@ -3,6 +3,7 @@
 pub mod args;
 pub mod check;
 pub mod doctor;
+mod filter;
 pub mod functions;
 mod logger;
 pub mod options;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use reqtrace_common::filter::StackFilter;
+
 use super::args::{GroupBy, TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
@@ -38,6 +40,10 @@ pub struct TraceOptions {
     pub stacks: Stacks,
     /// Leave run queue and preemption out of the stacks.
     pub blocked_only: bool,
+    /// Which blocks go into the stacks.
+    pub stack_filter: StackFilter,
+    /// Whether the lengths of blocks are counted.
+    pub histogram: bool,
     /// How to unwind user stacks.
     pub unwind: Unwind,
     /// CSV rows only at or above this latency.
@@ -150,6 +156,8 @@ impl TraceArgs {
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
+            stack_filter: self.filter.filter(self.slower_than.is_some())?,
+            histogram: self.histogram,
             unwind: self.unwind,
             slower_than: self.slower_than,
             labels: self.labels || self.group_by.is_some(),

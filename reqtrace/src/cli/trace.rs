@@ -25,7 +25,9 @@ use crate::profile::{At, Profile, builtin};
 use crate::report::outputs::{self, OutputOptions, UntilClosed};
 use crate::report::table::TableExporter;
 use crate::report::{Exporter, MarkerInfo, TraceInfo};
-use crate::resolve::{Process, ResolvedMarker, ResolvedProfile, resolve};
+use crate::resolve::{
+    Process, ResolvedMarker, ResolvedProfile, Target, resolve, unmatched_without_symbols,
+};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
@@ -103,6 +105,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         LoadOptions {
             kernel_stacks: true,
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+            stack_filter: options.stack_filter,
+            histogram: options.histogram,
             messages: options.verbose > 0,
             labels: labels.as_ref(),
         },
@@ -130,7 +134,9 @@ async fn trace(options: TraceOptions) -> Result<()> {
         session.kernel_memory() / 1024
     );
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
-    let trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
+    trace.unmatched_waits = unmatched_waits(&profile, &processes);
+    trace.stack_filter = super::filter::describe(&options.stack_filter);
     let mut tracing = Tracing {
         options,
         profile,
@@ -421,6 +427,18 @@ fn trace_info(
         markers,
         ..TraceInfo::default()
     }
+}
+
+/// Of the first process's executable; what cannot be read now could be read before, and is no reason
+/// to end.
+fn unmatched_waits(profile: &Profile, processes: &[Process]) -> Vec<(String, Vec<String>)> {
+    let Some(process) = processes.first() else {
+        return Vec::new();
+    };
+    unmatched_without_symbols(profile, &Target::Process(process)).unwrap_or_else(|error| {
+        debug!("named waits are not checked: {error}");
+        Vec::new()
+    })
 }
 
 fn unix(monotonic_ns: u64, offset: i64) -> u64 {

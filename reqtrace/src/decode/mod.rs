@@ -6,6 +6,7 @@ pub mod records;
 
 use std::collections::HashMap;
 
+use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
@@ -85,6 +86,8 @@ pub struct RawRequest {
     pub blocks: u32,
     /// Number of preemptions.
     pub preemptions: u32,
+    /// How deep begins nested at most; 1 when they did not.
+    pub max_depth: u32,
     /// Blocked time per site.
     pub slots: Vec<Slot>,
     /// The longest blocks, longest first.
@@ -164,6 +167,8 @@ pub struct Snapshot {
     pub totals: Vec<TypeTotals>,
     /// Sums per stack pair.
     pub sums: Vec<(StackSumKey, StackSum)>,
+    /// Lengths of intervals per stack pair, when they were asked for.
+    pub histograms: Vec<(StackSumKey, LengthHistogram)>,
     /// Stored stacks, innermost frame first, addresses.
     pub stacks: HashMap<StackId, RawStack>,
     /// Requests that were open, closed at `stop_ns` as incomplete.

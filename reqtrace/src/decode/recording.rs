@@ -20,7 +20,7 @@ use crate::symbolize::{AddressSpace, Frame, Symbolizer};
 
 mod encode;
 
-use encode::{RecordedOpen, RecordedSum, RecordedTotals, from_hex, to_hex};
+use encode::{RecordedHistogram, RecordedOpen, RecordedSum, RecordedTotals, from_hex, to_hex};
 pub use encode::{encode_request, to_record};
 
 /// Version of the file format.
@@ -83,6 +83,8 @@ struct RecordedSnapshot {
     stop_ns: u64,
     totals: Vec<RecordedTotals>,
     sums: Vec<RecordedSum>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    histograms: Vec<RecordedHistogram>,
     open: Vec<RecordedOpen>,
     losses: BTreeMap<String, u64>,
     programs: Vec<ProgramCost>,
@@ -328,6 +330,11 @@ impl RecordedSnapshot {
             stop_ns: snapshot.stop_ns,
             totals: snapshot.totals.iter().map(RecordedTotals::of).collect(),
             sums: snapshot.sums.iter().map(RecordedSum::of).collect(),
+            histograms: snapshot
+                .histograms
+                .iter()
+                .map(RecordedHistogram::of)
+                .collect(),
             open: snapshot.open.iter().map(RecordedOpen::of).collect(),
             losses: snapshot
                 .losses
@@ -359,6 +366,11 @@ impl RecordedSnapshot {
             stop_ns: self.stop_ns,
             totals: self.totals.iter().map(RecordedTotals::restore).collect(),
             sums: self.sums.iter().map(RecordedSum::restore).collect(),
+            histograms: self
+                .histograms
+                .iter()
+                .map(RecordedHistogram::restore)
+                .collect(),
             stacks,
             open,
             losses,

@@ -44,7 +44,7 @@ impl Exporter for FlamegraphExporter {
 
 fn draw(report: &Report, options: FoldedOptions) -> Result<Vec<u8>, String> {
     let title = "Off-CPU time in requests";
-    let subtitle = format!(
+    let mut subtitle = format!(
         "{} · {} · blocked{} in requests only",
         report.trace.profile,
         duration(report.trace.duration_ns),
@@ -54,6 +54,9 @@ fn draw(report: &Report, options: FoldedOptions) -> Result<Vec<u8>, String> {
             ", run queue and preempted"
         }
     );
+    if !report.trace.stack_filter.is_empty() {
+        subtitle.push_str(&format!(" · only blocks {}", report.trace.stack_filter));
+    }
     let stacks: Vec<_> = lines(report, options)
         .into_iter()
         .map(|(stack, micros)| format!("{stack} {micros}"))

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::{Exporter, Latency, Ledger, OpenRequest, Report, TypeReport};
+use reqtrace_common::filter::least_us;
+
+use super::{Exporter, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport};
 use crate::error::{Error, Result};
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
@@ -56,6 +58,12 @@ pub fn summary(report: &Report) -> Value {
             "duration_ns": trace.duration_ns,
             "ended_by": trace.ended_by,
             "markers": trace.markers,
+            "stack_filter": trace.stack_filter,
+            "unmatched_waits": trace
+                .unmatched_waits
+                .iter()
+                .map(|(wait, functions)| json!({"wait": wait, "functions": functions}))
+                .collect::<Vec<_>>(),
         },
         "classes": report
             .classes
@@ -96,13 +104,27 @@ fn type_report(report: &Report, request: &TypeReport) -> Value {
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),
-        "ledger": ledger(report, &request.ledger),
+        "ledger": ledger(&report.classes, &request.ledger),
+        "block_lengths": request.lengths.iter().map(lengths).collect::<Vec<_>>(),
         "classes_exact": request.classes_exact,
+        "slow": request.slow.as_ref().map(|slow| super::slow::value(slow, &report.classes)),
         "begins": request.begins,
         "ends": request.ends,
         "nested": request.nested,
         "other_type": request.other_type,
         "ends_without_begin": request.ends_without_begin,
+    })
+}
+
+/// Powers of two that have a block.
+fn lengths(lengths: &LengthCounts) -> Value {
+    let counted = lengths.counts.iter().enumerate();
+    let powers = counted.filter(|(_, count)| **count > 0);
+    json!({
+        "class": lengths.name,
+        "counts": powers
+            .map(|(power, count)| json!({"from_us": least_us(power), "count": count}))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -119,9 +141,8 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-fn ledger(report: &Report, ledger: &Ledger) -> Value {
-    let classes = report
-        .classes
+pub(super) fn ledger(classes: &[String], ledger: &Ledger) -> Value {
+    let classes = classes
         .iter()
         .zip(&ledger.classes)
         .map(|(name, ns)| (name.clone(), json!(ns)))

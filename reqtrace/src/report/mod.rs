@@ -7,6 +7,7 @@ pub mod flamegraph;
 pub mod folded;
 pub mod json;
 pub mod outputs;
+pub mod slow;
 pub mod table;
 pub mod text;
 
@@ -78,6 +79,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Adds another one, of the same classes. The classes of an empty ledger are those of the other.
+    pub fn add(&mut self, other: &Self) {
+        self.latency_ns += other.latency_ns;
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.run_queue_ns += other.run_queue_ns;
+        self.preempted_ns += other.preempted_ns;
+        self.unattributed_ns += other.unattributed_ns;
+        self.classes.resize(other.classes.len(), 0);
+        for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
+            *sum += ns;
+        }
+    }
+
     /// Σ of the class columns.
     #[must_use]
     pub fn blocked_ns(&self) -> u64 {
@@ -132,6 +146,13 @@ pub struct TraceInfo {
     pub ended_by: String,
     /// Markers that were probed.
     pub markers: Vec<MarkerInfo>,
+    /// Function patterns of named waits that match nothing because the executable has no symbol
+    /// table: names of waits, and for each the patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack_filter: String,
 }
 
 /// One probed marker.
@@ -168,6 +189,10 @@ pub struct TypeReport {
     /// False when records were lost: then it is estimated from the sums per stack, and still adds
     /// up to the exact blocked time.
     pub classes_exact: bool,
+    /// Typical and slow requests side by side; `None` when there are few, or all are alike.
+    pub slow: Option<slow::SlowRequests>,
+    /// Lengths of blocks, when they were asked for; incomplete requests included.
+    pub lengths: Vec<LengthCounts>,
     /// Counter: begin markers hit.
     pub begins: u64,
     /// Counter: end markers hit.
@@ -178,6 +203,15 @@ pub struct TypeReport {
     pub other_type: u64,
     /// Counter: ends with no request open.
     pub ends_without_begin: u64,
+}
+
+/// How long the blocks of one wait class were, from switch-out to switch-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthCounts {
+    /// The wait class, `unattributed`, or `preempted`.
+    pub name: String,
+    /// Intervals by powers of two of microseconds, see [`reqtrace_common::filter::least_us`].
+    pub counts: Vec<u64>,
 }
 
 /// Latency in nanoseconds.

@@ -1,5 +1,8 @@
 //! The report on the terminal: a report in, at most 100 columns of text out.
 
+mod histogram;
+mod slow;
+
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -52,7 +55,19 @@ pub fn render(report: &Report, verbose: bool) -> String {
     for request in &report.requests {
         if request.count > 0 {
             ledger(&mut page, report, request);
+            slow::draw(&mut page, report, request);
         }
+        histogram::draw(&mut page, request);
+    }
+    if !report.trace.stack_filter.is_empty() {
+        page.line("");
+        page.wrapped(
+            "Stacks: ",
+            &format!(
+                "only blocks {}; everything else covers all",
+                report.trace.stack_filter
+            ),
+        );
     }
     incomplete(&mut page, report);
     open(&mut page, report);
@@ -194,7 +209,10 @@ fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
     let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
         let label = format!("{:indent$}{}", "", cut(name, NAME));
-        let per_request = duration(ns.checked_div(request.count).unwrap_or(0));
+        let per_request = match ns.checked_div(request.count).unwrap_or(0) {
+            0 if ns > 0 => "<1 ns".to_owned(),
+            mean => duration(mean),
+        };
         page.line(&format!(
             "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
             share(ns, ledger.latency_ns),

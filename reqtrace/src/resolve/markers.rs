@@ -155,6 +155,23 @@ pub fn unmatched_functions(
     Ok(unmatched)
 }
 
+/// [`unmatched_functions`] of an executable that has no symbol table: with one, a function that is not
+/// in it is not in the program.
+///
+/// # Errors
+///
+/// When the executable cannot be read.
+pub fn unmatched_without_symbols(
+    profile: &Profile,
+    target: &Target<'_>,
+) -> Result<Vec<(String, Vec<String>)>> {
+    let file = target.executable();
+    if Object::open(&file.open, &file.shown)?.has_symtab() {
+        return Ok(Vec::new());
+    }
+    unmatched_functions(profile, target)
+}
+
 struct Resolver<'a> {
     target: &'a Target<'a>,
     /// Parsed objects by the path that opens them.

@@ -51,4 +51,9 @@ impl Symbolizer for LiveSymbolizer {
     fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
         self.kernel_symbols().frames(addresses)
     }
+
+    fn thread_name(&mut self, tgid: u32, tid: u32) -> Option<String> {
+        let name = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm")).ok()?;
+        Some(name.trim_end_matches('\n').to_owned())
+    }
 }

@@ -21,6 +21,10 @@ pub trait Symbolizer {
     fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame>;
     /// Frames of a kernel stack, innermost first.
     fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame>;
+    /// The name that a thread has now; `None` when it has left, or is not known.
+    fn thread_name(&mut self, _tgid: u32, _tid: u32) -> Option<String> {
+        None
+    }
 }
 
 /// An address space: a process between two execs.
@@ -39,6 +43,10 @@ impl<S: Symbolizer + ?Sized> Symbolizer for &mut S {
 
     fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
         (**self).kernel(addresses)
+    }
+
+    fn thread_name(&mut self, tgid: u32, tid: u32) -> Option<String> {
+        (**self).thread_name(tgid, tid)
     }
 }
 

@@ -11,7 +11,7 @@ use reqtrace::report::{MarkerInfo, TraceInfo};
 use reqtrace::symbolize::{AddressSpace, Frame};
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, STACK_LOST, Slot};
+use reqtrace_common::record::{BlockSite, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_common::unwind::Stop;
 
@@ -21,6 +21,9 @@ pub(crate) const PID: u32 = 9587;
 pub(crate) const START_NS: u64 = 50_000_000_000;
 /// How long it lasted.
 pub(crate) const DURATION_NS: u64 = 10_000_000_000;
+
+/// Process and thread that wake.
+const WAKER: (u32, u32) = (PID, 9588);
 
 const SPACE: AddressSpace = AddressSpace {
     tgid: PID,
@@ -114,6 +117,7 @@ impl Builder {
             unattributed_ns: 0,
             blocks: 0,
             preemptions: 0,
+            max_depth: 1,
             slots: Vec::new(),
             longest: Vec::new(),
             blocked_in: None,
@@ -127,6 +131,16 @@ impl Builder {
                 Off::Block(site, blocked_ns, run_queue_ns) => {
                     request.blocks += 1;
                     request.run_queue_ns += run_queue_ns;
+                    // A futex is woken by a thread, everything else by an interrupt.
+                    let waker = if site.syscall == 202 { WAKER } else { (0, 0) };
+                    request.longest.push(LongBlock {
+                        site,
+                        start_ns: request.begin_ns,
+                        blocked_ns,
+                        run_queue_ns,
+                        waker_tid: waker.1,
+                        waker_tgid: waker.0,
+                    });
                     if site.kernel_stack == STACK_LOST {
                         request.unattributed_ns += blocked_ns;
                         continue;
@@ -139,6 +153,11 @@ impl Builder {
                 }
             }
         }
+        let length = |block: &LongBlock| block.blocked_ns + block.run_queue_ns;
+        request
+            .longest
+            .sort_by_key(|block| std::cmp::Reverse(length(block)));
+        request.longest.truncate(4);
         request
     }
 
@@ -273,6 +292,7 @@ impl Builder {
             stop_ns: START_NS + DURATION_NS,
             totals: self.totals,
             sums: sums.collect(),
+            histograms: Vec::new(),
             stacks: self
                 .stacks
                 .into_iter()
@@ -334,6 +354,8 @@ fn trace() -> TraceInfo {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         duration_ns: DURATION_NS,
         ended_by: "duration".to_owned(),
+        stack_filter: String::new(),
+        unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         markers: vec![
             marker("begin", "dispatch_command entry", 1),
             marker("end", "dispatch_command return", 3),

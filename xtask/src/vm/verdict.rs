@@ -25,7 +25,14 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
             "the kernel did not say {words:?}: parameter not taken"
         );
     }
-    for program in ["doctor", "reqtrace", "load", "shop", "truth/reqtrace", "truth"] {
+    for program in [
+        "doctor",
+        "reqtrace",
+        "load",
+        "shop",
+        "truth/reqtrace",
+        "truth",
+    ] {
         ended_well(results, program)?;
     }
     let under_load = load(results)?;

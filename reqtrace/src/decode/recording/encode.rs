@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::mem::size_of;
 
+use reqtrace_common::filter::{LengthHistogram, POWERS};
 use reqtrace_common::histogram::BUCKETS;
 use reqtrace_common::limits::{COMM_LEN, MAX_LABEL};
 use reqtrace_common::record::{BlockSite, RequestRecord, StackId, kind, reason};
@@ -84,44 +85,52 @@ impl RecordedTotals {
     }
 }
 
+/// The fields of [`StackSumKey`] in their order.
+type RecordedKey = (StackId, StackId, u32, u32, u32, u32, i32, i32);
+
+fn recorded(key: &StackSumKey) -> RecordedKey {
+    (
+        key.user_stack,
+        key.kernel_stack,
+        key.tgid,
+        key.exec_generation,
+        key.request_type,
+        key.off_kind,
+        key.syscall,
+        key.fd,
+    )
+}
+
+fn restored(key: RecordedKey) -> StackSumKey {
+    StackSumKey {
+        user_stack: key.0,
+        kernel_stack: key.1,
+        tgid: key.2,
+        exec_generation: key.3,
+        request_type: key.4,
+        off_kind: key.5,
+        syscall: key.6,
+        fd: key.7,
+    }
+}
+
 /// The fields of [`StackSumKey`] and [`StackSum`] in their order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct RecordedSum(
-    (StackId, StackId, u32, u32, u32, u32, i32, i32),
-    (u64, u64, u64, u64),
-);
+pub(super) struct RecordedSum(RecordedKey, (u64, u64, u64, u64));
 
 impl RecordedSum {
     pub(super) fn of(entry: &(StackSumKey, StackSum)) -> Self {
         let (key, sum) = entry;
         Self(
-            (
-                key.user_stack,
-                key.kernel_stack,
-                key.tgid,
-                key.exec_generation,
-                key.request_type,
-                key.off_kind,
-                key.syscall,
-                key.fd,
-            ),
+            recorded(key),
             (sum.off_ns, sum.run_queue_ns, sum.count, sum.longest_ns),
         )
     }
 
     pub(super) fn restore(&self) -> (StackSumKey, StackSum) {
-        let (key, sum) = (self.0, self.1);
+        let sum = self.1;
         (
-            StackSumKey {
-                user_stack: key.0,
-                kernel_stack: key.1,
-                tgid: key.2,
-                exec_generation: key.3,
-                request_type: key.4,
-                off_kind: key.5,
-                syscall: key.6,
-                fd: key.7,
-            },
+            restored(self.0),
             StackSum {
                 off_ns: sum.0,
                 run_queue_ns: sum.1,
@@ -129,6 +138,20 @@ impl RecordedSum {
                 longest_ns: sum.3,
             },
         )
+    }
+}
+
+/// A key and the counts of its histogram.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct RecordedHistogram(RecordedKey, [u64; POWERS]);
+
+impl RecordedHistogram {
+    pub(super) fn of(entry: &(StackSumKey, LengthHistogram)) -> Self {
+        Self(recorded(&entry.0), entry.1.counts)
+    }
+
+    pub(super) fn restore(&self) -> (StackSumKey, LengthHistogram) {
+        (restored(self.0), LengthHistogram { counts: self.1 })
     }
 }
 

@@ -1,0 +1,161 @@
+//! `-m`, `-M`, `--state` and `--histogram` on a service whose blocks are known: stacks hold the
+//! blocks that were asked for, and the ledger all of them.
+//!
+//! Needs root, a kernel with BPF and g++.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::{ledger, rows};
+use serde_json::Value;
+
+const CALLS: u64 = 20;
+const MS: u64 = 1_000_000;
+
+/// Traces the service with some options; everything but the stacks must be as without them.
+fn trace(more: &[&str]) -> Outcome {
+    let mut fixture = Fixture::start("blocks", &[&CALLS.to_string()]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), more).unwrap();
+    fixture.work().unwrap();
+    fixture.end().unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let rows = outcome.rows().unwrap();
+    assert_eq!(rows.len() as u64, CALLS);
+    assert!(rows::sum(&rows, "sleep") >= CALLS * 101 * MS);
+    assert!(rows::sum(&rows, "process") >= CALLS * MS);
+    outcome
+}
+
+/// Whether a function is in the folded stacks.
+fn has(outcome: &Outcome, functions: [&str; 3]) -> [bool; 3] {
+    functions.map(|name| outcome.stack_with(&[name]).unwrap().is_some())
+}
+
+const ALL: [&str; 3] = ["short_sleep", "long_sleep", "vfork"];
+
+#[test]
+fn blocks_are_chosen_by_their_length() {
+    assert_eq!(has(&trace(&[]), ALL), [true, true, true]);
+    let long = trace(&["-m", "90000"]);
+    assert_eq!(has(&long, ALL), [false, true, false]);
+    let said = long.said();
+    assert!(
+        said.contains("Stacks: only blocks of at least 90000 µs"),
+        "{said}"
+    );
+    assert!(long.flamegraph().unwrap().contains("of at least 90000 µs"));
+    assert_eq!(has(&trace(&["-M", "90000"]), ALL), [true, false, true]);
+    assert_eq!(
+        has(&trace(&["-m", "200000000"]), ALL),
+        [false, false, false]
+    );
+}
+
+#[test]
+fn blocks_are_chosen_by_the_state_of_the_thread() {
+    assert_eq!(has(&trace(&["--state", "1"]), ALL), [true, true, false]);
+    assert_eq!(has(&trace(&["--state", "2"]), ALL), [false, false, true]);
+    assert_eq!(has(&trace(&["--state", "0x3"]), ALL), [true, true, true]);
+    let runnable = trace(&["--state", "0"]);
+    let folded = runnable.folded().unwrap();
+    assert!(
+        folded.lines().all(|line| line.contains(";[preempted] ")),
+        "{folded}"
+    );
+}
+
+/// Timers and child, on CPUs that are busy with others: who was interrupted by the timer has woken
+/// nobody, and the child has.
+#[test]
+fn an_interrupt_is_no_waker() {
+    let busy = || {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        Busy(command.spawn().unwrap())
+    };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let busy: Vec<Busy> = (0..cpus).map(|_| busy()).collect();
+    let outcome = trace(&[]);
+    drop(busy);
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let blocks = &summary["requests"][0]["slow"]["longest_blocks"];
+    let blocks = blocks.as_array().unwrap();
+    let of = |class: &'static str| blocks.iter().filter(move |block| block["class"] == class);
+    assert!(
+        of("sleep").count() > 0 && of("process").count() > 0,
+        "{blocks:#?}"
+    );
+    assert!(
+        of("sleep").all(|block| block["waker"].is_null()),
+        "{blocks:#?}"
+    );
+    for block in of("process") {
+        assert!(block["waker"]["pid"].as_u64().unwrap() > 0, "{block:#}");
+        assert_ne!(block["waker"]["pid"], block["pid"], "{block:#}");
+    }
+}
+
+/// A process that is ended with this.
+struct Busy(std::process::Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // It has ended when this fails.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn histograms_count_every_block() {
+    let outcome = trace(&["--histogram"]);
+    let rows = outcome.rows().unwrap();
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let lengths = summary["requests"][0]["block_lengths"].as_array().unwrap();
+    let counts = |class: &str| -> Vec<(u64, u64)> {
+        let of_class = lengths.iter().find(|lengths| lengths["class"] == class);
+        let counts = of_class.map_or(Vec::new(), |lengths| {
+            lengths["counts"].as_array().unwrap().clone()
+        });
+        let pair = |count: &Value| {
+            let number = |key: &str| count[key].as_u64().unwrap();
+            (number("from_us"), number("count"))
+        };
+        counts.iter().map(pair).collect()
+    };
+    let sum = |counts: &[(u64, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
+
+    // Every block and every preemption of the ledgers is in one histogram.
+    let blocks: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
+    let preemptions: u64 = rows.iter().map(|row| u64::from(row.preemptions)).sum();
+    let names = lengths
+        .iter()
+        .map(|lengths| lengths["class"].as_str().unwrap());
+    let counted: u64 = names
+        .filter(|class| *class != "preempted")
+        .map(|class| sum(&counts(class)))
+        .sum();
+    assert_eq!(counted, blocks);
+    assert_eq!(sum(&counts("preempted")), preemptions);
+
+    // Two sleeps a request: one of at least 1 ms, one of at least 100 ms.
+    let sleep = counts("sleep");
+    assert_eq!(sum(&sleep), 2 * CALLS, "{sleep:?}");
+    assert!(sleep.iter().all(|(from, _)| *from >= 512), "{sleep:?}");
+    let long = sleep.iter().filter(|(from, _)| *from >= 65_536);
+    let long: u64 = long.map(|(_, count)| count).sum();
+    assert!((CALLS..2 * CALLS).contains(&long), "{sleep:?}");
+    let said = outcome.said();
+    assert!(said.contains("Blocks of `work`: sleep"), "{said}");
+    assert!(
+        said.contains("usecs               : count     distribution"),
+        "{said}"
+    );
+    let plain = trace(&[]);
+    assert!(!plain.said().contains("distribution"));
+}

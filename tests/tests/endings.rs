@@ -1,0 +1,114 @@
+//! Every reason for which a request is incomplete: flagged, counted, and in no percentile.
+//!
+//! Needs root, a kernel with BPF and g++.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::ledger;
+use reqtrace_tests::process::until;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use serde_json::Value;
+
+/// For an exec.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Requests that come back.
+const CALLS: u64 = 50;
+
+fn trace(more: &[&str]) -> Outcome {
+    let mut arguments = vec!["50"];
+    arguments.extend(more);
+    let mut fixture = Fixture::start("endings", &arguments).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
+    fixture.work().unwrap();
+    if more == ["exec"] {
+        let comm = format!("/proc/{}/comm", fixture.pid());
+        let is_cat = || std::fs::read_to_string(&comm).unwrap() == "cat\n";
+        until(LIMIT, "the exec", || Ok(is_cat().then_some(()))).unwrap();
+    }
+    let outcome = trace.finish().unwrap();
+    fixture.end().unwrap();
+    outcome
+}
+
+/// Every row is what its reason says, and the report has the same numbers.
+fn check(outcome: &Outcome, wanted: &[(&str, u64)]) {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let rows = outcome.rows().unwrap();
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &rows {
+        assert_eq!(row.complete, row.reason.is_empty(), "{row:?}");
+        *reasons.entry(&row.reason).or_default() += 1;
+    }
+    let mut expected: BTreeMap<&str, u64> = wanted.iter().copied().collect();
+    expected.insert("", CALLS);
+    assert_eq!(reasons, expected, "{}", outcome.said());
+
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    assert_eq!(request["count"], CALLS);
+    let incomplete = request["incomplete"].as_object().unwrap();
+    assert_eq!(incomplete.len(), wanted.len(), "{incomplete:?}");
+    // Without the report's line breaks.
+    let said = outcome.said();
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (reason, count) in wanted {
+        assert_eq!(incomplete[*reason], *count, "{reason}");
+        assert!(said.contains(&format!("{count} {reason}")), "{said}");
+    }
+    // Percentiles, the ledger and the bands of slow requests are of complete ones.
+    let complete = rows.iter().filter(|row| row.complete);
+    let sum: u64 = complete.clone().map(|row| row.latency_ns).sum();
+    assert_eq!(request["ledger"]["latency_ns"], sum);
+    let longest = complete.map(|row| row.latency_ns).max().unwrap();
+    assert_eq!(request["latency"]["max_ns"], longest);
+    let slow = request["slow"]["slowest"]["to_ns"].as_u64();
+    assert!(slow.is_none_or(|slow| slow == longest), "{slow:?}");
+}
+
+#[test]
+fn requests_that_do_not_end_have_their_reason() {
+    let outcome = trace(&[]);
+    check(
+        &outcome,
+        &[
+            ("running at start", 1),
+            ("no end", 1),
+            ("thread died", 1),
+            ("running at stop", 1),
+            ("blocked at stop", 1),
+        ],
+    );
+    let rows = outcome.rows().unwrap();
+    let of = |reason: &str| rows.iter().find(|row| row.reason == reason).unwrap();
+    // What is known of them is true: one computed, one slept.
+    let (running, blocked) = (of("running at stop"), of("blocked at stop"));
+    assert!(running.blocked_ns * 10 <= running.latency_ns, "{running:?}");
+    assert!(
+        blocked.blocked_ns * 10 >= blocked.latency_ns * 9,
+        "{blocked:?}"
+    );
+    assert!(of("thread died").classes["sleep"] > 0);
+    let said = outcome.said();
+    assert!(said.contains("Still open when tracing stopped"), "{said}");
+    assert!(said.contains("in sleep"), "{said}");
+}
+
+#[test]
+fn an_exec_ends_the_requests_of_all_threads() {
+    let outcome = trace(&["exec"]);
+    check(
+        &outcome,
+        &[
+            ("running at start", 1),
+            ("no end", 1),
+            ("thread died", 3),
+            ("exec", 1),
+        ],
+    );
+}
