@@ -31,6 +31,14 @@ pub(crate) static TASK_UTASK: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static UTASK_RETURN_INSTANCES: Global<u32> = Global::new(0);
 
+/// Offset of `vaddr` in the running kernel's `uprobe_task`: the address of the probed instruction.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_VADDR: Global<u32> = Global::new(0);
+
+/// Offset of `xol_vaddr` in the running kernel's `uprobe_task`: where its copy is executed.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_XOL_VADDR: Global<u32> = Global::new(0);
+
 /// Offset of `stack` in the running kernel's `return_instance`.
 #[unsafe(no_mangle)]
 pub(crate) static RETURN_INSTANCE_STACK: Global<u32> = Global::new(0);

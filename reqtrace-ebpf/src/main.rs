@@ -18,6 +18,7 @@ mod stack;
 mod task;
 mod totals;
 mod unwind;
+mod uprobes;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};

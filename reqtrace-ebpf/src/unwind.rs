@@ -4,9 +4,8 @@
 //! Out: return addresses, and the reason why the walk stopped. Runs under the run-queue lock: each
 //! step is bounded, reads at most two words of user memory, and never faults a page in.
 
-use aya_ebpf::bindings::task_struct;
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_loop};
-use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::c_void;
 
 use reqtrace_common::limits::MAX_FRAMES;
@@ -16,16 +15,10 @@ use reqtrace_common::unwind::{
     SEARCH_STEPS, Stop,
 };
 
-use crate::globals::{
-    RETURN_INSTANCE_NEXT, RETURN_INSTANCE_ORIGINAL, RETURN_INSTANCE_STACK, TASK_UTASK,
-    UTASK_RETURN_INSTANCES,
-};
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
+use crate::uprobes::{replaced_return, true_pc};
 
-/// How many return addresses replaced by uretprobes are looked through: the kernel allows 64 in
-/// one thread.
-const MAX_RETURN_INSTANCES: u32 = 64;
 /// Where `struct ucontext` of a signal frame keeps registers (x86-64 kernel ABI), bytes.
 const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
@@ -54,7 +47,7 @@ pub(crate) fn walk(
     stack: *mut StoredStack,
 ) -> (usize, Stop) {
     let mut walk = Walk {
-        pc: user.pc,
+        pc: true_pc(user),
         sp: user.sp,
         bp: user.bp,
         stack,
@@ -272,37 +265,4 @@ fn index(number: u32) -> Result<u32, Stop> {
     let inside = (number & ((1 << BLOCK_SHIFT) - 1)) as usize;
     // SAFETY: the mask keeps the index inside the block.
     Ok(unsafe { *block.cast::<u32>().add(inside) })
-}
-
-/// What a uretprobe replaced at this place of the current thread's stack, from the kernel's own
-/// list, so that it holds for every tracer's uretprobes and however they nest.
-#[inline(always)]
-fn replaced_return(slot: u64) -> Option<u64> {
-    // SAFETY: loads of kernel memory through helpers, at offsets of the running kernel.
-    unsafe {
-        let task: *const task_struct = bpf_get_current_task_btf();
-        let utask = read_kernel(task as u64, TASK_UTASK.load())?;
-        if utask == 0 {
-            return None;
-        }
-        let mut instance = read_kernel(utask, UTASK_RETURN_INSTANCES.load())?;
-        let mut tries = 0;
-        while tries < MAX_RETURN_INSTANCES {
-            if instance == 0 {
-                return None;
-            }
-            if read_kernel(instance, RETURN_INSTANCE_STACK.load())? == slot {
-                return read_kernel(instance, RETURN_INSTANCE_ORIGINAL.load());
-            }
-            instance = read_kernel(instance, RETURN_INSTANCE_NEXT.load())?;
-            tries += 1;
-        }
-        None
-    }
-}
-
-#[inline(always)]
-unsafe fn read_kernel(base: u64, offset: u32) -> Option<u64> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(base.wrapping_add(u64::from(offset)) as *const u64) }.ok()
 }

@@ -88,6 +88,8 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         .override_global("TASK_STACK", &offsets.stack, true)
         .override_global("TASK_UTASK", &offsets.utask, true)
         .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
+        .override_global("UTASK_VADDR", &offsets.probed, true)
+        .override_global("UTASK_XOL_VADDR", &offsets.probed_copy, true)
         .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
