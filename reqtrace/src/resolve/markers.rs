@@ -1,6 +1,7 @@
 //! Markers: a profile's functions and offsets in, file offsets of probes out.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use super::elf::Object;
 use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, returns};
+use crate::debuginfo::{self, Links, Root};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 
@@ -39,6 +41,40 @@ impl Target<'_> {
             Self::Process(process) => &process.executable,
             Self::File(file) => file,
         }
+    }
+
+    /// Opens an object with the symbols of its debug file. Returns also what debug files were
+    /// found that are of another build.
+    fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
+        let mut object = Object::open(&file.open, &file.shown)?;
+        if object.has_symtab() {
+            return Ok((object, Vec::new()));
+        }
+        let roots = match self {
+            Self::Process(process) => Root::of_process(process.pid),
+            Self::File(_) => Root::of_process(std::process::id()),
+        };
+        let Ok(opened) = File::open(&file.open) else {
+            return Ok((object, Vec::new()));
+        };
+        let path = match self {
+            Self::Process(_) => file.shown.clone(),
+            // Links in a path are followed first: the debug file is named by the true one.
+            Self::File(_) => std::fs::canonicalize(&file.open)
+                .unwrap_or_else(|_| file.open.clone())
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let mut search = debuginfo::find(&opened, &Links::read(&opened), &roots, &path);
+        if let Some(debug) = search.found {
+            match debuginfo::functions(&debug.file) {
+                Ok(functions) => object.add(functions),
+                Err(error) => search
+                    .refused
+                    .push(format!("{} is not used: {error}", debug.shown)),
+            }
+        }
+        Ok((object, search.refused))
     }
 }
 
@@ -122,7 +158,7 @@ pub fn unmatched_functions(
     target: &Target<'_>,
 ) -> Result<Vec<(String, Vec<String>)>> {
     let file = target.executable();
-    let object = Object::open(&file.open, &file.shown)?;
+    let (object, _) = target.open(file)?;
     let mut unmatched = Vec::new();
     for wait in &profile.waits {
         let silent: Vec<String> = wait
@@ -356,7 +392,10 @@ impl Resolver<'_> {
 
     fn open(&mut self, file: &ObjectFile) -> Result<&Object> {
         if !self.objects.contains_key(&file.open) {
-            let object = Object::open(&file.open, &file.shown)?;
+            let (object, refused) = self.target.open(file)?;
+            for sentence in refused {
+                self.warn(sentence);
+            }
             self.objects.insert(file.open.clone(), object);
         }
         self.objects
