@@ -14,6 +14,7 @@ use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
 use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose};
+use crate::process;
 use crate::task::UserContext;
 use crate::unwind;
 
@@ -54,6 +55,9 @@ pub(crate) fn user<C: EbpfContext>(
     if len == 0 {
         lose(Loss::UserStackUnreadable);
         return STACK_LOST;
+    }
+    if matches!(stop, Stop::NoMapping) {
+        process::mapped(space);
     }
     store(scratch, len, stop as u32)
 }

@@ -12,7 +12,7 @@ use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{
     BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule,
-    SEARCH_STEPS, Stop,
+    SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
 };
 
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
@@ -36,7 +36,8 @@ struct Walk {
     stop: u32,
     /// 1 when `pc` is where the thread really was, 0 when it is a return address.
     exact: u32,
-    pad: u32,
+    /// 1 when some frame was found by its frame pointer.
+    by_frame_pointer: u32,
 }
 
 /// Walks from `user` into `stack`, and returns the number of frames and why it stopped.
@@ -55,7 +56,7 @@ pub(crate) fn walk(
         depth: 0,
         stop: Stop::TooDeep as u32,
         exact: 1,
-        pad: 0,
+        by_frame_pointer: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
@@ -66,6 +67,10 @@ pub(crate) fn walk(
             0,
         );
     }
+    let mut stop = walk.stop;
+    if stop == Stop::Complete as u32 && walk.by_frame_pointer != 0 {
+        stop = Stop::FramePointers as u32;
+    }
     let depth = walk.depth as usize;
     (
         if depth > MAX_FRAMES {
@@ -73,7 +78,7 @@ pub(crate) fn walk(
         } else {
             depth
         },
-        stop_of(walk.stop),
+        stop_of(stop),
     )
 }
 
@@ -81,6 +86,7 @@ pub(crate) fn walk(
 fn stop_of(number: u32) -> Stop {
     match number {
         0 => Stop::Complete,
+        1 => Stop::FramePointers,
         2 => Stop::NoMapping,
         3 => Stop::NoTable,
         4 => Stop::NoRow,
@@ -136,6 +142,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
             .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
         Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
         Cfa::Signal => return signal(walk),
+        Cfa::FramePointer => return frame_pointer(walk),
         Cfa::Outermost => return Err(Stop::Complete),
         Cfa::None => return Err(Stop::NoRow),
         Cfa::Unsupported => return Err(Stop::Unsupported),
@@ -177,6 +184,30 @@ fn signal(walk: &mut Walk) -> Result<(), Stop> {
     Ok(())
 }
 
+/// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken
+/// for a return address must stand behind a call.
+#[inline(always)]
+fn frame_pointer(walk: &mut Walk) -> Result<(), Stop> {
+    let frame = walk.bp;
+    if frame < walk.sp {
+        return Err(Stop::NoTable);
+    }
+    let pc = read_user(frame.wrapping_add(8))?;
+    if pc == 0 {
+        return Err(Stop::Complete);
+    }
+    let before = read_user(pc.wrapping_sub(8)).map_err(|_| Stop::NoTable)?;
+    if !ends_in_call(before) {
+        return Err(Stop::NoTable);
+    }
+    walk.bp = read_user(frame)?;
+    walk.pc = pc;
+    walk.sp = frame.wrapping_add(16);
+    walk.exact = 0;
+    walk.by_frame_pointer = 1;
+    Ok(())
+}
+
 #[inline(always)]
 fn read_user(address: u64) -> Result<u64, Stop> {
     // SAFETY: the helper checks the address and does not fault pages in.
@@ -213,7 +244,11 @@ fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u3
 fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
     let (bias, index_start, chunks) = find_mapping(mappings, address).ok_or(Stop::NoMapping)?;
     if chunks == 0 {
-        return Err(Stop::NoTable);
+        return if index_start == WALK_BY_FRAME_POINTERS {
+            Ok(Rule::bare(Cfa::FramePointer))
+        } else {
+            Err(Stop::NoTable)
+        };
     }
     let offset = address.wrapping_sub(bias);
     let chunk = offset >> CHUNK_SHIFT;

@@ -129,6 +129,7 @@ impl Loaded {
                 exec_generation: 0,
                 follow: u32::from(follow),
                 inherited: 0,
+                asked_ns: 0,
             };
             processes.insert(pid, process, 0).map_err(|error| {
                 Error::failed(format!("process {pid} has no room in the table")).because(error)

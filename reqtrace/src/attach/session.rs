@@ -164,15 +164,16 @@ impl Session {
         self.kernel_memory
     }
 
-    /// Looks at the mappings of a process again: after an exec, and now and then.
+    /// Looks at the mappings of a process again: after an exec, and now and then. Returns whether
+    /// they have changed, as far as is known.
     ///
     /// # Errors
     ///
     /// When the kernel's maps cannot be written.
-    pub fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+    pub fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
         self.tables
             .as_mut()
-            .map_or(Ok(()), |tables| tables.refresh(space))
+            .map_or(Ok(true), |tables| tables.refresh(space))
     }
 
     /// A new process begins with its parent's mappings.

@@ -5,7 +5,7 @@ use std::collections::HashMap as StdHashMap;
 use aya::maps::{Array, HashMap, Map, MapData};
 use log::{debug, info, warn};
 use reqtrace_common::limits::MAX_ADDRESS_SPACES;
-use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row, WALK_STOPS};
 
 use super::loader::map_error;
 use crate::error::{Error, Result};
@@ -131,14 +131,14 @@ impl UnwindTables {
         Ok(tables)
     }
 
-    /// Looks at the mappings of a process again, and stores them if they have changed. A process
-    /// that is gone keeps what it had.
-    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+    /// Looks at the mappings of a process again, and stores them if they have changed; returns
+    /// whether they have. A process that is gone keeps what it had.
+    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
         match self.registry.mappings(space.tgid) {
             Ok(process) => self.store(space, process),
             Err(error) => {
                 debug!("unwind tables of process {}: {error}", space.tgid);
-                Ok(())
+                Ok(false)
             }
         }
     }
@@ -151,7 +151,7 @@ impl UnwindTables {
         self.put(child, mappings)
     }
 
-    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<()> {
+    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<bool> {
         let mut mappings = process.mappings;
         for upload in &process.uploads {
             if !self.upload(upload)? {
@@ -160,9 +160,10 @@ impl UnwindTables {
         }
         let known = self.stored.get(&space);
         if known.is_some_and(|known| used(known) == used(&mappings)) {
-            return Ok(());
+            return Ok(false);
         }
-        self.put(space, mappings)
+        self.put(space, mappings)?;
+        Ok(true)
     }
 
     fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
@@ -215,6 +216,7 @@ fn without_table(mappings: &mut Mappings, upload: &Upload) {
     for mapping in &mut mappings.entries {
         if mapping.chunks > 0 && mapping.index_start == upload.index_start {
             mapping.chunks = 0;
+            mapping.index_start = WALK_STOPS;
         }
     }
 }

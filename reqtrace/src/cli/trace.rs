@@ -83,7 +83,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
     let tables = match options.unwind {
-        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)),
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, &options)),
         Unwind::Fp => None,
     };
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
@@ -137,9 +137,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
     report
 }
 
-fn compile_tables(pids: &[u32], quiet: bool) -> Compiled {
-    let progress = progress::Compiling::new(quiet);
-    let registry = Registry::new().with_progress(move |now| progress.update(now));
+fn compile_tables(pids: &[u32], options: &TraceOptions) -> Compiled {
+    let progress = progress::Compiling::new(options.quiet);
+    let mut registry = Registry::new().with_progress(move |now| progress.update(now));
+    if options.unwind == Unwind::Auto {
+        registry = registry.with_frame_pointers();
+    }
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
     Compiled::of(registry, &spaces)
 }

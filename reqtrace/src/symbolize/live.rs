@@ -23,6 +23,11 @@ impl LiveSymbolizer {
         self.user.remember(space)
     }
 
+    /// See [`UserSymbols::look_again`].
+    pub fn look_again(&mut self, space: AddressSpace) {
+        self.user.look_again(space);
+    }
+
     /// See [`UserSymbols::inherit`].
     pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
         self.user.inherit(child, parent);

@@ -226,15 +226,22 @@ impl UserSymbols {
         candidate.0.contains(address).then_some(candidate)
     }
 
-    /// Reads the mappings again, unless that was done just now, or the process is another one by
-    /// now: after an exec, or when its id was given to another, nothing stays where it was.
+    /// Reads the mappings again, unless that was done just now.
     fn refresh(&mut self, space: AddressSpace) {
+        let known = self.spaces.get(&space);
+        if known.is_some_and(|known| known.read_at.elapsed() >= REFRESH_PAUSE) {
+            self.look_again(space);
+        }
+    }
+
+    /// Reads the mappings again, unless the process is another one by now: after an exec, or when
+    /// its id was given to another, nothing stays where it was. A process that is not known is
+    /// remembered.
+    pub fn look_again(&mut self, space: AddressSpace) {
         let Some(known) = self.spaces.get_mut(&space) else {
+            self.remember(space);
             return;
         };
-        if known.read_at.elapsed() < REFRESH_PAUSE {
-            return;
-        }
         known.read_at = Instant::now();
         let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
             return;

@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reqtrace_common::unwind::{BLOCK, BLOCK_SHIFT, MAX_MAPPINGS, Mapping, Mappings, Row};
+use reqtrace_common::unwind::{
+    BLOCK, BLOCK_SHIFT, MAX_MAPPINGS, Mapping, Mappings, Row, WALK_BY_FRAME_POINTERS,
+};
 
 use super::object::{Object, ObjectError, Segment};
 use super::process::{Backing, FileKey, Line, NoTable, executable_mappings};
@@ -156,6 +158,8 @@ pub struct Registry {
     rows: u32,
     index: u32,
     stats: RegistryStats,
+    /// What a walk does at a mapping without a table.
+    without_table: u32,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
 }
 
@@ -177,6 +181,13 @@ impl Registry {
     #[must_use]
     pub fn with_progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Walks go through mappings without a table by frame pointers, instead of stopping there.
+    #[must_use]
+    pub fn with_frame_pointers(mut self) -> Self {
+        self.without_table = WALK_BY_FRAME_POINTERS;
         self
     }
 
@@ -227,6 +238,7 @@ impl Registry {
                     Mapping {
                         start: line.start,
                         end: line.end,
+                        index_start: self.without_table,
                         ..Mapping::default()
                     }
                 }
