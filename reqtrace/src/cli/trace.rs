@@ -99,6 +99,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         tables,
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
+    // The programs that were just loaded are in it.
+    symbols.read_kernel();
     let plans = ProbePlan::of(&resolved);
     let attach_started = Instant::now();
     let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;

@@ -112,6 +112,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
     let mut resolver = Resolver {
         target,
         objects: HashMap::new(),
+        refused: HashMap::new(),
         warnings: Vec::new(),
     };
     let executable = target.executable();
@@ -182,6 +183,8 @@ struct Resolver<'a> {
     target: &'a Target<'a>,
     /// Parsed objects by the path that opens them.
     objects: HashMap<std::path::PathBuf, Object>,
+    /// Debug files that were not used, by the same path.
+    refused: HashMap<std::path::PathBuf, Vec<String>>,
     warnings: Vec<String>,
 }
 
@@ -300,7 +303,12 @@ impl Resolver<'_> {
                 return Ok(function);
             }
         }
-        Err(symbols::missing(object, patterns))
+        let error = symbols::missing(object, patterns);
+        // A debug file that could not be used may be all that is wrong.
+        Err(match self.refused.get(&file.open) {
+            Some(refused) if !refused.is_empty() => error.because(refused.join("; ")),
+            _ => error,
+        })
     }
 
     /// `tied`: its hits are compared with the begin's stack pointer.
@@ -393,9 +401,10 @@ impl Resolver<'_> {
     fn open(&mut self, file: &ObjectFile) -> Result<&Object> {
         if !self.objects.contains_key(&file.open) {
             let (object, refused) = self.target.open(file)?;
-            for sentence in refused {
-                self.warn(sentence);
+            for sentence in &refused {
+                self.warn(sentence.clone());
             }
+            self.refused.insert(file.open.clone(), refused);
             self.objects.insert(file.open.clone(), object);
         }
         self.objects

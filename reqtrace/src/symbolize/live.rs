@@ -43,6 +43,12 @@ impl LiveSymbolizer {
         })
     }
 
+    /// Reads the kernel's symbols, which takes some 50 ms: best done before there is anything to
+    /// follow.
+    pub fn read_kernel(&mut self) {
+        self.kernel_symbols();
+    }
+
     fn kernel_symbols(&mut self) -> &KernelSymbols {
         self.kernel.get_or_insert_with(KernelSymbols::read)
     }

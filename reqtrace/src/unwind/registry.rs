@@ -191,6 +191,12 @@ impl Registry {
         self
     }
 
+    /// Whether walks go through mappings without a table by frame pointers.
+    #[must_use]
+    pub fn frame_pointers(&self) -> bool {
+        self.without_table == WALK_BY_FRAME_POINTERS
+    }
+
     /// What the tables came to so far.
     #[must_use]
     pub fn stats(&self) -> RegistryStats {
