@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 use crate::config::{Control, Process};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
-use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::ThreadState;
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
@@ -25,6 +25,7 @@ const _: () = {
     assert!(size_of::<StackSum>() == 32);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
+    assert!(size_of::<WalkTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 16);
     assert!(size_of::<Process>() == 24);
     assert!(offset_of!(ThreadState, record) == 88);
@@ -38,7 +39,8 @@ const _: () = {
 #[cfg(feature = "user")]
 mod pod {
     use super::{Control, FileRecord, Process, ProcessRecord, RequestRecord};
-    use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
+    use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState};
+    use super::{TypeTotals, WalkTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -52,6 +54,7 @@ mod pod {
         }
         pod!(Control, FileRecord, Process, ProcessRecord, RequestRecord);
         pod!(Mappings, Row);
-        pod!(StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals);
+        pod!(StackSum, StackSumKey, StoredStack, ThreadState);
+        pod!(TypeTotals, WalkTotals);
     }
 }

@@ -19,6 +19,7 @@ mod task;
 mod totals;
 mod unwind;
 mod uprobes;
+mod walks;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};

@@ -41,6 +41,8 @@ pub struct LoadOptions {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Count what walking user stacks takes.
+    pub measure_walks: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
 }
@@ -94,6 +96,7 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
         .override_global("STACKS_WANTED", &wanted, true)
+        .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;

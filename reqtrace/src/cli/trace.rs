@@ -94,6 +94,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         LoadOptions {
             kernel_stacks: true,
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+            measure_walks: options.verbose > 0,
             messages: options.verbose > 0,
         },
         tables,

@@ -36,7 +36,7 @@ fn by_table(table: &Table, pc: u64) -> Caller {
     let cfa = match rule.cfa {
         Cfa::None => return Caller::None,
         Cfa::Outermost => return Caller::Outermost,
-        Cfa::Unsupported => return Caller::Unsupported,
+        Cfa::Unsupported | Cfa::FramePointer => return Caller::Unsupported,
         Cfa::Rsp => RSP + offset,
         Cfa::Rbp => RBP + offset,
         Cfa::Plt => RSP + if pc & 15 >= 11 { 16 } else { 8 },
