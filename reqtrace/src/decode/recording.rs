@@ -88,7 +88,7 @@ struct RecordedSnapshot {
     open: Vec<RecordedOpen>,
     losses: BTreeMap<String, u64>,
     programs: Vec<ProgramCost>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     walks: Option<WalkCost>,
 }
 

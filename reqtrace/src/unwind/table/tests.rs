@@ -2,10 +2,14 @@
 
 use std::fs::File;
 
-use gimli::{EvaluationResult, Location, Value};
+use gimli::{
+    CfaRule, CieOrFde, Encoding, EvaluationResult, Location, Register, RegisterRule,
+    UnwindExpression, UnwindSection as _, UnwindTableRow, Value, X86_64,
+};
 use proptest::prelude::*;
 
 use super::*;
+use crate::unwind::object::Segment;
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
