@@ -33,6 +33,8 @@ pub struct Process {
     /// Address space (`tgid << 32 | generation`) whose unwind tables hold until user space has
     /// stored the process's own: that of its parent. 0 after an exec.
     pub inherited: u64,
+    /// When user space was last asked to look at its mappings, `CLOCK_MONOTONIC` nanoseconds.
+    pub asked_ns: u64,
 }
 
 /// Bits of the `STACKS_WANTED` global.

@@ -7,7 +7,7 @@ use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
-use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::ThreadState;
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
@@ -28,8 +28,9 @@ const _: () = {
     assert!(size_of::<LengthHistogram>() == 8 * POWERS);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
+    assert!(size_of::<WalkTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 16);
-    assert!(size_of::<Process>() == 16);
+    assert!(size_of::<Process>() == 24);
     assert!(offset_of!(ThreadState, record) == 88);
     assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16 + 8);
     assert!(size_of::<Row>() == 8);
@@ -42,9 +43,9 @@ const _: () = {
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::RequestRecord;
-    use super::{Control, FileRecord, LabelPlan, LengthHistogram, Process, ProcessRecord};
-    use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
+    use super::{Control, FileRecord, LabelPlan, LengthHistogram, Mappings, Process};
+    use super::{ProcessRecord, RequestRecord, Row, StackSum, StackSumKey, StoredStack};
+    use super::{ThreadState, TypeTotals, WalkTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -71,7 +72,8 @@ mod pod {
             StackSumKey,
             StoredStack,
             ThreadState,
-            TypeTotals
+            TypeTotals,
+            WalkTotals
         );
     }
 }

@@ -208,6 +208,8 @@ pub mod process_event {
     pub const EXEC: u32 = 2;
     /// The last thread of the process left.
     pub const EXIT: u32 = 3;
+    /// A stack went through code that is in no known mapping: it has mapped more.
+    pub const MAPPED: u32 = 4;
 }
 
 /// A traced process appeared, changed its program, or left.

@@ -1,8 +1,60 @@
 //! What the kernel keeps exact whatever the load: totals per request type, sums per stack pair.
 
-use crate::histogram::BUCKETS;
+use crate::histogram::{BUCKETS, lower_bound};
 use crate::limits::MAX_FRAMES;
 use crate::record::StackId;
+
+/// What walking user stacks took, counted when that is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkTotals {
+    /// Walks.
+    pub count: u64,
+    /// Frames that they found.
+    pub frames: u64,
+    /// Σ of their time, ns.
+    pub ns: u64,
+    /// The longest, ns.
+    pub max_ns: u64,
+    /// Walks by time; see [`crate::histogram`].
+    pub histogram: [u64; BUCKETS],
+}
+
+impl WalkTotals {
+    /// Nothing counted.
+    pub const ZERO: Self = Self {
+        count: 0,
+        frames: 0,
+        ns: 0,
+        max_ns: 0,
+        histogram: [0; BUCKETS],
+    };
+
+    /// Adds those of another CPU.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.frames += other.frames;
+        self.ns += other.ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (sum, more) in self.histogram.iter_mut().zip(&other.histogram) {
+            *sum += more;
+        }
+    }
+
+    /// The time that this share of the walks, in thousandths, stayed below; exact to 1/16.
+    #[must_use]
+    pub fn quantile_ns(&self, thousandths: u64) -> u64 {
+        let wanted = (self.count * thousandths).div_ceil(1000);
+        let mut seen = 0;
+        for (bucket, count) in self.histogram.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return lower_bound(bucket + 1).min(self.max_ns);
+            }
+        }
+        self.max_ns
+    }
+}
 
 /// Totals of one request type. All fields but the counters named so are over complete requests.
 #[repr(C)]

@@ -36,6 +36,8 @@ pub enum Cfa {
     Signal = 6,
     /// The value that stands at rbp − offset: a function that realigned its stack.
     AtRbp = 7,
+    /// By the frame pointer, because the mapping has no table; never in a table.
+    FramePointer = 8,
 }
 
 /// How to find the caller's rbp.
@@ -138,9 +140,15 @@ pub struct Mapping {
     /// First entry of the object's chunk index; entry `i` is the number of the last row that
     /// begins at or below chunk `i`.
     pub index_start: u32,
-    /// Number of chunks; the index has one entry more. 0: the object has no table.
+    /// Number of chunks; the index has one entry more. 0: the object has no table, and
+    /// `index_start` is [`WALK_STOPS`] or [`WALK_BY_FRAME_POINTERS`].
     pub chunks: u32,
 }
+
+/// A walk stops at a mapping without a table.
+pub const WALK_STOPS: u32 = 0;
+/// A walk goes through a mapping without a table by frame pointers.
+pub const WALK_BY_FRAME_POINTERS: u32 = 1;
 
 /// Mappings per process: what a large server has, several times over.
 pub const MAX_MAPPINGS: usize = 256;
@@ -157,6 +165,16 @@ pub struct Mappings {
     pub pad: u32,
     /// Sorted by address, not overlapping.
     pub entries: [Mapping; MAX_MAPPINGS],
+}
+
+/// Whether the eight bytes of code before an address, first byte lowest, can end in a call
+/// (x86-64: `e8` with 4 bytes behind, or `ff /2` with its 0 to 5 bytes).
+#[must_use]
+#[inline]
+pub fn ends_in_call(before: u64) -> bool {
+    let byte = |back: u32| (before >> (64 - 8 * back)) & 0xff;
+    let indirect = |back: u32| byte(back) == 0xff && (byte(back - 1) >> 3) & 7 == 2;
+    byte(5) == 0xe8 || indirect(2) || indirect(3) || indirect(4) || indirect(6) || indirect(7)
 }
 
 /// Why a walk stopped; stored with the stack.
@@ -252,6 +270,35 @@ mod tests {
                     assert_eq!(Rule::unpack(rule.pack()), rule);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn calls_are_told_from_other_code() {
+        let before = |code: &[u8]| {
+            let mut bytes = [0x90; 8];
+            bytes[8 - code.len()..].copy_from_slice(code);
+            ends_in_call(u64::from_le_bytes(bytes))
+        };
+        for call in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd4],
+            &[0xff, 0x50, 0x18],
+            &[0xff, 0x54, 0x24, 0x08],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0x94, 0x24, 1, 2, 3, 4],
+        ] {
+            assert!(before(call), "{call:x?}");
+        }
+        for other in [
+            &[0xe9, 1, 2, 3, 4][..],
+            &[0xc3],
+            &[0xff, 0xe0],
+            &[0x48, 0x89, 0xe5],
+            &[],
+        ] {
+            assert!(!before(other), "{other:x?}");
         }
     }
 

@@ -42,6 +42,9 @@ pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
 /// 1 when lengths of blocks are to be counted in histograms.
 #[unsafe(no_mangle)]
 pub(crate) static HISTOGRAM_WANTED: Global<u32> = Global::new(0);
+/// 1: what walking user stacks takes is counted.
+#[unsafe(no_mangle)]
+pub(crate) static MEASURE_WALKS: Global<u32> = Global::new(0);
 
 /// Offset of `utask` in the running kernel's `task_struct`.
 #[unsafe(no_mangle)]
@@ -50,6 +53,14 @@ pub(crate) static TASK_UTASK: Global<u32> = Global::new(0);
 /// Offset of `return_instances` in the running kernel's `uprobe_task`.
 #[unsafe(no_mangle)]
 pub(crate) static UTASK_RETURN_INSTANCES: Global<u32> = Global::new(0);
+
+/// Offset of `vaddr` in the running kernel's `uprobe_task`: the address of the probed instruction.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_VADDR: Global<u32> = Global::new(0);
+
+/// Offset of `xol_vaddr` in the running kernel's `uprobe_task`: where its copy is executed.
+#[unsafe(no_mangle)]
+pub(crate) static UTASK_XOL_VADDR: Global<u32> = Global::new(0);
 
 /// Offset of `stack` in the running kernel's `return_instance`.
 #[unsafe(no_mangle)]

@@ -20,6 +20,8 @@ mod stack;
 mod task;
 mod totals;
 mod unwind;
+mod uprobes;
+mod walks;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};

@@ -12,7 +12,7 @@ use reqtrace_common::limits::{
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::StackId;
-use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
+use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use reqtrace_common::thread::ThreadState;
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
@@ -49,6 +49,10 @@ pub(crate) static HISTOGRAMS: HashMap<StackSumKey, LengthHistogram> =
 /// Stacks by id.
 #[map]
 pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entries(MAX_STACKS, 0);
+
+/// What walking user stacks took. Only `sched_switch` counts here, with interrupts off.
+#[map]
+pub(crate) static WALKS: PerCpuArray<WalkTotals> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where a stack is read into. Only `sched_switch` uses it: interrupts are off there and it does
 /// not nest.

@@ -14,6 +14,9 @@ use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid
 use crate::request::close;
 use crate::task::{self, Task};
 
+/// How often at most user space is asked to look at the mappings of a process.
+const MAPPED_PAUSE_NS: u64 = 100_000_000;
+
 /// `sched_process_fork(parent, child)`: every new thread and process.
 #[inline(always)]
 pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
@@ -51,6 +54,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         exec_generation: 0,
         follow: 1,
         inherited,
+        asked_ns: 0,
     };
     if PROCESSES.insert(tgid, new, 0).is_err() {
         lose(Loss::ProcessTableFull);
@@ -104,6 +108,25 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
         announce(process_event::EXIT, tgid, 0, 0);
     }
     0
+}
+
+/// A stack went through code that is in no known mapping: user space is asked to look, once in a
+/// while.
+#[inline(always)]
+pub(crate) fn mapped(space: u64) {
+    let tgid = (space >> 32) as u32;
+    let Some(process) = PROCESSES.get_ptr_mut(tgid) else {
+        return;
+    };
+    // SAFETY: points into the map; two CPUs may both ask, which does no harm.
+    unsafe {
+        let now = bpf_ktime_get_ns();
+        if now.wrapping_sub((*process).asked_ns) < MAPPED_PAUSE_NS {
+            return;
+        }
+        (*process).asked_ns = now;
+        announce(process_event::MAPPED, tgid, 0, (*process).exec_generation);
+    }
 }
 
 /// Closes what a thread has open and forgets it.

@@ -14,8 +14,10 @@ use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
 use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose};
+use crate::process;
 use crate::task::UserContext;
 use crate::unwind;
+use crate::walks;
 
 /// `EEXIST`: another CPU stored the same stack first.
 const EEXIST: i32 = -17;
@@ -26,7 +28,11 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
-    read(ctx, 0, Loss::KernelStackUnreadable)
+    let Some((scratch, len)) = read(ctx, 0) else {
+        lose(Loss::KernelStackUnreadable);
+        return STACK_LOST;
+    };
+    store(scratch, len, Stop::FramePointers as u32)
 }
 
 /// Stores the user stack of the current thread: by tables where its process has them, otherwise by
@@ -45,24 +51,34 @@ pub(crate) fn user<C: EbpfContext>(
         .get_ptr(space)
         .or_else(|| MAPPINGS.get_ptr(inherited));
     let Some(mappings) = mappings else {
-        return read(ctx, u64::from(BPF_F_USER_STACK), Loss::UserStackUnreadable);
+        let begun = walks::begin();
+        let Some((scratch, len)) = read(ctx, u64::from(BPF_F_USER_STACK)) else {
+            lose(Loss::UserStackUnreadable);
+            return STACK_LOST;
+        };
+        walks::end(begun, len);
+        return store(scratch, len, Stop::FramePointers as u32);
     };
     let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
         return STACK_LOST;
     };
+    let begun = walks::begin();
     let (len, stop) = unwind::walk(user, mappings, scratch);
+    walks::end(begun, len);
     if len == 0 {
         lose(Loss::UserStackUnreadable);
         return STACK_LOST;
     }
+    if matches!(stop, Stop::NoMapping) {
+        process::mapped(space);
+    }
     store(scratch, len, stop as u32)
 }
 
+/// Reads a stack by the kernel's own means: into what, and how many frames.
 #[inline(always)]
-fn read<C: EbpfContext>(ctx: &C, flags: u64, unreadable: Loss) -> StackId {
-    let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
-        return STACK_LOST;
-    };
+fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)> {
+    let scratch = STACK_SCRATCH.get_ptr_mut(0)?;
     // SAFETY: the scratch entry is ours while interrupts are off; the helper writes at most the
     // size it is given.
     let bytes = unsafe {
@@ -73,11 +89,7 @@ fn read<C: EbpfContext>(ctx: &C, flags: u64, unreadable: Loss) -> StackId {
             flags,
         )
     };
-    if bytes <= 0 {
-        lose(unreadable);
-        return STACK_LOST;
-    }
-    store(scratch, (bytes as usize) / 8, Stop::FramePointers as u32)
+    (bytes > 0).then_some((scratch, (bytes as usize) / 8))
 }
 
 /// Two independent multiplicative hashes over the frames, in one pass.

@@ -78,6 +78,22 @@ pub(crate) fn user_context() -> UserContext {
     }
 }
 
+/// Whether one of the user registers that an instruction of one byte can push has this value.
+#[inline(always)]
+pub(crate) fn holds(value: u64) -> bool {
+    // SAFETY: as in `user_context`.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        (&raw const (*regs).rbp).read_volatile() == value
+            || (&raw const (*regs).rbx).read_volatile() == value
+            || (&raw const (*regs).rax).read_volatile() == value
+            || (&raw const (*regs).rcx).read_volatile() == value
+            || (&raw const (*regs).rdx).read_volatile() == value
+            || (&raw const (*regs).rsi).read_volatile() == value
+            || (&raw const (*regs).rdi).read_volatile() == value
+    }
+}
+
 /// Whether this program runs on behalf of the current thread, and not in an interrupt that
 /// happened to hit it. An interrupt that hits the kernel has a stack of its own; one that hits user
 /// code stays on the thread's, which is empty then (`run_irq_on_irqstack_cond`), and leaves no

@@ -4,28 +4,21 @@
 //! Out: return addresses, and the reason why the walk stopped. Runs under the run-queue lock: each
 //! step is bounded, reads at most two words of user memory, and never faults a page in.
 
-use aya_ebpf::bindings::task_struct;
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_loop};
-use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::c_void;
 
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{
     BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule,
-    SEARCH_STEPS, Stop,
+    SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
 };
 
-use crate::globals::{
-    RETURN_INSTANCE_NEXT, RETURN_INSTANCE_ORIGINAL, RETURN_INSTANCE_STACK, TASK_UTASK,
-    UTASK_RETURN_INSTANCES,
-};
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
+use crate::uprobes::{replaced_return, true_pc};
 
-/// How many return addresses replaced by uretprobes are looked through: the kernel allows 64 in
-/// one thread.
-const MAX_RETURN_INSTANCES: u32 = 64;
 /// Where `struct ucontext` of a signal frame keeps registers (x86-64 kernel ABI), bytes.
 const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
@@ -43,7 +36,8 @@ struct Walk {
     stop: u32,
     /// 1 when `pc` is where the thread really was, 0 when it is a return address.
     exact: u32,
-    pad: u32,
+    /// 1 when some frame was found by its frame pointer.
+    by_frame_pointer: u32,
 }
 
 /// Walks from `user` into `stack`, and returns the number of frames and why it stopped.
@@ -54,7 +48,7 @@ pub(crate) fn walk(
     stack: *mut StoredStack,
 ) -> (usize, Stop) {
     let mut walk = Walk {
-        pc: user.pc,
+        pc: true_pc(user),
         sp: user.sp,
         bp: user.bp,
         stack,
@@ -62,7 +56,7 @@ pub(crate) fn walk(
         depth: 0,
         stop: Stop::TooDeep as u32,
         exact: 1,
-        pad: 0,
+        by_frame_pointer: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
@@ -73,6 +67,10 @@ pub(crate) fn walk(
             0,
         );
     }
+    let mut stop = walk.stop;
+    if stop == Stop::Complete as u32 && walk.by_frame_pointer != 0 {
+        stop = Stop::FramePointers as u32;
+    }
     let depth = walk.depth as usize;
     (
         if depth > MAX_FRAMES {
@@ -80,7 +78,7 @@ pub(crate) fn walk(
         } else {
             depth
         },
-        stop_of(walk.stop),
+        stop_of(stop),
     )
 }
 
@@ -88,6 +86,7 @@ pub(crate) fn walk(
 fn stop_of(number: u32) -> Stop {
     match number {
         0 => Stop::Complete,
+        1 => Stop::FramePointers,
         2 => Stop::NoMapping,
         3 => Stop::NoTable,
         4 => Stop::NoRow,
@@ -143,6 +142,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
             .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
         Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
         Cfa::Signal => return signal(walk),
+        Cfa::FramePointer => return frame_pointer(walk),
         Cfa::Outermost => return Err(Stop::Complete),
         Cfa::None => return Err(Stop::NoRow),
         Cfa::Unsupported => return Err(Stop::Unsupported),
@@ -184,6 +184,30 @@ fn signal(walk: &mut Walk) -> Result<(), Stop> {
     Ok(())
 }
 
+/// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken
+/// for a return address must stand behind a call.
+#[inline(always)]
+fn frame_pointer(walk: &mut Walk) -> Result<(), Stop> {
+    let frame = walk.bp;
+    if frame < walk.sp {
+        return Err(Stop::NoTable);
+    }
+    let pc = read_user(frame.wrapping_add(8))?;
+    if pc == 0 {
+        return Err(Stop::Complete);
+    }
+    let before = read_user(pc.wrapping_sub(8)).map_err(|_| Stop::NoTable)?;
+    if !ends_in_call(before) {
+        return Err(Stop::NoTable);
+    }
+    walk.bp = read_user(frame)?;
+    walk.pc = pc;
+    walk.sp = frame.wrapping_add(16);
+    walk.exact = 0;
+    walk.by_frame_pointer = 1;
+    Ok(())
+}
+
 #[inline(always)]
 fn read_user(address: u64) -> Result<u64, Stop> {
     // SAFETY: the helper checks the address and does not fault pages in.
@@ -220,7 +244,11 @@ fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u3
 fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
     let (bias, index_start, chunks) = find_mapping(mappings, address).ok_or(Stop::NoMapping)?;
     if chunks == 0 {
-        return Err(Stop::NoTable);
+        return if index_start == WALK_BY_FRAME_POINTERS {
+            Ok(Rule::bare(Cfa::FramePointer))
+        } else {
+            Err(Stop::NoTable)
+        };
     }
     let offset = address.wrapping_sub(bias);
     let chunk = offset >> CHUNK_SHIFT;
@@ -272,37 +300,4 @@ fn index(number: u32) -> Result<u32, Stop> {
     let inside = (number & ((1 << BLOCK_SHIFT) - 1)) as usize;
     // SAFETY: the mask keeps the index inside the block.
     Ok(unsafe { *block.cast::<u32>().add(inside) })
-}
-
-/// What a uretprobe replaced at this place of the current thread's stack, from the kernel's own
-/// list, so that it holds for every tracer's uretprobes and however they nest.
-#[inline(always)]
-fn replaced_return(slot: u64) -> Option<u64> {
-    // SAFETY: loads of kernel memory through helpers, at offsets of the running kernel.
-    unsafe {
-        let task: *const task_struct = bpf_get_current_task_btf();
-        let utask = read_kernel(task as u64, TASK_UTASK.load())?;
-        if utask == 0 {
-            return None;
-        }
-        let mut instance = read_kernel(utask, UTASK_RETURN_INSTANCES.load())?;
-        let mut tries = 0;
-        while tries < MAX_RETURN_INSTANCES {
-            if instance == 0 {
-                return None;
-            }
-            if read_kernel(instance, RETURN_INSTANCE_STACK.load())? == slot {
-                return read_kernel(instance, RETURN_INSTANCE_ORIGINAL.load());
-            }
-            instance = read_kernel(instance, RETURN_INSTANCE_NEXT.load())?;
-            tries += 1;
-        }
-        None
-    }
-}
-
-#[inline(always)]
-unsafe fn read_kernel(base: u64, offset: u32) -> Option<u64> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(base.wrapping_add(u64::from(offset)) as *const u64) }.ok()
 }

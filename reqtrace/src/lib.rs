@@ -14,6 +14,7 @@ pub mod aggregate;
 pub mod attach;
 pub mod classify;
 pub mod cli;
+pub mod debuginfo;
 pub mod decode;
 pub mod error;
 pub mod kernel;

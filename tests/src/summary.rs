@@ -44,6 +44,23 @@ pub struct Unwinding {
     pub frame_pointers_ns: u64,
     /// Ended early, by reason.
     pub truncated_ns: BTreeMap<String, u64>,
+    /// What walking them took; with `-v` only.
+    pub walks: Option<Walks>,
+}
+
+/// What walking user stacks took.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Walks {
+    /// How often.
+    pub walks: u64,
+    /// Frames found.
+    pub frames: u64,
+    /// Nanoseconds in all.
+    pub run_ns: u64,
+    /// 999 of 1000 were shorter, ns.
+    pub p999_ns: u64,
+    /// The longest, ns.
+    pub max_ns: u64,
 }
 
 impl Unwinding {

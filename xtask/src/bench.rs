@@ -4,6 +4,8 @@
 //! `--write`, put into docs/benchmarks.md. Rounds are interleaved, because a shared machine's speed
 //! drifts; throughput is given as ratios within one round.
 
+mod stacks;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,9 +43,12 @@ pub(crate) struct Args {
     /// Connections of sysbench
     #[arg(long, default_value_t = 16)]
     threads: u32,
-    /// Write the table to docs/benchmarks.md
+    /// Write the table to docs/benchmarks.md, or with --stacks to docs/unwinding.md
     #[arg(long)]
     write: bool,
+    /// Measure user stacks instead: four servers, by .eh_frame and by frame pointers
+    #[arg(long)]
+    stacks: bool,
 }
 
 /// Who watches the load.
@@ -90,6 +95,9 @@ struct Cost {
 ///
 /// When something that is measured does not run.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.stacks {
+        return stacks::run(args);
+    }
     setup::prepare(&[Need::Build, Need::Test], false)?;
     for command in [PEER, "bpftool"] {
         if workspace::find_command(command).is_none() {

@@ -19,6 +19,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             open,
             losses: counted,
             programs,
+            walks,
         } = snapshot;
         self.sites.use_snapshot(known);
         let by_class = self.class_sums(&sums);
@@ -61,7 +62,8 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             unknown_stacks: self.sites.unknown_stacks,
             slow_overflowed,
         });
-        let unwinding = unwinding::of(&mut self.sites, &kept);
+        let mut unwinding = unwinding::of(&mut self.sites, &kept);
+        unwinding.walks = walks;
         let mut report = Report {
             trace,
             classes: self.classes().to_vec(),

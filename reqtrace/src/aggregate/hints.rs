@@ -10,6 +10,8 @@ use super::signs::Signs;
 const MOSTLY: u64 = 50;
 /// Share of the time in truncated stacks from which on it is said, in percent.
 const TRUNCATED: u64 = 5;
+/// Share of the time in stacks walked by frame pointers from which on it is said, in percent.
+const BY_FRAME_POINTERS: u64 = 1;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;
 /// Begins in open requests from which on they look like a pile.
@@ -34,6 +36,15 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
              to unwind by .eh_frame"
                 .to_owned(),
         );
+    }
+    let by_pointers = unwinding.frame_pointers_ns;
+    let shallow = all_ns > 0 && percent(unwinding.shallow_ns, all_ns) >= MOSTLY;
+    if !shallow && all_ns > 0 && percent(by_pointers, all_ns) >= BY_FRAME_POINTERS {
+        hints.push(format!(
+            "{} % of the off-CPU time has user stacks walked by frame pointers, which is right only \
+             for code that keeps them; -v says which mappings have no unwind table",
+            percent(by_pointers, all_ns),
+        ));
     }
     let truncated_ns = unwinding.truncated_ns();
     if all_ns > 0 && percent(truncated_ns, all_ns) >= TRUNCATED {

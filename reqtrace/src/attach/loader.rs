@@ -49,6 +49,8 @@ pub struct LoadOptions<'a> {
     pub stack_filter: StackFilter,
     /// Count the lengths of intervals in histograms.
     pub histogram: bool,
+    /// Count what walking user stacks takes.
+    pub measure_walks: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
     /// How labels are read; `None`: they are not.
@@ -105,6 +107,8 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         .override_global("TASK_STACK", &offsets.stack, true)
         .override_global("TASK_UTASK", &offsets.utask, true)
         .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
+        .override_global("UTASK_VADDR", &offsets.probed, true)
+        .override_global("UTASK_XOL_VADDR", &offsets.probed_copy, true)
         .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
@@ -115,6 +119,7 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         .override_global("STACK_MAX_NS", &filter.max_ns, true)
         .override_global("STACK_STATE", &filter.state, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
+        .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
@@ -155,6 +160,7 @@ impl Loaded {
                 exec_generation: 0,
                 follow: u32::from(follow),
                 inherited: 0,
+                asked_ns: 0,
             };
             processes.insert(pid, process, 0).map_err(|error| {
                 Error::failed(format!("process {pid} has no room in the table")).because(error)

@@ -13,7 +13,7 @@ use log::{debug, warn};
 use reqtrace_common::config::Control;
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, WalkTotals};
 use reqtrace_common::thread::ThreadState;
 use tokio::io::unix::AsyncFd;
 
@@ -25,7 +25,7 @@ use super::probes::{ProbePlan, Target};
 use super::stacks::StackTable;
 use super::tables::UnwindTables;
 use super::uprobe::{UprobeEvents, UprobeLink};
-use crate::decode::{ProgramCost, Snapshot, records};
+use crate::decode::{ProgramCost, Snapshot, WalkCost, records};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
@@ -162,15 +162,16 @@ impl Session {
         self.kernel_memory
     }
 
-    /// Looks at the mappings of a process again: after an exec, and now and then.
+    /// Looks at the mappings of a process again: after an exec, and now and then. Returns whether
+    /// they have changed, as far as is known.
     ///
     /// # Errors
     ///
     /// When the kernel's maps cannot be written.
-    pub fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+    pub fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
         self.tables
             .as_mut()
-            .map_or(Ok(()), |tables| tables.refresh(space))
+            .map_or(Ok(true), |tables| tables.refresh(space))
     }
 
     /// A new process begins with its parent's mappings.
@@ -270,6 +271,7 @@ impl Session {
             }
         }
         Ok(Snapshot {
+            walks: self.walks()?,
             stop_ns,
             totals,
             sums,
@@ -279,6 +281,23 @@ impl Session {
             losses,
             programs: self.costs()?,
         })
+    }
+
+    /// What walking user stacks took; `None` when that was not counted.
+    fn walks(&self) -> Result<Option<WalkCost>> {
+        let map: PerCpuArray<_, WalkTotals> =
+            PerCpuArray::try_from(map(&self.loaded.ebpf, "WALKS")?).map_err(map_error)?;
+        let mut sum = WalkTotals::ZERO;
+        for cpu in map.get(&0, 0).map_err(map_error)?.iter() {
+            sum.merge(cpu);
+        }
+        Ok((sum.count > 0).then(|| WalkCost {
+            walks: sum.count,
+            frames: sum.frames,
+            run_ns: sum.ns,
+            p999_ns: sum.quantile_ns(999),
+            max_ns: sum.max_ns,
+        }))
     }
 
     fn costs(&self) -> Result<Vec<ProgramCost>> {

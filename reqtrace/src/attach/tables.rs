@@ -1,16 +1,17 @@
 //! Unwind tables in the kernel: tables and mappings of processes in, filled maps out.
 
-use std::collections::HashMap as StdHashMap;
+use std::collections::{HashMap as StdHashMap, HashSet};
+use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use log::{debug, info, warn};
 use reqtrace_common::limits::MAX_ADDRESS_SPACES;
-use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row, WALK_STOPS};
 
 use super::loader::map_error;
 use crate::error::{Error, Result};
 use crate::symbolize::AddressSpace;
-use crate::unwind::{MAX_INDEX, MAX_ROWS, ProcessTables, Registry, Upload};
+use crate::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Registry, Upload};
 
 /// Room for what a process maps while it is traced: rows beyond those of its start.
 const SPARE_ROWS: u32 = 256 << 10;
@@ -22,6 +23,7 @@ const SPARE_INDEX: u32 = 64 << 10;
 pub struct Compiled {
     registry: Registry,
     processes: Vec<(AddressSpace, ProcessTables)>,
+    said: HashSet<(PathBuf, NoTable)>,
 }
 
 impl Compiled {
@@ -51,19 +53,14 @@ impl Compiled {
         if stats.unsupported_rows > 0 {
             debug!("{} unwind rows are not understood", stats.unsupported_rows);
         }
-        for (space, tables) in &processes {
-            for without in &tables.without {
-                debug!(
-                    "process {}: {} has no unwind table: {}",
-                    space.tgid,
-                    without.name.display(),
-                    without.cause.reason()
-                );
-            }
+        let mut said = HashSet::new();
+        for (_, tables) in &processes {
+            say_without(&registry, tables, &mut said);
         }
         Self {
             registry,
             processes,
+            said,
         }
     }
 
@@ -113,6 +110,7 @@ pub(super) struct UnwindTables {
     /// What was stored, to see changes and to give to children.
     stored: StdHashMap<AddressSpace, Box<Mappings>>,
     full: bool,
+    said: HashSet<(PathBuf, NoTable)>,
 }
 
 impl UnwindTables {
@@ -124,6 +122,7 @@ impl UnwindTables {
             mappings: HashMap::try_from(mappings).map_err(map_error)?,
             stored: StdHashMap::new(),
             full: false,
+            said: compiled.said,
         };
         for (space, process) in compiled.processes {
             tables.store(space, process)?;
@@ -131,14 +130,17 @@ impl UnwindTables {
         Ok(tables)
     }
 
-    /// Looks at the mappings of a process again, and stores them if they have changed. A process
-    /// that is gone keeps what it had.
-    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<()> {
+    /// Looks at the mappings of a process again, and stores them if they have changed; returns
+    /// whether they have. A process that is gone keeps what it had.
+    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
         match self.registry.mappings(space.tgid) {
-            Ok(process) => self.store(space, process),
+            Ok(process) => {
+                say_without(&self.registry, &process, &mut self.said);
+                self.store(space, process)
+            }
             Err(error) => {
                 debug!("unwind tables of process {}: {error}", space.tgid);
-                Ok(())
+                Ok(false)
             }
         }
     }
@@ -151,7 +153,7 @@ impl UnwindTables {
         self.put(child, mappings)
     }
 
-    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<()> {
+    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<bool> {
         let mut mappings = process.mappings;
         for upload in &process.uploads {
             if !self.upload(upload)? {
@@ -160,9 +162,10 @@ impl UnwindTables {
         }
         let known = self.stored.get(&space);
         if known.is_some_and(|known| used(known) == used(&mappings)) {
-            return Ok(());
+            return Ok(false);
         }
-        self.put(space, mappings)
+        self.put(space, mappings)?;
+        Ok(true)
     }
 
     fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
@@ -207,6 +210,28 @@ impl UnwindTables {
     }
 }
 
+/// Says once of each mapping that has no table, why, and how it is walked.
+fn say_without(
+    registry: &Registry,
+    tables: &ProcessTables,
+    said: &mut HashSet<(PathBuf, NoTable)>,
+) {
+    let how = if registry.frame_pointers() {
+        "walked by frame pointers"
+    } else {
+        "stacks stop there"
+    };
+    for without in &tables.without {
+        if said.insert((without.name.clone(), without.cause)) {
+            let name = match without.name.to_string_lossy() {
+                name if name.is_empty() => "anonymous memory".into(),
+                name => name,
+            };
+            info!("no unwind table: {name}: {}; {how}", without.cause.reason());
+        }
+    }
+}
+
 fn used(mappings: &Mappings) -> &[Mapping] {
     &mappings.entries[..(mappings.len as usize).min(mappings.entries.len())]
 }
@@ -215,6 +240,7 @@ fn without_table(mappings: &mut Mappings, upload: &Upload) {
     for mapping in &mut mappings.entries {
         if mapping.chunks > 0 && mapping.index_start == upload.index_start {
             mapping.chunks = 0;
+            mapping.index_start = WALK_STOPS;
         }
     }
 }

@@ -92,6 +92,7 @@ fn load() -> Result<u64> {
         user_stacks: true,
         stack_filter: StackFilter::ALL,
         histogram: false,
+        measure_walks: false,
         messages: false,
         labels: None,
     };

@@ -94,7 +94,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     gate::rate(&options, &plans, &pids)?;
 
     let tables = match options.unwind {
-        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, options.quiet)),
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, &options)),
         Unwind::Fp => None,
     };
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
@@ -107,12 +107,15 @@ async fn trace(options: TraceOptions) -> Result<()> {
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
             stack_filter: options.stack_filter,
             histogram: options.histogram,
+            measure_walks: options.verbose > 0,
             messages: options.verbose > 0,
             labels: labels.as_ref(),
         },
         tables,
     )?;
     info!("kernel programs loaded in {:.0?}", started.elapsed());
+    // The programs that were just loaded are in it.
+    symbols.read_kernel();
     let attach_started = Instant::now();
     let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
     if options.follow {
@@ -152,9 +155,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
     report
 }
 
-fn compile_tables(pids: &[u32], quiet: bool) -> Compiled {
-    let progress = progress::Compiling::new(quiet);
-    let registry = Registry::new().with_progress(move |now| progress.update(now));
+fn compile_tables(pids: &[u32], options: &TraceOptions) -> Compiled {
+    let progress = progress::Compiling::new(options.quiet);
+    let mut registry = Registry::new().with_progress(move |now| progress.update(now));
+    if options.unwind == Unwind::Auto {
+        registry = registry.with_frame_pointers();
+    }
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
     Compiled::of(registry, &spaces)
 }

@@ -177,6 +177,23 @@ pub struct Snapshot {
     pub losses: Vec<(Loss, u64)>,
     /// Cost and misses per kernel program.
     pub programs: Vec<ProgramCost>,
+    /// What walking user stacks took; `None` unless it was counted.
+    pub walks: Option<WalkCost>,
+}
+
+/// What walking user stacks took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkCost {
+    /// How often.
+    pub walks: u64,
+    /// Frames found.
+    pub frames: u64,
+    /// Nanoseconds in all.
+    pub run_ns: u64,
+    /// Nanoseconds that 999 of 1000 walks stayed below, to 1/16.
+    pub p999_ns: u64,
+    /// The longest, nanoseconds.
+    pub max_ns: u64,
 }
 
 /// What one kernel program cost and missed.

@@ -13,7 +13,9 @@ use reqtrace_common::unwind::Stop;
 use serde::{Deserialize, Serialize};
 
 use super::records::decode;
-use super::{Event, ProgramCost, RawRequest, RawStack, Snapshot, StackSource, site_of, space_of};
+use super::{
+    Event, ProgramCost, RawRequest, RawStack, Snapshot, StackSource, WalkCost, site_of, space_of,
+};
 use crate::error::{Error, Result};
 use crate::report::TraceInfo;
 use crate::symbolize::{AddressSpace, Frame, Symbolizer};
@@ -88,6 +90,8 @@ struct RecordedSnapshot {
     open: Vec<RecordedOpen>,
     losses: BTreeMap<String, u64>,
     programs: Vec<ProgramCost>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    walks: Option<WalkCost>,
 }
 
 /// Collects a recording while tracing.
@@ -342,6 +346,7 @@ impl RecordedSnapshot {
                 .map(|(loss, count)| (loss.name().to_owned(), *count))
                 .collect(),
             programs: snapshot.programs.clone(),
+            walks: snapshot.walks.clone(),
         }
     }
 
@@ -375,6 +380,7 @@ impl RecordedSnapshot {
             open,
             losses,
             programs: self.programs.clone(),
+            walks: self.walks.clone(),
         })
     }
 }

@@ -44,6 +44,10 @@ pub struct TaskOffsets {
     pub utask: u32,
     /// `uprobe_task.return_instances`.
     pub return_instances: u32,
+    /// `uprobe_task.vaddr`: the probed instruction that is being stepped over.
+    pub probed: u32,
+    /// `uprobe_task.xol_vaddr`: the copy of it that is executed.
+    pub probed_copy: u32,
     /// `return_instance.stack`.
     pub instance_stack: u32,
     /// `return_instance.orig_ret_vaddr`.
@@ -144,6 +148,8 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         stack: offset("task_struct", "stack")?,
         utask: offset("task_struct", "utask")?,
         return_instances: offset("uprobe_task", "return_instances")?,
+        probed: offset("uprobe_task", "vaddr")?,
+        probed_copy: offset("uprobe_task", "xol_vaddr")?,
         instance_stack: offset("return_instance", "stack")?,
         instance_original: offset("return_instance", "orig_ret_vaddr")?,
         instance_next: offset("return_instance", "next")?,

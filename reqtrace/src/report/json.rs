@@ -1,12 +1,13 @@
 //! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::{Value, json};
 
 use reqtrace_common::filter::least_us;
 
-use super::{Exporter, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport};
+use super::{Exporter, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport, Unwinding};
 use crate::error::{Error, Result};
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
@@ -83,13 +84,22 @@ pub fn summary(report: &Report) -> Value {
             .map(|loss| json!({"name": loss.name, "count": loss.count, "advice": loss.advice}))
             .collect::<Vec<_>>(),
         "programs": report.programs,
-        "unwinding": {
-            "whole_ns": report.unwinding.whole_ns,
-            "frame_pointers_ns": report.unwinding.frame_pointers_ns,
-            "truncated_ns": report.unwinding.truncated.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
-        },
+        "unwinding": unwinding(&report.unwinding),
         "hints": report.hints,
     })
+}
+
+fn unwinding(unwinding: &Unwinding) -> Value {
+    let truncated: BTreeMap<_, _> = unwinding.truncated.iter().cloned().collect();
+    let mut value = json!({
+        "whole_ns": unwinding.whole_ns,
+        "frame_pointers_ns": unwinding.frame_pointers_ns,
+        "truncated_ns": truncated,
+    });
+    if let Some(walks) = &unwinding.walks {
+        value["walks"] = json!(walks);
+    }
+    value
 }
 
 fn type_report(report: &Report, request: &TypeReport) -> Value {

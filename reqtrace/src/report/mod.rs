@@ -13,7 +13,7 @@ pub mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{Incomplete, ProgramCost};
+use crate::decode::{Incomplete, ProgramCost, WalkCost};
 use crate::error::Result;
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
@@ -310,6 +310,8 @@ pub struct Unwinding {
     pub shallow_ns: u64,
     /// Ended early, by reason.
     pub truncated: Vec<(String, u64)>,
+    /// What walking them took; `None` unless it was counted.
+    pub walks: Option<WalkCost>,
 }
 
 impl Unwinding {

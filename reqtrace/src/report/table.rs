@@ -395,6 +395,16 @@ fn unwinding(page: &mut Page, report: &Report) {
     for (reason, ns) in &unwinding.truncated {
         part(&format!("user stacks truncated: {reason}"), *ns);
     }
+    if let Some(walks) = &unwinding.walks {
+        page.line(&format!(
+            "{} walks of user stacks: {} each for {:.1} frames, 99.9 % below {}, the longest {}",
+            number(walks.walks),
+            duration(walks.run_ns / walks.walks.max(1)),
+            walks.frames as f64 / walks.walks.max(1) as f64,
+            duration(walks.p999_ns),
+            duration(walks.max_ns),
+        ));
+    }
 }
 
 fn programs(page: &mut Page, report: &Report) {

@@ -16,6 +16,7 @@ use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 use memmap2::Mmap;
 
 use super::frames::{Frames, FramesOf};
+use crate::debuginfo::FunctionSymbols;
 use crate::error::{Error, Result};
 
 /// Sections that the Go linker makes, the first also in stripped programs.
@@ -30,6 +31,8 @@ pub struct Object {
     symbols: Vec<Symbol>,
     imported: Vec<Range<usize>>,
     has_symtab: bool,
+    /// Names of symbols that a debug file has: their ranges begin where the file's bytes end.
+    more_names: Vec<u8>,
     plt: Vec<Range<u64>>,
     frames: Frames,
     tables: Vec<SymbolTable>,
@@ -111,6 +114,7 @@ impl Object {
             symbols: Vec::new(),
             imported: Vec::new(),
             has_symtab: false,
+            more_names: Vec::new(),
             plt: Vec::new(),
             frames: Frames::default(),
             tables: Vec::new(),
@@ -242,13 +246,7 @@ impl Object {
                 }
             }
         }
-        // .dynsym repeats what .symtab has.
-        self.symbols.sort_by(|a, b| {
-            (a.address, &bytes[a.name.clone()]).cmp(&(b.address, &bytes[b.name.clone()]))
-        });
-        self.symbols.dedup_by(|a, b| {
-            a.address == b.address && bytes[a.name.clone()] == bytes[b.name.clone()]
-        });
+        self.sort_symbols();
         Ok(())
     }
 
@@ -278,10 +276,16 @@ impl Object {
     }
 
     fn text(&self, range: &Range<usize>) -> &str {
-        self.bytes()
-            .get(range.clone())
-            .and_then(|name| std::str::from_utf8(name).ok())
-            .unwrap_or_default()
+        std::str::from_utf8(self.raw(range)).unwrap_or_default()
+    }
+
+    fn raw(&self, range: &Range<usize>) -> &[u8] {
+        let own = self.bytes();
+        let name = match range.start.checked_sub(own.len()) {
+            Some(start) => self.more_names.get(start..start + range.len()),
+            None => own.get(range.clone()),
+        };
+        name.unwrap_or_default()
     }
 
     /// Names of functions that another object must provide, without their version.
@@ -296,6 +300,36 @@ impl Object {
     #[must_use]
     pub fn is_go(&self) -> bool {
         self.is_go
+    }
+
+    /// Adds the functions of its debug file, which must be of the same build.
+    pub fn add(&mut self, functions: FunctionSymbols) {
+        let FunctionSymbols { symbols, strings } = functions;
+        let length = self.bytes().len();
+        for symbol in symbols {
+            let Some(name) = string_at(&strings, &(0..strings.len()), symbol.name) else {
+                continue;
+            };
+            if !name.is_empty() && self.code_segment(symbol.address).is_some() {
+                self.symbols.push(Symbol {
+                    name: name.start + length..name.end + length,
+                    address: symbol.address,
+                    size: symbol.size,
+                });
+            }
+        }
+        self.more_names = strings;
+        self.has_symtab = true;
+        self.sort_symbols();
+    }
+
+    /// By address and name, each once: `.dynsym` repeats what `.symtab` has.
+    fn sort_symbols(&mut self) {
+        let mut symbols = std::mem::take(&mut self.symbols);
+        let key = |symbol: &Symbol| (symbol.address, self.raw(&symbol.name));
+        symbols.sort_by(|a, b| key(a).cmp(&key(b)));
+        symbols.dedup_by(|a, b| key(a) == key(b));
+        self.symbols = symbols;
     }
 
     /// Whether it has a full symbol table, so that static functions can be found too.

@@ -1,6 +1,7 @@
 //! Markers: a profile's functions and offsets in, file offsets of probes out.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
 use super::usdt::{UsdtSite, usdt_probes};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, labels, returns};
+use crate::debuginfo::{self, Links, Root};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 
@@ -56,6 +58,40 @@ impl Target<'_> {
             Self::File(file) => file,
         }
     }
+
+    /// Opens an object with the symbols of its debug file. Returns also what debug files were
+    /// found that are of another build.
+    fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
+        let mut object = Object::open(&file.open, &file.shown)?;
+        if object.has_symtab() {
+            return Ok((object, Vec::new()));
+        }
+        let roots = match self {
+            Self::Process(process) => Root::of_process(process.pid),
+            Self::File(_) => Root::of_process(std::process::id()),
+        };
+        let Ok(opened) = File::open(&file.open) else {
+            return Ok((object, Vec::new()));
+        };
+        let path = match self {
+            Self::Process(_) => file.shown.clone(),
+            // Links in a path are followed first: the debug file is named by the true one.
+            Self::File(_) => std::fs::canonicalize(&file.open)
+                .unwrap_or_else(|_| file.open.clone())
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let mut search = debuginfo::find(&opened, &Links::read(&opened), &roots, &path);
+        if let Some(debug) = search.found {
+            match debuginfo::functions(&debug.file) {
+                Ok(functions) => object.add(functions),
+                Err(error) => search
+                    .refused
+                    .push(format!("{} is not used: {error}", debug.shown)),
+            }
+        }
+        Ok((object, search.refused))
+    }
 }
 
 /// Resolves a profile in a process.
@@ -89,6 +125,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
     let mut resolver = Resolver {
         target,
         objects: HashMap::new(),
+        refused: HashMap::new(),
         warnings: Vec::new(),
     };
     let executable = target.executable();
@@ -135,7 +172,7 @@ pub fn unmatched_functions(
     target: &Target<'_>,
 ) -> Result<Vec<(String, Vec<String>)>> {
     let file = target.executable();
-    let object = Object::open(&file.open, &file.shown)?;
+    let (object, _) = target.open(file)?;
     let mut unmatched = Vec::new();
     for wait in &profile.waits {
         let silent: Vec<String> = wait
@@ -176,6 +213,8 @@ struct Resolver<'a> {
     target: &'a Target<'a>,
     /// Parsed objects by the path that opens them.
     objects: HashMap<std::path::PathBuf, Object>,
+    /// Debug files that were not used, by the same path.
+    refused: HashMap<std::path::PathBuf, Vec<String>>,
     warnings: Vec<String>,
 }
 
@@ -380,7 +419,12 @@ impl Resolver<'_> {
                 return Ok(function);
             }
         }
-        Err(symbols::missing(object, patterns))
+        let error = symbols::missing(object, patterns);
+        // A debug file that could not be used may be all that is wrong.
+        Err(match self.refused.get(&file.open) {
+            Some(refused) if !refused.is_empty() => error.because(refused.join("; ")),
+            _ => error,
+        })
     }
 
     /// `tied`: its hits are compared with the begin's stack pointer.
@@ -481,7 +525,11 @@ impl Resolver<'_> {
 
     fn open(&mut self, file: &ObjectFile) -> Result<&Object> {
         if !self.objects.contains_key(&file.open) {
-            let object = Object::open(&file.open, &file.shown)?;
+            let (object, refused) = self.target.open(file)?;
+            for sentence in &refused {
+                self.warn(sentence.clone());
+            }
+            self.refused.insert(file.open.clone(), refused);
             self.objects.insert(file.open.clone(), object);
         }
         self.objects

@@ -14,6 +14,7 @@ use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
+use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::unwind::{Object, function_ranges};
 
 /// Program headers that are read at most; a real file has about a dozen.
@@ -26,6 +27,9 @@ pub(super) struct Module {
     name: String,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
     file: File,
+    links: Links,
+    /// Where the symbols are that were stripped from it; open as well.
+    debug: Option<DebugFile>,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
     /// Functions by unwind information, read when the first nameless address is met.
@@ -33,14 +37,27 @@ pub(super) struct Module {
 }
 
 impl Module {
-    pub(super) fn new(path: &str, file: File) -> Self {
+    /// `roots` are where its debug file is looked for.
+    pub(super) fn new(path: &str, file: File, roots: &[Root]) -> Self {
         let name = path.rsplit('/').next().unwrap_or(path);
+        let links = Links::read(&file);
+        let search = debuginfo::find(&file, &links, roots, path);
+        for refused in search.refused {
+            log::info!("{refused}");
+        }
         Self {
+            links,
+            debug: search.found,
             name: super::names::clean(name),
             segments: segments(&file).unwrap_or_default(),
             file,
             functions: OnceCell::new(),
         }
+    }
+
+    /// Whether it is an ELF file with code: memory for generated code can have a file as well.
+    pub(super) fn is_elf(&self) -> bool {
+        !self.segments.is_empty()
     }
 
     /// The first address of the function that an address lies in, so that one function without a
@@ -70,8 +87,13 @@ impl Module {
     /// and modules. What was inlined into it is known to debug information only.
     pub(super) fn frames(&self, blazesym: &Blazesym, offset: u64, back: u64) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
-        let symbol = self.symbol(blazesym, address, false);
-        let debug = self.symbol(blazesym, address, true);
+        let symbol = symbol(&self.file, blazesym, address, false).or_else(|| {
+            let debug = self.debug.as_ref()?;
+            symbol(&debug.file, blazesym, address, false)
+        });
+        let debug = self
+            .dwarf()
+            .and_then(|file| self::symbol(file, blazesym, address, true));
         let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
             let start = self.function_start(address);
             let shown = if start == address {
@@ -92,25 +114,31 @@ impl Module {
         names.into_iter().map(Frame::new).collect()
     }
 
-    /// The symbol that covers an address, from ELF symbols or from debug information.
-    fn symbol<'a>(&self, blazesym: &'a Blazesym, address: u64, debug: bool) -> Option<Sym<'a>> {
-        let mut elf = Elf::new(PathBuf::from(format!(
-            "/proc/self/fd/{}",
-            self.file.as_raw_fd()
-        )));
-        elf.debug_syms = debug;
-        blazesym
-            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
-            .ok()
-            .and_then(Symbolized::into_sym)
-            .filter(|symbol| {
-                // A symbol without a size is trusted at its first byte only: behind it may be
-                // anything.
-                let size = symbol.size.map_or(1, |size| size as u64);
-                let end = symbol.addr.saturating_add(size);
-                !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
-            })
+    /// Whose DWARF is read.
+    fn dwarf(&self) -> Option<&File> {
+        let own = self.links.has_plain_dwarf().then_some(&self.file);
+        own.or_else(|| {
+            let debug = self.debug.as_ref()?;
+            debug.links.has_plain_dwarf().then_some(&debug.file)
+        })
     }
+}
+
+/// The symbol of a file that covers an address, from ELF symbols or from debug information.
+fn symbol<'a>(file: &File, blazesym: &'a Blazesym, address: u64, debug: bool) -> Option<Sym<'a>> {
+    let mut elf = Elf::new(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+    elf.debug_syms = debug;
+    blazesym
+        .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+        .ok()
+        .and_then(Symbolized::into_sym)
+        .filter(|symbol| {
+            // A symbol without a size is trusted at its first byte only: behind it may be
+            // anything.
+            let size = symbol.size.map_or(1, |size| size as u64);
+            let end = symbol.addr.saturating_add(size);
+            !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+        })
 }
 
 /// Reads the loaded segments of a 64-bit little-endian ELF file.
@@ -179,7 +207,7 @@ mod tests {
                 .iter()
                 .find(|header| header.p_flags & PF_X != 0);
             let text = text.unwrap();
-            let module = Module::new(path, File::open(path).unwrap());
+            let module = Module::new(path, File::open(path).unwrap(), &[]);
             let blazesym = Blazesym::builder().enable_demangling(false).build();
             let (mut named, mut unnamed) = (0, 0);
             for index in 0..400 {

@@ -23,6 +23,11 @@ impl LiveSymbolizer {
         self.user.remember(space)
     }
 
+    /// See [`UserSymbols::look_again`].
+    pub fn look_again(&mut self, space: AddressSpace) {
+        self.user.look_again(space);
+    }
+
     /// See [`UserSymbols::inherit`].
     pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
         self.user.inherit(child, parent);
@@ -36,6 +41,12 @@ impl LiveSymbolizer {
              kernel.kptr_restrict=0` shows them to root"
                 .to_owned()
         })
+    }
+
+    /// Reads the kernel's symbols, which takes some 50 ms: best done before there is anything to
+    /// follow.
+    pub fn read_kernel(&mut self) {
+        self.kernel_symbols();
     }
 
     fn kernel_symbols(&mut self) -> &KernelSymbols {

@@ -2,13 +2,14 @@
 //!
 //! An address that no known symbol covers is `[module+0xoffset]` (an ELF virtual address, the same
 //! in every process), `[vdso+0xoffset]`, `[anonymous]` (executable memory without a file, such as
-//! a JIT's), `[kernel+0xaddress]` or `[unknown]`.
+//! that of a JIT that writes no `/tmp/perf-PID.map`), `[kernel+0xaddress]` or `[unknown]`.
 
 pub mod elf;
 pub mod kernel;
 pub mod live;
 pub mod maps;
 pub mod names;
+mod perf_map;
 pub mod user;
 
 use serde::{Deserialize, Serialize};

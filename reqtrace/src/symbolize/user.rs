@@ -2,7 +2,7 @@
 //!
 //! Mappings are read when a process is first seen and whenever it maps something new, and the
 //! mapped files are kept open: a process that has left by the time of the report still gets its
-//! names. `/tmp/perf-PID.map` is not read: anybody can write that file.
+//! names. Code generated at run time is named by the process's perf map.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,13 +15,22 @@ use blazesym::symbolize::Symbolizer as Blazesym;
 
 use super::elf::Module;
 use super::maps::{Backing, Mapping, executable};
+use super::names::clean;
+use super::perf_map::{NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
+use crate::debuginfo::Root;
 
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);
 
 /// Addresses kept named; beyond it the cache starts anew (about 100 bytes each).
 const MAX_CACHED: usize = 1 << 17;
+
+/// Name of executable memory that nothing is known about.
+const ANONYMOUS: &str = "[anonymous]";
+
+/// Where blazesym looks for debug files.
+const NO_FOLDERS: [&str; 0] = [];
 
 /// Names user addresses.
 pub struct UserSymbols {
@@ -30,6 +39,16 @@ pub struct UserSymbols {
     /// Open files by device and inode. A file that is open keeps its inode, so the key stays true.
     modules: HashMap<FileKey, Rc<Module>>,
     cache: HashMap<(AddressSpace, u64, bool), Rc<[Frame]>>,
+    perf_maps: HashMap<AddressSpace, Generated>,
+}
+
+/// What names a process's generated code.
+#[derive(Debug)]
+struct Generated {
+    map: Option<PerfMap>,
+    looked_at: Instant,
+    /// Why there is none, said once.
+    refused: bool,
 }
 
 /// Device and inode, and the path: one file.
@@ -68,12 +87,15 @@ impl UserSymbols {
             .enable_code_info(true)
             .enable_inlined_fns(true)
             .enable_demangling(true)
+            // Debug files are looked for by us: in the process's root, and verified.
+            .set_debug_dirs(Some(NO_FOLDERS))
             .build();
         Self {
             blazesym,
             spaces: HashMap::new(),
             modules: HashMap::new(),
             cache: HashMap::new(),
+            perf_maps: HashMap::new(),
         }
     }
 
@@ -122,24 +144,34 @@ impl UserSymbols {
         }
         let frames: Rc<[Frame]> = match self.find(space, looked_up) {
             None => Rc::new([Frame::new(UNKNOWN)]),
-            Some((mapping, Some(module))) => {
+            Some((mapping, Some(module))) if module.is_elf() => {
                 let offset = address - mapping.start + mapping.offset;
                 module.frames(&self.blazesym, offset, back).into()
             }
-            Some((mapping, None)) => Rc::new([Frame::new(match &mapping.backing {
-                Backing::Special(name) => {
-                    format!("[{}+{:#x}]", name, address - mapping.start)
-                }
-                Backing::Anonymous => "[anonymous]".to_owned(),
-                Backing::File { path, .. } => {
-                    let name = path.rsplit('/').next().unwrap_or(path);
-                    // The file could not be opened: all that is known is the offset in it.
-                    format!("[{}@{:#x}]", name, address - mapping.start + mapping.offset)
-                }
-            })]),
+            Some((mapping, _)) => {
+                let (name, generated) = match &mapping.backing {
+                    Backing::Special(name) => {
+                        let offset = address - mapping.start;
+                        (format!("[{name}+{offset:#x}]"), false)
+                    }
+                    Backing::Anonymous => (ANONYMOUS.to_owned(), true),
+                    Backing::File { path, .. } => {
+                        let name = clean(path.rsplit('/').next().unwrap_or(path));
+                        // No ELF file, or one that could not be opened: all that is known is the
+                        // offset in it.
+                        let offset = address - mapping.start + mapping.offset;
+                        (format!("[{name}@{offset:#x}]"), true)
+                    }
+                };
+                let generated = generated
+                    .then(|| self.generated(space, looked_up))
+                    .flatten();
+                Rc::new([Frame::new(generated.unwrap_or(name))])
+            }
         };
-        // Something may be mapped there by the next time.
-        if frames.iter().any(Frame::is_unknown) {
+        // Something may be mapped, or generated, there by the next time.
+        let settled = |frame: &Frame| !frame.is_unknown() && frame.name != ANONYMOUS;
+        if !frames.iter().all(settled) {
             return frames;
         }
         if self.cache.len() >= MAX_CACHED {
@@ -149,6 +181,44 @@ impl UserSymbols {
         frames
     }
 
+    /// The name of generated code.
+    fn generated(&mut self, space: AddressSpace, address: u64) -> Option<String> {
+        self.look_for_perf_map(space);
+        let map = self.perf_maps.get_mut(&space)?.map.as_mut()?;
+        map.name(address).map(str::to_owned)
+    }
+
+    /// Opens the perf map of a process, unless it is open, or was looked for just now: it stays
+    /// readable when the process has left.
+    fn look_for_perf_map(&mut self, space: AddressSpace) {
+        let known = self.perf_maps.get(&space);
+        if known
+            .is_some_and(|known| known.map.is_some() || known.looked_at.elapsed() < REFRESH_PAUSE)
+        {
+            return;
+        }
+        let said = known.is_some_and(|known| known.refused);
+        let mut entry = Generated {
+            map: None,
+            looked_at: Instant::now(),
+            refused: said,
+        };
+        match PerfMap::open(space.tgid) {
+            Ok(map) => entry.map = Some(map),
+            Err(NoMap::Missing) => {}
+            Err(error @ NoMap::Refused(_)) => {
+                if !said {
+                    log::warn!(
+                        "the perf map of process {} is not read: {error}",
+                        space.tgid
+                    );
+                }
+                entry.refused = true;
+            }
+        }
+        self.perf_maps.insert(space, entry);
+    }
+
     fn find(&self, space: AddressSpace, address: u64) -> Option<&(Mapping, Option<Rc<Module>>)> {
         let mappings = &self.spaces.get(&space)?.mappings;
         let after = mappings.partition_point(|(mapping, _)| mapping.start <= address);
@@ -156,15 +226,22 @@ impl UserSymbols {
         candidate.0.contains(address).then_some(candidate)
     }
 
-    /// Reads the mappings again, unless that was done just now, or the process is another one by
-    /// now: after an exec, or when its id was given to another, nothing stays where it was.
+    /// Reads the mappings again, unless that was done just now.
     fn refresh(&mut self, space: AddressSpace) {
+        let known = self.spaces.get(&space);
+        if known.is_some_and(|known| known.read_at.elapsed() >= REFRESH_PAUSE) {
+            self.look_again(space);
+        }
+    }
+
+    /// Reads the mappings again, unless the process is another one by now: after an exec, or when
+    /// its id was given to another, nothing stays where it was. A process that is not known is
+    /// remembered.
+    pub fn look_again(&mut self, space: AddressSpace) {
         let Some(known) = self.spaces.get_mut(&space) else {
+            self.remember(space);
             return;
         };
-        if known.read_at.elapsed() < REFRESH_PAUSE {
-            return;
-        }
         known.read_at = Instant::now();
         let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
             return;
@@ -213,6 +290,12 @@ impl UserSymbols {
             }
         }
         mappings.sort_by_key(|(mapping, _)| mapping.start);
+        if mappings
+            .iter()
+            .any(|(mapping, _)| mapping.backing == Backing::Anonymous)
+        {
+            self.look_for_perf_map(space);
+        }
         let read_at = Instant::now();
         self.spaces.insert(space, Space { mappings, read_at });
     }
@@ -225,7 +308,8 @@ impl UserSymbols {
         if let Some(known) = self.modules.get(&key) {
             return Some(Rc::clone(known));
         }
-        let module = Rc::new(Module::new(path, open(tgid, mapping, path)?));
+        let file = open(tgid, mapping, path)?;
+        let module = Rc::new(Module::new(path, file, &Root::of_process(tgid)));
         self.modules.insert(key, Rc::clone(&module));
         Some(module)
     }

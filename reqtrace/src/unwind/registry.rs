@@ -4,39 +4,29 @@
 //! (containers). Every table gets a place in the two arrays that the kernel programs read; places
 //! are never given back, so that a stack walk never sees a table change.
 
+mod compile;
+mod mappings;
+mod upload;
+
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqtrace_common::unwind::{BLOCK, BLOCK_SHIFT, MAX_MAPPINGS, Mapping, Mappings, Row};
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, WALK_BY_FRAME_POINTERS};
+
+pub use compile::Progress;
+pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
 use super::process::{Backing, FileKey, Line, NoTable, executable_mappings};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
-
-/// More threads than this would take the traced service's CPUs for a gain of milliseconds.
-const MAX_THREADS: usize = 4;
-
-/// How far compiling has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Objects compiled, of [`Progress::objects`].
-    pub done: usize,
-    /// Objects to compile for this process.
-    pub objects: usize,
-    /// Bytes of `.eh_frame` compiled, of [`Progress::bytes`].
-    pub done_bytes: u64,
-    /// Bytes of `.eh_frame` to compile.
-    pub bytes: u64,
-}
+use compile::{Job, compile_all};
+use mappings::{fit, mapping};
 
 /// What the tables of a trace came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,47 +53,6 @@ pub struct RegistryStats {
     pub compile_time: Duration,
     /// Time that the caller waited, in all calls.
     pub waited: Duration,
-}
-
-/// A table to be put into the kernel programs' arrays.
-#[derive(Clone, Debug)]
-pub struct Upload {
-    /// Position of its first row; a multiple of [`BLOCK`].
-    pub rows_start: u32,
-    /// Position of its first index entry; a multiple of [`BLOCK`].
-    pub index_start: u32,
-    /// The table.
-    pub table: Arc<Table>,
-}
-
-impl Upload {
-    /// Rows as blocks: the block's number and its contents.
-    pub fn row_blocks(&self) -> impl Iterator<Item = (u32, [Row; BLOCK])> {
-        blocks(self.rows_start, &self.table.rows, |&row| row)
-    }
-
-    /// Index entries as blocks, counted from the array's first row and not the table's.
-    pub fn index_blocks(&self) -> impl Iterator<Item = (u32, [u32; BLOCK])> {
-        blocks(self.index_start, &self.table.index, |&entry| {
-            entry + self.rows_start
-        })
-    }
-}
-
-fn blocks<T, U: Copy + Default>(
-    start: u32,
-    all: &[T],
-    entry: impl Fn(&T) -> U,
-) -> impl Iterator<Item = (u32, [U; BLOCK])> {
-    (start >> BLOCK_SHIFT..)
-        .zip(all.chunks(BLOCK))
-        .map(move |(number, chunk)| {
-            let mut block = [U::default(); BLOCK];
-            for (place, value) in block.iter_mut().zip(chunk) {
-                *place = entry(value);
-            }
-            (number, block)
-        })
 }
 
 /// An executable mapping without a table.
@@ -156,14 +105,9 @@ pub struct Registry {
     rows: u32,
     index: u32,
     stats: RegistryStats,
+    /// What a walk does at a mapping without a table.
+    without_table: u32,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
-}
-
-/// An object that has no table yet.
-struct Job {
-    content: ContentKey,
-    name: PathBuf,
-    object: Object,
 }
 
 impl Registry {
@@ -178,6 +122,19 @@ impl Registry {
     pub fn with_progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
+    }
+
+    /// Walks go through mappings without a table by frame pointers, instead of stopping there.
+    #[must_use]
+    pub fn with_frame_pointers(mut self) -> Self {
+        self.without_table = WALK_BY_FRAME_POINTERS;
+        self
+    }
+
+    /// Whether walks go through mappings without a table by frame pointers.
+    #[must_use]
+    pub fn frame_pointers(&self) -> bool {
+        self.without_table == WALK_BY_FRAME_POINTERS
     }
 
     /// What the tables came to so far.
@@ -227,6 +184,7 @@ impl Registry {
                     Mapping {
                         start: line.start,
                         end: line.end,
+                        index_start: self.without_table,
                         ..Mapping::default()
                     }
                 }
@@ -384,105 +342,6 @@ fn cause_of(error: &ObjectError) -> NoTable {
         ObjectError::NoFrames => NoTable::NoFrames,
         ObjectError::TooLarge { .. } | ObjectError::Malformed(_) => NoTable::Malformed,
     }
-}
-
-fn compile_all(
-    jobs: &[Job],
-    progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
-) -> Vec<Result<Arc<Table>, TableError>> {
-    let size = |job: &Job| job.object.frames.bytes.len() as u64;
-    // The largest first: it decides when all are done.
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|&job| std::cmp::Reverse(size(&jobs[job])));
-    let so_far = Mutex::new(Progress {
-        objects: jobs.len(),
-        bytes: jobs.iter().map(size).sum(),
-        ..Progress::default()
-    });
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(&job) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((job, Table::compile(&jobs[job].object).map(Arc::new)));
-            if let Some(progress) = progress {
-                // A panic in another thread's callback leaves the numbers as they are.
-                let mut now = so_far.lock().unwrap_or_else(PoisonError::into_inner);
-                now.done += 1;
-                now.done_bytes += size(&jobs[job]);
-                progress(*now);
-            }
-        }
-        done
-    };
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    let helpers = cpus.min(MAX_THREADS).min(jobs.len()).saturating_sub(1);
-    let mut done = thread::scope(|scope| {
-        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
-        let mut done = work();
-        for helper in helpers {
-            match helper.join() {
-                Ok(more) => done.extend(more),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_by_key(|&(job, _)| job);
-    done.into_iter().map(|(_, table)| table).collect()
-}
-
-/// The entry of a mapping, if it has a table.
-fn mapping(line: &Line, known: &Known) -> Result<Mapping, NoTable> {
-    let (place, segments) = match known {
-        Known::Placed(place, segments) => (place, segments),
-        Known::Without(cause) => return Err(*cause),
-    };
-    // Executable pages of a segment that is not: nothing is known about them.
-    let linked = Object::address_of(segments, line.offset).ok_or(NoTable::NoFrames)?;
-    Ok(Mapping {
-        start: line.start,
-        end: line.end,
-        bias: line.start.wrapping_sub(linked).wrapping_add(place.base),
-        index_start: place.index_start,
-        chunks: place.chunks,
-    })
-}
-
-/// Joins what belongs together, and leaves out the smallest if there are too many; those without a
-/// table first.
-fn fit(mut entries: Vec<Mapping>, without: &mut Vec<Without>) -> Box<Mappings> {
-    entries.sort_by_key(|mapping| mapping.start);
-    entries.dedup_by(|next, mapping| {
-        let joined = mapping.end == next.start
-            && (mapping.bias, mapping.index_start, mapping.chunks)
-                == (next.bias, next.index_start, next.chunks);
-        if joined {
-            mapping.end = next.end;
-        }
-        joined
-    });
-    if entries.len() > MAX_MAPPINGS {
-        entries.sort_by_key(|mapping| {
-            let size = mapping.end - mapping.start;
-            std::cmp::Reverse((mapping.chunks > 0, size, mapping.start))
-        });
-        without.extend(entries.drain(MAX_MAPPINGS..).map(|mapping| Without {
-            name: PathBuf::new(),
-            cause: NoTable::TooManyMappings,
-            bytes: mapping.end - mapping.start,
-        }));
-        entries.sort_by_key(|mapping| mapping.start);
-    }
-    let mut mappings = Box::new(Mappings {
-        // At most MAX_MAPPINGS.
-        len: entries.len() as u32,
-        pad: 0,
-        entries: [Mapping::default(); MAX_MAPPINGS],
-    });
-    for (place, mapping) in mappings.entries.iter_mut().zip(entries) {
-        *place = mapping;
-    }
-    mappings
 }
 
 #[cfg(test)]

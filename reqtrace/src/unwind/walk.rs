@@ -124,6 +124,7 @@ impl Kernel {
             Cfa::Rbp => at.bp + offset,
             Cfa::Plt => at.sp + if at.pc & 15 >= 11 { 16 } else { 8 },
             Cfa::AtRbp => self.read(at.bp - offset)?,
+            Cfa::FramePointer => return Err(Stop::NoTable),
             Cfa::Outermost => return Err(Stop::Complete),
             Cfa::None => return Err(Stop::NoRow),
             Cfa::Unsupported => return Err(Stop::Unsupported),

@@ -314,6 +314,7 @@ impl Builder {
                 run_ns: 456_789_012,
                 recursion_misses: 0,
             }],
+            walks: None,
         };
         let nothing = &mut HashMap::new();
         self.recorder.finish(

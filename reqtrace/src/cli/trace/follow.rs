@@ -217,6 +217,7 @@ impl<K: StackSource> Follower<K> {
                 self.aggregator.symbolizer().remember(space);
                 self.appear(record.tgid);
             }
+            process_event::MAPPED => self.look_at(space, session)?,
             _ => {
                 if !is_alive(record.tgid) {
                     self.alive.remove(&record.tgid);
@@ -228,12 +229,22 @@ impl<K: StackSource> Follower<K> {
 
     /// Libraries may have been loaded since: their unwind tables and names are wanted.
     fn refresh(&mut self, session: &mut Session) -> Result<()> {
-        for &pid in &self.alive {
+        let alive: Vec<u32> = self.alive.iter().copied().collect();
+        for pid in alive {
             let exec_generation = self.generations.get(&pid).copied().unwrap_or(0);
-            session.refresh(AddressSpace {
+            let space = AddressSpace {
                 tgid: pid,
                 exec_generation,
-            })?;
+            };
+            self.look_at(space, session)?;
+        }
+        Ok(())
+    }
+
+    /// What is mapped now may be gone by the report: files are opened at once.
+    fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
+        if session.refresh(space)? {
+            self.aggregator.symbolizer().look_again(space);
         }
         Ok(())
     }

@@ -1,5 +1,9 @@
 //! Places of tables, and who shares them.
 
+use std::sync::Mutex;
+
+use reqtrace_common::unwind::{BLOCK_SHIFT, MAX_MAPPINGS};
+
 use super::*;
 
 fn own() -> u32 {

@@ -2,10 +2,14 @@
 
 use std::fs::File;
 
-use gimli::{EvaluationResult, Location, Value};
+use gimli::{
+    CfaRule, CieOrFde, Encoding, EvaluationResult, Location, Register, RegisterRule,
+    UnwindExpression, UnwindSection as _, UnwindTableRow, Value, X86_64,
+};
 use proptest::prelude::*;
 
 use super::*;
+use crate::unwind::object::Segment;
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
@@ -36,7 +40,7 @@ fn by_table(table: &Table, pc: u64) -> Caller {
     let cfa = match rule.cfa {
         Cfa::None => return Caller::None,
         Cfa::Outermost => return Caller::Outermost,
-        Cfa::Unsupported => return Caller::Unsupported,
+        Cfa::Unsupported | Cfa::FramePointer => return Caller::Unsupported,
         Cfa::Rsp => RSP + offset,
         Cfa::Rbp => RBP + offset,
         Cfa::Plt => RSP + if pc & 15 >= 11 { 16 } else { 8 },

@@ -1,0 +1,254 @@
+//! Separate debug files: a stripped object in, the file that has its full symbol table out.
+//!
+//! Looked for by build id and by debug link, in the root that the object's process has and in
+//! ours, and then in the object itself (`.gnu_debugdata`). A file of another build would give wrong
+//! names: it is taken only if its build id is the object's, or, where one of the two has none, if
+//! the checksum in the link is the file's.
+
+mod mini;
+mod rooted;
+mod sections;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use log::debug;
+
+pub use rooted::{Root, reopen_regular};
+use sections::Sections;
+pub use sections::{FunctionSymbol, FunctionSymbols};
+
+/// Where debug files are kept, in any root.
+const DEBUG_FOLDER: &str = "usr/lib/debug";
+/// The largest file whose checksum is computed; a second or two.
+const MAX_CHECKED_BYTES: u64 = 8 << 30;
+
+/// What an object says about where its symbols are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// Its GNU build id.
+    build_id: Option<Vec<u8>>,
+    /// The name of its debug file, and that file's CRC-32.
+    debug_link: Option<(OsString, u32)>,
+    /// Whether it names another file at all, also as supplement (`.gnu_debugaltlink`).
+    links: bool,
+    /// Whether it has a full symbol table itself.
+    has_symtab: bool,
+    /// Whether it has DWARF itself.
+    has_dwarf: bool,
+    /// Where `.gnu_debugdata` stands in the file.
+    mini: Option<(u64, u64)>,
+}
+
+impl Links {
+    /// Reads them. A file that is no 64-bit ELF has none.
+    #[must_use]
+    pub fn read(object: &File) -> Self {
+        let Ok(sections) = Sections::read(object) else {
+            return Self::default();
+        };
+        Self {
+            build_id: sections.build_id(object),
+            debug_link: sections
+                .contents(object, ".gnu_debuglink")
+                .and_then(|contents| debug_link(&contents)),
+            links: sections.has(".gnu_debuglink")
+                || sections.has(".gnu_debugaltlink")
+                || sections.has(".debug_sup"),
+            has_symtab: sections.has_symtab(),
+            has_dwarf: sections.has(".debug_info"),
+            mini: sections.place(".gnu_debugdata"),
+        }
+    }
+
+    /// Whether it has a full symbol table itself.
+    #[must_use]
+    pub fn has_symtab(&self) -> bool {
+        self.has_symtab
+    }
+
+    /// Whether its own DWARF can be read without opening further files that it names: such a name
+    /// is the target's word, and could be that of a device.
+    #[must_use]
+    pub fn has_plain_dwarf(&self) -> bool {
+        self.has_dwarf && !self.links
+    }
+}
+
+/// A debug file that was found and belongs to the object.
+#[derive(Debug)]
+pub struct DebugFile {
+    /// Open for reading.
+    pub file: File,
+    /// Where it was found, as seen in that root, for messages.
+    pub shown: String,
+    /// What it says about itself.
+    pub links: Links,
+}
+
+/// What a search came to.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// The debug file.
+    pub found: Option<DebugFile>,
+    /// Files that were there but are of another build, one sentence each.
+    pub refused: Vec<String>,
+}
+
+/// Looks for the debug file of an object. `roots` are the roots to look in, the process's own
+/// first; `path` is the object's path as the process sees it. An object that has a full symbol
+/// table needs none.
+#[must_use]
+pub fn find(object: &File, links: &Links, roots: &[Root], path: &str) -> Search {
+    let mut search = Search::default();
+    if links.has_symtab {
+        return search;
+    }
+    for root in roots {
+        for candidate in candidates(links, path) {
+            let file = match root.open(&candidate) {
+                Ok(file) => file,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        debug!("debug file /{}: {error}", candidate.display());
+                    }
+                    continue;
+                }
+            };
+            let shown = format!("/{}", candidate.display());
+            let found = Links::read(&file);
+            if !found.has_symtab && !found.has_dwarf {
+                continue;
+            }
+            match belongs(links, &found, &file) {
+                Ok(()) => {
+                    debug!("names of {path} are from {shown}");
+                    search.found = Some(DebugFile {
+                        file,
+                        shown,
+                        links: found,
+                    });
+                    return search;
+                }
+                Err(why) => {
+                    let sentence = format!("{shown} is not used for {path}: {why}");
+                    if !search.refused.contains(&sentence) {
+                        search.refused.push(sentence);
+                    }
+                }
+            }
+        }
+    }
+    if let Some((offset, length)) = links.mini {
+        match mini::unpack(object, offset, length) {
+            Ok(file) => {
+                let links = Links::read(&file);
+                search.found = Some(DebugFile {
+                    file,
+                    shown: format!("{path} (.gnu_debugdata)"),
+                    links,
+                });
+            }
+            Err(error) => search
+                .refused
+                .push(format!(".gnu_debugdata of {path} is not used: {error}")),
+        }
+    }
+    search
+}
+
+/// Where a debug file may be, below a root, the most specific first.
+fn candidates(links: &Links, path: &str) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    if let Some(id) = &links.build_id
+        && id.len() > 1
+    {
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (folder, name) = hex.split_at(2);
+        all.push(PathBuf::from(format!(
+            "{DEBUG_FOLDER}/.build-id/{folder}/{name}.debug"
+        )));
+    }
+    if let Some((name, _)) = &links.debug_link
+        && let Some(folder) = Path::new(path.trim_start_matches('/')).parent()
+    {
+        // The object itself may be named like its debug file.
+        all.push(folder.join(".debug").join(name));
+        all.push(folder.join(name));
+        all.push(Path::new(DEBUG_FOLDER).join(folder).join(name));
+    }
+    all
+}
+
+/// Whether a debug file is of the same build as the object.
+fn belongs(object: &Links, found: &Links, file: &File) -> Result<(), String> {
+    if let (Some(wanted), Some(id)) = (&object.build_id, &found.build_id) {
+        return if wanted == id {
+            Ok(())
+        } else {
+            Err("it is of another build (its build id differs)".to_owned())
+        };
+    }
+    let Some((_, wanted)) = &object.debug_link else {
+        return Err("it has no build id to know it by".to_owned());
+    };
+    match checksum(file) {
+        Ok(sum) if sum == *wanted => Ok(()),
+        Ok(sum) => Err(format!(
+            "it is of another build (its CRC is {sum:#010x}, and the link says {wanted:#010x})"
+        )),
+        Err(error) => Err(format!("it cannot be read: {error}")),
+    }
+}
+
+/// CRC-32 of a whole file.
+fn checksum(file: &File) -> io::Result<u32> {
+    const BLOCK: usize = 1 << 20;
+    if file.metadata()?.len() > MAX_CHECKED_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    let mut block = vec![0; BLOCK];
+    let mut offset = 0;
+    while offset < MAX_CHECKED_BYTES {
+        let count = file.read_at(&mut block, offset)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&block[..count]);
+        offset += count as u64;
+    }
+    Ok(hasher.finalize())
+}
+
+/// `.gnu_debuglink`: a file name, padding to four bytes, and a CRC-32. A name with folders in it is
+/// no name of this format: it could lead anywhere.
+fn debug_link(contents: &[u8]) -> Option<(OsString, u32)> {
+    let length = contents.iter().position(|&byte| byte == 0)?;
+    let name = &contents[..length];
+    let at = (length + 1).next_multiple_of(4);
+    let sum = contents.get(at..at.checked_add(4)?)?;
+    let usable = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/');
+    usable.then(|| {
+        (
+            OsStr::from_bytes(name).to_owned(),
+            u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]),
+        )
+    })
+}
+
+/// The function symbols of a debug file.
+///
+/// # Errors
+///
+/// When its symbol table cannot be read.
+pub fn functions(file: &File) -> io::Result<FunctionSymbols> {
+    Sections::read(file)?.functions(file)
+}
+
+#[cfg(test)]
+mod tests;

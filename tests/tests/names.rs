@@ -1,0 +1,418 @@
+//! Names that are not where one looks first: debug files in containers, packed symbols, code that
+//! is generated or loaded while it is traced, processes that are gone by the time of the report.
+//!
+//! Needs root, a kernel with BPF, a C compiler, binutils, xz and util-linux.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use reqtrace_tests::process::{Child, Stream, until};
+use reqtrace_tests::reqtrace::{Outcome, Trace, command, run};
+use reqtrace_tests::workspace;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const REQUESTS: u64 = 5;
+/// What one request blocks for, µs: 20 ms, of which some pass before the thread leaves its CPU.
+const BLOCK: u64 = 19_000;
+
+fn execute(folder: &Path, program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .current_dir(folder)
+        .args(args)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Compiles `tests/fixtures/names/SOURCE` as distributions do; `more` are further flags.
+fn compile(folder: &Path, source: &str, program: &str, more: &[&str]) {
+    let fixtures = workspace::root().join("tests/fixtures");
+    let include = format!("-I{}", fixtures.join("stacks").display());
+    let source = fixtures.join("names").join(source);
+    let flags = [
+        "-O2",
+        "-fomit-frame-pointer",
+        "-Wall",
+        "-Wextra",
+        "-rdynamic",
+    ];
+    let own = [&include, source.to_str().unwrap(), "-o", program];
+    execute(folder, "cc", &[&flags, &own[..], more].concat());
+}
+
+fn profile(folder: &Path, function: &str, more: &str) -> PathBuf {
+    let path = folder.join(format!("{function}{}.toml", more.len()));
+    let text = format!(
+        "[profile]\nname = \"names\"\n\n[[request]]\nname = \"request\"\n\
+         begin = {{ function = \"{function}\" }}\n{more}"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Lets a program that waits for a line serve its requests while it is traced, to its end.
+fn trace(child: &mut Child, pid: u32, profile: &Path, more: &[&str]) -> Outcome {
+    let options = [&["-d", "--blocked-only"], more].concat();
+    let trace = Trace::start(profile, pid, &options).unwrap();
+    child.tell("go").unwrap();
+    let status = child.wait(LIMIT).unwrap();
+    assert!(status.success(), "{status}");
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let begins = outcome
+        .summary()
+        .unwrap()
+        .request("request")
+        .unwrap()
+        .begins;
+    assert_eq!(begins, REQUESTS, "{}", outcome.said());
+    outcome
+}
+
+fn start(folder: &Path, program: &str) -> Child {
+    let mut command = Command::new(folder.join(program));
+    command.arg(REQUESTS.to_string());
+    let mut child = Child::start(command, folder, program).unwrap();
+    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
+    child
+}
+
+/// Microseconds of the stacks that have these frames next to each other, outermost first.
+fn micros(outcome: &Outcome, frames: &str) -> u64 {
+    let folded = outcome.folded().unwrap();
+    folded
+        .lines()
+        .filter(|line| format!(";{line}").contains(&format!(";{frames};")))
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum()
+}
+
+/// At least `requests` of the program's requests have these frames in their stack.
+fn named(outcome: &Outcome, frames: &str, requests: u64) {
+    let found = micros(outcome, frames);
+    assert!(
+        found >= requests * BLOCK,
+        "{frames}: {found} us\n{}\n{}",
+        outcome.folded().unwrap(),
+        outcome.stderr
+    );
+}
+
+/// `hidden` with its debug information split off into `debug`.
+fn build_hidden(folder: &Path, build: u32, more: &[&str]) {
+    let define = format!("-DOTHER_BUILD={build}");
+    let flags = [&["-g", "-static", define.as_str()], more].concat();
+    compile(folder, "hidden.c", "full", &flags);
+    execute(folder, "objcopy", &["--only-keep-debug", "full", "debug"]);
+    execute(folder, "objcopy", &["--strip-all", "full", "hidden"]);
+}
+
+/// Where the debug file of `full` is looked for in any root.
+fn by_build_id(folder: &Path) -> String {
+    let notes = execute(folder, "readelf", &["--notes", "full"]);
+    let id = notes
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Build ID: "))
+        .unwrap();
+    format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..])
+}
+
+/// A container's root with `program` in it.
+fn container(folder: &Path, program: &str) -> PathBuf {
+    let root = folder.join("root");
+    fs::create_dir_all(root.join("tmp")).unwrap();
+    fs::copy(folder.join(program), root.join(program)).unwrap();
+    root
+}
+
+/// Starts a program as process 1 of its own namespaces; returns also its id out here.
+fn start_contained(folder: &Path, root: &Path, program: &str, more: &[&str]) -> (Child, u32) {
+    let mut command = Command::new(workspace::program("unshare").unwrap());
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "chroot"])
+        .arg(root)
+        .args([&format!("/{program}"), &REQUESTS.to_string()])
+        .args(more);
+    let mut child = Child::start(command, folder, program).unwrap();
+    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", child.pid());
+    let inside = fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    (child, inside)
+}
+
+#[test]
+fn a_debug_file_in_the_containers_root_is_used_for_markers_and_names() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    build_hidden(at, 0, &["-Wl,--build-id=sha1"]);
+    let root = container(at, "hidden");
+    let place = root.join(by_build_id(at));
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    fs::copy(at.join("debug"), &place).unwrap();
+    let (mut child, pid) = start_contained(at, &root, "hidden", &[]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    // It knows what was inlined, too.
+    named(&outcome, "main;serve;request;inner;block", REQUESTS);
+}
+
+#[test]
+fn a_debug_file_of_another_build_names_nothing() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    build_hidden(at, 1, &["-Wl,--build-id=sha1"]);
+    fs::rename(at.join("debug"), at.join("wrong")).unwrap();
+    build_hidden(at, 0, &["-Wl,--build-id=sha1"]);
+    let root = container(at, "hidden");
+    let place = root.join(by_build_id(at));
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    fs::copy(at.join("wrong"), &place).unwrap();
+    let (child, pid) = start_contained(at, &root, "hidden", &[]);
+    let mut check = command(["check", "--profile"]).unwrap();
+    check.arg(profile(at, "request", ""));
+    check.args(["-p", &pid.to_string()]);
+    let outcome = run(check).unwrap();
+    drop(child);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert!(
+        outcome.said().contains("no function `request`"),
+        "{}",
+        outcome.said()
+    );
+    assert!(
+        outcome.said().contains("it is of another build"),
+        "{}",
+        outcome.said()
+    );
+}
+
+#[test]
+fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    build_hidden(at, 0, &["-Wl,--build-id=none"]);
+    let by_symbol = profile(at, "request", "");
+    fs::copy(at.join("hidden"), at.join("bare")).unwrap();
+    execute(at, "objcopy", &["--add-gnu-debuglink=debug", "hidden"]);
+    let mut child = start(at, "hidden");
+    let pid = child.pid();
+    let outcome = trace(&mut child, pid, &by_symbol, &[]);
+    named(&outcome, "main;serve;request;inner;block", REQUESTS);
+
+    execute(at, "objcopy", &["--strip-debug", "full", "mini"]);
+    execute(at, "xz", &["mini"]);
+    execute(
+        at,
+        "objcopy",
+        &["--add-section", ".gnu_debugdata=mini.xz", "bare"],
+    );
+    let mut child = start(at, "bare");
+    let pid = child.pid();
+    let outcome = trace(&mut child, pid, &by_symbol, &[]);
+    named(&outcome, "main;request;inner;block", REQUESTS);
+}
+
+#[test]
+fn generated_code_has_the_names_of_its_perf_map() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "generated", &["-static", "-s"]);
+    compile(at, "generated.c", "named", &["-static"]);
+    let root = container(at, "named");
+    let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp"]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    // Through the mapping without a table by its frame pointer, to the outermost function.
+    let chain = "main;request;call;Generated::code: of a request;block";
+    named(&outcome, chain, REQUESTS);
+    let unwinding = outcome.summary().unwrap().unwinding;
+    assert!(unwinding.truncated_ns.is_empty(), "{unwinding:?}");
+    // That is not called whole.
+    assert!(
+        unwinding.frame_pointers_ns >= REQUESTS * BLOCK * 1000,
+        "{unwinding:?}"
+    );
+    assert!(
+        outcome.stdout.contains("by frame pointers"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+/// `/tmp` is everybody's: what is not the process's own regular file is not read.
+#[test]
+fn a_perf_map_that_is_not_to_be_trusted_is_not_read() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "generated", &["-static"]);
+    let root = container(at, "generated");
+    let map = root.join("tmp/perf-1.map");
+    let text = "7e0000000000 8 forged\n";
+    type Forge<'a> = &'a dyn Fn();
+    let link = || {
+        fs::write(root.join("tmp/elsewhere"), text).unwrap();
+        symlink("/tmp/elsewhere", &map).unwrap();
+    };
+    let fifo = || drop(execute(at, "mkfifo", &[map.to_str().unwrap()]));
+    let other = || {
+        fs::write(&map, text).unwrap();
+        chown(&map, Some(65534), Some(65534)).unwrap();
+    };
+    let cases: [(Forge<'_>, &str); 3] = [
+        (&link, "no regular file"),
+        (&fifo, "no regular file"),
+        (&other, "belongs to user 65534"),
+    ];
+    for (forge, why) in cases {
+        forge();
+        let (mut child, pid) = start_contained(at, &root, "generated", &[]);
+        let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+        named(&outcome, "call;[anonymous];block", REQUESTS);
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        fs::remove_file(&map).unwrap();
+    }
+    // Without any of them, the same file is read.
+    fs::write(&map, format!("{text}nonsense\n")).unwrap();
+    let (mut child, pid) = start_contained(at, &root, "generated", &[]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    named(&outcome, "call;forged;block", REQUESTS);
+}
+
+/// `--unwind dwarf` stops where there is no table.
+#[test]
+fn dwarf_stops_at_generated_code() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "generated", &[]);
+    let mut child = start(at, "generated");
+    let pid = child.pid();
+    let outcome = trace(
+        &mut child,
+        pid,
+        &profile(at, "request", ""),
+        &["--unwind", "dwarf"],
+    );
+    named(
+        &outcome,
+        "[truncated: no unwind table];[anonymous];block",
+        REQUESTS,
+    );
+}
+
+/// A library that comes in the middle of a request, of a process that is gone at the report.
+#[test]
+fn a_library_loaded_in_a_request_has_its_names_and_tables() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "loader.lib.c", "loaded.so", &["-shared", "-fPIC"]);
+    let library = format!("-DLIBRARY=\"{}\"", at.join("loaded.so").display());
+    compile(at, "loader.c", "loader", &[&library]);
+    let mut child = start(at, "loader");
+    let pid = child.pid();
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    // The very first block in it may come before its tables do.
+    named(&outcome, "main;request;from_a_library;block", REQUESTS - 1);
+}
+
+#[test]
+fn a_program_that_calls_exec_has_the_names_of_the_new_one() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "replaced.c", "replaced", &["-s"]);
+    let mut command = Command::new(at.join("replaced"));
+    // One before exec, the others after it.
+    command.arg((REQUESTS - 1).to_string());
+    let mut child = Child::start(command, at, "replaced").unwrap();
+    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
+    let pid = child.pid();
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    named(&outcome, "request;block", REQUESTS - 1);
+    let unwinding = outcome.summary().unwrap().unwinding;
+    assert!(
+        unwinding.whole_ns >= (REQUESTS - 1) * BLOCK * 1000,
+        "{unwinding:?}"
+    );
+}
+
+#[test]
+fn children_have_whole_stacks_from_their_first_request_on() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "children.c", "children", &["-s"]);
+    let mut child = start(at, "children");
+    let pid = child.pid();
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    named(&outcome, "request;block", REQUESTS);
+    let unwinding = outcome.summary().unwrap().unwinding;
+    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
+}
+
+/// Two tracers with uretprobes, one of them on a function that calls itself: more of them than the
+/// kernel nests.
+#[test]
+fn callers_are_seen_through_nested_uretprobes_of_two_tracers() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    let program = reqtrace_tests::corpus::PROGRAMS
+        .iter()
+        .find(|program| program.name == "recursion")
+        .unwrap()
+        .build(at)
+        .unwrap();
+    let mut child = start(at, "recursion");
+    let pid = child.pid();
+    let by_uretprobe = "return-probe = \"uretprobe\"\n";
+    let other = Trace::start(&profile(at, "descend", by_uretprobe), pid, &[]).unwrap();
+    let outcome = trace(&mut child, pid, &profile(at, "request", by_uretprobe), &[]);
+    let other = other.wait().unwrap();
+    assert_eq!(other.code, Some(0), "{}", other.said());
+    let mut chain = program.chain.clone();
+    chain.reverse();
+    named(&outcome, &format!("main;{}", chain.join(";")), REQUESTS);
+    let unwinding = outcome.summary().unwrap().unwinding;
+    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
+}
+
+/// Where the kernel hides its addresses, the report says so and what to do.
+#[test]
+fn hidden_kernel_addresses_are_said() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "children.c", "children", &[]);
+    let hidden = at.join("kallsyms");
+    fs::write(&hidden, "0000000000000000 T schedule\n").unwrap();
+    let mut child = start(at, "children");
+    // Only for this one: the setting itself is the whole machine's.
+    let mut command = Command::new(workspace::program("unshare").unwrap());
+    let script = "mount --bind \"$1\" /proc/kallsyms && shift && exec \"$@\"";
+    command
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(&hidden);
+    command.arg(workspace::reqtrace().unwrap()).arg("--profile");
+    command.arg(profile(at, "request", ""));
+    command.args(["-p", &child.pid().to_string(), "-f"]);
+    command.process_group(0);
+    let mut tracer = Child::start(command, at, "tracer").unwrap();
+    tracer
+        .wait_for_line(Stream::Err, "tracing ", LIMIT)
+        .unwrap();
+    child.tell("go").unwrap();
+    child.wait(LIMIT).unwrap();
+    until(LIMIT, "the report", || tracer.status()).unwrap();
+    let said = tracer.output(Stream::Err);
+    for word in ["hides its addresses", "sysctl -w kernel.kptr_restrict=0"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let folded = tracer.output(Stream::Out);
+    assert!(folded.contains("[kernel+0x"), "{folded}");
+}
