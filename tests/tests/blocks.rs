@@ -131,8 +131,8 @@ fn histograms_count_every_block() {
     let sum = |counts: &[(u64, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
 
     // Every block and every preemption of the ledgers is in one histogram.
-    let blocks: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
-    let preemptions: u64 = rows.iter().map(|row| u64::from(row.preemptions)).sum();
+    let blocks: u64 = rows.iter().map(|row| row.blocks).sum();
+    let preemptions: u64 = rows.iter().map(|row| row.preemptions).sum();
     let names = lengths
         .iter()
         .map(|lengths| lengths["class"].as_str().unwrap());
