@@ -1,7 +1,7 @@
 //! The harness of the end-to-end tests: real services started, traced, and held against what they
 //! say about themselves.
 //!
-//! In: the `reqtrace` program, the example shop, MariaDB with sysbench, and small C++ programs.
+//! In: the `reqtrace` program, the example shop, servers with their load generators, and small C++ programs.
 //! Out: what a trace wrote, and checks of it: [`brackets`] and [`ledger`] hold for every request,
 //! never only on average.
 //!
@@ -13,6 +13,7 @@ pub mod corpus;
 pub mod fixtures;
 pub mod ledger;
 pub mod mariadb;
+pub mod nginx;
 pub mod process;
 pub mod reqtrace;
 pub mod rows;

@@ -33,6 +33,14 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../../profiles/mysql.toml"),
     },
     BuiltIn {
+        name: "nginx",
+        text: include_str!("../../../profiles/nginx.toml"),
+    },
+    BuiltIn {
+        name: "nginx-event-loop",
+        text: include_str!("../../../profiles/nginx-event-loop.toml"),
+    },
+    BuiltIn {
         name: "postgresql",
         text: include_str!("../../../profiles/postgresql.toml"),
     },

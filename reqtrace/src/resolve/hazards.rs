@@ -46,9 +46,13 @@ pub fn hazards(object: &Object) -> Hazards {
             symbols.any(|symbol| object.name(symbol) == *wanted)
         })
     };
+    let file_name = object.shown().rsplit('/').next().unwrap_or_default();
+    let is_library = file_name.contains(".so");
     Hazards {
         go: object.is_go(),
-        switches: imports(&SWITCHES).or_else(|| defines(&SWITCHES)),
+        // A library that offers them to others, as libc does, need not use them.
+        switches: imports(&SWITCHES)
+            .or_else(|| defines(&SWITCHES).filter(|_| !is_library)),
         throws: imports(&THROWS),
     }
 }

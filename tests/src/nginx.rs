@@ -1,0 +1,118 @@
+//! An nginx of our own: private folder, a port of the loopback that nobody had.
+//!
+//! In: how many workers. Out: a running server, stopped when dropped.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use crate::process::{Child, until};
+use crate::workspace;
+
+/// How long starting may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running server.
+#[derive(Debug)]
+pub struct Nginx {
+    process: Child,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Nginx {
+    /// Starts the master and its workers.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn start(workers: u32) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let port = free_port()?;
+        fs::create_dir(folder.path().join("html"))?;
+        let config = folder.path().join("nginx.conf");
+        fs::write(&config, configuration(workers, port))?;
+        let mut command = Command::new(workspace::program("nginx")?);
+        command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
+        command.args(["-e", "stderr"]);
+        let process = Child::start(command, folder.path(), "nginx")?;
+        until(LIMIT, "nginx to listen", || {
+            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
+        })?;
+        Ok(Self {
+            process,
+            port,
+            folder,
+        })
+    }
+
+    /// Process number of its master.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Where the files are that it serves.
+    #[must_use]
+    pub fn documents(&self) -> PathBuf {
+        self.folder.path().join("html")
+    }
+
+    /// Lines of its access log.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn logged(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.folder.path().join("access.log"))?;
+        Ok(text.lines().count() as u64)
+    }
+
+    /// Makes exactly `requests` requests for `path` over `clients` connections at a time.
+    ///
+    /// # Errors
+    ///
+    /// When they were not all answered.
+    pub fn ab(&self, path: &str, requests: u64, clients: u32, more: &[&str]) -> Result<()> {
+        let mut command = Command::new(workspace::program("ab")?);
+        let (requests, clients) = (requests.to_string(), clients.to_string());
+        command.args(["-q", "-n", &requests, "-c", &clients]);
+        command.args(more);
+        command.arg(format!("http://127.0.0.1:{}{path}", self.port));
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complete = said
+            .lines()
+            .find_map(|line| line.strip_prefix("Complete requests:"));
+        let complete = complete.with_context(|| {
+            let error = String::from_utf8_lossy(&output.stderr);
+            format!("ab made no request: {said}{error}")
+        })?;
+        ensure!(complete.trim() == requests, "ab: {said}");
+        Ok(())
+    }
+}
+
+fn configuration(workers: u32, port: u16) -> String {
+    let own_folders: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("    {name}_temp_path {name}_temp;\n"))
+        .concat();
+    // As root its workers would become nobody, who cannot enter our folder.
+    format!(
+        "daemon off;\nuser root;\nworker_processes {workers};\npid nginx.pid;\n\
+         error_log stderr;\nevents {{ worker_connections 64; }}\n\
+         http {{\n    access_log access.log;\n    sendfile on;\n{own_folders}    \
+         server {{ listen 127.0.0.1:{port}; root html; }}\n}}\n"
+    )
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
