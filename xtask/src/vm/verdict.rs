@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use reqtrace_tests::{brackets, ledger, summary::Summary};
+use reqtrace_tests::{brackets, ledger, rows, summary::Summary};
 
 use super::boot::read;
 
@@ -45,6 +45,7 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
         rows as u64 == count,
         "{rows} rows in requests.csv, {count} requests counted"
     );
+    every_order_has_its_label(&csv, load)?;
     let log = read(results, "service.log")?;
     let checked = brackets::check(&log, &csv, summary.trace.monotonic_to_unix_ns)?;
     ensure!(
@@ -57,6 +58,24 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
     Ok(format!(
         "{count} requests, 0 lost, every ledger closed, every latency within its brackets"
     ))
+}
+
+/// The load numbers its orders from 0, and the label of a request is its number.
+fn every_order_has_its_label(csv: &str, load: u64) -> Result<()> {
+    let mut labels: Vec<u64> = rows::read(csv)?
+        .iter()
+        .map(|row| {
+            row.label
+                .parse()
+                .with_context(|| format!("label {:?}", row.label))
+        })
+        .collect::<Result<_>>()?;
+    labels.sort_unstable();
+    ensure!(
+        labels.iter().copied().eq(0..load),
+        "the labels are not the numbers of the {load} orders: {labels:?}"
+    );
+    Ok(())
 }
 
 /// Fails unless a guest's program ended with exit code 0.
