@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 
@@ -129,4 +129,53 @@ fn a_number_is_a_label() {
     assert_eq!(found, expected);
     assert_eq!(unreadable(&outcome), 0);
     shop.close().unwrap();
+}
+
+#[test]
+fn one_row_a_label_when_grouped() {
+    let server = Server::redis().unwrap();
+    let more = ["--group-by", "label"];
+    let trace = Trace::start(Path::new("redis.toml"), server.pid(), &more).unwrap();
+    server
+        .redis_benchmark(&["-t", "set,get", "-n", "300", "-c", "4", "-q"])
+        .unwrap();
+    let outcome = trace.finish().unwrap();
+    let found = labels(&outcome, "command");
+    assert_eq!(found["set"], 300);
+    let table = outcome.stdout.split("Labels of `command`").nth(1).unwrap();
+    for (label, count) in [("set", "300"), ("get", "300"), ("config|get", "2")] {
+        let row = table
+            .lines()
+            .find(|line| line.ends_with(&format!(" {label}")));
+        let row = row.unwrap_or_else(|| panic!("no row for {label}: {table}"));
+        assert_eq!(row.split_whitespace().next(), Some(count), "{row}");
+    }
+}
+
+#[test]
+fn labels_of_a_profile_that_has_none_are_refused() {
+    let shop = Shop::open().unwrap();
+    let text = std::fs::read_to_string(shop::profile()).unwrap();
+    let without: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("label"))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("shop.toml");
+    std::fs::write(&profile, without.join("\n")).unwrap();
+    let pid = shop.pid().to_string();
+    let mut command = reqtrace::command(["--profile"]).unwrap();
+    command.arg(&profile).args(["-p", &pid, "1", "--labels"]);
+    let outcome = reqtrace::run(command).unwrap();
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert!(
+        outcome.stderr.contains("does not say where a label is"),
+        "{}",
+        outcome.said()
+    );
+    assert!(
+        outcome.stderr.contains("next: give a request a label"),
+        "{}",
+        outcome.said()
+    );
 }

@@ -5,6 +5,7 @@
 
 mod finish;
 mod hints;
+mod labels;
 mod losses;
 mod order;
 mod replay;
@@ -25,6 +26,7 @@ pub use crate::decode::StackSource;
 pub use order::WINDOW_NS;
 pub use replay::replay;
 
+use labels::Labels;
 use order::{Row, RowOrder};
 use sites::Sites;
 use stacks::SlowStacks;
@@ -41,6 +43,8 @@ pub struct Options {
     /// Keep stacks only of requests at or above this latency; they then come from the requests'
     /// records. Totals cover all requests.
     pub slower_than_ns: Option<u64>,
+    /// Add requests up by their label.
+    pub by_label: bool,
 }
 
 /// Gathers requests.
@@ -51,6 +55,7 @@ pub struct Aggregator<S, K> {
     types: Vec<TypeState>,
     rows: RowOrder,
     slow: Option<SlowStacks>,
+    labels: Option<Labels>,
     malformed: u64,
 }
 
@@ -73,6 +78,9 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             sites: Sites::new(classifier, symbols, stacks),
             types,
             rows: RowOrder::default(),
+            labels: options
+                .by_label
+                .then(|| Labels::new(profile.requests.len(), classes)),
             slow: options.slower_than_ns.map(SlowStacks::new),
             malformed: 0,
         })
@@ -162,6 +170,9 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             slow.add(request);
         }
         self.types[request.request_type].add(request, &ledger);
+        if let Some(labels) = &mut self.labels {
+            labels.add(request, &ledger);
+        }
         let end_ns = request.end_ns;
         if let Some(late) = self.rows.push(end_ns, Row::new(request, ledger)) {
             self.write(&late, exporters)?;

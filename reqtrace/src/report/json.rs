@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::{Exporter, Latency, Ledger, OpenRequest, Report, TypeReport};
+use super::{Exporter, LabelGroups, Latency, Ledger, OpenRequest, Report, TypeReport, labels};
 use crate::error::{Error, Result};
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
@@ -66,7 +66,8 @@ pub fn summary(report: &Report) -> Value {
         "requests": report
             .requests
             .iter()
-            .map(|request| type_report(report, request))
+            .enumerate()
+            .map(|(index, request)| type_report(report, request, report.labels.get(index)))
             .collect::<Vec<_>>(),
         "open": report.open.iter().map(open).collect::<Vec<_>>(),
         "losses": report
@@ -84,13 +85,13 @@ pub fn summary(report: &Report) -> Value {
     })
 }
 
-fn type_report(report: &Report, request: &TypeReport) -> Value {
+fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroups>) -> Value {
     let incomplete = request
         .incomplete
         .iter()
         .map(|(reason, count)| (reason.reason().to_owned(), json!(count)))
         .collect::<serde_json::Map<_, _>>();
-    json!({
+    let mut value = json!({
         "name": request.name,
         "count": request.count,
         "rows": request.rows,
@@ -103,7 +104,11 @@ fn type_report(report: &Report, request: &TypeReport) -> Value {
         "nested": request.nested,
         "other_type": request.other_type,
         "ends_without_begin": request.ends_without_begin,
-    })
+    });
+    if let Some(groups) = groups {
+        value["labels"] = labels::json(groups);
+    }
+    value
 }
 
 fn latency(latency: &Latency) -> Value {

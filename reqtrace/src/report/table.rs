@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use super::text::{duration, number, rate, share};
-use super::{Exporter, OpenRequest, Report, StackKind, TypeReport};
+use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::symbolize::names::{clean, plain};
 
@@ -53,6 +53,9 @@ pub fn render(report: &Report, verbose: bool) -> String {
         if request.count > 0 {
             ledger(&mut page, report, request);
         }
+    }
+    for line in labels::lines(report) {
+        page.line(&line);
     }
     incomplete(&mut page, report);
     open(&mut page, report);
