@@ -18,6 +18,7 @@ use reqtrace_tests::summary::Summary;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
+use crate::do_command;
 use crate::process::Guard;
 use crate::setup::{self, Need};
 use crate::workspace::{self, BinaryArgs};
@@ -41,7 +42,10 @@ pub(crate) struct Args {
     /// Connections of sysbench
     #[arg(long, default_value_t = 16)]
     threads: u32,
-    /// Write the table to docs/benchmarks.md
+    /// Measure instead what a request that begins at the wrong place says of `do_command`
+    #[arg(long)]
+    do_command: bool,
+    /// Write the table to docs/benchmarks.md (docs/do-command.md)
     #[arg(long)]
     write: bool,
 }
@@ -91,6 +95,10 @@ struct Cost {
 /// When something that is measured does not run.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build, Need::Test], false)?;
+    if args.do_command {
+        args.binaries.build()?;
+        return do_command::run(args.write);
+    }
     for command in [PEER, "bpftool"] {
         if workspace::find_command(command).is_none() {
             bail!("`{command}` is missing: apt-get install -y libbpf-tools bpftool");
