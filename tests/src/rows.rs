@@ -30,6 +30,8 @@ pub struct Row {
     pub tid: u32,
     /// Name of the thread.
     pub comm: String,
+    /// Label, empty when there is none.
+    pub label: String,
     /// From begin to end, ns.
     pub latency_ns: u64,
     /// On a CPU, ns.
@@ -130,6 +132,7 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         pid: u32::try_from(number("pid")?)?,
         tid: u32::try_from(number("tid")?)?,
         comm: text("comm")?.to_owned(),
+        label: text("label")?.to_owned(),
         latency_ns: number("latency_ns")?,
         on_cpu_ns: number("on_cpu_ns")?,
         run_queue_ns: number("run_queue_ns")?,

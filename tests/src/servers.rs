@@ -104,7 +104,12 @@ impl Server {
         done(command.arg("-s").arg(self.socket()).args(args))
     }
 
-    fn client(&self, client: &str, args: &[&str]) -> Result<Command> {
+    /// One of PostgreSQL's clients, to be started otherwise than by [`Server::run`].
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed.
+    pub fn client(&self, client: &str, args: &[&str]) -> Result<Command> {
         let mut command = Command::new(postgresql(client)?);
         command.arg("-h").arg(self.folder.path());
         command.args(["-U", "postgres"]).args(args).arg("postgres");

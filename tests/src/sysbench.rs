@@ -64,6 +64,17 @@ impl<'a> Sysbench<'a> {
         parse(&self.call(test, threads, &["--time=0", &events, "run"])?)
     }
 
+    /// The same at a given number of transactions in a second, so that connections are idle in
+    /// between, as those of most applications are.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench fails or says something unexpected.
+    pub fn run_at_rate(&self, test: &str, threads: u32, events: u64, rate: u32) -> Result<Run> {
+        let (events, rate) = (format!("--events={events}"), format!("--rate={rate}"));
+        parse(&self.call(test, threads, &["--time=0", &events, &rate, "run"])?)
+    }
+
     fn call(&self, test: &str, threads: u32, more: &[&str]) -> Result<String> {
         let output = Command::new(workspace::program("sysbench")?)
             .args([test, "--db-driver=mysql", "--mysql-user=root"])

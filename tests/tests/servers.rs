@@ -79,4 +79,10 @@ fn redis_has_one_request_per_command() {
     assert_eq!(count(&outcome, "command"), 1000 + 2);
     let summary = outcome.summary().unwrap();
     assert!(summary.request("before sleep").unwrap().count > 0);
+    // With `appendfsync always` what is written is synced in the event loop and in no command: it
+    // is waited for there, and nowhere else.
+    let mut rows = outcome.rows().unwrap();
+    rows.retain(|row| row.classes["append-only_file"] > 0);
+    assert!(rows.len() > 10, "{} waits for the file", rows.len());
+    assert!(rows.iter().all(|row| row.request == "before sleep"));
 }

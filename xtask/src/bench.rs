@@ -20,6 +20,7 @@ use reqtrace_tests::summary::Summary;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
+use crate::do_command;
 use crate::process::Guard;
 use crate::setup::{self, Need};
 use crate::workspace::{self, BinaryArgs};
@@ -43,7 +44,10 @@ pub(crate) struct Args {
     /// Connections of sysbench
     #[arg(long, default_value_t = 16)]
     threads: u32,
-    /// Write the table to docs/benchmarks.md, or with --stacks to docs/unwinding.md
+    /// Measure instead what a request that begins at the wrong place says of `do_command`
+    #[arg(long)]
+    do_command: bool,
+    /// Write the table to docs/benchmarks.md (--stacks: docs/unwinding.md, --do-command: docs/do-command.md)
     #[arg(long)]
     write: bool,
     /// Measure user stacks instead: four servers, by .eh_frame and by frame pointers
@@ -99,6 +103,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return stacks::run(args);
     }
     setup::prepare(&[Need::Build, Need::Test], false)?;
+    if args.do_command {
+        args.binaries.build()?;
+        return do_command::run(args.write);
+    }
     for command in [PEER, "bpftool"] {
         if workspace::find_command(command).is_none() {
             bail!("`{command}` is missing: apt-get install -y libbpf-tools bpftool");

@@ -4,6 +4,7 @@
 
 mod bench;
 mod demo;
+mod do_command;
 mod kernel;
 mod linker;
 mod packages;

@@ -2,6 +2,7 @@
 
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
+use super::labels::Labels;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
@@ -69,6 +70,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             classes: self.classes().to_vec(),
             named_waits: self.sites.classifier.named(),
             requests,
+            labels: self.labels.take().map(Labels::report).unwrap_or_default(),
             stacks,
             open,
             losses,

@@ -5,6 +5,7 @@
 
 mod finish;
 mod hints;
+mod labels;
 mod lengths;
 mod losses;
 mod order;
@@ -28,6 +29,7 @@ pub use crate::decode::StackSource;
 pub use order::WINDOW_NS;
 pub use replay::replay;
 
+use labels::Labels;
 use order::{Row, RowOrder};
 use sites::Sites;
 use stacks::SlowStacks;
@@ -44,6 +46,8 @@ pub struct Options {
     /// Keep stacks only of requests at or above this latency; they then come from the requests'
     /// records. Totals cover all requests.
     pub slower_than_ns: Option<u64>,
+    /// Add requests up by their label.
+    pub by_label: bool,
 }
 
 /// Gathers requests.
@@ -54,6 +58,7 @@ pub struct Aggregator<S, K> {
     types: Vec<TypeState>,
     rows: RowOrder,
     slow: Option<SlowStacks>,
+    labels: Option<Labels>,
     malformed: u64,
 }
 
@@ -76,6 +81,9 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             sites: Sites::new(classifier, symbols, stacks),
             types,
             rows: RowOrder::default(),
+            labels: options
+                .by_label
+                .then(|| Labels::new(profile.requests.len(), classes)),
             slow: options.slower_than_ns.map(SlowStacks::new),
             malformed: 0,
         })
@@ -168,6 +176,9 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         state.add(request, &ledger);
         if request.incomplete.is_none() {
             state.tail.add(request, &ledger, &mut self.sites);
+        }
+        if let Some(labels) = &mut self.labels {
+            labels.add(request, &ledger);
         }
         let end_ns = request.end_ns;
         if let Some(late) = self.rows.push(end_ns, Row::new(request, ledger)) {

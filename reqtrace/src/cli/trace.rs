@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use aya::sys::{Stats, enable_stats};
 use log::{debug, info};
 
-use super::args::{Output, Stacks, TraceOptions, Unwind};
+use super::args::{GroupBy, Output, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan, Session, StackTable};
 use crate::classify::Classifier;
@@ -80,6 +80,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         monotonic_to_unix_ns,
         start_ns: clock::monotonic_ns(),
         slower_than_ns: options.slower_than.map(nanoseconds),
+        by_label: options.group_by == Some(GroupBy::Label),
     };
     // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
     // there only after loading: outputs are opened in between, so that a bad path leaves nothing

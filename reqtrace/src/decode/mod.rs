@@ -54,7 +54,7 @@ pub enum Event {
 }
 
 /// A request as the kernel told it: ids, no names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawRequest {
     /// Index of the request type.
     pub request_type: usize,

@@ -41,6 +41,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../../profiles/nginx-event-loop.toml"),
     },
     BuiltIn {
+        name: "mysql-do-command",
+        text: include_str!("../../../profiles/mysql-do-command.toml"),
+    },
+    BuiltIn {
         name: "postgresql",
         text: include_str!("../../../profiles/postgresql.toml"),
     },

@@ -303,3 +303,6 @@ impl Checker<'_> {
             })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,8 @@ pub struct MarkerSpec {
     pub place: PlaceSpec,
     /// File name, path, or glob over either, of the object; `None`: the executable.
     pub object: Option<String>,
+    /// Of a function's return: only where this function has called it.
+    pub called_by: Option<String>,
 }
 
 /// What a marker names.

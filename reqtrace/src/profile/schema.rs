@@ -65,6 +65,7 @@ pub(super) struct Marker {
     pub(super) object: Option<Spanned<String>>,
     pub(super) offset: Option<Spanned<i64>>,
     pub(super) usdt: Option<Spanned<String>>,
+    pub(super) called_by: Option<Spanned<String>>,
     pub(super) build_id: Option<Spanned<toml::Value>>,
 }
 

@@ -202,7 +202,27 @@ impl Checker<'_> {
             }
             None => None,
         };
-        Ok(MarkerSpec { place, object })
+        let called_by = match marker.called_by {
+            Some(caller) => {
+                self.not_empty(caller.get_ref(), caller.span(), "called-by")?;
+                let PlaceSpec::Function { at: At::Return, .. } = place else {
+                    return Err(self
+                        .source
+                        .error(
+                            caller.span(),
+                            "`called-by` belongs to the return of a function",
+                        )
+                        .next("add at = \"return\", or leave called-by out"));
+                };
+                Some(caller.into_inner())
+            }
+            None => None,
+        };
+        Ok(MarkerSpec {
+            place,
+            object,
+            called_by,
+        })
     }
 
     fn usdt(&self, usdt: &Spanned<String>) -> Result<PlaceSpec> {

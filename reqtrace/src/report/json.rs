@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use reqtrace_common::filter::least_us;
 
-use super::{Exporter, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport, Unwinding};
+use super::{
+    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport,
+    Unwinding, labels,
+};
 use crate::error::{Error, Result};
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
@@ -75,7 +78,8 @@ pub fn summary(report: &Report) -> Value {
         "requests": report
             .requests
             .iter()
-            .map(|request| type_report(report, request))
+            .enumerate()
+            .map(|(index, request)| type_report(report, request, report.labels.get(index)))
             .collect::<Vec<_>>(),
         "open": report.open.iter().map(open).collect::<Vec<_>>(),
         "losses": report
@@ -102,13 +106,13 @@ fn unwinding(unwinding: &Unwinding) -> Value {
     value
 }
 
-fn type_report(report: &Report, request: &TypeReport) -> Value {
+fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroups>) -> Value {
     let incomplete = request
         .incomplete
         .iter()
         .map(|(reason, count)| (reason.reason().to_owned(), json!(count)))
         .collect::<serde_json::Map<_, _>>();
-    json!({
+    let mut value = json!({
         "name": request.name,
         "count": request.count,
         "rows": request.rows,
@@ -123,7 +127,11 @@ fn type_report(report: &Report, request: &TypeReport) -> Value {
         "nested": request.nested,
         "other_type": request.other_type,
         "ends_without_begin": request.ends_without_begin,
-    })
+    });
+    if let Some(groups) = groups {
+        value["labels"] = labels::json(groups);
+    }
+    value
 }
 
 /// Powers of two that have a block.

@@ -6,6 +6,7 @@ pub mod csv;
 pub mod flamegraph;
 pub mod folded;
 pub mod json;
+mod labels;
 pub mod outputs;
 pub mod slow;
 pub mod table;
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Incomplete, ProgramCost, WalkCost};
 use crate::error::Result;
+
+pub use labels::{LabelGroup, LabelGroups};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -111,6 +114,8 @@ pub struct Report {
     pub named_waits: usize,
     /// One entry per request type, in profile order.
     pub requests: Vec<TypeReport>,
+    /// Requests by label, one entry per request type; empty without `--group-by label`.
+    pub labels: Vec<LabelGroups>,
     /// Folded stacks, unsorted, one per distinct stack and kind.
     pub stacks: Vec<StackLine>,
     /// Requests that were open when tracing stopped, the longest first.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use super::text::{duration, number, rate, share};
-use super::{Exporter, OpenRequest, Report, StackKind, TypeReport};
+use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::symbolize::names::{clean, plain};
 
@@ -68,6 +68,9 @@ pub fn render(report: &Report, verbose: bool) -> String {
                 report.trace.stack_filter
             ),
         );
+    }
+    for line in labels::lines(report) {
+        page.line(&line);
     }
     incomplete(&mut page, report);
     open(&mut page, report);

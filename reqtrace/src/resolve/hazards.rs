@@ -51,8 +51,7 @@ pub fn hazards(object: &Object) -> Hazards {
     Hazards {
         go: object.is_go(),
         // A library that offers them to others, as libc does, need not use them.
-        switches: imports(&SWITCHES)
-            .or_else(|| defines(&SWITCHES).filter(|_| !is_library)),
+        switches: imports(&SWITCHES).or_else(|| defines(&SWITCHES).filter(|_| !is_library)),
         throws: imports(&THROWS),
     }
 }

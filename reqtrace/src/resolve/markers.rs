@@ -9,7 +9,7 @@ use super::elf::Object;
 use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
 use super::usdt::{UsdtSite, usdt_probes};
-use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, labels, returns};
+use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels, returns};
 use crate::debuginfo::{self, Links, Root};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
@@ -227,6 +227,8 @@ struct Found {
     is_function: bool,
     /// The places of a USDT probe.
     usdt: Vec<UsdtSite>,
+    /// The instructions to probe, where they are not the ends of `bodies`.
+    instructions: Vec<ProbeSite>,
 }
 
 impl Resolver<'_> {
@@ -269,6 +271,9 @@ impl Resolver<'_> {
         match &marker.place {
             PlaceSpec::Function { patterns, at } => {
                 let function = self.function(&file, patterns)?;
+                if let Some(caller) = &marker.called_by {
+                    return self.called(file, &function, caller);
+                }
                 Ok(Found {
                     file,
                     symbol: function.name,
@@ -276,6 +281,7 @@ impl Resolver<'_> {
                     at: *at,
                     is_function: true,
                     usdt: Vec::new(),
+                    instructions: Vec::new(),
                 })
             }
             PlaceSpec::Usdt { provider, name } => self.usdt(file, provider, name),
@@ -302,6 +308,7 @@ impl Resolver<'_> {
                     at: At::Entry,
                     is_function,
                     usdt: Vec::new(),
+                    instructions: Vec::new(),
                     file,
                 })
             }
@@ -371,6 +378,34 @@ impl Resolver<'_> {
             at: At::Return,
             is_function: true,
             usdt: Vec::new(),
+            instructions: Vec::new(),
+        })
+    }
+
+    /// The return of a function into one of its callers.
+    fn called(&mut self, file: ObjectFile, function: &Function, caller: &str) -> Result<Found> {
+        let caller = self.function(&file, &[caller.to_owned()])?;
+        let object = self.open(&file)?;
+        let after = calls::returns_into(object, &caller.bodies, &function.bodies);
+        if after.is_empty() {
+            return Err(Error::usage(format!(
+                "`{}` makes no direct call of `{}` in {}",
+                caller.name, function.name, file.shown
+            ))
+            .next("leave called-by out, or name the function that makes the call: one of those between them may be inlined, or call through a pointer"));
+        }
+        let mut instructions = Vec::new();
+        for address in &after {
+            instructions.extend(object.file_offset(*address).map(ProbeSite::at));
+        }
+        Ok(Found {
+            symbol: format!("{}, called by {}", function.name, caller.name),
+            bodies: after.iter().map(|address| *address..address + 1).collect(),
+            at: At::Entry,
+            is_function: false,
+            usdt: Vec::new(),
+            instructions,
+            file,
         })
     }
 
@@ -390,6 +425,14 @@ impl Resolver<'_> {
                 .collect(),
             at: At::Entry,
             is_function: false,
+            instructions: probe
+                .sites
+                .iter()
+                .map(|site| ProbeSite {
+                    semaphore: site.semaphore,
+                    ..ProbeSite::at(site.file_offset)
+                })
+                .collect(),
             usdt: probe.sites.clone(),
             file,
         };
@@ -443,16 +486,9 @@ impl Resolver<'_> {
                 ))
             })
         };
-        let mut sites: Vec<ProbeSite> = found
-            .usdt
-            .iter()
-            .map(|site| ProbeSite {
-                semaphore: site.semaphore,
-                ..ProbeSite::at(site.file_offset)
-            })
-            .collect();
+        let mut sites = found.instructions.clone();
         let mut warnings = Vec::new();
-        let functions = if found.usdt.is_empty() {
+        let functions = if sites.is_empty() {
             found.bodies.as_slice()
         } else {
             &[]

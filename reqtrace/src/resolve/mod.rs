@@ -1,6 +1,7 @@
 //! Resolve: a [`crate::profile::Profile`] and a process in, [`ResolvedProfile`] out: which bytes of
 //! which files to probe. Nothing is attached.
 
+mod calls;
 pub mod demangle;
 pub mod elf;
 pub mod frames;

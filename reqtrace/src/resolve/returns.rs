@@ -363,7 +363,8 @@ impl Walk<'_> {
 }
 
 /// Instructions in a range of addresses, until its end; the last one may be invalid or cut off.
-fn decoder(object: &Object, range: Range<u64>) -> impl Iterator<Item = Instruction> {
+/// The instructions of a range, one after the other.
+pub(super) fn decoder(object: &Object, range: Range<u64>) -> impl Iterator<Item = Instruction> {
     let code = object.code(range.start);
     let length = (range.end.saturating_sub(range.start) as usize).min(code.len());
     let mut decoder = Decoder::with_ip(64, &code[..length], range.start, DecoderOptions::NONE);

@@ -45,6 +45,7 @@ fn profile() -> Profile {
                 at: At::Entry,
             },
             object: None,
+            called_by: None,
         },
         end: None,
         reentry: Reentry::Nest,

@@ -86,7 +86,7 @@ if [ -z "$address" ]; then
     finish
 fi
 
-reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --out /out/trace \
+reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --labels --out /out/trace \
     >/out/report.txt 2>/out/reqtrace.err &
 tracer=$!
 if wait_attached "$tracer" /out/reqtrace.err; then

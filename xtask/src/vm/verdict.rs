@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqtrace_tests::{
-    brackets, ledger,
+    brackets, ledger, rows,
     summary::Summary,
     truth::{bounds, compare::Comparison},
 };
@@ -63,6 +63,7 @@ fn load(results: &Path) -> Result<String> {
         rows as u64 == count,
         "{rows} rows in requests.csv, {count} requests counted"
     );
+    every_order_has_its_label(&csv, load)?;
     let log = read(results, "service.log")?;
     let checked = brackets::check(&log, &csv, summary.trace.monotonic_to_unix_ns)?;
     ensure!(
@@ -93,6 +94,24 @@ fn measured(results: &Path) -> Result<String> {
         "{} kinds of requests as measured by themselves",
         comparison.kinds.len()
     ))
+}
+
+/// The load numbers its orders from 0, and the label of a request is its number.
+fn every_order_has_its_label(csv: &str, load: u64) -> Result<()> {
+    let mut labels: Vec<u64> = rows::read(csv)?
+        .iter()
+        .map(|row| {
+            row.label
+                .parse()
+                .with_context(|| format!("label {:?}", row.label))
+        })
+        .collect::<Result<_>>()?;
+    labels.sort_unstable();
+    ensure!(
+        labels.iter().copied().eq(0..load),
+        "the labels are not the numbers of the {load} orders: {labels:?}"
+    );
+    Ok(())
 }
 
 /// Fails unless a guest's program ended with exit code 0.

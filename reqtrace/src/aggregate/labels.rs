@@ -1,0 +1,169 @@
+//! Requests by label: complete requests in, one [`LabelGroup`] a label out.
+//!
+//! Memory is bounded whatever the labels are: the first labels of a request type are kept, and
+//! those that come after the table is full are added up as one.
+
+use std::collections::HashMap;
+
+use crate::decode::RawRequest;
+use crate::report::{LabelGroup, LabelGroups, Ledger};
+
+/// Labels kept for each request type: some 3 MiB with their ledgers.
+const MAX_LABELS: usize = 10_000;
+
+/// Groups that a report shows for each request type; the others are added up.
+const MAX_SHOWN: usize = 30;
+
+/// Requests by request type and label.
+#[derive(Debug)]
+pub(super) struct Labels {
+    classes: usize,
+    types: Vec<OfType>,
+}
+
+#[derive(Debug, Default)]
+struct OfType {
+    groups: HashMap<String, LabelGroup>,
+    /// Requests whose label found no room.
+    no_room: Option<LabelGroup>,
+}
+
+impl Labels {
+    pub(super) fn new(types: usize, classes: usize) -> Self {
+        Self {
+            classes,
+            types: (0..types).map(|_| OfType::default()).collect(),
+        }
+    }
+
+    /// Takes a request; incomplete ones do not count, as their latency is not known.
+    pub(super) fn add(&mut self, request: &RawRequest, ledger: &Ledger) {
+        let classes = self.classes;
+        let Some(of_type) = self.types.get_mut(request.request_type) else {
+            return;
+        };
+        if request.incomplete.is_some() {
+            return;
+        }
+        if let Some(group) = of_type.groups.get_mut(&request.label) {
+            group.add(1, ledger.latency_ns, ledger);
+            return;
+        }
+        let group = if of_type.groups.len() < MAX_LABELS {
+            of_type
+                .groups
+                .entry(request.label.clone())
+                .or_insert_with(|| LabelGroup::new(&request.label, classes))
+        } else {
+            of_type
+                .no_room
+                .get_or_insert_with(|| LabelGroup::new("", classes))
+        };
+        group.add(1, ledger.latency_ns, ledger);
+    }
+
+    /// The groups of each request type, those with the most latency first.
+    pub(super) fn report(self) -> Vec<LabelGroups> {
+        let classes = self.classes;
+        self.types
+            .into_iter()
+            .map(|of_type| of_type.report(classes))
+            .collect()
+    }
+}
+
+impl OfType {
+    fn report(self, classes: usize) -> LabelGroups {
+        let mut shown: Vec<LabelGroup> = self.groups.into_values().collect();
+        shown.sort_by(|a, b| (b.ledger.latency_ns, &a.label).cmp(&(a.ledger.latency_ns, &b.label)));
+        let more = shown.split_off(shown.len().min(MAX_SHOWN));
+        let mut rest = LabelGroup::new("", classes);
+        for group in more.iter().chain(&self.no_room) {
+            rest.add(group.count, group.max_ns, &group.ledger);
+        }
+        LabelGroups {
+            shown,
+            rest_labels: more.len() as u64,
+            table_full: self.no_room.is_some(),
+            rest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Incomplete;
+
+    fn request(label: &str, latency_ns: u64) -> RawRequest {
+        RawRequest {
+            label: label.to_owned(),
+            end_ns: latency_ns,
+            ..RawRequest::default()
+        }
+    }
+
+    fn add(labels: &mut Labels, request: &RawRequest) {
+        let ledger = Ledger {
+            latency_ns: request.end_ns,
+            on_cpu_ns: request.end_ns - 1,
+            classes: vec![1],
+            ..Ledger::default()
+        };
+        labels.add(request, &ledger);
+    }
+
+    #[test]
+    fn the_label_with_the_most_time_comes_first() {
+        let mut labels = Labels::new(1, 1);
+        for (label, latency) in [("often", 10), ("often", 15), ("slow", 20), ("", 1)] {
+            add(&mut labels, &request(label, latency));
+        }
+        let unfinished = RawRequest {
+            incomplete: Some(Incomplete::NoEnd),
+            ..request("slow", 99)
+        };
+        add(&mut labels, &unfinished);
+        let groups = labels.report().remove(0);
+        let shown: Vec<_> = groups
+            .shown
+            .iter()
+            .map(|group| {
+                (
+                    group.label.as_str(),
+                    group.count,
+                    group.ledger.latency_ns,
+                    group.max_ns,
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [("often", 2, 25, 15), ("slow", 1, 20, 20), ("", 1, 1, 1)]
+        );
+        assert_eq!(groups.shown[0].ledger.classes, [2]);
+        assert_eq!((groups.rest_labels, groups.rest.count), (0, 0));
+    }
+
+    #[test]
+    fn labels_without_end_take_no_memory_without_end_and_none_is_lost() {
+        const ALL: usize = MAX_LABELS + 500;
+        let mut labels = Labels::new(1, 1);
+        for number in 0..ALL {
+            // The last one twice: there is no room for it, so nobody knows that it is one label.
+            add(
+                &mut labels,
+                &request(&number.to_string(), 10 + number as u64),
+            );
+        }
+        add(&mut labels, &request(&(ALL - 1).to_string(), 10));
+        assert_eq!(labels.types[0].groups.len(), MAX_LABELS);
+        let groups = labels.report().remove(0);
+        assert_eq!(groups.shown.len(), MAX_SHOWN);
+        assert!(groups.table_full);
+        assert_eq!(groups.rest_labels, (MAX_LABELS - MAX_SHOWN) as u64);
+        let shown: u64 = groups.shown.iter().map(|group| group.count).sum();
+        assert_eq!(shown + groups.rest.count, ALL as u64 + 1);
+        assert_eq!(groups.rest.max_ns, 10 + ALL as u64 - 1);
+    }
+}

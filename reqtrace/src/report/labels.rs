@@ -1,0 +1,186 @@
+//! Requests by label: what `--group-by label` adds to the report. Groups in, rows of text and JSON
+//! out.
+
+use serde_json::{Value, json};
+
+use super::text::{duration, number, share};
+use super::{Ledger, Report};
+use crate::symbolize::names::clean;
+
+/// Widest name of a wait class in a row.
+const CLASS: usize = 16;
+
+/// Requests of one request type by label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelGroups {
+    /// Those with the most latency in all, the most first.
+    pub shown: Vec<LabelGroup>,
+    /// All others added up; its label is empty.
+    pub rest: LabelGroup,
+    /// How many labels `rest` is made of, as far as they were told apart.
+    pub rest_labels: u64,
+    /// There were more labels than could be told apart: the later ones are in `rest` too.
+    pub table_full: bool,
+}
+
+/// Complete requests with one label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelGroup {
+    /// The label; empty for requests without one.
+    pub label: String,
+    /// Number of requests.
+    pub count: u64,
+    /// The longest latency, ns.
+    pub max_ns: u64,
+    /// Their ledgers added up.
+    pub ledger: Ledger,
+}
+
+impl LabelGroup {
+    /// An empty group.
+    #[must_use]
+    pub fn new(label: &str, classes: usize) -> Self {
+        Self {
+            label: label.to_owned(),
+            ledger: Ledger {
+                classes: vec![0; classes],
+                ..Ledger::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Adds requests: how many, the longest of them, and their ledgers added up.
+    pub fn add(&mut self, count: u64, max_ns: u64, ledger: &Ledger) {
+        self.count += count;
+        self.max_ns = self.max_ns.max(max_ns);
+        self.ledger.latency_ns += ledger.latency_ns;
+        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
+        self.ledger.run_queue_ns += ledger.run_queue_ns;
+        self.ledger.preempted_ns += ledger.preempted_ns;
+        self.ledger.unattributed_ns += ledger.unattributed_ns;
+        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
+            *sum += ns;
+        }
+    }
+
+    /// What most of the time was, by its name in the ledger.
+    fn mostly<'a>(&self, classes: &'a [String]) -> &'a str {
+        let parts = [
+            ("on CPU", self.ledger.on_cpu_ns),
+            ("run queue", self.ledger.run_queue_ns),
+            ("preempted", self.ledger.preempted_ns),
+            ("unattributed", self.ledger.unattributed_ns),
+        ];
+        let blocked = classes
+            .iter()
+            .map(String::as_str)
+            .zip(self.ledger.classes.iter().copied());
+        // The first of equals.
+        let all = parts.into_iter().chain(blocked);
+        all.fold(
+            ("", 0),
+            |most, part| if part.1 > most.1 { part } else { most },
+        )
+        .0
+    }
+
+    fn row(&self, label: &str, all_ns: u64, classes: &[String]) -> String {
+        let mean = self.ledger.latency_ns.checked_div(self.count).unwrap_or(0);
+        let mostly = clean(self.mostly(classes));
+        format!(
+            "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$.CLASS$} {label}",
+            number(self.count),
+            share(self.ledger.latency_ns, all_ns),
+            duration(mean),
+            duration(self.max_ns),
+            share(self.ledger.blocked_ns(), self.ledger.latency_ns),
+        )
+    }
+}
+
+/// The lines of the table, for each request type that has requests; none without `--group-by`.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (request, groups) in report.requests.iter().zip(&report.labels) {
+        if groups.shown.is_empty() {
+            continue;
+        }
+        let all_ns = groups.rest.ledger.latency_ns
+            + groups
+                .shown
+                .iter()
+                .map(|group| group.ledger.latency_ns)
+                .sum::<u64>();
+        lines.push(String::new());
+        lines.push(format!("Labels of `{}`", clean(&request.name)));
+        lines.push(format!(
+            "{:>9} {:>8} {:>8} {:>8} {:>8}  {:CLASS$} LABEL",
+            "COUNT", "TIME", "MEAN", "MAX", "BLOCKED", "MOSTLY"
+        ));
+        for group in &groups.shown {
+            let label = if group.label.is_empty() {
+                "(none)"
+            } else {
+                &group.label
+            };
+            lines.push(group.row(label, all_ns, &report.classes));
+        }
+        if groups.rest.count > 0 {
+            let more = if groups.table_full { "or more " } else { "" };
+            let label = format!("({} {more}other labels)", number(groups.rest_labels));
+            lines.push(groups.rest.row(&label, all_ns, &report.classes));
+        }
+    }
+    lines
+}
+
+/// The same for `summary.json`.
+pub(super) fn json(groups: &LabelGroups) -> Value {
+    let group = |group: &LabelGroup| {
+        json!({
+            "label": group.label,
+            "count": group.count,
+            "latency_ns": group.ledger.latency_ns,
+            "max_ns": group.max_ns,
+            "on_cpu_ns": group.ledger.on_cpu_ns,
+            "run_queue_ns": group.ledger.run_queue_ns,
+            "preempted_ns": group.ledger.preempted_ns,
+            "blocked_ns": group.ledger.blocked_ns(),
+            "unattributed_ns": group.ledger.unattributed_ns,
+        })
+    };
+    json!({
+        "shown": groups.shown.iter().map(group).collect::<Vec<_>>(),
+        "rest": group(&groups.rest),
+        "rest_labels": groups.rest_labels,
+        "table_full": groups.table_full,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_says_what_most_of_its_time_was() {
+        let classes = ["redo log".to_owned(), "lock".to_owned()];
+        let mut group = LabelGroup::new("update t", 2);
+        group.add(
+            4,
+            3_000_000,
+            &Ledger {
+                latency_ns: 8_000_000,
+                on_cpu_ns: 3_000_000,
+                classes: vec![1_000_000, 4_000_000],
+                ..Ledger::default()
+            },
+        );
+        assert_eq!(group.mostly(&classes), "lock");
+        assert_eq!(
+            group.row("update t", 10_000_000, &classes),
+            "        4   80.0 %  2.00 ms  3.00 ms   62.5 %  lock             update t"
+        );
+        assert_eq!(LabelGroup::new("", 2).mostly(&classes), "");
+    }
+}
