@@ -227,11 +227,10 @@ fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
 fn generated_code_has_the_names_of_its_perf_map() {
     let folder = workspace::scratch().unwrap();
     let at = folder.path();
-    compile(at, "generated.c", "generated", &["-static", "-s"]);
     compile(at, "generated.c", "named", &["-static"]);
     let root = container(at, "named");
     let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp"]);
-    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &["-v"]);
     // Through the mapping without a table by its frame pointer, to the outermost function.
     let chain = "main;request;call;Generated::code: of a request;block";
     named(&outcome, chain, REQUESTS);
@@ -242,11 +241,20 @@ fn generated_code_has_the_names_of_its_perf_map() {
         unwinding.frame_pointers_ns >= REQUESTS * BLOCK * 1000,
         "{unwinding:?}"
     );
+    for (said, words) in [
+        (&outcome.stdout, "user stacks walked by frame pointers"),
+        (&outcome.stderr, "no unwind table: anonymous memory"),
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // -v counts what walks take.
+    let walks = unwinding.walks.unwrap();
+    let enough = walks.walks >= REQUESTS && walks.frames >= REQUESTS * 6;
     assert!(
-        outcome.stdout.contains("by frame pointers"),
-        "{}",
-        outcome.stdout
+        enough && walks.max_ns >= walks.run_ns / walks.walks,
+        "{walks:?}"
     );
+    assert!(walks.p999_ns <= walks.max_ns, "{walks:?}");
 }
 
 /// `/tmp` is everybody's: what is not the process's own regular file is not read.
@@ -355,6 +363,30 @@ fn children_have_whole_stacks_from_their_first_request_on() {
     named(&outcome, "request;block", REQUESTS);
     let unwinding = outcome.summary().unwrap().unwinding;
     assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
+}
+
+/// Behind a breakpoint and in the copy of the probed instruction a thread is in no place that has
+/// unwind information; the kernel knows where it really is.
+#[test]
+fn a_thread_preempted_on_its_way_over_a_probe_has_its_whole_stack() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "busy.c", "busy", &["-s", "-pthread"]);
+    for more in ["", "return-probe = \"uretprobe\"\n"] {
+        let mut command = Command::new(at.join("busy"));
+        command.arg("1");
+        let mut child = Child::start(command, at, "busy").unwrap();
+        child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
+        let trace = Trace::start(&profile(at, "request", more), child.pid(), &["-d"]).unwrap();
+        child.tell("go").unwrap();
+        assert!(child.wait(LIMIT).unwrap().success());
+        let outcome = trace.wait().unwrap();
+        let folded = outcome.folded().unwrap();
+        let at_a_probe = folded.lines().filter(|line| line.contains("int3")).count();
+        assert!(at_a_probe > 0, "it did not happen: {folded}");
+        assert!(!folded.contains("[truncated: "), "{folded}");
+        assert!(!folded.contains("[uprobes"), "{folded}");
+    }
 }
 
 /// Two tracers with uretprobes, one of them on a function that calls itself: more of them than the
