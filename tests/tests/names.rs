@@ -208,6 +208,19 @@ fn a_perf_map_that_is_not_to_be_trusted_is_not_read() {
     named(&outcome, "call;forged;block", REQUESTS);
 }
 
+/// What generated code without a frame pointer leaves in rbp leads to no caller.
+#[test]
+fn generated_code_without_a_frame_pointer_ends_the_stack() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "named", &["-static"]);
+    let root = container(at, "named");
+    let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp", "bare"]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let chain = "[truncated: no unwind table];Generated::code: of a request;block";
+    named(&outcome, chain, REQUESTS);
+}
+
 /// `--unwind dwarf` stops where there is no table.
 #[test]
 fn dwarf_stops_at_generated_code() {
