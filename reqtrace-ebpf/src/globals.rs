@@ -62,6 +62,18 @@ pub(crate) static UTASK_VADDR: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static UTASK_XOL_VADDR: Global<u32> = Global::new(0);
 
+/// Offset of `mm` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_MM: Global<u32> = Global::new(0);
+
+/// Offset of `uprobes_state.xol_area` in the running kernel's `mm_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static MM_XOL_AREA: Global<u32> = Global::new(0);
+
+/// Offset of `vaddr` in the running kernel's `xol_area`.
+#[unsafe(no_mangle)]
+pub(crate) static XOL_AREA_VADDR: Global<u32> = Global::new(0);
+
 /// Offset of `stack` in the running kernel's `return_instance`.
 #[unsafe(no_mangle)]
 pub(crate) static RETURN_INSTANCE_STACK: Global<u32> = Global::new(0);

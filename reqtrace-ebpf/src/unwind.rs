@@ -17,7 +17,7 @@ use reqtrace_common::unwind::{
 
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
-use crate::uprobes::{replaced_return, true_pc};
+use crate::uprobes::{replaced_return, true_place};
 
 /// Where `struct ucontext` of a signal frame keeps registers (x86-64 kernel ABI), bytes.
 const SIGNAL_RBP: u64 = 120;
@@ -47,9 +47,10 @@ pub(crate) fn walk(
     mappings: *const Mappings,
     stack: *mut StoredStack,
 ) -> (usize, Stop) {
+    let place = true_place(user);
     let mut walk = Walk {
-        pc: true_pc(user),
-        sp: user.sp,
+        pc: place.pc,
+        sp: place.sp,
         bp: user.bp,
         stack,
         mappings,

@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod mariadb;
 pub mod nginx;
 pub mod process;
+pub mod programs;
 pub mod reqtrace;
 pub mod rows;
 pub mod servers;

@@ -1,5 +1,5 @@
-//! Names that are not where one looks first: debug files in containers, packed symbols, code that
-//! is generated or loaded while it is traced, processes that are gone by the time of the report.
+//! Names that are not where one looks first: debug files in containers, packed symbols, perf maps of
+//! generated code, a kernel that hides its own.
 //!
 //! Needs root, a kernel with BPF, a C compiler, binutils, xz and util-linux.
 
@@ -10,101 +10,13 @@ use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use reqtrace_tests::process::{Child, Stream, until};
-use reqtrace_tests::reqtrace::{Outcome, Trace, command, run};
+use reqtrace_tests::programs::{
+    BLOCK, LIMIT, REQUESTS, compile, execute, named, profile, start, trace,
+};
+use reqtrace_tests::reqtrace::{command, run};
 use reqtrace_tests::workspace;
-
-const LIMIT: Duration = Duration::from_secs(20);
-const REQUESTS: u64 = 5;
-/// What one request blocks for, µs: 20 ms, of which some pass before the thread leaves its CPU.
-const BLOCK: u64 = 19_000;
-
-fn execute(folder: &Path, program: &str, args: &[&str]) -> String {
-    let output = Command::new(program)
-        .current_dir(folder)
-        .args(args)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {args:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Compiles `tests/fixtures/names/SOURCE` as distributions do; `more` are further flags.
-fn compile(folder: &Path, source: &str, program: &str, more: &[&str]) {
-    let fixtures = workspace::root().join("tests/fixtures");
-    let include = format!("-I{}", fixtures.join("stacks").display());
-    let source = fixtures.join("names").join(source);
-    let flags = [
-        "-O2",
-        "-fomit-frame-pointer",
-        "-Wall",
-        "-Wextra",
-        "-rdynamic",
-    ];
-    let own = [&include, source.to_str().unwrap(), "-o", program];
-    execute(folder, "cc", &[&flags, &own[..], more].concat());
-}
-
-fn profile(folder: &Path, function: &str, more: &str) -> PathBuf {
-    let path = folder.join(format!("{function}{}.toml", more.len()));
-    let text = format!(
-        "[profile]\nname = \"names\"\n\n[[request]]\nname = \"request\"\n\
-         begin = {{ function = \"{function}\" }}\n{more}"
-    );
-    fs::write(&path, text).unwrap();
-    path
-}
-
-/// Lets a program that waits for a line serve its requests while it is traced, to its end.
-fn trace(child: &mut Child, pid: u32, profile: &Path, more: &[&str]) -> Outcome {
-    let options = [&["-d", "--blocked-only"], more].concat();
-    let trace = Trace::start(profile, pid, &options).unwrap();
-    child.tell("go").unwrap();
-    let status = child.wait(LIMIT).unwrap();
-    assert!(status.success(), "{status}");
-    let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let begins = outcome
-        .summary()
-        .unwrap()
-        .request("request")
-        .unwrap()
-        .begins;
-    assert_eq!(begins, REQUESTS, "{}", outcome.said());
-    outcome
-}
-
-fn start(folder: &Path, program: &str) -> Child {
-    let mut command = Command::new(folder.join(program));
-    command.arg(REQUESTS.to_string());
-    let mut child = Child::start(command, folder, program).unwrap();
-    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
-    child
-}
-
-/// Microseconds of the stacks that have these frames next to each other, outermost first.
-fn micros(outcome: &Outcome, frames: &str) -> u64 {
-    let folded = outcome.folded().unwrap();
-    folded
-        .lines()
-        .filter(|line| format!(";{line}").contains(&format!(";{frames};")))
-        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
-        .sum()
-}
-
-/// At least `requests` of the program's requests have these frames in their stack.
-fn named(outcome: &Outcome, frames: &str, requests: u64) {
-    let found = micros(outcome, frames);
-    assert!(
-        found >= requests * BLOCK,
-        "{frames}: {found} us\n{}\n{}",
-        outcome.folded().unwrap(),
-        outcome.stderr
-    );
-}
 
 /// `hidden` with its debug information split off into `debug`.
 fn build_hidden(folder: &Path, build: u32, more: &[&str]) {
@@ -227,11 +139,10 @@ fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
 fn generated_code_has_the_names_of_its_perf_map() {
     let folder = workspace::scratch().unwrap();
     let at = folder.path();
-    compile(at, "generated.c", "generated", &["-static", "-s"]);
     compile(at, "generated.c", "named", &["-static"]);
     let root = container(at, "named");
     let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp"]);
-    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &["-v"]);
     // Through the mapping without a table by its frame pointer, to the outermost function.
     let chain = "main;request;call;Generated::code: of a request;block";
     named(&outcome, chain, REQUESTS);
@@ -242,11 +153,20 @@ fn generated_code_has_the_names_of_its_perf_map() {
         unwinding.frame_pointers_ns >= REQUESTS * BLOCK * 1000,
         "{unwinding:?}"
     );
+    for (said, words) in [
+        (&outcome.stdout, "user stacks walked by frame pointers"),
+        (&outcome.stderr, "no unwind table: anonymous memory"),
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // -v counts what walks take.
+    let walks = unwinding.walks.unwrap();
+    let enough = walks.walks >= REQUESTS && walks.frames >= REQUESTS * 6;
     assert!(
-        outcome.stdout.contains("by frame pointers"),
-        "{}",
-        outcome.stdout
+        enough && walks.max_ns >= walks.run_ns / walks.walks,
+        "{walks:?}"
     );
+    assert!(walks.p999_ns <= walks.max_ns, "{walks:?}");
 }
 
 /// `/tmp` is everybody's: what is not the process's own regular file is not read.
@@ -288,6 +208,19 @@ fn a_perf_map_that_is_not_to_be_trusted_is_not_read() {
     named(&outcome, "call;forged;block", REQUESTS);
 }
 
+/// What generated code without a frame pointer leaves in rbp leads to no caller.
+#[test]
+fn generated_code_without_a_frame_pointer_ends_the_stack() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "named", &["-static"]);
+    let root = container(at, "named");
+    let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp", "bare"]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let chain = "[truncated: no unwind table];Generated::code: of a request;block";
+    named(&outcome, chain, REQUESTS);
+}
+
 /// `--unwind dwarf` stops where there is no table.
 #[test]
 fn dwarf_stops_at_generated_code() {
@@ -307,80 +240,6 @@ fn dwarf_stops_at_generated_code() {
         "[truncated: no unwind table];[anonymous];block",
         REQUESTS,
     );
-}
-
-/// A library that comes in the middle of a request, of a process that is gone at the report.
-#[test]
-fn a_library_loaded_in_a_request_has_its_names_and_tables() {
-    let folder = workspace::scratch().unwrap();
-    let at = folder.path();
-    compile(at, "loader.lib.c", "loaded.so", &["-shared", "-fPIC"]);
-    let library = format!("-DLIBRARY=\"{}\"", at.join("loaded.so").display());
-    compile(at, "loader.c", "loader", &[&library]);
-    let mut child = start(at, "loader");
-    let pid = child.pid();
-    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
-    // The very first block in it may come before its tables do.
-    named(&outcome, "main;request;from_a_library;block", REQUESTS - 1);
-}
-
-#[test]
-fn a_program_that_calls_exec_has_the_names_of_the_new_one() {
-    let folder = workspace::scratch().unwrap();
-    let at = folder.path();
-    compile(at, "replaced.c", "replaced", &["-s"]);
-    let mut command = Command::new(at.join("replaced"));
-    // One before exec, the others after it.
-    command.arg((REQUESTS - 1).to_string());
-    let mut child = Child::start(command, at, "replaced").unwrap();
-    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
-    let pid = child.pid();
-    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
-    named(&outcome, "request;block", REQUESTS - 1);
-    let unwinding = outcome.summary().unwrap().unwinding;
-    assert!(
-        unwinding.whole_ns >= (REQUESTS - 1) * BLOCK * 1000,
-        "{unwinding:?}"
-    );
-}
-
-#[test]
-fn children_have_whole_stacks_from_their_first_request_on() {
-    let folder = workspace::scratch().unwrap();
-    let at = folder.path();
-    compile(at, "children.c", "children", &["-s"]);
-    let mut child = start(at, "children");
-    let pid = child.pid();
-    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
-    named(&outcome, "request;block", REQUESTS);
-    let unwinding = outcome.summary().unwrap().unwinding;
-    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
-}
-
-/// Two tracers with uretprobes, one of them on a function that calls itself: more of them than the
-/// kernel nests.
-#[test]
-fn callers_are_seen_through_nested_uretprobes_of_two_tracers() {
-    let folder = workspace::scratch().unwrap();
-    let at = folder.path();
-    let program = reqtrace_tests::corpus::PROGRAMS
-        .iter()
-        .find(|program| program.name == "recursion")
-        .unwrap()
-        .build(at)
-        .unwrap();
-    let mut child = start(at, "recursion");
-    let pid = child.pid();
-    let by_uretprobe = "return-probe = \"uretprobe\"\n";
-    let other = Trace::start(&profile(at, "descend", by_uretprobe), pid, &[]).unwrap();
-    let outcome = trace(&mut child, pid, &profile(at, "request", by_uretprobe), &[]);
-    let other = other.wait().unwrap();
-    assert_eq!(other.code, Some(0), "{}", other.said());
-    let mut chain = program.chain.clone();
-    chain.reverse();
-    named(&outcome, &format!("main;{}", chain.join(";")), REQUESTS);
-    let unwinding = outcome.summary().unwrap().unwinding;
-    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
 }
 
 /// Where the kernel hides its addresses, the report says so and what to do.

@@ -42,8 +42,12 @@ pub(crate) enum Need {
 impl Need {
     fn packages(self) -> Vec<Package> {
         match self {
-            // The C++ compiler is Rust's linker here, and bpf-linker needs its library.
-            Self::Build => vec![Package::with_command("g++", "g++")],
+            // The C++ compiler is Rust's linker here, and bpf-linker needs its library. Tests pack
+            // symbols by xz.
+            Self::Build => vec![
+                Package::with_command("g++", "g++"),
+                Package::with_command("xz-utils", "xz"),
+            ],
             Self::Lint => Vec::new(),
             // The -core packages hold the programs without the service that mariadb-server starts.
             Self::Test => vec![

@@ -195,12 +195,12 @@ pub enum GroupBy {
 /// How to unwind user stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Unwind {
-    /// By .eh_frame where a process has tables, else by frame pointers.
+    /// By .eh_frame, and by frame pointers through code that has none.
     #[default]
     Auto,
     /// By frame pointers, for programs built with them.
     Fp,
-    /// By .eh_frame.
+    /// By .eh_frame only: a stack ends at code that has none.
     Dwarf,
 }
 

@@ -48,6 +48,12 @@ pub struct TaskOffsets {
     pub probed: u32,
     /// `uprobe_task.xol_vaddr`: the copy of it that is executed.
     pub probed_copy: u32,
+    /// `mm`.
+    pub mm: u32,
+    /// `mm_struct.uprobes_state.xol_area`.
+    pub xol_area: u32,
+    /// `xol_area.vaddr`: the page of copies and of the trampoline.
+    pub xol_area_address: u32,
     /// `return_instance.stack`.
     pub instance_stack: u32,
     /// `return_instance.orig_ret_vaddr`.
@@ -150,6 +156,9 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         return_instances: offset("uprobe_task", "return_instances")?,
         probed: offset("uprobe_task", "vaddr")?,
         probed_copy: offset("uprobe_task", "xol_vaddr")?,
+        mm: offset("task_struct", "mm")?,
+        xol_area: offset("mm_struct", "uprobes_state")? + offset("uprobes_state", "xol_area")?,
+        xol_area_address: offset("xol_area", "vaddr")?,
         instance_stack: offset("return_instance", "stack")?,
         instance_original: offset("return_instance", "orig_ret_vaddr")?,
         instance_next: offset("return_instance", "next")?,

@@ -8,10 +8,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use reqtrace_tests::corpus::PROGRAMS;
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::process::{Child, until};
+use reqtrace_tests::process::{Child, Stream, until};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::summary::Walks;
@@ -22,6 +24,8 @@ use super::Args;
 use crate::setup::{self, Need};
 use crate::workspace;
 
+/// How long a program may take.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Functions that a thread begins in.
 const OUTERMOST: [&str; 5] = ["_start", "clone3", "clone", "__clone3", "__clone"];
 const BEGIN_MARK: &str = "<!-- written by `cargo xtask bench --stacks --write` -->";
@@ -75,12 +79,18 @@ impl Way {
 /// When something that is measured does not run.
 pub(super) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build, Need::Test], false)?;
+    for command in ["nginx", "wrk"] {
+        if workspace::find_command(command).is_none() {
+            bail!("`{command}` is missing: apt-get install -y {command}");
+        }
+    }
     args.binaries.build()?;
     let mut runs = Vec::new();
     mariadb(args, &mut runs)?;
     postgresql(&mut runs)?;
     redis(&mut runs)?;
     nginx(&mut runs)?;
+    deepest(&mut runs)?;
     let text = report(args, &runs)?;
     println!("{text}");
     if args.write {
@@ -133,6 +143,30 @@ fn nginx(runs: &mut Vec<Run>) -> Result<()> {
     Ok(())
 }
 
+/// As deep as a stack is kept: 120 calls of one function and what is around them.
+fn deepest(runs: &mut Vec<Run>) -> Result<()> {
+    let folder = reqtrace_tests::workspace::scratch()?;
+    let program = PROGRAMS
+        .iter()
+        .find(|program| program.name == "recursion")
+        .context("the corpus has no `recursion`")?
+        .build(folder.path())?;
+    let profile = folder.path().join("deepest.toml");
+    let text = NGINX_PROFILE.replace("ngx_http_process_request", "request");
+    fs::write(&profile, text)?;
+    for way in Way::ALL {
+        let mut command = Command::new(&program.path);
+        command.args(["2000", "1"]);
+        let mut child = Child::start(command, folder.path(), "recursion")?;
+        child.wait_for_line(Stream::Out, "chain: ", LIMIT)?;
+        let trace = Trace::start(&profile, child.pid(), way.options())?;
+        child.tell("go")?;
+        child.wait(LIMIT)?;
+        runs.push(measured("120 nested calls", way, &trace.wait()?)?);
+    }
+    Ok(())
+}
+
 /// A master and two workers that serve a file.
 struct Nginx {
     process: Child,
@@ -162,8 +196,7 @@ impl Nginx {
         let mut command = Command::new(reqtrace_tests::workspace::program("nginx")?);
         command.arg("-c").arg(&file).arg("-p").arg(folder.path());
         let process = Child::start(command, folder.path(), "nginx")?;
-        let limit = std::time::Duration::from_secs(20);
-        until(limit, "nginx to listen", || {
+        until(LIMIT, "nginx to listen", || {
             Ok(std::net::TcpStream::connect(("127.0.0.1", port)).ok())
         })?;
         Ok(Self {
@@ -233,7 +266,8 @@ fn report(args: &Args, runs: &[Run]) -> Result<String> {
         text,
         "Kernel {}, Debian's packages, each server under the same load both times: sysbench \
          oltp_read_write with {} threads, pgbench with 8 clients, redis-benchmark (set, lpush, \
-         zadd; every write synced), wrk with 32 connections for a file of 64 KiB.\n",
+         zadd; every write synced), wrk with 32 connections for a file of 64 KiB. Last a program that blocks for 1 ms below 120 \
+         nested calls.\n",
         kernel.trim(),
         args.threads
     )?;

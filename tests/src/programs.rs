@@ -1,0 +1,140 @@
+//! Programs of `tests/fixtures/names`: compiled, traced from their first to their last request.
+//!
+//! In: a source. Out: what the trace wrote, and how long which frames were blocked in. All of it
+//! panics where something is missing: it is for tests only.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{Child, Stream};
+use crate::reqtrace::{Outcome, Trace};
+use crate::workspace;
+
+/// How long a program may take.
+pub const LIMIT: Duration = Duration::from_secs(20);
+/// Requests that a program serves.
+pub const REQUESTS: u64 = 5;
+/// What one request blocks for at least, µs: 20 ms, of which some pass before the thread leaves
+/// its CPU.
+pub const BLOCK: u64 = 19_000;
+
+/// Runs a program to its end, which must be good, and gives its output.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn execute(folder: &Path, program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .current_dir(folder)
+        .args(args)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Compiles `tests/fixtures/names/SOURCE` as distributions do; `more` are further flags.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn compile(folder: &Path, source: &str, program: &str, more: &[&str]) {
+    let fixtures = workspace::root().join("tests/fixtures");
+    let include = format!("-I{}", fixtures.join("stacks").display());
+    let source = fixtures.join("names").join(source);
+    let flags = [
+        "-O2",
+        "-fomit-frame-pointer",
+        "-Wall",
+        "-Wextra",
+        "-rdynamic",
+    ];
+    let own = [&include, source.to_str().unwrap(), "-o", program];
+    execute(folder, "cc", &[&flags, &own[..], more].concat());
+}
+
+/// Writes a profile with the one request type `request` that begins at `function`; `more` is added
+/// to the request.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn profile(folder: &Path, function: &str, more: &str) -> PathBuf {
+    let path = folder.join(format!("{function}{}.toml", more.len()));
+    let text = format!(
+        "[profile]\nname = \"names\"\n\n[[request]]\nname = \"request\"\n\
+         begin = {{ function = \"{function}\" }}\n{more}"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Lets a program that waits for a line serve its requests while it is traced, to its end.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn trace(child: &mut Child, pid: u32, profile: &Path, more: &[&str]) -> Outcome {
+    let options = [&["-d", "--blocked-only"], more].concat();
+    let trace = Trace::start(profile, pid, &options).unwrap();
+    child.tell("go").unwrap();
+    let status = child.wait(LIMIT).unwrap();
+    assert!(status.success(), "{status}");
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let begins = outcome
+        .summary()
+        .unwrap()
+        .request("request")
+        .unwrap()
+        .begins;
+    assert_eq!(begins, REQUESTS, "{}", outcome.said());
+    outcome
+}
+
+/// Starts a program that `compile` has made; it waits for a line.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn start(folder: &Path, program: &str) -> Child {
+    let mut command = Command::new(folder.join(program));
+    command.arg(REQUESTS.to_string());
+    let mut child = Child::start(command, folder, program).unwrap();
+    child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
+    child
+}
+
+/// Microseconds of the stacks that have these frames next to each other, outermost first.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn micros(outcome: &Outcome, frames: &str) -> u64 {
+    let folded = outcome.folded().unwrap();
+    folded
+        .lines()
+        .filter(|line| format!(";{line}").contains(&format!(";{frames};")))
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum()
+}
+
+/// At least `requests` of the program's requests have these frames in their stack.
+///
+/// # Panics
+///
+/// When that fails.
+pub fn named(outcome: &Outcome, frames: &str, requests: u64) {
+    let found = micros(outcome, frames);
+    assert!(
+        found >= requests * BLOCK,
+        "{frames}: {found} us\n{}\n{}",
+        outcome.folded().unwrap(),
+        outcome.stderr
+    );
+}
