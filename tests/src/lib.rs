@@ -13,6 +13,7 @@ pub mod corpus;
 pub mod fixtures;
 pub mod ledger;
 pub mod mariadb;
+pub mod probed;
 pub mod process;
 pub mod reqtrace;
 pub mod rows;

@@ -59,10 +59,23 @@ impl Server {
     ///
     /// When it is not installed or does not start.
     pub fn redis() -> Result<Self> {
+        Self::redis_with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// Redis that keeps everything in memory only.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn redis_without_file() -> Result<Self> {
+        Self::redis_with(&[])
+    }
+
+    fn redis_with(options: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(workspace::program("redis-server")?);
-        command.args(["--port", "0", "--save", "", "--appendonly", "yes"]);
-        command.args(["--appendfsync", "always", "--unixsocket"]);
+        command.args(["--port", "0", "--save", ""]).args(options);
+        command.arg("--unixsocket");
         command.arg(folder.path().join("s"));
         command.arg("--dir").arg(folder.path());
         let process = Child::start(command, folder.path(), "redis")?;
