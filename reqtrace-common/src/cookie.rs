@@ -38,11 +38,14 @@ pub struct Cookie {
     /// The probe is on a conditional jump out of the function: only when this x86 condition code
     /// (0–15, the low four bits of `Jcc`'s opcode) holds is the function left.
     pub condition: Option<u8>,
+    /// How the label is read at this begin: index of a [`crate::label::LabelPlan`], 0 for none.
+    pub label: u16,
 }
 
 const REENTRY_SHIFT: u64 = 8;
 const FRAME_SHIFT: u64 = 12;
 const CONDITION_SHIFT: u64 = 16;
+const LABEL_SHIFT: u64 = 32;
 const CONDITION_FLAG: u64 = 1 << 20;
 
 impl Cookie {
@@ -62,6 +65,7 @@ impl Cookie {
             | (self.reentry as u64) << REENTRY_SHIFT
             | frame << FRAME_SHIFT
             | condition
+            | (self.label as u64) << LABEL_SHIFT
     }
 
     /// The reverse of [`Cookie::encode`]; unknown bits are ignored.
@@ -88,6 +92,7 @@ impl Cookie {
             reentry,
             frame,
             condition,
+            label: (bits >> LABEL_SHIFT) as u16,
         }
     }
 }
@@ -129,6 +134,12 @@ mod tests {
                             reentry,
                             frame,
                             condition,
+                            label: 0,
+                        };
+                        assert_eq!(Cookie::decode(cookie.encode()), cookie);
+                        let cookie = Cookie {
+                            label: 0xfedc,
+                            ..cookie
                         };
                         assert_eq!(Cookie::decode(cookie.encode()), cookie);
                     }

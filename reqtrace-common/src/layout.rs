@@ -3,6 +3,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::config::{Control, Process};
+use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals};
@@ -32,12 +33,14 @@ const _: () = {
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);
+    assert!(size_of::<Reading>() == 8 + 4 * 5 + 7 + 5);
+    assert!(size_of::<LabelPlan>() == 3 * size_of::<Reading>() + 8 * MAX_EQUALS + 16);
     assert!(RING_BYTES.is_power_of_two());
 };
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{Control, FileRecord, Process, ProcessRecord, RequestRecord};
+    use super::{Control, FileRecord, LabelPlan, Process, ProcessRecord, RequestRecord};
     use super::{Mappings, Row, StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
@@ -50,7 +53,14 @@ mod pod {
                 unsafe impl aya::Pod for $name {}
             )* };
         }
-        pod!(Control, FileRecord, Process, ProcessRecord, RequestRecord);
+        pod!(
+            Control,
+            FileRecord,
+            LabelPlan,
+            Process,
+            ProcessRecord,
+            RequestRecord
+        );
         pod!(Mappings, Row);
         pod!(StackSum, StackSumKey, StoredStack, ThreadState, TypeTotals);
     }

@@ -10,6 +10,7 @@
 pub mod config;
 pub mod cookie;
 pub mod histogram;
+pub mod label;
 mod layout;
 pub mod limits;
 pub mod loss;
@@ -21,4 +22,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

@@ -49,6 +49,17 @@ pub const MAX_COUNTED: u32 = 4096;
 /// Longest label in bytes.
 pub const MAX_LABEL: usize = 128;
 
+/// Reads of memory for one number of a label: four that a profile can ask for, and one that an
+/// argument of a USDT probe may need itself.
+pub const MAX_READS: usize = 5;
+
+/// Ways to read a label that one marker may have.
+pub const MAX_LABEL_ALTERNATIVES: usize = 4;
+
+/// Plans for labels in one trace; their index travels in 16 bits of the attach cookie. One is for
+/// an alternative of a label at a place of a USDT probe, or at all places of another marker.
+pub const MAX_LABEL_PLANS: usize = 4096;
+
 /// Length of a thread's name in the kernel (`TASK_COMM_LEN`), with its NUL.
 pub const COMM_LEN: usize = 16;
 

@@ -35,11 +35,13 @@ pub enum Loss {
     ProcessTableFull = 13,
     /// A request's latency would have been less than its off-CPU time; never expected.
     LedgerNegative = 14,
+    /// A label could not be read: memory that is not mapped or not resident.
+    LabelUnreadable = 15,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -55,6 +57,7 @@ impl Loss {
         Self::ProcessNotice,
         Self::ProcessTableFull,
         Self::LedgerNegative,
+        Self::LabelUnreadable,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -76,6 +79,7 @@ impl Loss {
             Self::ProcessNotice => "process_notice",
             Self::ProcessTableFull => "process_table_full",
             Self::LedgerNegative => "ledger_negative",
+            Self::LabelUnreadable => "label_unreadable",
         }
     }
 }

@@ -23,6 +23,10 @@ pub(crate) static TASK_STACK: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static STACKS_WANTED: Global<u32> = Global::new(3);
 
+/// 1 when labels are recorded. 0 takes the code out when the program is loaded.
+#[unsafe(no_mangle)]
+pub(crate) static LABELS_WANTED: Global<u32> = Global::new(0);
+
 /// Offset of `utask` in the running kernel's `task_struct`.
 #[unsafe(no_mangle)]
 pub(crate) static TASK_UTASK: Global<u32> = Global::new(0);

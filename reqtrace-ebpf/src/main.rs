@@ -10,6 +10,7 @@
 mod assembly;
 mod emit;
 mod globals;
+mod label;
 mod maps;
 mod process;
 mod request;

@@ -4,6 +4,7 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Process};
+use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS,
     RING_BYTES, TID_TABLE_SIZE,
@@ -65,6 +66,10 @@ pub(crate) static UNWIND_INDEX: Array<[u32; BLOCK]> = Array::with_max_entries(1,
 /// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
 #[map]
 pub(crate) static FRAME_SCRATCH: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// How labels are read, by the index in a begin's cookie; sized by user space before loading.
+#[map]
+pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
 
 /// Records for user space.
 #[map]

@@ -14,6 +14,8 @@ use reqtrace_common::record::{RequestRecord, kind, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, ThreadState};
 
 use crate::emit;
+use crate::globals::LABELS_WANTED;
+use crate::label;
 use crate::maps::THREADS;
 use crate::maps::{PROCESSES, lose, set_tid_flag, thread_or_new, tid_flag, tracing};
 use crate::task::current_ids;
@@ -75,11 +77,17 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             return 0;
         }
     }
+    let label_len = if LABELS_WANTED.load() != 0 {
+        label::read(regs, hit.cookie.label, &mut state.record)
+    } else {
+        0
+    };
     let begin = Begin {
         now: bpf_now(),
         ..begin
     };
     state.open(&begin, hit.tgid, hit.tid, process.exec_generation);
+    state.record.label_len = label_len;
     state.inherited = process.inherited;
     set_tid_flag(hit.tid, flag::IN_REQUEST);
     0

@@ -126,6 +126,10 @@ fn advice(loss: Loss) -> &'static str {
         Loss::ProcessTableFull => {
             "child processes that are not traced because the table was full; trace fewer processes"
         }
+        Loss::LabelUnreadable => {
+            "labels that are empty because they point to memory that is not mapped or not resident; \
+             if it is all of them, the profile's offsets are of another version of the program"
+        }
         Loss::LedgerNegative => {
             "requests with more time off CPU than in all: please report this as a bug, with -v"
         }

@@ -8,10 +8,12 @@ use aya::programs::{BtfTracePoint, Program, ProgramError, UProbe};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use log::{debug, warn};
 use reqtrace_common::config::{Process, stacks_wanted};
+use reqtrace_common::label::LabelPlan;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Compiled;
+use super::labels::LabelTable;
 use super::object::{OBJECT, check_abi};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
@@ -36,13 +38,15 @@ pub(super) const UPROBES: [&str; 4] = [
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadOptions {
+pub struct LoadOptions<'a> {
     /// Record kernel stacks.
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
+    /// How labels are read; `None`: they are not.
+    pub labels: Option<&'a LabelTable>,
 }
 
 /// Programs that the kernel has verified; nothing is attached.
@@ -57,7 +61,7 @@ pub struct Loaded {
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
-pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Result<Loaded> {
+pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> Result<Loaded> {
     check_abi(OBJECT)?;
     let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
         Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
@@ -75,6 +79,8 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         aya_log::Level::Error
     };
     let level = level as u8;
+    let no_labels = LabelTable::default();
+    let labels = options.labels.unwrap_or(&no_labels).plans();
     let offsets = host.offsets;
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
@@ -91,10 +97,17 @@ pub fn load(host: &Host, options: LoadOptions, tables: Option<Compiled>) -> Resu
         .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
+        .map_max_entries("LABEL_PLANS", labels.len() as u32)
         .override_global("STACKS_WANTED", &wanted, true)
+        .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
+    let mut plans: Array<&mut MapData, LabelPlan> =
+        Array::try_from(map_mut(&mut ebpf, "LABEL_PLANS")?).map_err(map_error)?;
+    for (index, plan) in labels.iter().enumerate() {
+        plans.set(index as u32, plan, 0).map_err(map_error)?;
+    }
     forward_kernel_log(&mut ebpf);
     for name in TRACEPOINTS {
         let program: &mut BtfTracePoint = program(&mut ebpf, name)?;

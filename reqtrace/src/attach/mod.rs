@@ -5,6 +5,7 @@
 
 pub mod count;
 mod detach;
+mod labels;
 mod loader;
 mod object;
 mod probes;
@@ -16,6 +17,7 @@ mod stacks;
 mod tables;
 mod uprobe;
 
+pub use labels::LabelTable;
 pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
 pub use session::Session;

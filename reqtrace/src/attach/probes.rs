@@ -10,6 +10,7 @@ use aya::Ebpf;
 use aya::programs::{ProbeKind, UProbe};
 use reqtrace_common::cookie::{Cookie, Frame};
 
+use super::labels::LabelTable;
 use super::loader::program;
 use super::uprobe::{Place, UprobeEvents, UprobeLink};
 use crate::error::{Error, Result};
@@ -45,13 +46,21 @@ pub struct ProbePlan {
 impl ProbePlan {
     /// All probes of a profile that was resolved for one or more processes. Processes that share
     /// a file share its probes.
-    #[must_use]
-    pub fn of(profiles: &[ResolvedProfile]) -> Vec<Self> {
+    ///
+    /// With `labels` each begin reads its request's label; how is added to that table.
+    ///
+    /// # Errors
+    ///
+    /// When there are more ways to read labels than the table holds.
+    pub fn of(
+        profiles: &[ResolvedProfile],
+        mut labels: Option<&mut LabelTable>,
+    ) -> Result<Vec<Self>> {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
             for (index, request) in profile.requests.iter().enumerate() {
-                for plan in of_request(index, request) {
+                for plan in of_request(index, request, labels.as_deref_mut())? {
                     let file = Identity::of(&plan.object);
                     if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
                         plans.push(plan);
@@ -59,7 +68,7 @@ impl ProbePlan {
                 }
             }
         }
-        plans
+        Ok(plans)
     }
 
     /// Sets the probe.
@@ -108,11 +117,15 @@ impl ProbePlan {
     }
 }
 
-fn of_request(index: usize, request: &ResolvedRequest) -> Vec<ProbePlan> {
-    let begin = of_marker(index, request, &request.begin, true);
-    let end = of_marker(index, request, &request.end, false);
+fn of_request(
+    index: usize,
+    request: &ResolvedRequest,
+    labels: Option<&mut LabelTable>,
+) -> Result<Vec<ProbePlan>> {
+    let begin = of_marker(index, request, &request.begin, true, labels)?;
+    let end = of_marker(index, request, &request.end, false, None)?;
     // Ends first: a begin must never be seen without its end.
-    end.into_iter().chain(begin).collect()
+    Ok(end.into_iter().chain(begin).collect())
 }
 
 fn of_marker(
@@ -120,7 +133,8 @@ fn of_marker(
     request: &ResolvedRequest,
     marker: &ResolvedMarker,
     is_begin: bool,
-) -> Vec<ProbePlan> {
+    mut labels: Option<&mut LabelTable>,
+) -> Result<Vec<ProbePlan>> {
     let by_uretprobe = marker.at == At::Return && request.return_probe == ReturnProbe::Uretprobe;
     let program = match (is_begin, by_uretprobe) {
         (true, false) => "request_begin",
@@ -134,24 +148,29 @@ fn of_marker(
         (true, false) => Frame::Same,
         (true, true) => Frame::Popped,
     };
-    marker
-        .sites
-        .iter()
-        .map(|site| ProbePlan {
+    let mut plans = Vec::new();
+    for site in &marker.sites {
+        let label = match &mut labels {
+            Some(labels) => labels.index_of(&site.labels)?,
+            None => 0,
+        };
+        let cookie = Cookie {
+            request_type: index as u8,
+            reentry: request.reentry,
+            frame,
+            condition: site.condition,
+            label,
+        };
+        plans.push(ProbePlan {
             object: marker.object.clone(),
             file_offset: site.file_offset,
             semaphore: site.semaphore,
             program,
-            cookie: Cookie {
-                request_type: index as u8,
-                reentry: request.reentry,
-                frame,
-                condition: site.condition,
-            }
-            .encode(),
+            cookie: cookie.encode(),
             shown: format!("`{}` (request `{}`)", marker.symbol, request.name),
-        })
-        .collect()
+        });
+    }
+    Ok(plans)
 }
 
 /// What makes two paths one file.

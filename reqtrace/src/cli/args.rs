@@ -139,6 +139,14 @@ pub struct TraceArgs {
     #[arg(long, value_name = "LATENCY", value_parser = latency, help_heading = "Output")]
     pub(super) slower_than: Option<Duration>,
 
+    /// Record the label that the profile names: query text, a key, a path. It may hold secrets
+    #[arg(long, help_heading = "Output")]
+    pub(super) labels: bool,
+
+    /// Print a second table with one row for each label (turns --labels on)
+    #[arg(long, value_name = "WHAT", help_heading = "Output")]
+    pub(super) group_by: Option<GroupBy>,
+
     /// Print no table and no progress, only errors and what was lost
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
@@ -166,6 +174,13 @@ pub struct TraceArgs {
     /// Write the event stream as it comes from the kernel, for tests and bug reports
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) record: Option<PathBuf>,
+}
+
+/// What rows of the second table stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// Requests with one label.
+    Label,
 }
 
 /// How to unwind user stacks.

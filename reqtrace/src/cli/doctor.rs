@@ -89,6 +89,7 @@ fn load() -> Result<u64> {
         kernel_stacks: true,
         user_stacks: true,
         messages: false,
+        labels: None,
     };
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

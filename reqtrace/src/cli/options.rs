@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::args::{TraceArgs, Unwind};
+use super::args::{GroupBy, TraceArgs, Unwind};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
@@ -46,6 +46,10 @@ pub struct TraceOptions {
     pub max_probe_rate: f64,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
+    /// Record labels.
+    pub labels: bool,
+    /// A second table of groups.
+    pub group_by: Option<GroupBy>,
     /// No table, no progress.
     pub quiet: bool,
     /// How often `-v` was given.
@@ -150,6 +154,8 @@ impl TraceArgs {
             slower_than: self.slower_than,
             max_probe_rate: self.max_probe_rate,
             yes: self.yes,
+            labels: self.labels || self.group_by.is_some(),
+            group_by: self.group_by,
             quiet: self.quiet,
             verbose: self.verbose,
             record: self.record,

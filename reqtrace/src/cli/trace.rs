@@ -16,7 +16,7 @@ use log::{debug, info};
 
 use super::args::{Output, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, Compiled, LoadOptions, ProbePlan, Session, StackTable};
+use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan, Session, StackTable};
 use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
@@ -58,6 +58,9 @@ async fn trace(options: TraceOptions) -> Result<()> {
         .map(|&pid| Process::open(pid))
         .collect::<Result<Vec<_>>>()?;
     let mut resolved = resolve_all(&profile, &processes)?;
+    if options.labels {
+        say_unlabelled(&profile, &resolved)?;
+    }
     let mut pids = pids;
     if options.follow {
         for child in targets::descendants(&pids) {
@@ -83,7 +86,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let exporters = outputs::open(&output_options(&options), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
-    let plans = ProbePlan::of(&resolved);
+    let mut labels = options.labels.then(LabelTable::default);
+    let plans = ProbePlan::of(&resolved, labels.as_mut())?;
     gate::safety(&options, &resolved, &pids)?;
     gate::rate(&options, &plans, &pids)?;
 
@@ -100,6 +104,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
             kernel_stacks: true,
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
             messages: options.verbose > 0,
+            labels: labels.as_ref(),
         },
         tables,
     )?;
@@ -316,6 +321,31 @@ fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedP
         );
     }
     Ok(all)
+}
+
+/// A label that was asked for and cannot be had is said, not left out silently.
+fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) -> Result<()> {
+    if profile
+        .requests
+        .iter()
+        .all(|request| request.labels.is_empty())
+    {
+        return Err(Error::usage(format!(
+            "--labels: the profile `{}` does not say where a label is",
+            profile.name
+        ))
+        .next("give a request a label, such as label = { arg = 0 }: docs/profile-reference.md"));
+    }
+    let mut said = Vec::new();
+    for request in resolved.iter().flat_map(|profile| &profile.requests) {
+        if let Some(why) = &request.unlabelled
+            && !said.contains(&why)
+        {
+            eprintln!("reqtrace: {why}");
+            said.push(why);
+        }
+    }
+    Ok(())
 }
 
 fn needs_user_stacks(profile: &Profile) -> bool {

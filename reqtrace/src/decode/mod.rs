@@ -1,5 +1,6 @@
 //! Decode: bytes of the ring buffer and entries of the maps in, checked plain types out.
 
+mod label;
 pub mod recording;
 pub mod records;
 

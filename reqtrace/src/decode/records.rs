@@ -7,6 +7,7 @@
 use std::fmt;
 use std::mem::{offset_of, size_of};
 
+use super::label::label_text;
 use reqtrace_common::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
     BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
@@ -134,7 +135,7 @@ pub fn from_record(record: &RequestRecord) -> Result<RawRequest, Malformed> {
         exec_generation: record.exec_generation,
         incomplete: incomplete(record.reason)?,
         comm: text(&record.comm),
-        label: text(label),
+        label: label_text(label),
         begin_ns: record.begin_ns,
         end_ns: record.end_ns,
         run_queue_ns: record.run_queue_ns,
@@ -200,7 +201,7 @@ fn request(bytes: &[u8]) -> Result<RawRequest, Malformed> {
         comm: text(fields.bytes(at!(comm), COMM_LEN)?),
         label: match label_len {
             0 => String::new(),
-            len => text(fields.bytes(at!(label), len)?),
+            len => label_text(fields.bytes(at!(label), len)?),
         },
         begin_ns: fields.u64(at!(begin_ns))?,
         end_ns: fields.u64(at!(end_ns))?,

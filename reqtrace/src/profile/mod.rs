@@ -4,6 +4,7 @@
 //! `builtin` the profiles that come with the program.
 
 pub mod builtin;
+mod label;
 mod place;
 mod schema;
 mod validate;
@@ -13,6 +14,8 @@ use std::path::PathBuf;
 use reqtrace_common::cookie::Reentry;
 
 use crate::error::Result;
+
+pub use label::{ConditionSpec, LabelKind, LabelSpec, ValueSource, ValueSpec};
 
 /// A profile as written, checked for everything that can be checked without a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub struct RequestSpec {
     pub reentry: Reentry,
     /// How returns are probed.
     pub return_probe: ReturnProbe,
+    /// Ways to read the label at begin, in file order: the first that fits is taken.
+    pub labels: Vec<LabelSpec>,
 }
 
 /// How the return of a function is probed.

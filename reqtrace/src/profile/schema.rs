@@ -2,6 +2,8 @@
 //!
 //! Nothing is checked here beyond keys and types; `validate` does the rest.
 
+pub(super) mod label;
+
 use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
 use toml::Spanned;
@@ -35,7 +37,7 @@ pub(super) struct Request {
     pub(super) reentry: Reentry,
     #[serde(default)]
     pub(super) return_probe: ReturnProbe,
-    pub(super) label: Option<Spanned<toml::Value>>,
+    pub(super) label: Option<Spanned<label::Labels>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

@@ -8,6 +8,7 @@ use reqtrace_common::cookie;
 use reqtrace_common::limits::MAX_REQUEST_TYPES;
 use toml::Spanned;
 
+use super::label;
 use super::place::Source;
 use super::schema;
 use super::{
@@ -111,7 +112,6 @@ impl Checker<'_> {
 
     fn request(&self, request: schema::Request) -> Result<RequestSpec> {
         let name = self.name(&request.name, "a request's name")?;
-        self.refuse(request.label.as_ref(), "label")?;
         let begin_span = request.begin.span();
         let begin = self.marker(request.begin)?;
         let end = request.end.map(|end| self.marker(end)).transpose()?;
@@ -128,7 +128,9 @@ impl Checker<'_> {
             let what = format!("a request that begins at a {place} needs an `end`");
             return Err(self.source.error(begin_span, what).next(next));
         }
+        let labels = label::check(&self.source, request.label, &begin.place)?;
         Ok(RequestSpec {
+            labels,
             name,
             begin,
             end,

@@ -8,7 +8,7 @@ use super::elf::Object;
 use super::process::{ObjectFile, Process, fits};
 use super::symbols::{self, Function};
 use super::usdt::{UsdtSite, usdt_probes};
-use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, returns};
+use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, labels, returns};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 
@@ -188,13 +188,17 @@ impl Resolver<'_> {
             && end_found.at == At::Return
             && begin_found.file == end_found.file
             && begin_found.bodies == end_found.bodies;
-        let begin = self
+        let mut begin = self
             .marker(&begin_found, request.return_probe, false)
             .map_err(named("begin"))?;
         let end = self
             .marker(&end_found, request.return_probe, same_frame)
             .map_err(named("end"))?;
+        let unlabelled = self
+            .label(request, &begin_found, &mut begin)
+            .map_err(named("label"))?;
         Ok(ResolvedRequest {
+            unlabelled,
             name: request.name.clone(),
             begin,
             end,
@@ -246,6 +250,53 @@ impl Resolver<'_> {
                 })
             }
         }
+    }
+
+    /// Gives the sites of a begin their labels; returns why there are none.
+    fn label(
+        &mut self,
+        request: &RequestSpec,
+        found: &Found,
+        begin: &mut ResolvedMarker,
+    ) -> Result<Option<String>> {
+        let mut specs = Vec::new();
+        for label in &request.labels {
+            let fits = match &label.function {
+                None => true,
+                Some(pattern) => symbols::find(self.open(&found.file)?, pattern)?
+                    .is_some_and(|function| function.bodies == found.bodies),
+            };
+            if fits {
+                specs.push(label);
+            }
+        }
+        if specs.is_empty() {
+            let missing = !request.labels.is_empty();
+            return Ok(missing.then(|| {
+                format!(
+                    "request `{}`: no label of the profile is for `{}`",
+                    request.name, found.symbol
+                )
+            }));
+        }
+        if found.usdt.is_empty() {
+            let plans = labels::of_function(&specs, &found.symbol, found.is_function)?;
+            for site in &mut begin.sites {
+                site.labels.clone_from(&plans);
+            }
+            return Ok(None);
+        }
+        for place in &found.usdt {
+            let plans = labels::of_usdt(&specs, &found.symbol, place)?;
+            let at = begin
+                .sites
+                .iter_mut()
+                .find(|site| site.file_offset == place.file_offset);
+            if let Some(site) = at {
+                site.labels = plans;
+            }
+        }
+        Ok(None)
     }
 
     /// The end that a request has when its profile names none.

@@ -5,6 +5,7 @@ pub mod demangle;
 pub mod elf;
 pub mod frames;
 pub mod hazards;
+mod labels;
 mod markers;
 pub mod process;
 pub mod registers;
@@ -19,6 +20,7 @@ mod fixtures;
 use std::path::PathBuf;
 
 use reqtrace_common::cookie::Reentry;
+use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
@@ -52,6 +54,8 @@ pub struct ResolvedRequest {
     pub reentry: Reentry,
     /// How returns are probed.
     pub return_probe: ReturnProbe,
+    /// Why its requests have no label although the profile has one; `None`: they have.
+    pub unlabelled: Option<String>,
 }
 
 /// One marker, resolved in one object.
@@ -82,12 +86,13 @@ impl ProbeSite {
             file_offset,
             semaphore: None,
             condition: None,
+            labels: Vec::new(),
         }
     }
 }
 
 /// One address to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeSite {
     /// Offset in the object's file, bytes.
     pub file_offset: u64,
@@ -96,4 +101,7 @@ pub struct ProbeSite {
     /// Set for a conditional jump out of the function: the x86 condition code under which the
     /// function is left.
     pub condition: Option<u8>,
+    /// Ways to read the label here, of a begin; the first whose condition holds is taken.
+    /// [`LabelPlan::next`] is 0.
+    pub labels: Vec<LabelPlan>,
 }

@@ -37,6 +37,7 @@ const FILES: [&str; 4] = [
 
 fn profile() -> Profile {
     let request = |name: &str| RequestSpec {
+        labels: Vec::new(),
         name: name.to_owned(),
         begin: MarkerSpec {
             place: PlaceSpec::Function {

@@ -184,7 +184,6 @@ fn what_is_not_built_yet_is_refused_not_ignored() {
             "build-id",
             GOOD.replace("\"f\"", "\"f\", build-id = \"00\""),
         ),
-        ("label", format!("{GOOD}label = {{ arg = 2 }}\n")),
         (
             "offsets",
             format!("{GOOD}[[wait]]\nname = \"w\"\noffsets = [1]\n"),
