@@ -10,7 +10,7 @@ use super::symbols::{self, Function};
 use super::usdt::{UsdtSite, usdt_probes};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, labels, returns};
 use crate::error::{Error, Result};
-use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 
 /// Where to look for markers.
 #[derive(Clone, Debug)]
@@ -50,7 +50,9 @@ impl Target<'_> {
             .collect()
     }
 
-    fn executable(&self) -> &ObjectFile {
+    /// The program itself.
+    #[must_use]
+    pub fn executable(&self) -> &ObjectFile {
         match self {
             Self::Process(process) => &process.executable,
             Self::File(file) => file,
@@ -122,37 +124,6 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         requests,
         warnings: resolver.warnings,
     })
-}
-
-/// Function matchers of a profile's waits that match nothing in the executable: names of waits,
-/// and for each the patterns.
-///
-/// # Errors
-///
-/// When the executable cannot be read.
-pub fn unmatched_functions(
-    profile: &Profile,
-    target: &Target<'_>,
-) -> Result<Vec<(String, Vec<String>)>> {
-    let file = target.executable();
-    let object = Object::open(&file.open, &file.shown)?;
-    let mut unmatched = Vec::new();
-    for wait in &profile.waits {
-        let silent: Vec<String> = wait
-            .functions
-            .iter()
-            // What a chain ends in is often in a library; it is silent without its beginning.
-            .filter(|pattern| {
-                let first = pattern.split(CALLS).next().unwrap_or_default();
-                symbols::matching_paths(&object, first.trim()).is_empty()
-            })
-            .cloned()
-            .collect();
-        if !silent.is_empty() {
-            unmatched.push((wait.name.clone(), silent));
-        }
-    }
-    Ok(unmatched)
 }
 
 struct Resolver<'a> {

@@ -24,7 +24,7 @@ use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
-pub use markers::{Target, resolve, resolve_file, unmatched_functions};
+pub use markers::{Target, resolve, resolve_file};
 pub use process::{ObjectFile, Process};
 
 /// Everything that `attach` needs.

@@ -119,6 +119,21 @@ pub fn search(object: &Object, pattern: &str) -> Vec<Match> {
     found
 }
 
+/// Signatures of the functions of an object that fit. `pattern` is what is asked for: only symbols
+/// with a word of it are demangled.
+#[must_use]
+pub fn names_matching(object: &Object, pattern: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    let word = word_in(pattern);
+    let worth = |raw: &str| word.is_none_or(|word| raw.contains(word));
+    let groups = collect(object, worth, |_, _, name| {
+        fits(&name.signature).then_some(0)
+    });
+    groups
+        .into_iter()
+        .map(|group| group.name.signature)
+        .collect()
+}
+
 fn first(found: &Match) -> u64 {
     found.bodies.first().map_or(0, |body| body.start)
 }
