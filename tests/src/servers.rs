@@ -1,4 +1,5 @@
-//! PostgreSQL and Redis of our own: private folders, private sockets, no network.
+//! PostgreSQL, Redis and nginx of our own: private folders, private sockets, no network but the
+//! loopback.
 //!
 //! In: nothing. Out: a running server, stopped when dropped.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{Child, until};
+use crate::process::{Child, Stream, until};
 use crate::workspace;
 
 /// How long starting may take.
@@ -115,6 +116,53 @@ impl Server {
     pub fn redis_benchmark(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(workspace::program("redis-benchmark")?);
         done(command.arg("-s").arg(self.socket()).args(args))
+    }
+
+    /// A session of `psql` that stays open: it runs what it is told, and prints bare values.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn session(&self, name: &str) -> Result<Child> {
+        let mut session = Child::start(self.client("psql", &["-qAt"])?, self.folder.path(), name)?;
+        session.tell("select 'connected';")?;
+        session.wait_for_line(Stream::Out, "connected", LIMIT)?;
+        Ok(session)
+    }
+
+    /// nginx with a master and two workers, on a free port of the loopback; every page is `ok`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn nginx() -> Result<(Self, u16)> {
+        let folder = tempfile::tempdir()?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?
+            .local_addr()?
+            .port();
+        let here = folder.path().display();
+        let user = if is_root() { "user root;" } else { "" };
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|what| format!("{what}_temp_path {here}/{what};"))
+            .join(" ");
+        let config = folder.path().join("nginx.conf");
+        std::fs::write(
+            &config,
+            format!(
+                "daemon off; {user} worker_processes 2; pid {here}/pid; error_log {here}/errors;\n\
+                 events {{ worker_connections 64; }}\n\
+                 http {{ access_log off; {temporary}\n\
+                 server {{ listen 127.0.0.1:{port}; location / {{ return 200 ok; }} }} }}\n"
+            ),
+        )?;
+        let mut command = Command::new(workspace::program("nginx")?);
+        command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
+        let process = Child::start(command, folder.path(), "nginx")?;
+        let server = Self { process, folder };
+        until(LIMIT, "nginx to listen", || {
+            Ok(std::net::TcpStream::connect(("127.0.0.1", port)).ok())
+        })?;
+        Ok((server, port))
     }
 
     fn client(&self, client: &str, args: &[&str]) -> Result<Command> {
