@@ -42,8 +42,8 @@ pub const MAX_STACK_SUMS: u32 = 32768;
 /// a quarter is full.
 pub const RING_BYTES: u32 = 8 << 20;
 
-/// Places in code whose hits are counted at once, 8 bytes each and CPU. Setting a probe takes some
-/// 0.2 ms and taking it out as much, so more would be no pleasure.
+/// Places in code whose hits are counted at once, 8 bytes each and CPU. Each probe set and taken out
+/// waits for a grace period of the kernel, so more would be no pleasure.
 pub const MAX_COUNTED: u32 = 4096;
 
 /// Longest label in bytes.

@@ -14,6 +14,7 @@ pub mod fixtures;
 pub mod ledger;
 pub mod mariadb;
 pub mod nginx;
+pub mod probed;
 pub mod process;
 pub mod programs;
 pub mod reqtrace;

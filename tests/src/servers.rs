@@ -1,4 +1,5 @@
-//! PostgreSQL and Redis of our own: private folders, private sockets, no network.
+//! PostgreSQL, Redis and nginx of our own: private folders, private sockets, no network but the
+//! loopback.
 //!
 //! In: nothing. Out: a running server, stopped when dropped.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{Child, until};
+use crate::process::{Child, Stream, until};
 use crate::workspace;
 
 /// How long starting may take.
@@ -59,10 +60,23 @@ impl Server {
     ///
     /// When it is not installed or does not start.
     pub fn redis() -> Result<Self> {
+        Self::redis_with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// Redis that keeps everything in memory only.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn redis_without_file() -> Result<Self> {
+        Self::redis_with(&[])
+    }
+
+    fn redis_with(options: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(workspace::program("redis-server")?);
-        command.args(["--port", "0", "--save", "", "--appendonly", "yes"]);
-        command.args(["--appendfsync", "always", "--unixsocket"]);
+        command.args(["--port", "0", "--save", ""]).args(options);
+        command.arg("--unixsocket");
         command.arg(folder.path().join("s"));
         command.arg("--dir").arg(folder.path());
         let process = Child::start(command, folder.path(), "redis")?;
@@ -102,6 +116,18 @@ impl Server {
     pub fn redis_benchmark(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(workspace::program("redis-benchmark")?);
         done(command.arg("-s").arg(self.socket()).args(args))
+    }
+
+    /// A session of `psql` that stays open: it runs what it is told, and prints bare values.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn session(&self, name: &str) -> Result<Child> {
+        let mut session = Child::start(self.client("psql", &["-qAt"])?, self.folder.path(), name)?;
+        session.tell("select 'connected';")?;
+        session.wait_for_line(Stream::Out, "connected", LIMIT)?;
+        Ok(session)
     }
 
     /// One of PostgreSQL's clients, to be started otherwise than by [`Server::run`].

@@ -3,7 +3,7 @@
 //! In: nothing but a folder of its own. Out: its process, its log of clock brackets, and its
 //! customers' count.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -37,8 +37,23 @@ impl Shop {
     ///
     /// When it does not build or start.
     pub fn open() -> Result<Self> {
+        Self::start(&workspace::shop()?, workspace::scratch()?)
+    }
+
+    /// The same from a copy of the program with another name, which is its process's too.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build or start.
+    pub fn open_as(name: &str) -> Result<Self> {
         let folder = workspace::scratch()?;
-        let mut command = Command::new(workspace::shop()?);
+        let copy = folder.path().join(name);
+        std::fs::copy(workspace::shop()?, &copy)?;
+        Self::start(&copy, folder)
+    }
+
+    fn start(program: &Path, folder: TempDir) -> Result<Self> {
+        let mut command = Command::new(program);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder.path().join("data"))

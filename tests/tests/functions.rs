@@ -211,3 +211,80 @@ fn counting_needs_privileges_and_says_which() {
     assert_eq!(outcome.code, Some(3), "{}", outcome.said());
     assert!(outcome.stderr.contains("CAP_BPF"), "{}", outcome.stderr);
 }
+
+#[test]
+fn a_truncated_program_is_an_error_never_a_panic() {
+    let whole = std::fs::read(workspace::shop().unwrap()).unwrap();
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("cut");
+    // From the first bytes of the header to one byte less than all.
+    let lengths = (0..8)
+        .map(|n| n * 9)
+        .chain((1..16).map(|n| whole.len() / 16 * n))
+        .chain([whole.len() - 1, whole.len() - 700]);
+    for length in lengths {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let outcome = run(&["functions", binary(&path), "handle_request"]);
+        assert!(
+            matches!(outcome.code, Some(1 | 2)),
+            "{length}: {}",
+            outcome.said()
+        );
+        assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.starts_with("reqtrace: "),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn malformed_notes_are_counted_and_the_others_found() {
+    let postgres = Path::new("/usr/lib/postgresql/15/bin/postgres");
+    let mut bytes = std::fs::read(postgres).unwrap();
+    let pattern = "postgresql:query__*";
+    assert!(found(&["functions", binary(postgres), pattern]).contains("10 USDT probes"));
+    // The place of the first probe is outside of the code: that note alone is left out.
+    let owner = b"stapsdt\0";
+    let first = bytes
+        .windows(owner.len())
+        .position(|at| at == owner)
+        .unwrap();
+    bytes[first + 8..first + 16].fill(0xff);
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("postgres");
+    std::fs::write(&path, &bytes).unwrap();
+    let list = found(&["functions", binary(&path), pattern]);
+    assert!(list.contains("1 USDT notes of "), "{list}");
+    // Its size is beyond the section: nothing that follows can be found, which is no crash.
+    bytes[first - 8..first - 4].fill(0xff);
+    std::fs::write(&path, &bytes).unwrap();
+    let outcome = run(&["functions", binary(&path), pattern]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+}
+
+#[test]
+fn probes_of_postgresql_are_counted_through_their_semaphores() {
+    let server = Server::postgresql().unwrap();
+    let mut session = server.session("counted").unwrap();
+    let pid = server.pid().to_string();
+    let folder = workspace::scratch().unwrap();
+    let command =
+        reqtrace::command(["functions", "-p", &pid, "query__start", "--count", "60"]).unwrap();
+    let mut counting = Child::start(command, folder.path(), "reqtrace").unwrap();
+    wait_for_probe(&mut counting);
+    for number in 0..7 {
+        session.tell(&format!("select 'answer {number}';")).unwrap();
+    }
+    let last = session.wait_for_line(Stream::Out, "answer 6", Duration::from_secs(60));
+    last.unwrap();
+    counting.signal(libc::SIGINT).unwrap();
+    counting.wait(Duration::from_secs(60)).unwrap();
+    let text = counting.output(Stream::Out);
+    let line = text
+        .lines()
+        .find(|line| line.ends_with("  postgresql:query__start"));
+    let line = line.unwrap_or_else(|| panic!("{text}{}", counting.output(Stream::Err)));
+    assert_eq!(line.split_whitespace().next(), Some("7"), "{text}");
+}

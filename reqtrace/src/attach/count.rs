@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::thread;
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::UProbe;
@@ -16,6 +17,9 @@ use super::loader::{explain_load, explain_program, map, map_error, map_mut, prog
 use super::object::{COUNT_OBJECT, check_abi};
 use super::uprobe::{self, UprobeEvents, UprobeLink};
 use crate::error::{Error, Result};
+
+/// Threads that set probes.
+const THREADS: usize = 16;
 
 /// Name of the kernel program.
 const PROGRAM: &str = "count_hit";
@@ -61,7 +65,8 @@ impl Counter {
         let program = program
             .fd()
             .map_err(|error| Error::failed("a program has no file").because(error))?;
-        for (index, place) in places.iter().enumerate().take(MAX_COUNTED as usize) {
+        let places = &places[..places.len().min(MAX_COUNTED as usize)];
+        counter.links = in_parallel(places, |index, place| {
             let at = uprobe::Place {
                 object: &place.object,
                 file_offset: place.file_offset,
@@ -70,16 +75,15 @@ impl Counter {
                 process: None,
                 cookie: index as u64,
             };
-            let link = events.attach(program.as_fd(), &at).map_err(|error| {
+            events.attach(program.as_fd(), &at).map_err(|error| {
                 Error::failed(format!(
                     "the counting probe at offset {:#x} of {} could not be set",
                     place.file_offset,
                     place.object.display()
                 ))
                 .because(error)
-            })?;
-            counter.links.push(link);
-        }
+            })
+        })?;
         Ok(counter)
     }
 
@@ -126,6 +130,50 @@ impl Counter {
     /// Takes the probes out.
     pub fn detach(&mut self) {
         detach::all(std::mem::take(&mut self.links));
+    }
+}
+
+/// Sets probes many at a time: each waits for a grace period of the kernel, which they share when
+/// they wait at the same time. The first error wins; what was set by then is taken out.
+fn in_parallel(
+    places: &[Place],
+    set: impl Fn(usize, &Place) -> Result<UprobeLink> + Sync,
+) -> Result<Vec<UprobeLink>> {
+    let share = places.len().div_ceil(THREADS).max(1);
+    let set = &set;
+    let results: Vec<Result<UprobeLink>> = thread::scope(|scope| {
+        let workers: Vec<_> = places
+            .chunks(share)
+            .enumerate()
+            .map(|(number, mine)| {
+                scope.spawn(move || {
+                    let numbered = mine.iter().zip(number * share..);
+                    numbered
+                        .map(|(place, index)| set(index, place))
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let panicked = || vec![Err(Error::failed("a thread that sets probes panicked"))];
+        let joined = workers.into_iter();
+        joined
+            .flat_map(|worker| worker.join().unwrap_or_else(|_| panicked()))
+            .collect()
+    });
+    let mut links = Vec::new();
+    let mut failed = None;
+    for result in results {
+        match result {
+            Ok(link) => links.push(link),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        None => Ok(links),
+        Some(error) => {
+            detach::all(links);
+            Err(error)
+        }
     }
 }
 

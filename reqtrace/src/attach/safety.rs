@@ -189,6 +189,7 @@ mod tests {
             begin: marker(At::Entry),
             end: marker(At::Return),
             same_frame: true,
+            unlabelled: None,
             reentry: Reentry::Nest,
             return_probe,
         }

@@ -91,6 +91,19 @@ impl NamedWait {
     }
 }
 
+/// Whether a glob of a wait's `functions` matches a function's demangled name.
+#[must_use]
+pub fn function_matches(glob: &str, name: &str) -> bool {
+    is_function(&Pattern::name(glob), name)
+}
+
+/// Whether a glob of a wait's `files` matches a path. A malformed glob matches nothing; profiles
+/// with such are refused when they are read.
+#[must_use]
+pub fn file_matches(glob: &str, path: &str) -> bool {
+    Pattern::file("", glob).is_ok_and(|pattern| pattern.matches(path))
+}
+
 /// A pattern may be the whole demangled name, or leave out the signature, or also the template
 /// arguments.
 fn is_function(pattern: &Pattern, name: &str) -> bool {

@@ -1,15 +1,21 @@
-//! `reqtrace check`: resolves a profile in a process or a program and prints what would be probed.
+//! `reqtrace check`: resolves a profile in a process or a program and prints what would be probed,
+//! and what its named waits match. Nothing is attached.
 
-use std::fmt::Write as _;
+mod waits;
+
 use std::path::PathBuf;
 
 use super::options::parse_pids;
 use super::profiles::print;
+use crate::attach::safety;
 use crate::error::{Error, Result};
-use crate::profile::{At, Profile, ReturnProbe, builtin};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe, builtin};
+use crate::resolve::elf::Object;
 use crate::resolve::{
-    Process, ResolvedMarker, ResolvedProfile, Target, resolve, resolve_file, unmatched_functions,
+    Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve, resolve_file,
+    symbols,
 };
+use waits::Waits;
 
 /// Sites printed for one marker before the rest is only counted.
 const MAX_SITES: usize = 12;
@@ -40,105 +46,121 @@ pub struct CheckArgs {
 ///
 /// # Errors
 ///
-/// What is wrong with the profile, or what cannot be resolved.
+/// What is wrong with the profile, what cannot be resolved, or what a trace would be refused for.
 pub fn run(args: &CheckArgs) -> Result<()> {
     let profile = builtin::load(&args.profile)?;
     let pids = parse_pids(&args.pids)?;
-    let mut text = String::new();
     if let Some(binary) = &args.binary {
         let resolved = resolve_file(&profile, binary)?;
-        let target = Target::file(binary);
-        describe(&mut text, &profile, &resolved, &target)?;
+        return report(&profile, &resolved, &Target::file(binary), None);
     }
-    for pid in &pids {
-        let process = Process::open(*pid)?;
-        let resolved = resolve(&profile, &process).map_err(|error| {
+    if pids.is_empty() {
+        return print(&format!(
+            "profile {}: valid (request types: {}; named waits: {}); give -p PID or a program to \
+             resolve it\n",
+            profile.name,
+            names(profile.requests.iter().map(|request| &request.name)),
+            names(profile.waits.iter().map(|wait| &wait.name))
+        ));
+    }
+    for (index, &pid) in pids.iter().enumerate() {
+        if index > 0 {
+            print("\n")?;
+        }
+        let process = Process::open(pid)?;
+        let within = |error: Error| {
             if pids.len() > 1 {
                 error.within(format!("process {pid} ({})", process.comm))
             } else {
                 error
             }
-        })?;
-        if pids.len() > 1 {
-            line(&mut text, format_args!("process {pid} ({})", process.comm))?;
-        }
-        let target = Target::Process(&process);
-        describe(&mut text, &profile, &resolved, &target)?;
-    }
-    if args.binary.is_none() && pids.is_empty() {
-        line(
-            &mut text,
-            format_args!(
-                "profile {}: valid (request types: {}; named waits: {}); give -p PID or a \
-                 program to resolve it",
-                profile.name,
-                names(profile.requests.iter().map(|request| &request.name)),
-                names(profile.waits.iter().map(|wait| &wait.name))
-            ),
-        )?;
-    }
-    print(&text)
-}
-
-fn describe(
-    text: &mut String,
-    profile: &Profile,
-    resolved: &ResolvedProfile,
-    target: &Target<'_>,
-) -> Result<()> {
-    for request in &resolved.requests {
-        line(text, format_args!("request {}", request.name))?;
-        let probe = request.return_probe;
-        marker(text, "begin", &request.begin, probe)?;
-        marker(text, "end", &request.end, probe)?;
-        let tie = if request.same_frame {
-            "an end belongs to its begin by the stack pointer"
-        } else {
-            "begin and end are in different functions: told apart by thread only"
         };
-        line(text, format_args!("  {tie}"))?;
-    }
-    let unmatched = unmatched_functions(profile, target)?;
-    for (wait, patterns) in &unmatched {
-        line(
-            text,
-            format_args!(
-                "note: wait `{wait}`: no function of the executable matches {}",
-                patterns.join(", ")
-            ),
-        )?;
-    }
-    if !unmatched.is_empty() {
-        line(
-            text,
-            format_args!("note: these matchers stay silent; debug symbols may name what they need"),
-        )?;
-    }
-    for warning in &resolved.warnings {
-        line(text, format_args!("warning: {warning}"))?;
+        let resolved = resolve(&profile, &process).map_err(within)?;
+        let target = Target::Process(&process);
+        report(&profile, &resolved, &target, Some(&process)).map_err(within)?;
     }
     Ok(())
 }
 
+/// Prints what was resolved. What the gate of a trace would refuse comes last, as an error.
+fn report(
+    profile: &Profile,
+    resolved: &ResolvedProfile,
+    target: &Target<'_>,
+    process: Option<&Process>,
+) -> Result<()> {
+    let executable = &target.executable().shown;
+    let mut text = match process {
+        Some(process) => format!(
+            "profile {} in process {} ({}), {executable}\n",
+            profile.name, process.pid, process.comm
+        ),
+        None => format!("profile {} in {executable}\n", profile.name),
+    };
+    for (spec, request) in profile.requests.iter().zip(&resolved.requests) {
+        text.push_str(&describe(spec, request)?);
+    }
+    let mut waits = Waits::of(profile, target)?;
+    for wait in &profile.waits {
+        text.push('\n');
+        text.push_str(&waits.describe(wait));
+    }
+    let pids: Vec<u32> = process.iter().map(|process| process.pid).collect();
+    let judgement = safety::judge(std::slice::from_ref(resolved), &pids)?;
+    let mut notes: Vec<String> = Vec::new();
+    notes.extend(waits.advice().map(|advice| format!("note: {advice}")));
+    let warnings = resolved.warnings.iter().chain(&judgement.warnings);
+    notes.extend(warnings.map(|warning| format!("warning: {warning}")));
+    if !notes.is_empty() {
+        text.push('\n');
+        text.push_str(&notes.join("\n"));
+        text.push('\n');
+    }
+    print(&text)?;
+    let refused = judgement.refused.into_iter().chain(judgement.doubted);
+    refused.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn describe(spec: &RequestSpec, request: &ResolvedRequest) -> Result<String> {
+    let probe = request.return_probe;
+    let end = spec.end.as_ref();
+    let mut text = format!("\nrequest {}\n", request.name);
+    text.push_str(&marker("begin", Some(&spec.begin), &request.begin, probe)?);
+    text.push_str(&marker("end", end, &request.end, probe)?);
+    text.push_str(if request.same_frame {
+        "  an end belongs to its begin by the stack pointer\n"
+    } else {
+        "  begin and end are not of one call: told apart by thread only\n"
+    });
+    match (&request.unlabelled, spec.labels.is_empty()) {
+        (Some(why), _) => text.push_str(&format!("  no label: {why}\n")),
+        (None, false) => text.push_str("  a label is read at begin, with --labels\n"),
+        (None, true) => {}
+    }
+    Ok(text)
+}
+
 fn marker(
-    text: &mut String,
     name: &str,
+    spec: Option<&MarkerSpec>,
     marker: &ResolvedMarker,
     probe: ReturnProbe,
-) -> Result<()> {
+) -> Result<String> {
+    let is_usdt = spec.is_some_and(|spec| matches!(spec.place, PlaceSpec::Usdt { .. }));
     let how = match (marker.at, probe) {
+        _ if is_usdt => "USDT",
         (At::Entry, _) => "entry",
         (At::Return, ReturnProbe::Sites) => "return",
         (At::Return, ReturnProbe::Uretprobe) => "return by uretprobe",
     };
-    line(text, format_args!("  {name:<5} {} ({how})", marker.symbol))?;
     let mut sites: Vec<String> = marker
         .sites
         .iter()
         .take(MAX_SITES)
-        .map(|site| match site.condition {
-            Some(_) => format!("0x{:x} (conditional)", site.file_offset),
-            None => format!("0x{:x}", site.file_offset),
+        .map(|site| match (site.condition, site.semaphore) {
+            (Some(_), _) => format!("0x{:x} (conditional)", site.file_offset),
+            (None, Some(_)) => format!("0x{:x} (semaphore)", site.file_offset),
+            (None, None) => format!("0x{:x}", site.file_offset),
         })
         .collect();
     if marker.sites.len() > MAX_SITES {
@@ -146,15 +168,47 @@ fn marker(
     }
     let count = marker.sites.len();
     let plural = if count == 1 { "" } else { "s" };
-    line(
-        text,
-        format_args!(
-            "        {} · function at offset 0x{:x} · {count} probe{plural}: {}",
-            marker.object_shown,
-            marker.entry_offset,
-            sites.join(" ")
-        ),
-    )
+    let function = if is_usdt {
+        String::new()
+    } else {
+        format!("function at offset 0x{:x} · ", marker.entry_offset)
+    };
+    let mut text = format!(
+        "  {name:<5} {} ({how})\n        {} · {function}{count} probe{plural}: {}\n",
+        marker.symbol,
+        marker.object_shown,
+        sites.join(" ")
+    );
+    let skipped = match spec {
+        Some(spec) => skipped(spec, marker)?,
+        None => Vec::new(),
+    };
+    if !skipped.is_empty() {
+        text.push_str(&format!(
+            "        tried first and not found: {}\n",
+            skipped.join(", ")
+        ));
+    }
+    Ok(text)
+}
+
+/// Alternatives of a marker before the one that was taken, which this program does not have.
+fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker) -> Result<Vec<String>> {
+    let PlaceSpec::Function { patterns, .. } = &spec.place else {
+        return Ok(Vec::new());
+    };
+    if patterns.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let object = Object::open(&marker.object, &marker.object_shown)?;
+    let mut skipped = Vec::new();
+    for pattern in patterns {
+        if symbols::find(&object, pattern)?.is_some() {
+            break;
+        }
+        skipped.push(pattern.clone());
+    }
+    Ok(skipped)
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -164,8 +218,4 @@ fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
     } else {
         names.join(", ")
     }
-}
-
-fn line(text: &mut String, content: std::fmt::Arguments<'_>) -> Result<()> {
-    writeln!(text, "{content}").map_err(|error| Error::failed("cannot format").because(error))
 }

@@ -7,9 +7,11 @@ use std::path::Path;
 
 use super::elf::Object;
 use super::process::{ObjectFile, Process, fits};
+use super::search::names_matching;
 use super::symbols::{self, Function};
 use super::usdt::{UsdtSite, usdt_probes};
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels, returns};
+use crate::classify::named::function_matches;
 use crate::debuginfo::{self, Links, Root};
 use crate::error::{Error, Result};
 use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
@@ -52,7 +54,9 @@ impl Target<'_> {
             .collect()
     }
 
-    fn executable(&self) -> &ObjectFile {
+    /// The program itself.
+    #[must_use]
+    pub fn executable(&self) -> &ObjectFile {
         match self {
             Self::Process(process) => &process.executable,
             Self::File(file) => file,
@@ -61,7 +65,7 @@ impl Target<'_> {
 
     /// Opens an object with the symbols of its debug file. Returns also what debug files were
     /// found that are of another build.
-    fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
+    pub fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
         let mut object = Object::open(&file.open, &file.shown)?;
         if object.has_symtab() {
             return Ok((object, Vec::new()));
@@ -181,7 +185,8 @@ pub fn unmatched_functions(
             // What a chain ends in is often in a library; it is silent without its beginning.
             .filter(|pattern| {
                 let first = pattern.split(CALLS).next().unwrap_or_default();
-                symbols::matching_paths(&object, first.trim()).is_empty()
+                let first = first.trim();
+                names_matching(&object, first, |name| function_matches(first, name)).is_empty()
             })
             .cloned()
             .collect();
@@ -202,8 +207,7 @@ pub fn unmatched_without_symbols(
     profile: &Profile,
     target: &Target<'_>,
 ) -> Result<Vec<(String, Vec<String>)>> {
-    let file = target.executable();
-    if Object::open(&file.open, &file.shown)?.has_symtab() {
+    if target.open(target.executable())?.0.has_symtab() {
         return Ok(Vec::new());
     }
     unmatched_functions(profile, target)

@@ -115,8 +115,28 @@ pub fn search(object: &Object, pattern: &str) -> Vec<Match> {
         path: without_generics(&group.name.path),
         bodies: Vec::new(),
     }));
-    found.sort_by(|a, b| (&a.signature, first(a)).cmp(&(&b.signature, first(b))));
+    // What fits only by the types it is made for comes last.
+    let key = |found: &Match| (!matcher.matches(&found.path), first(found));
+    found.sort_by(|a, b| {
+        let ((a_types, a_first), (b_types, b_first)) = (key(a), key(b));
+        (a_types, &a.signature, a_first).cmp(&(b_types, &b.signature, b_first))
+    });
     found
+}
+
+/// Signatures of the functions of an object that fit. `pattern` is what is asked for: only symbols
+/// with a word of it are demangled.
+#[must_use]
+pub fn names_matching(object: &Object, pattern: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    let word = word_in(pattern);
+    let worth = |raw: &str| word.is_none_or(|word| raw.contains(word));
+    let groups = collect(object, worth, |_, _, name| {
+        fits(&name.signature).then_some(0)
+    });
+    groups
+        .into_iter()
+        .map(|group| group.name.signature)
+        .collect()
 }
 
 fn first(found: &Match) -> u64 {
@@ -242,6 +262,19 @@ mod tests {
         assert!(serve.size() > 0);
         let forever = found("serve_forever");
         assert_eq!(forever.probing(&object), Probing::NeverReturns);
+    }
+
+    #[test]
+    fn what_fits_by_its_types_only_comes_last() {
+        let source = "\
+            namespace shop { struct Cart { int n; }; }\n\
+            template <class T> __attribute__((noinline)) int a(T t) { asm(\"\"); return t.n; }\n\
+            namespace shop { __attribute__((noinline)) int serve(Cart c) { return a(c); } }\n\
+            int main(int n, char **) { return shop::serve({n}); }";
+        let fixture = Fixture::cpp(source, &["-O1"]);
+        let found = names(&fixture.object(), "shop::");
+        let expected = ["shop::serve(shop::Cart)", "int a<shop::Cart>(shop::Cart)"];
+        assert_eq!(found, expected);
     }
 
     #[test]

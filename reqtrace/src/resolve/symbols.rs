@@ -46,18 +46,6 @@ pub fn find(object: &Object, pattern: &str) -> Result<Option<Function>> {
     }
 }
 
-/// Names (without parameters) of the functions that a glob or a name matches.
-#[must_use]
-pub fn matching_paths(object: &Object, pattern: &str) -> Vec<String> {
-    let mut names: Vec<String> = matches(object, pattern)
-        .into_iter()
-        .map(|group| group.name.path)
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
 /// Why none of the patterns was found, and what is near.
 #[must_use]
 pub fn missing(object: &Object, patterns: &[String]) -> Error {

@@ -62,6 +62,12 @@ impl KernelSymbols {
         self.hidden
     }
 
+    /// Names of all functions.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.symbols.iter().map(|(_, name)| &**name);
+        names.filter(|name| !name.is_empty())
+    }
+
     /// Frames of a kernel stack, innermost first, without those of tracing itself.
     #[must_use]
     pub fn frames(&self, addresses: &[u64]) -> Vec<Frame> {

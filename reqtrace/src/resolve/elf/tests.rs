@@ -4,6 +4,9 @@ use super::*;
 use crate::error::Kind;
 use crate::profile::builtin::built_in;
 use crate::resolve::fixtures::Fixture;
+use crate::resolve::hazards::hazards;
+use crate::resolve::search::search;
+use crate::resolve::usdt::usdt_probes;
 use crate::resolve::{resolve_file, returns, symbols};
 
 const PROGRAM: &str = "\
@@ -101,6 +104,15 @@ fn exercise(bytes: Vec<u8>) {
         return;
     };
     let _ = object.imported().count();
+    let _ = hazards(&object);
+    let _ = usdt_probes(&object);
+    for found in search(&object, "*") {
+        let _ = (
+            found.probing(&object),
+            found.size(),
+            found.spelling(&object),
+        );
+    }
     let _ = symbols::missing(&object, &["serv".to_owned()]);
     for symbol in object.symbols() {
         let body = symbols::body(&object, symbol.address);
@@ -114,7 +126,12 @@ fn exercise(bytes: Vec<u8>) {
 fn truncated_files_never_panic() {
     let fixture = Fixture::c(PROGRAM, &["-O2", "-s", "-rdynamic"]);
     let bytes = std::fs::read(fixture.path()).unwrap();
-    for length in (0..512).chain((512..bytes.len()).step_by(97)) {
+    // The section headers come last, so that what is cut off there matters most.
+    let end = bytes.len();
+    let lengths = (0..512)
+        .chain((512..end).step_by(97))
+        .chain(end - 2048..end);
+    for length in lengths {
         exercise(bytes[..length].to_vec());
     }
 }

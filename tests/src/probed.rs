@@ -1,0 +1,76 @@
+//! Whether a probe is set in a process, seen in the process itself: by number of process, so that
+//! other people's tracers on the same machine do not matter.
+//!
+//! In: a process and a function of its executable. Out: whether a breakpoint is there now. A test
+//! that uses this runs a program of its own: probes are set per file.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::reqtrace;
+
+/// The instruction that the kernel puts in place of a probed one's first byte.
+const BREAKPOINT: u8 = 0xcc;
+
+/// One place in the code of a process.
+#[derive(Debug)]
+pub struct Code {
+    memory: File,
+    address: u64,
+}
+
+impl Code {
+    /// Where a function of the executable begins, by its signature.
+    ///
+    /// # Errors
+    ///
+    /// When the process is gone, or `reqtrace functions` does not find it.
+    pub fn of_function(pid: u32, signature: &str) -> Result<Self> {
+        let executable = format!("/proc/{pid}/exe");
+        let outcome = reqtrace::run(reqtrace::command(["functions", &executable, signature])?)?;
+        let line = outcome
+            .stdout
+            .lines()
+            .find(|line| line.ends_with(&format!("  {signature}")))
+            .with_context(|| outcome.said())?;
+        let offset = line.trim_start().trim_start_matches("0x");
+        let offset = offset.split(' ').next().unwrap_or_default();
+        let offset = u64::from_str_radix(offset, 16).with_context(|| line.to_owned())?;
+        Ok(Self {
+            memory: File::open(format!("/proc/{pid}/mem"))?,
+            address: address_of(pid, offset)?,
+        })
+    }
+
+    /// Whether a breakpoint is there.
+    ///
+    /// # Errors
+    ///
+    /// When the process is gone.
+    pub fn is_probed(&self) -> Result<bool> {
+        let mut byte = [0];
+        self.memory.read_exact_at(&mut byte, self.address)?;
+        Ok(byte[0] == BREAKPOINT)
+    }
+}
+
+/// The address of code at an offset of the executable.
+fn address_of(pid: u32, offset: u64) -> Result<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe"))?;
+    let executable = executable.to_string_lossy();
+    for line in maps.lines().filter(|line| line.ends_with(&*executable)) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        ensure!(fields.len() >= 6, "{line}");
+        let (start, end) = fields[0].split_once('-').context("no range")?;
+        let start = u64::from_str_radix(start, 16)?;
+        let length = u64::from_str_radix(end, 16)? - start;
+        let from = u64::from_str_radix(fields[2], 16)?;
+        if fields[1].contains('x') && (from..from + length).contains(&offset) {
+            return Ok(start + offset - from);
+        }
+    }
+    anyhow::bail!("offset {offset:#x} of {executable} is not mapped in {pid}")
+}

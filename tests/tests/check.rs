@@ -1,0 +1,180 @@
+//! `reqtrace check`: everything that a profile names is said to be there or not, against a program
+//! and against a process, and nothing is attached.
+//!
+//! Needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use reqtrace_tests::fixtures::{self, Fixture};
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::probed::Code;
+use reqtrace_tests::reqtrace::{self, Outcome};
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::workspace;
+
+fn check(profile: &Path, target: &[&str]) -> Outcome {
+    let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+    command.arg(profile).args(target);
+    reqtrace::run(command).unwrap()
+}
+
+#[track_caller]
+fn accepted(profile: &Path, target: &[&str]) -> String {
+    let outcome = check(profile, target);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    outcome.stdout
+}
+
+/// The line that begins with these words, spaces aside.
+#[track_caller]
+fn line<'a>(text: &'a str, words: &str) -> &'a str {
+    let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found = text.lines().find(|line| plain(line).starts_with(words));
+    found.unwrap_or_else(|| panic!("no {words:?} in {text}"))
+}
+
+#[test]
+fn a_process_of_the_shop_in_full() {
+    let shop = Shop::open().unwrap();
+    // The journal is opened with the first order.
+    shop.load(1, 1).unwrap();
+    let code = Code::of_function(shop.pid(), "shop::service::handle_request").unwrap();
+    let pid = shop.pid().to_string();
+    let text = accepted(&shop::profile(), &["-p", &pid]);
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.contains("profile shop") && first.contains(&pid),
+        "{text}"
+    );
+    line(&text, "request order");
+    line(&text, "begin shop::service::handle_request (entry)");
+    line(&text, "end shop::service::handle_request (return)");
+    assert!(text.contains("1 probe: 0x"), "{text}");
+    assert!(
+        line(&text, "file */journal").contains("open now: /"),
+        "{text}"
+    );
+    let stock = line(&text, "function shop::service::take_stock");
+    assert!(stock.ends_with(" shop::service::take_stock"), "{text}");
+    assert!(
+        !text.contains("note:") && !text.contains("warning:"),
+        "{text}"
+    );
+    assert!(!code.is_probed().unwrap(), "check has set a probe");
+}
+
+#[test]
+fn matchers_that_match_nothing_are_named_and_debug_symbols_advised() {
+    let mariadbd = workspace::program("mariadbd").unwrap();
+    let binary = accepted(Path::new("mysql"), &[mariadbd.to_str().unwrap()]);
+    assert!(line(&binary, "function log_write_up_to*").ends_with("matches nothing"));
+    assert!(line(&binary, "function ha_commit_trans => syscall").contains("ha_commit_trans(THD*"));
+    assert!(binary.contains("debug symbols"), "{binary}");
+
+    let server = MariaDb::open().unwrap();
+    let process = accepted(Path::new("mysql"), &["-p", &server.pid().to_string()]);
+    let log = line(&process, "file */ib_logfile*");
+    assert!(
+        log.contains("open now: /") && log.contains("ib_logfile0"),
+        "{log}"
+    );
+    // In a process the library's end of a chain is looked up too.
+    let chain = line(&process, "function ha_commit_trans => syscall");
+    assert!(chain.ends_with("=> syscall"), "{chain}");
+    let silent = |text: &str| text.matches("matches nothing").count();
+    assert_eq!(silent(&binary), silent(&process), "{binary}{process}");
+}
+
+#[test]
+fn alternatives_that_were_skipped_are_named() {
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("alternatives.toml");
+    std::fs::write(
+        &path,
+        "[profile]\nname = \"x\"\n[[request]]\nname = \"order\"\n\
+         begin = { function = [\"handle_v9\", \"handle_v8\", \"handle_request\"] }\n\
+         [[wait]]\nname = \"k\"\nkernel-functions = [\"futex_wait*\", \"no_such_function\"]\n",
+    )
+    .unwrap();
+    let shop = workspace::shop().unwrap();
+    let text = accepted(&path, &[shop.to_str().unwrap()]);
+    line(&text, "tried first and not found: handle_v9, handle_v8");
+    assert!(line(&text, "kernel futex_wait*").contains("futex_wait"));
+    assert!(line(&text, "kernel no_such_function").contains("matches nothing in this kernel"));
+}
+
+#[test]
+fn what_could_not_be_traced_is_exit_code_2() {
+    // A profile for another program.
+    let redis = workspace::program("redis-server").unwrap();
+    let outcome = check(Path::new("mysql"), &[redis.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert!(
+        outcome.stderr.contains("made for mysqld, mariadbd"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(
+        outcome.stderr.contains("dispatch_command"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
+
+    // What the gate of a trace refuses; what was resolved is printed all the same.
+    let go = Fixture::start("golike", &[]).unwrap();
+    let profile = go.profile("work", "nest").unwrap();
+    let outcome = check(&profile, &["-p", &go.pid().to_string()]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert!(
+        outcome.stdout.contains("begin work(int) (entry)"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stderr.contains("Go program"), "{}", outcome.stderr);
+    go.end().unwrap();
+}
+
+#[test]
+fn probes_and_objects_that_are_nowhere() {
+    let shop = Shop::open().unwrap();
+    let pid = shop.pid().to_string();
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("p.toml");
+    let refused = |begin: &str, words: &[&str]| {
+        std::fs::write(
+            &path,
+            format!(
+                "[profile]\nname = \"x\"\n[[request]]\nname = \"r\"\nbegin = {{ {begin} }}\n\
+                     end = {{ {begin} }}\n"
+            ),
+        )
+        .unwrap();
+        let outcome = check(&path, &["-p", &pid]);
+        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
+        for word in words {
+            assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+        }
+    };
+    refused("usdt = \"shop:none\"", &["shop:none", "request `r`, begin"]);
+    refused(
+        "usdt = \"shop:none\", object = \"libc.so.6\"",
+        &["shop:none", "libc.so.6"],
+    );
+    refused("function = \"x\", object = \"libnone.so\"", &["libnone.so"]);
+    refused("offset = 0x7fffffff", &["0x7fffffff"]);
+    refused("function = \"*\"", &["functions match", "more"]);
+}
+
+#[test]
+fn a_profile_alone_is_valid_or_not() {
+    let text = accepted(&shop::profile(), &[]);
+    assert!(text.contains("profile shop: valid"), "{text}");
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("bad.toml");
+    fixtures::write_profile(&path, "work", "reentri = 1\n").unwrap();
+    assert_eq!(check(&path, &[]).code, Some(2));
+}

@@ -1,0 +1,199 @@
+//! The gate before anything is attached: what would cost too much or do harm is refused, says why,
+//! and leaves nothing behind.
+//!
+//! Needs root and a kernel with BPF, redis-server, mariadb-server and sysbench.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::probed::Code;
+use reqtrace_tests::process::Child;
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::servers::Server;
+use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::workspace;
+
+/// Traces for half a second, with more options.
+fn trace(profile: &Path, pid: u32, more: &[&str]) -> Outcome {
+    let mut command = reqtrace::command(["--profile"]).unwrap();
+    command.arg(profile).args(["-p", &pid.to_string()]);
+    reqtrace::run({
+        command.args(more).arg("0.5");
+        command
+    })
+    .unwrap()
+}
+
+#[track_caller]
+fn refused(outcome: &Outcome, words: &[&str]) {
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    for word in words {
+        assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+    }
+    assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
+    let begun = outcome.stderr.lines().any(|l| l.starts_with("tracing "));
+    assert!(!begun, "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "");
+}
+
+const COSTLY: [&str; 3] = ["times a second", "--max-probe-rate allows", "--yes"];
+
+#[test]
+fn a_function_that_is_called_all_the_time_is_refused_and_nothing_stays_behind() {
+    let mut fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
+    fixture.work().unwrap();
+    refused(&trace(&profile, fixture.pid(), &[]), &COSTLY);
+    assert!(!code.is_probed().unwrap(), "a probe was left behind");
+
+    // Whoever insists, or allows any cost, gets it.
+    for options in [["--yes"].as_slice(), &["--max-probe-rate", "100"]] {
+        let outcome = trace(&profile, fixture.pid(), options);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert!(
+            !outcome.stderr.contains("max-probe-rate"),
+            "{}",
+            outcome.stderr
+        );
+        assert!(outcome.stdout.contains("work"), "{}", outcome.said());
+        assert!(!code.is_probed().unwrap(), "a probe was left behind");
+    }
+    fixture.end().unwrap();
+}
+
+#[test]
+fn an_idle_program_is_traced_whatever_its_function_is() {
+    let fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["--max-probe-rate", "1%"]).unwrap();
+    let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
+    assert!(code.is_probed().unwrap());
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(!code.is_probed().unwrap(), "a probe was left behind");
+    fixture.end().unwrap();
+}
+
+#[test]
+fn redis_with_pipelined_commands_is_refused_unless_one_insists() {
+    let server = Server::redis_without_file().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let mut load = Command::new(workspace::program("redis-benchmark").unwrap());
+    load.arg("-s").arg(server.socket());
+    load.args([
+        "-t",
+        "get",
+        "-n",
+        "1000000000",
+        "-c",
+        "20",
+        "-P",
+        "16",
+        "-q",
+    ]);
+    let _load = Child::start(load, folder.path(), "load").unwrap();
+    // The load runs when commands are processed.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let profile = Path::new("redis.toml");
+    refused(&trace(profile, server.pid(), &[]), &COSTLY);
+    let outcome = trace(profile, server.pid(), &["--yes"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(outcome.stdout.contains("command"), "{}", outcome.said());
+}
+
+#[test]
+fn mariadb_under_a_full_load_of_transactions_passes() {
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 2, 5_000).unwrap();
+    let over = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                sysbench.run(8, 2_000).unwrap();
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let outcome = trace(Path::new("mysql.toml"), server.pid(), &["-v"]);
+        over.store(true, Ordering::Relaxed);
+        load.join().unwrap();
+        outcome
+    });
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    // It was measured under load.
+    let measured = outcome.stderr.lines().find_map(|line| {
+        let (before, _) = line.split_once(" times a second")?;
+        before
+            .rsplit(' ')
+            .next()?
+            .replace(',', "")
+            .parse::<u64>()
+            .ok()
+    });
+    assert!(measured > Some(1000), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_go_program_is_refused_and_a_uretprobe_on_it_always() {
+    let fixture = Fixture::start("golike", &[]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    refused(
+        &trace(&profile, fixture.pid(), &[]),
+        &["Go program", "--yes"],
+    );
+    let outcome = trace(&profile, fixture.pid(), &["--yes"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(outcome.stderr.contains("Go program"), "{}", outcome.stderr);
+    let profile = uretprobe_profile(&fixture, "work");
+    for options in [["--yes"].as_slice(), &[]] {
+        refused(
+            &trace(&profile, fixture.pid(), options),
+            &["Go program", "return-probe"],
+        );
+    }
+    fixture.end().unwrap();
+}
+
+#[test]
+fn a_uretprobe_where_fibers_are_is_refused_and_where_exceptions_are_is_warned_of() {
+    let fibers = Fixture::start("fibers", &["8", "500"]).unwrap();
+    let profile = uretprobe_profile(&fibers, "step");
+    refused(
+        &trace(&profile, fibers.pid(), &[]),
+        &["swapcontext", "--yes"],
+    );
+    drop(fibers);
+
+    let thrower = Fixture::start("thrower", &["1", "1", "near"]).unwrap();
+    let profile = uretprobe_profile(&thrower, "handle");
+    let outcome = trace(&profile, thrower.pid(), &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(outcome.stderr.contains("__cxa_throw"), "{}", outcome.stderr);
+}
+
+/// On a kernel with the fix a filtered process gets its uretprobe and lives; on one without it
+/// would be refused. That this kernel has the fix is tried, as reqtrace does.
+#[test]
+fn a_filtered_process_survives_its_uretprobe() {
+    let mut fixture = Fixture::start("spinner", &["filtered"]).unwrap();
+    let profile = uretprobe_profile(&fixture, "work");
+    let trace = Trace::start(&profile, fixture.pid(), &["--yes"]).unwrap();
+    fixture.work().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(outcome.summary().unwrap().request("work").unwrap().count > 0);
+    fixture.end().unwrap();
+}
+
+fn uretprobe_profile(fixture: &Fixture, function: &str) -> std::path::PathBuf {
+    let path = fixture.profile(function, "restart").unwrap();
+    let more = "return-probe = \"uretprobe\"\n";
+    reqtrace_tests::fixtures::write_profile(&path, function, more).unwrap();
+    path
+}

@@ -1,0 +1,140 @@
+//! Many processes: named together, named by their program's name, forked before the trace and in
+//! it; threads and connections that come and go. Every request is counted, each for its process.
+//!
+//! Needs root, a kernel with BPF, postgresql-15, nginx and ab.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use reqtrace_tests::process::Stream;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::servers::Server;
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::{ledger, workspace};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Complete requests of a process; all ledgers closed and nothing lost.
+fn complete(outcome: &Outcome, pid: Option<u32>) -> u64 {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let rows = outcome.rows().unwrap();
+    let of_process = |row: &&reqtrace_tests::rows::Row| pid.is_none_or(|pid| row.pid == pid);
+    rows.iter()
+        .filter(|row| row.complete)
+        .filter(of_process)
+        .count() as u64
+}
+
+#[test]
+fn several_processes_are_told_apart() {
+    let (first, second, other) = (
+        Shop::open().unwrap(),
+        Shop::open().unwrap(),
+        Shop::open().unwrap(),
+    );
+    let more = second.pid().to_string();
+    let trace = Trace::start(&shop::profile(), first.pid(), &["-p", &more]).unwrap();
+    assert_eq!(first.load(3, 40).unwrap(), 40);
+    assert_eq!(second.load(2, 70).unwrap(), 70);
+    // One that was not named runs the same file.
+    assert_eq!(other.load(2, 30).unwrap(), 30);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, Some(first.pid())), 40);
+    assert_eq!(complete(&outcome, Some(second.pid())), 70);
+    assert_eq!(complete(&outcome, None), 110);
+}
+
+#[test]
+fn processes_are_found_by_their_name() {
+    // A name that no other process on the machine has.
+    let name = format!("shop-{}", std::process::id());
+    let (first, second) = (Shop::open_as(&name).unwrap(), Shop::open_as(&name).unwrap());
+    // The two copies are two files, each with its own probes.
+    let other = Shop::open().unwrap();
+    let trace = Trace::start(&shop::profile(), other.pid(), &["--comm", &name]).unwrap();
+    assert_eq!(first.load(2, 25).unwrap(), 25);
+    assert_eq!(second.load(2, 35).unwrap(), 35);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, Some(first.pid())), 25);
+    assert_eq!(complete(&outcome, Some(second.pid())), 35);
+    assert_eq!(complete(&outcome, Some(other.pid())), 0);
+}
+
+#[test]
+fn connections_and_threads_come_and_go() {
+    let shop = Shop::open().unwrap();
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[]).unwrap();
+    let mut orders = 0;
+    // Each connection is a thread of its own, and ends with it.
+    for round in 1..=15 {
+        orders += shop.load(round % 4 + 1, 8).unwrap();
+    }
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, Some(shop.pid())), orders);
+    let rows = outcome.rows().unwrap();
+    let mut threads: Vec<u32> = rows.iter().map(|row| row.tid).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert!(threads.len() > 15, "{threads:?}");
+}
+
+#[test]
+fn connections_of_postgresql_that_were_there_before_are_followed() {
+    let server = Server::postgresql().unwrap();
+    let mut sessions = [server.session("a").unwrap(), server.session("b").unwrap()];
+    let trace = Trace::start(Path::new("postgresql"), server.pid(), &[]).unwrap();
+    for (index, session) in sessions.iter_mut().enumerate() {
+        for number in 0..4 {
+            session
+                .tell(&format!("select 'answer {index} {number}';"))
+                .unwrap();
+        }
+        let last = format!("answer {index} 3");
+        session.wait_for_line(Stream::Out, &last, LIMIT).unwrap();
+    }
+    // And connections to come.
+    server
+        .run("psql", &["-c", "select 1", "-c", "select 2"])
+        .unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), 2 * 4 + 2);
+    let rows = outcome.rows().unwrap();
+    let mut backends: Vec<u32> = rows.iter().map(|row| row.pid).collect();
+    backends.sort_unstable();
+    backends.dedup();
+    assert_eq!(backends.len(), 3, "{backends:?}");
+    assert!(
+        !backends.contains(&server.pid()),
+        "the postmaster has no requests"
+    );
+}
+
+#[test]
+fn workers_of_nginx_that_were_there_before_are_followed() {
+    let (server, port) = Server::nginx().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("nginx.toml");
+    std::fs::write(
+        &profile,
+        "[profile]\nname = \"nginx\"\n[[request]]\nname = \"http\"\n\
+         begin = { function = \"ngx_http_process_request\" }\n",
+    )
+    .unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    let load = Command::new(workspace::program("ab").unwrap())
+        .args(["-q", "-n", "200", "-c", "4"])
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&load.stdout).into_owned();
+    assert!(load.status.success(), "{said}");
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), 200, "{said}");
+    assert_eq!(complete(&outcome, Some(server.pid())), 0);
+}
