@@ -22,5 +22,6 @@ fn every_request_is_what_the_service_measured() {
     assert_eq!(request.count, REQUESTS * 15);
 
     bounds::check(&comparison, summary.unseen()).unwrap();
+    bounds::check_scheduler_clocks(&comparison).unwrap();
     bounds::check_company(&comparison).unwrap();
 }
