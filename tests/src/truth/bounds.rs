@@ -127,7 +127,7 @@ fn clock_faults(kind: &Kind) -> Vec<String> {
     faults.extend(mostly_right(kind, Number::Class));
     let nearly = nearly(kind);
     for number in [Number::OnCpu, Number::RunDelay] {
-        let median = kind.quantile(number, 0.5);
+        let median = kind.median_error(number);
         let latency = i128::from(kind.mean_latency_ns());
         if median * 100 > latency * nearly {
             faults.push(format!(
