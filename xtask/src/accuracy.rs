@@ -40,13 +40,14 @@ holds on a busy machine too, is in [`tests/src/truth/bounds.rs`](../tests/src/tr
 const MEANING: &str = "\
 ## Why the last two are not exact
 
-The CPU clock stops where the scheduler begins to look for another thread, reqtrace's on-CPU time where \
-it has found one and `sched_switch` fires; an idle CPU looks longer, for work of other CPUs. The run \
-delay begins when a woken thread has arrived in its CPU's queue, reqtrace's run queue time when somebody \
-begins to wake it (`sched_waking`); between the two is the time to get an idle CPU out of its sleep. Both \
-are microseconds a switch, and both are left on the side where they can be named: work of the scheduler \
-is on CPU, and from the wakeup on a thread waits for a CPU. A wait for a fast disk is hardly longer \
-than its switches, so there the share is largest.
+CPU clock and run delay come from the scheduler's clock, which is read seldom. When an idle CPU is woken \
+for a thread, the reading at the thread's arrival in its queue serves for the switch to it too: the CPU \
+clock runs from there, and the run delay is nothing, while reqtrace has the thread in the run queue from \
+the beginning of its wakeup (`sched_waking`) to the switch (`sched_switch`). So on CPU is less than the \
+CPU clock, and run queue more than the run delay, by the microseconds that a CPU takes to leave its \
+sleep. At a switch-out the CPU clock stops where the scheduler begins to look for another thread, \
+reqtrace's on-CPU time where it has found one. A wait for a fast disk is hardly longer than its \
+switches, so there the share is largest.
 
 Steal and interrupts are on-CPU time for reqtrace. Where the kernel keeps them out of the CPU clock \
 (`CONFIG_PARAVIRT_TIME_ACCOUNTING`, `CONFIG_IRQ_TIME_ACCOUNTING`), they are a difference here.

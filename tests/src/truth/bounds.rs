@@ -12,11 +12,13 @@
 //! whose events the kernel hides, and then there is none to be seen: hence not every request.
 //!
 //! **Half of each kind, nearly.** On-CPU time is within the thread's CPU clock, and run queue plus
-//! preempted is the kernel's run delay, give or take a share of the latency. These clocks stop where
-//! the scheduler begins to look for another thread, reqtrace's where it has found it; and the run
-//! delay begins when a woken thread arrives at its CPU's queue, reqtrace's when it is woken. Each is
-//! a few microseconds a switch on an idle machine. Steal and interrupts are on-CPU time, in both
-//! clocks or in reqtrace's only: nothing bounds a single request.
+//! preempted is the kernel's run delay, give or take a share of the latency. Both come from the
+//! scheduler's clock, which is read seldom. When an idle CPU is woken for a thread, the reading at
+//! the thread's arrival in the queue serves for the switch to it too: until then reqtrace has it in
+//! the run queue, but the CPU clock already runs. At a switch-out the CPU clock stops where the
+//! scheduler begins to look for another thread, on-CPU time where it has found one. Each is a few
+//! microseconds a switch. Steal and interrupts are on-CPU time, in both clocks or in reqtrace's
+//! only: nothing bounds a single request.
 //!
 //! **All requests of a kind together.** At least 98 % of the blocked time is in the classes of the
 //! waits that the service says it made.
@@ -34,7 +36,7 @@ fn nearly(kind: &Kind) -> i128 {
         // Never blocks: only preemptions are to be timed.
         [] => 3,
         // A wait for a fast disk is not much longer than its switches.
-        [class] if disk(class) => 40,
+        [class] if disk(class) => 60,
         _ => 10,
     }
 }

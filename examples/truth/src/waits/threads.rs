@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::call::{Call, checked};
 use super::{Span, Wait};
 use crate::partner::{Partner, Woken, wake_in};
 
@@ -120,4 +121,27 @@ impl Wait for Notified {
     fn woken(&mut self, _: Span) -> io::Result<Woken> {
         self.partner.woken()
     }
+}
+
+/// Waits for a POSIX semaphore.
+pub(crate) fn semaphore() -> io::Result<Call> {
+    /// Initialised, and never moved.
+    struct Semaphore(UnsafeCell<libc::sem_t>);
+    // SAFETY: a semaphore is for being shared between threads.
+    unsafe impl Send for Semaphore {}
+    // SAFETY: as above.
+    unsafe impl Sync for Semaphore {}
+
+    // SAFETY: all-zero is a valid sem_t to initialise.
+    let semaphore = Arc::new(Semaphore(UnsafeCell::new(unsafe { std::mem::zeroed() })));
+    // SAFETY: it lies in the Arc from here on.
+    checked(unsafe { libc::sem_init(semaphore.0.get(), 0, 0) })?;
+    let waiter = Arc::clone(&semaphore);
+    Call::new(
+        "lock",
+        // SAFETY: it is initialised.
+        move || checked(unsafe { libc::sem_wait(waiter.0.get()) }).map(drop),
+        // SAFETY: as above.
+        move || checked(unsafe { libc::sem_post(semaphore.0.get()) }).map(drop),
+    )
 }
