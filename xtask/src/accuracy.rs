@@ -16,7 +16,7 @@ use crate::workspace::{self, BinaryArgs};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Requests of each kind
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 200)]
     requests: u64,
     /// Write the tables to docs/accuracy.md
     #[arg(long)]
