@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 /// Before the tables.
 const INTRODUCTION: &str = "\
-The example [`truth`](../examples/truth) makes requests that wait in every way there is, and measures \
+The example [`truth`](../examples/truth) makes requests of 25 kinds that wait, each in its way, and measures \
 each wait itself: it reads its clock outside and inside the traced call at both ends and around each \
 wait; whoever ends a wait reads its clock before and after doing so; and it reads the thread's CPU \
 clock, its run delay (`/proc/thread-self/schedstat`) and its counts of context switches (`getrusage`). \
