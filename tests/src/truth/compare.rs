@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(outside(&kind), [0, 2, 1, 15, 10, -10, 114]);
         let short = compared("290,280,0,0,10,0,10,0,0,1,0");
         assert_eq!(outside(&short), [0, -1, 0, -14, 0, 250, -5]);
-        assert_eq!(short.waited, 0);
+        assert_eq!(short.waited, 1);
     }
 
     #[test]
