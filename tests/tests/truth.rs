@@ -8,6 +8,8 @@ use reqtrace_tests::truth::{self, bounds};
 
 /// Of each kind.
 const REQUESTS: u64 = 40;
+/// How many kinds the service has.
+const KINDS: usize = 25;
 
 #[test]
 fn every_request_is_what_the_service_measured() {
@@ -17,10 +19,11 @@ fn every_request_is_what_the_service_measured() {
 
     let request = summary.request("request").unwrap();
     let requests: usize = comparison.kinds.iter().map(|(_, kind)| kind.requests).sum();
-    assert_eq!(comparison.kinds.len(), 15);
-    assert_eq!(requests as u64, REQUESTS * 15);
-    assert_eq!(request.count, REQUESTS * 15);
+    assert_eq!(comparison.kinds.len(), KINDS);
+    assert_eq!(requests as u64, REQUESTS * KINDS as u64);
+    assert_eq!(request.count, requests as u64);
 
     bounds::check(&comparison, summary.unseen()).unwrap();
+    bounds::check_scheduler_clocks(&comparison).unwrap();
     bounds::check_company(&comparison).unwrap();
 }

@@ -2,6 +2,7 @@
 //!
 //! In: a subcommand. Out: a machine that can build reqtrace, a demo, or a verdict of the tests.
 
+mod accuracy;
 mod bench;
 mod demo;
 mod do_command;
@@ -39,6 +40,8 @@ enum Command {
     Test(test::Args),
     /// Measure what tracing costs, beside a peer
     Bench(bench::Args),
+    /// Measure how far a trace is from what a service measures itself
+    Accuracy(accuracy::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
     VmTest(vm::Args),
 }
@@ -59,6 +62,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }
 }

@@ -18,18 +18,23 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Binds this thread to the CPU that it is on, for good, and its company too.
-    pub(crate) fn gather(company: Company) -> io::Result<Self> {
+    /// Binds this thread to a CPU, for good, and its company too. What `others` starts stays away
+    /// from there: a partner on that CPU would make room for whom it wakes.
+    pub(crate) fn gather<T>(
+        company: Company,
+        others: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<(Self, T)> {
         let over = Arc::new(AtomicBool::new(false));
         if company == Company::None {
-            return Ok(Self {
-                over,
-                threads: Vec::new(),
-            });
+            let threads = Vec::new();
+            return Ok((Self { over, threads }, others()?));
         }
         // SAFETY: no arguments.
         let cpu = unsafe { libc::sched_getcpu() };
-        bind_to(usize::try_from(cpu).map_err(io::Error::other)?)?;
+        let cpu = usize::try_from(cpu).map_err(io::Error::other)?;
+        leave(cpu)?;
+        let others = others()?;
+        bind_to(cpu)?;
         let mut crowd = Self {
             over,
             threads: Vec::with_capacity(THREADS),
@@ -53,7 +58,7 @@ impl Crowd {
                 return Err(io::Error::last_os_error());
             }
         }
-        Ok(crowd)
+        Ok((crowd, others))
     }
 }
 
@@ -69,14 +74,35 @@ impl Drop for Crowd {
 
 fn bind_to(cpu: usize) -> io::Result<()> {
     // SAFETY: all-zero is a valid cpu_set_t; CPU_SET checks the number's range.
-    let failed = unsafe {
+    let set = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+        set
     };
-    if failed == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    bind(&set)
+}
+
+/// Binds this thread to all its CPUs but one, if it has others.
+fn leave(cpu: usize) -> io::Result<()> {
+    // SAFETY: as in bind_to; the set is only written.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::CPU_CLR(cpu, &mut set);
+        if libc::CPU_COUNT(&set) == 0 {
+            return Ok(());
+        }
+        set
+    };
+    bind(&set)
+}
+
+fn bind(set: &libc::cpu_set_t) -> io::Result<()> {
+    // SAFETY: the set is only read.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -45,15 +45,36 @@ pub(crate) enum Company {
 }
 
 /// All kinds.
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 25] = [
+    // Times.
     alone("sleep", |place| Ok(vec![Box::new(time::Sleep(place.wait))])),
+    alone("timerfd", |place| {
+        Ok(vec![Box::new(time::Timer::new(place.wait)?)])
+    }),
+    // Locks.
     alone("mutex", |_| Ok(vec![Box::new(threads::Locked::new()?)])),
     alone("condvar", |_| Ok(vec![Box::new(threads::Notified::new()?)])),
+    alone("semaphore", |_| Ok(vec![Box::new(threads::semaphore()?)])),
+    alone("flock", |place| {
+        Ok(vec![Box::new(files::FileLock::new(&place.data)?)])
+    }),
+    // Bytes.
     alone("pipe", |_| Ok(vec![Box::new(streams::pipe()?)])),
+    alone("full-pipe", |_| Ok(vec![Box::new(streams::full_pipe()?)])),
+    alone("eventfd", |_| Ok(vec![Box::new(poll::eventfd()?)])),
     alone("unix", |_| Ok(vec![Box::new(streams::unix()?)])),
     alone("tcp", |_| Ok(vec![Box::new(streams::tcp()?)])),
+    alone("accept", |_| Ok(vec![Box::new(streams::accept()?)])),
+    alone("udp", |_| Ok(vec![Box::new(streams::udp()?)])),
+    // One of several.
+    alone("epoll", |_| Ok(vec![Box::new(poll::epoll()?)])),
+    alone("poll", |_| Ok(vec![Box::new(poll::poll()?)])),
+    // Disks.
     alone("fsync", |place| {
         Ok(vec![Box::new(files::Sync::new(&place.data)?)])
+    }),
+    alone("cold-read", |place| {
+        Ok(vec![Box::new(files::ColdRead::new(&place.data)?)])
     }),
     alone("direct-read", |place| {
         Ok(vec![Box::new(files::DirectRead::new(&place.data)?)])
@@ -61,8 +82,10 @@ pub(crate) const KINDS: [Kind; 15] = [
     alone("page-fault", |place| {
         Ok(vec![Box::new(files::ColdMapping::new(&place.data)?)])
     }),
+    // Processes.
     alone("child", |_| Ok(vec![Box::new(child::Child::default())])),
-    alone("epoll", |_| Ok(vec![Box::new(poll::Epoll::new()?)])),
+    alone("spawn", |_| Ok(vec![Box::new(child::Spawn)])),
+    // CPUs.
     alone("work", |_| Ok(vec![Box::new(cpu::Work(SHORT_WORK))])),
     Kind {
         name: "preempted",
@@ -82,7 +105,7 @@ pub(crate) const KINDS: [Kind; 15] = [
             Box::new(threads::Locked::new()?),
             Box::new(streams::tcp()?),
             Box::new(cpu::Work(SHORT_WORK)),
-            Box::new(poll::Epoll::new()?),
+            Box::new(poll::epoll()?),
             Box::new(streams::pipe()?),
         ])
     }),

@@ -15,8 +15,7 @@ use crate::waits::{Span, Wait};
 
 /// Does so many requests of a kind on this thread.
 pub(crate) fn run(kind: &Kind, place: &Place, requests: u64) -> Result<String> {
-    let mut waits = (kind.waits)(place)?;
-    let _crowd = Crowd::gather(kind.company)?;
+    let (_crowd, mut waits) = Crowd::gather(kind.company, || (kind.waits)(place))?;
     let meter = Meter::of_this_thread()?;
     let tid = clock::thread_id();
     let mut log = String::new();

@@ -201,13 +201,20 @@ impl Kind {
         distances.filter(|distance| distance.outside == 0).count()
     }
 
-    /// The absolute distance that a share of the requests does not exceed: 0.5 is the median, 1 the
-    /// largest.
+    /// The distance that a share of the requests does not exceed, negative below: 0 is the least,
+    /// 0.5 the median, 1 the most.
     #[must_use]
     pub fn quantile(&self, number: Number, share: f64) -> i128 {
         let distances = self.distances(number).iter();
-        let outside = distances.map(|distance| distance.outside.abs());
-        quantile(outside.collect(), share)
+        quantile(distances.map(|distance| distance.outside).collect(), share)
+    }
+
+    /// The median distance, whichever way.
+    #[must_use]
+    pub fn median_error(&self, number: Number) -> i128 {
+        let distances = self.distances(number).iter();
+        let errors = distances.map(|distance| distance.outside.abs());
+        quantile(errors.collect(), 0.5)
     }
 
     /// Median width of inside.
@@ -294,6 +301,7 @@ mod tests {
         assert_eq!((kind.in_class_ns, kind.waited), (124, 1));
         assert_eq!(kind.width(Number::OnCpu), 10);
         assert_eq!(kind.quantile(Number::OnCpu, 0.5), 130);
+        assert_eq!(kind.median_error(Number::OnCpu), 130);
     }
 
     #[test]
@@ -302,7 +310,7 @@ mod tests {
         assert_eq!(outside(&kind), [0, 2, 1, 15, 10, -10, 114]);
         let short = compared("290,280,0,0,10,0,10,0,0,1,0");
         assert_eq!(outside(&short), [0, -1, 0, -14, 0, 250, -5]);
-        assert_eq!(short.waited, 0);
+        assert_eq!(short.waited, 1);
     }
 
     #[test]

@@ -87,24 +87,23 @@ fn distances(
     writeln!(text, "## {heading}\n")?;
     writeln!(
         text,
-        "| kind | median width | inside | outside: p50 | p99 | max | max of the latency |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+        "| kind | median width | inside | outside: least | p50 | p99 | most | p50 of the latency |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     let measured = |kind: &&(String, Kind)| !kind.1.distances(number).is_empty();
     for (name, kind) in comparison.kinds.iter().filter(measured) {
-        let max = kind.quantile(number, 1.0);
+        let [least, median, p99, most] =
+            [0.0, 0.5, 0.99, 1.0].map(|share| time(kind.quantile(number, share)));
+        let error = u64::try_from(kind.median_error(number)).unwrap_or(u64::MAX);
         writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {least} | {median} | {p99} | {most} | {} |",
             time(kind.width(number)),
             percent(
                 kind.inside(number) as u64,
                 kind.distances(number).len() as u64
             ),
-            time(kind.quantile(number, 0.5)),
-            time(kind.quantile(number, 0.99)),
-            time(max),
-            percent(u64::try_from(max).unwrap_or(0), kind.mean_latency_ns())
+            percent(error, kind.mean_latency_ns())
         )?;
     }
     writeln!(text)
@@ -124,9 +123,10 @@ fn percent(part: u64, whole: u64) -> String {
 
 fn time(ns: i128) -> String {
     let ns = ns as f64;
-    if ns < 1000.0 {
+    let size = ns.abs();
+    if size < 1000.0 {
         format!("{ns} ns")
-    } else if ns < 1e6 {
+    } else if size < 1e6 {
         format!("{:.1} µs", ns / 1e3)
     } else {
         format!("{:.2} ms", ns / 1e6)
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn times_have_their_unit() {
-        let times = [0, 999, 1500, 2_345_678].map(time);
-        assert_eq!(times, ["0 ns", "999 ns", "1.5 µs", "2.35 ms"]);
+        let times = [0, 999, -1500, 2_345_678].map(time);
+        assert_eq!(times, ["0 ns", "999 ns", "-1.5 µs", "2.35 ms"]);
     }
 }

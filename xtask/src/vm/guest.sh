@@ -10,7 +10,7 @@ LOAD_REQUESTS=1000
 TRACE_SECONDS=120
 ATTACH_SECONDS=60
 TRUTH_REQUESTS=15
-# A mutex spins before it waits, and for an emulator that is long.
+# Longer than an emulated machine takes to come to the wait.
 TRUTH_WAIT_MS=20
 TRUTH_SECONDS=120
 

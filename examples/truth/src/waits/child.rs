@@ -2,6 +2,7 @@
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::time::Duration;
 
 use example_clock as clock;
@@ -69,5 +70,23 @@ fn live(time: Duration, last_words: i32) -> ! {
         let clock = clock::now_ns().to_ne_bytes();
         libc::write(last_words, clock.as_ptr().cast(), clock.len());
         libc::_exit(0)
+    }
+}
+
+/// Starts a program and waits for it.
+pub(crate) struct Spawn;
+
+impl Wait for Spawn {
+    fn class(&self) -> Option<&'static str> {
+        Some("process")
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let status = Command::new("/bin/true").status()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("/bin/true: {status}")))
+        }
     }
 }

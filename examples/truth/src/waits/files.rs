@@ -5,9 +5,12 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::Wait;
+use super::{Span, Wait};
+use crate::partner::{Partner, Woken, wake_in};
 
 /// Size of a page and of a block, and their alignment.
 const PAGE: usize = 4096;
@@ -35,6 +38,83 @@ impl Wait for Sync {
     fn wait(&mut self) -> io::Result<()> {
         self.0.write_all(&[1; PAGES * PAGE])?;
         self.0.sync_all()
+    }
+}
+
+/// Reads what is in no cache.
+pub(crate) struct ColdRead {
+    file: File,
+    next: usize,
+}
+
+impl ColdRead {
+    pub(crate) fn new(data: &Path) -> io::Result<Self> {
+        let file = fill(&data.join("cold"))?;
+        // No page is read because a neighbour is.
+        advise(&file, libc::POSIX_FADV_RANDOM)?;
+        Ok(Self { file, next: 0 })
+    }
+}
+
+impl Wait for ColdRead {
+    fn class(&self) -> Option<&'static str> {
+        Some("disk")
+    }
+
+    fn prepare(&mut self, _: Duration) -> io::Result<()> {
+        advise(&self.file, libc::POSIX_FADV_DONTNEED)
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        for at in places(&mut self.next) {
+            self.file.read_exact_at(&mut [0], at as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the lock of a file.
+pub(crate) struct FileLock {
+    ours: File,
+    theirs: Arc<File>,
+    held: (Sender<()>, Receiver<()>),
+    partner: Partner,
+}
+
+impl FileLock {
+    pub(crate) fn new(data: &Path) -> io::Result<Self> {
+        let path = data.join("locked");
+        Ok(Self {
+            ours: File::create(&path)?,
+            theirs: Arc::new(File::open(path)?),
+            held: channel(),
+            partner: Partner::start()?,
+        })
+    }
+}
+
+impl Wait for FileLock {
+    fn class(&self) -> Option<&'static str> {
+        Some("lock")
+    }
+
+    fn prepare(&mut self, end_in: Duration) -> io::Result<()> {
+        let (file, held) = (Arc::clone(&self.theirs), self.held.0.clone());
+        self.partner.begin(move || {
+            file.lock()?;
+            held.send(()).map_err(io::Error::other)?;
+            wake_in(end_in, || file.unlock())
+        })?;
+        self.held.1.recv().map_err(io::Error::other)
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.ours.lock()?;
+        self.ours.unlock()
+    }
+
+    fn woken(&mut self, _: Span) -> io::Result<Woken> {
+        self.partner.woken()
     }
 }
 
@@ -124,12 +204,7 @@ impl Wait for ColdMapping {
         if unsafe { libc::madvise(self.begin.cast(), FILE, libc::MADV_DONTNEED) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: no pointers.
-        match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }
-        {
-            0 => Ok(()),
-            failed => Err(io::Error::from_raw_os_error(failed)),
-        }
+        advise(&self.file, libc::POSIX_FADV_DONTNEED)
     }
 
     fn wait(&mut self) -> io::Result<()> {
@@ -154,4 +229,12 @@ fn fill(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.sync_all()?;
     Ok(file)
+}
+
+fn advise(file: &File, advice: i32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) } {
+        0 => Ok(()),
+        failed => Err(io::Error::from_raw_os_error(failed)),
+    }
 }

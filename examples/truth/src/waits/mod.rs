@@ -1,5 +1,6 @@
 //! The waits, one module per way of waiting.
 
+pub(crate) mod call;
 pub(crate) mod child;
 pub(crate) mod cpu;
 pub(crate) mod files;

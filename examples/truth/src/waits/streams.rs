@@ -1,71 +1,63 @@
-//! Waiting for bytes: a pipe, a Unix socket, a TCP connection.
+//! Waiting for bytes, or for room for them: pipes and sockets.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Span, Wait};
-use crate::partner::{Partner, Woken, wake_in};
+use super::call::Call;
 
-/// Reads what the partner writes.
-pub(crate) struct Stream {
-    class: &'static str,
-    reader: Box<dyn Read>,
-    write: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
-    partner: Partner,
+/// More than a pipe holds: one write waits until somebody reads.
+const MORE_THAN_A_PIPE: usize = 80 << 10;
+
+/// Reads from a pipe.
+pub(crate) fn pipe() -> io::Result<Call> {
+    let (mut reader, writer) = io::pipe()?;
+    let wait = move || reader.read_exact(&mut [0]);
+    Call::new("pipe", wait, move || (&writer).write_all(b"!"))
 }
 
-/// Over a pipe.
-pub(crate) fn pipe() -> io::Result<Stream> {
-    let (reader, writer) = io::pipe()?;
-    stream("pipe", reader, move || (&writer).write_all(b"!"))
-}
-
-/// Over a pair of Unix sockets.
-pub(crate) fn unix() -> io::Result<Stream> {
-    let (reader, writer) = UnixStream::pair()?;
-    stream("network", reader, move || (&writer).write_all(b"!"))
-}
-
-/// Over a TCP connection on the loopback.
-pub(crate) fn tcp() -> io::Result<Stream> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let writer = TcpStream::connect(listener.local_addr()?)?;
-    let (reader, _) = listener.accept()?;
-    writer.set_nodelay(true)?;
-    stream("network", reader, move || (&writer).write_all(b"!"))
-}
-
-fn stream(
-    class: &'static str,
-    reader: impl Read + 'static,
-    write: impl Fn() -> io::Result<()> + Send + Sync + 'static,
-) -> io::Result<Stream> {
-    Ok(Stream {
-        class,
-        reader: Box::new(reader),
-        write: Arc::new(write),
-        partner: Partner::start()?,
+/// Writes to a pipe that is full.
+pub(crate) fn full_pipe() -> io::Result<Call> {
+    let (reader, mut writer) = io::pipe()?;
+    let bytes = vec![1; MORE_THAN_A_PIPE];
+    let wait = move || writer.write_all(&bytes);
+    Call::new("pipe", wait, move || {
+        (&reader).read_exact(&mut [0; MORE_THAN_A_PIPE])
     })
 }
 
-impl Wait for Stream {
-    fn class(&self) -> Option<&'static str> {
-        Some(self.class)
-    }
+/// Reads from a Unix socket.
+pub(crate) fn unix() -> io::Result<Call> {
+    let (mut reader, writer) = UnixStream::pair()?;
+    let wait = move || reader.read_exact(&mut [0]);
+    Call::new("network", wait, move || (&writer).write_all(b"!"))
+}
 
-    fn prepare(&mut self, end_in: Duration) -> io::Result<()> {
-        let write = Arc::clone(&self.write);
-        self.partner.begin(move || wake_in(end_in, || write()))
-    }
+/// Reads from a TCP connection on the loopback.
+pub(crate) fn tcp() -> io::Result<Call> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let writer = TcpStream::connect(listener.local_addr()?)?;
+    let (mut reader, _) = listener.accept()?;
+    writer.set_nodelay(true)?;
+    let wait = move || reader.read_exact(&mut [0]);
+    Call::new("network", wait, move || (&writer).write_all(b"!"))
+}
 
-    fn wait(&mut self) -> io::Result<()> {
-        self.reader.read_exact(&mut [0])
-    }
+/// Accepts a TCP connection.
+pub(crate) fn accept() -> io::Result<Call> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let wait = move || listener.accept().map(drop);
+    Call::new("network", wait, move || {
+        TcpStream::connect(address).map(drop)
+    })
+}
 
-    fn woken(&mut self, _: Span) -> io::Result<Woken> {
-        self.partner.woken()
-    }
+/// Receives a UDP datagram.
+pub(crate) fn udp() -> io::Result<Call> {
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    let sender = UdpSocket::bind("127.0.0.1:0")?;
+    sender.connect(receiver.local_addr()?)?;
+    let wait = move || receiver.recv(&mut [0]).map(drop);
+    Call::new("network", wait, move || sender.send(b"!").map(drop))
 }

@@ -1,24 +1,49 @@
 //! Waiting for another thread of the process: futexes.
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::call::{Call, checked};
 use super::{Span, Wait};
 use crate::partner::{Partner, Woken, wake_in};
 
+/// A mutex of the C library, as most services have them. Rust's own spins before it waits, which an
+/// emulated machine can make longer than the wait.
+struct PlainMutex(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: a mutex is for being shared between threads.
+unsafe impl Send for PlainMutex {}
+// SAFETY: as above.
+unsafe impl Sync for PlainMutex {}
+
+impl PlainMutex {
+    fn lock(&self) {
+        // SAFETY: it is initialised, and does not move: it is only used in an Arc.
+        unsafe { libc::pthread_mutex_lock(self.0.get()) };
+    }
+
+    /// To be called by the thread that locked it.
+    fn unlock(&self) {
+        // SAFETY: as in lock.
+        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+    }
+}
+
 /// Waits for a mutex that the partner holds.
 pub(crate) struct Locked {
-    mutex: Arc<Mutex<()>>,
+    mutex: Arc<PlainMutex>,
     held: (Sender<()>, Receiver<()>),
     partner: Partner,
 }
 
 impl Locked {
     pub(crate) fn new() -> io::Result<Self> {
+        let mutex = PlainMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         Ok(Self {
-            mutex: Arc::default(),
+            mutex: Arc::new(mutex),
             held: channel(),
             partner: Partner::start()?,
         })
@@ -33,10 +58,10 @@ impl Wait for Locked {
     fn prepare(&mut self, end_in: Duration) -> io::Result<()> {
         let (mutex, held) = (Arc::clone(&self.mutex), self.held.0.clone());
         self.partner.begin(move || {
-            let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            mutex.lock();
             held.send(()).map_err(io::Error::other)?;
             wake_in(end_in, || {
-                drop(guard);
+                mutex.unlock();
                 Ok(())
             })
         })?;
@@ -44,7 +69,8 @@ impl Wait for Locked {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        drop(self.mutex.lock());
+        self.mutex.lock();
+        self.mutex.unlock();
         Ok(())
     }
 
@@ -95,4 +121,27 @@ impl Wait for Notified {
     fn woken(&mut self, _: Span) -> io::Result<Woken> {
         self.partner.woken()
     }
+}
+
+/// Waits for a POSIX semaphore.
+pub(crate) fn semaphore() -> io::Result<Call> {
+    /// Initialised, and never moved.
+    struct Semaphore(UnsafeCell<libc::sem_t>);
+    // SAFETY: a semaphore is for being shared between threads.
+    unsafe impl Send for Semaphore {}
+    // SAFETY: as above.
+    unsafe impl Sync for Semaphore {}
+
+    // SAFETY: all-zero is a valid sem_t to initialise.
+    let semaphore = Arc::new(Semaphore(UnsafeCell::new(unsafe { std::mem::zeroed() })));
+    // SAFETY: it lies in the Arc from here on.
+    checked(unsafe { libc::sem_init(semaphore.0.get(), 0, 0) })?;
+    let waiter = Arc::clone(&semaphore);
+    Call::new(
+        "lock",
+        // SAFETY: it is initialised.
+        move || checked(unsafe { libc::sem_wait(waiter.0.get()) }).map(drop),
+        // SAFETY: as above.
+        move || checked(unsafe { libc::sem_post(semaphore.0.get()) }).map(drop),
+    )
 }
