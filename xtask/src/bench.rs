@@ -18,6 +18,7 @@ use reqtrace_tests::summary::Summary;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
+use crate::ledger;
 use crate::process::Guard;
 use crate::setup::{self, Need};
 use crate::workspace::{self, BinaryArgs};
@@ -41,7 +42,13 @@ pub(crate) struct Args {
     /// Connections of sysbench
     #[arg(long, default_value_t = 16)]
     threads: u32,
-    /// Write the table to docs/benchmarks.md
+    /// Measure where the time of requests goes instead, for docs/ledger.md
+    #[arg(long)]
+    ledger: bool,
+    /// With --ledger: seconds of each load
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+    /// Write the table to docs/benchmarks.md, or docs/ledger.md
     #[arg(long)]
     write: bool,
 }
@@ -91,6 +98,10 @@ struct Cost {
 /// When something that is measured does not run.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build, Need::Test], false)?;
+    if args.ledger {
+        args.binaries.build()?;
+        return ledger::run(args.threads, args.seconds, args.write);
+    }
     for command in [PEER, "bpftool"] {
         if workspace::find_command(command).is_none() {
             bail!("`{command}` is missing: apt-get install -y libbpf-tools bpftool");

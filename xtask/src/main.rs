@@ -5,6 +5,7 @@
 mod bench;
 mod demo;
 mod kernel;
+mod ledger;
 mod linker;
 mod packages;
 mod process;

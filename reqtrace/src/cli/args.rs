@@ -51,6 +51,9 @@ pub struct Args {
 pub enum Command {
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),
+    /// Print the kernel functions of each wait class, and how many of them this kernel has
+    #[command(hide = true)]
+    Classes,
     /// List the built-in profiles, or print one
     Profiles(ProfilesArgs),
 }

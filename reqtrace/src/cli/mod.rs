@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod check;
+mod classes;
 mod filter;
 mod logger;
 pub mod options;
@@ -20,6 +21,7 @@ use crate::error::Result;
 pub fn run(args: Args) -> Result<()> {
     match args.command {
         Some(Command::Check(check)) => check::run(&check),
+        Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         None => trace::run(args.trace.into_options()?),
     }

@@ -57,6 +57,9 @@ wait_attached() {
 
 say "begin $(uname -r)"
 
+reqtrace classes >/out/classes.txt 2>/out/classes.err
+record classes $?
+
 shop serve --listen 127.0.0.1:0 --data /data --log /out/service.log >/out/serve.out 2>/out/serve.err &
 shop=$!
 tries=0

@@ -21,7 +21,7 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
             "the kernel did not say {words:?}: parameter not taken"
         );
     }
-    for program in ["reqtrace", "load", "shop"] {
+    for program in ["classes", "reqtrace", "load", "shop"] {
         ended_well(results, program)?;
     }
     let load = load_count(&read(results, "load.out")?)?;
@@ -68,7 +68,13 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         Err(error) => format!("{program} did not run: {error}"),
     };
     let mut said = String::new();
-    for name in ["reqtrace.err", "report.txt", "serve.err", "load.out"] {
+    for name in [
+        "classes.err",
+        "reqtrace.err",
+        "report.txt",
+        "serve.err",
+        "load.out",
+    ] {
         let text = fs::read(results.join(name)).unwrap_or_default();
         let text =
             String::from_utf8_lossy(&text[text.len().saturating_sub(ERROR_BYTES)..]).into_owned();
