@@ -52,6 +52,7 @@ impl Need {
                 Package::with_file("postgresql-15", "/usr/lib/postgresql/15/bin/postgres"),
                 Package::with_command("redis-server", "redis-server"),
                 Package::with_command("redis-tools", "redis-benchmark"),
+                Package::with_command("sqlite3", "sqlite3"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
