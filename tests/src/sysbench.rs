@@ -75,6 +75,16 @@ impl<'a> Sysbench<'a> {
         parse(&self.call(test, threads, &["--time=0", &events, &rate, "run"])?)
     }
 
+    /// Runs a load for so many seconds.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench fails or says something unexpected.
+    pub fn run_seconds(&self, test: &str, threads: u32, seconds: u32) -> Result<Run> {
+        let time = format!("--time={seconds}");
+        parse(&self.call(test, threads, &[&time, "run"])?)
+    }
+
     fn call(&self, test: &str, threads: u32, more: &[&str]) -> Result<String> {
         let output = Command::new(workspace::program("sysbench")?)
             .args([test, "--db-driver=mysql", "--mysql-user=root"])

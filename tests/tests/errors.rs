@@ -178,7 +178,7 @@ fn output_that_cannot_be_written() {
     for option in ["--out", "--csv", "--folded", "--flamegraph", "--json"] {
         let mut command = trace(&shop::profile(), &pid);
         command.arg(option).arg(taken.join("x"));
-        expect(command, 2, &[&["taken"]]);
+        expect(command, 2, &[&["taken"], &["next:"]]);
     }
     assert_eq!(fs::read(&taken).unwrap(), b"");
 }
@@ -212,4 +212,24 @@ fn not_root() {
         .args(["-p", &shop.pid().to_string(), NEVER])
         .current_dir(folder.path());
     expect(command, 3, &[&["root", "CAP_BPF", "sudo"]]);
+}
+
+#[test]
+fn filters_that_make_no_sense() {
+    for (more, words) in [
+        (vec!["-m", "200", "-M", "100"], "-m less than -m"),
+        (vec!["--state", "sleeping"], "a mask of task states"),
+        (
+            vec!["-m", "100", "--slower-than", "1ms"],
+            "give one of the two",
+        ),
+        (vec!["-m", "-1"], "-1"),
+    ] {
+        let mut command = reqtrace::command(["--profile", "mysql", "-p", "1"]).unwrap();
+        command.args(&more);
+        expect(command, 2, &[&[words]]);
+    }
+    let mut command = reqtrace::command(["--profile", "mysql", "-p", "1"]).unwrap();
+    command.arg("2h");
+    expect(command, 2, &[&["`2h`"], &["500ms"]]);
 }

@@ -117,24 +117,10 @@ fn connections_of_postgresql_that_were_there_before_are_followed() {
 
 #[test]
 fn workers_of_nginx_that_were_there_before_are_followed() {
-    let (server, port) = Server::nginx().unwrap();
-    let folder = workspace::scratch().unwrap();
-    let profile = folder.path().join("nginx.toml");
-    std::fs::write(
-        &profile,
-        "[profile]\nname = \"nginx\"\n[[request]]\nname = \"http\"\n\
-         begin = { function = \"ngx_http_process_request\" }\n",
-    )
-    .unwrap();
-    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
-    let load = Command::new(workspace::program("ab").unwrap())
-        .args(["-q", "-n", "200", "-c", "4"])
-        .arg(format!("http://127.0.0.1:{port}/"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&load.stdout).into_owned();
-    assert!(load.status.success(), "{said}");
+    let nginx = Nginx::start(2).unwrap();
+    let trace = Trace::start(Path::new("nginx"), nginx.pid(), &[]).unwrap();
+    nginx.ab("/", 200, 4, &[]).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(complete(&outcome, None), 200, "{said}");
-    assert_eq!(complete(&outcome, Some(server.pid())), 0);
+    assert_eq!(complete(&outcome, None), 200);
+    assert_eq!(complete(&outcome, Some(nginx.pid())), 0);
 }

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use reqtrace_tests::process::until;
-use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::process::{Child, Stream, until};
+use reqtrace_tests::reqtrace::{self, Trace};
 use reqtrace_tests::shop::{self, Shop};
-use reqtrace_tests::{brackets, ledger, xml};
+use reqtrace_tests::{brackets, ledger, workspace, xml};
 
 /// Ends a trace with `signal` in the middle of a load.
 fn ended_by(signal: libc::c_int) {
@@ -56,4 +56,40 @@ fn ctrl_c_reports() {
 #[test]
 fn sigterm_reports() {
     ended_by(libc::SIGTERM);
+}
+
+/// Before the probes are in there is nothing to report, and that is said.
+fn ended_before_it_began(signal: libc::c_int, said: &str) {
+    let shop = Shop::open().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let mut command = reqtrace::command(["--profile"]).unwrap();
+    command
+        .arg(shop::profile())
+        .args(["-p", &shop.pid().to_string(), "600"]);
+    let mut process = Child::start(command, folder.path(), "reqtrace").unwrap();
+    let status = format!("/proc/{}/status", process.pid());
+    // As soon as it has a handler of its own.
+    let caught = || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(mask.unwrap().trim(), 16).unwrap();
+        mask >> (signal - 1) & 1 == 1
+    };
+    while !caught() {
+        std::thread::yield_now();
+    }
+    process.signal(signal).unwrap();
+    let status = process.wait(Duration::from_secs(60)).unwrap();
+    let errors = process.output(Stream::Err);
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert!(errors.contains(said), "{errors}");
+    assert_eq!(process.output(Stream::Out), "");
+    shop.close().unwrap();
+}
+
+#[test]
+fn signals_before_the_trace_say_that_nothing_was_traced() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        ended_before_it_began(signal, "interrupted before anything was traced");
+    }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
@@ -14,6 +15,8 @@ use reqtrace_tests::rows::Row;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
+/// For a client to end.
+const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: u32 = 8;
 const EVENTS: u64 = 400;
 
@@ -115,14 +118,20 @@ fn a_row_lock_is_what_slow_requests_wait_for() {
             "create table sbtest.t (id int primary key, n int); insert into sbtest.t values (1, 0)",
         )
         .unwrap();
-    let hold = "use sbtest; begin; update t set n = n + 1; select sleep(4); commit";
+    let hold = "use sbtest; begin; update t set n = n + 1; select sleep(600)";
     let mut holder = server.start_sql("holder", hold).unwrap();
     server.wait_for_statement("select sleep", "sleep").unwrap();
     let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap();
     let mut statements = "select 1; ".repeat(60);
     statements.push_str("update sbtest.t set n = n + 2");
-    server.sql(&statements).unwrap();
-    holder.wait(std::time::Duration::from_secs(60)).unwrap();
+    let mut waiter = server.start_sql("waiter", &statements).unwrap();
+    server.wait_for_statement("update", "Updating").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let id = "select id from information_schema.processlist where info like 'select sleep%'";
+    let id = server.sql(id).unwrap();
+    server.sql(&format!("kill {}", id.trim())).unwrap();
+    waiter.wait(LIMIT).unwrap();
+    holder.wait(LIMIT).unwrap();
     let outcome = trace.finish().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();

@@ -58,18 +58,30 @@ fn held(outcome: &Outcome, rows: &[Row], wait: &str, class: &str) {
     );
 }
 
-/// Starts a connection that takes a lock with `sql`, keeps it for some seconds, and lets go;
-/// returns when it has the lock. A trace started afterwards has no complete request of it.
+/// Starts a connection that takes a lock with `sql` and keeps it; returns when it has the lock. Its
+/// own statement begins before any trace.
 fn hold(server: &MariaDb, sql: &str) -> Child {
     server
         .sql(
             "create table sbtest.t (id int primary key, n int); insert into sbtest.t values (1, 0)",
         )
         .unwrap();
-    let sql = format!("use sbtest; begin; {sql}; select sleep(4); commit");
+    let sql = format!("use sbtest; begin; {sql}; select sleep(600)");
     let holder = server.start_sql("holder", &sql).unwrap();
     server.wait_for_statement("select sleep", "sleep").unwrap();
     holder
+}
+
+/// Lets a statement wait for that lock, in a state that contains `state`, and ends the holder.
+fn wait_for_lock(server: &MariaDb, sql: &str, statement: &str, state: &str) {
+    let mut waiter = server.start_sql("waiter", sql).unwrap();
+    server.wait_for_statement(statement, state).unwrap();
+    std::thread::sleep(2 * HELD);
+    let holder = server
+        .sql("select id from information_schema.processlist where info like 'select sleep%'")
+        .unwrap();
+    server.sql(&format!("kill {}", holder.trim())).unwrap();
+    waiter.wait(LIMIT).unwrap();
 }
 
 #[test]
@@ -77,7 +89,8 @@ fn a_row_lock_has_its_name() {
     let server = MariaDb::open().unwrap();
     let mut holder = hold(&server, "update t set n = n + 1");
     let trace = trace(&server);
-    server.sql("update sbtest.t set n = n + 2").unwrap();
+    let sql = "update sbtest.t set n = n + 2";
+    wait_for_lock(&server, sql, "update", "Updating");
     holder.wait(LIMIT).unwrap();
     let (outcome, rows) = finish(trace);
     held(&outcome, &rows, "row_lock", "lock");
@@ -89,7 +102,8 @@ fn a_metadata_lock_has_its_name() {
     let server = MariaDb::open().unwrap();
     let mut holder = hold(&server, "select * from t");
     let trace = trace(&server);
-    server.sql("alter table sbtest.t add column m int").unwrap();
+    let sql = "alter table sbtest.t add column m int";
+    wait_for_lock(&server, sql, "alter", "metadata lock");
     holder.wait(LIMIT).unwrap();
     let (outcome, rows) = finish(trace);
     held(&outcome, &rows, "metadata_lock", "lock");

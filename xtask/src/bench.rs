@@ -21,6 +21,7 @@ use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
 use crate::do_command;
+use crate::ledger;
 use crate::process::Guard;
 use crate::setup::{self, Need};
 use crate::workspace::{self, BinaryArgs};
@@ -47,7 +48,13 @@ pub(crate) struct Args {
     /// Measure instead what a request that begins at the wrong place says of `do_command`
     #[arg(long)]
     do_command: bool,
-    /// Write the table to docs/benchmarks.md (--stacks: docs/unwinding.md, --do-command: docs/do-command.md)
+    /// Measure where the time of requests goes instead, for docs/ledger.md
+    #[arg(long)]
+    ledger: bool,
+    /// With --ledger: seconds of each load
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+    /// Write the table to docs/benchmarks.md, or the page of what is measured instead
     #[arg(long)]
     write: bool,
     /// Measure user stacks instead: four servers, by .eh_frame and by frame pointers
@@ -106,6 +113,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.do_command {
         args.binaries.build()?;
         return do_command::run(args.write);
+    }
+    if args.ledger {
+        args.binaries.build()?;
+        return ledger::run(args.threads, args.seconds, args.write);
     }
     for command in [PEER, "bpftool"] {
         if workspace::find_command(command).is_none() {

@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod do_command;
 mod kernel;
+mod ledger;
 mod linker;
 mod packages;
 mod process;

@@ -56,6 +56,7 @@ impl Need {
                 Package::with_command("sysbench", "sysbench"),
                 Package::with_command("apache2-utils", "ab"),
                 Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
+                Package::with_command("sqlite3", "sqlite3"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),

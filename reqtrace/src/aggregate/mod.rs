@@ -265,7 +265,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             tid: row.tid,
             comm: &row.comm,
             label: &row.label,
-            ledger: row.ledger.clone(),
+            ledger: &row.ledger,
             blocks: row.blocks,
             preemptions: row.preemptions,
             incomplete: row.incomplete,

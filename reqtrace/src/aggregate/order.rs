@@ -63,7 +63,7 @@ impl RowOrder {
         self.waiting.push(Waiting {
             end_ns,
             number: self.next,
-            row,
+            row: Box::new(row),
         });
         self.next += 1;
         None
@@ -78,7 +78,7 @@ impl RowOrder {
         }
         let first = self.waiting.pop()?;
         self.written_ns = first.end_ns;
-        Some(first.row)
+        Some(*first.row)
     }
 }
 
@@ -87,7 +87,8 @@ impl RowOrder {
 struct Waiting {
     end_ns: u64,
     number: u64,
-    row: Row,
+    /// On the heap: the order moves it several times.
+    row: Box<Row>,
 }
 
 impl Ord for Waiting {

@@ -3,13 +3,14 @@
 //! A profile's named waits come first, in file order; then the built-in table decides from the
 //! kernel's functions; where the kernel hides their names, the system call decides.
 
+pub mod columns;
 pub mod named;
 pub mod syscalls;
 pub mod table;
 
 use reqtrace_common::record::BlockSite;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::profile::WaitSpec;
 use crate::symbolize::Frame;
 use named::NamedWait;
@@ -39,7 +40,7 @@ pub struct Classifier {
 impl Classifier {
     /// Makes the matchers of a profile's named waits.
     ///
-    /// A wait named like a built-in class adds to that class; waits of one name share a column.
+    /// Waits of one name share a column.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl Classifier {
         }
         let named = names.len();
         names.extend(WaitClass::ALL.iter().map(|class| class.name().to_owned()));
-        check_columns(&names)?;
+        columns::check(&names)?;
         let waits = specs
             .iter()
             .map(|spec| {
@@ -97,41 +98,6 @@ impl Classifier {
             |(index, _)| *index,
         )
     }
-}
-
-/// The CSV column of a class.
-#[must_use]
-pub fn column(class: &str) -> String {
-    format!("{}_ns", class.replace(' ', "_"))
-}
-
-/// Columns that every row has, beside those of the classes.
-const FIXED_COLUMNS: [&str; 6] = [
-    "latency_ns",
-    "on_cpu_ns",
-    "run_queue_ns",
-    "preempted_ns",
-    "blocked_ns",
-    "unattributed_ns",
-];
-
-fn check_columns(names: &[String]) -> Result<()> {
-    for (index, name) in names.iter().enumerate() {
-        let wanted = column(name);
-        if FIXED_COLUMNS.contains(&wanted.as_str()) {
-            return Err(Error::usage(format!(
-                "the wait `{name}` would hide the CSV column `{wanted}`"
-            ))
-            .next("give the wait another name"));
-        }
-        if let Some(other) = names[..index].iter().find(|other| column(other) == wanted) {
-            return Err(Error::usage(format!(
-                "the waits `{other}` and `{name}` would both be the CSV column `{wanted}`"
-            ))
-            .next("give one of them another name"));
-        }
-    }
-    Ok(())
 }
 
 /// Whether the place of a block was lost: then its time is unattributed.

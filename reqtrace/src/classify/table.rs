@@ -303,7 +303,6 @@ const TABLE: &[(WaitClass, &[&str])] = &[
         &[
             "do_wait",
             "__do_wait",
-            "do_wait4",
             "kernel_wait4",
             "kernel_waitid*",
             "do_wait_pid",
@@ -342,13 +341,26 @@ pub fn class(block: &Block<'_>) -> WaitClass {
 }
 
 fn of_function(name: &str) -> Option<WaitClass> {
-    let line = TABLE.iter().find(|(_, patterns)| {
-        patterns
-            .iter()
-            .any(|pattern| match pattern.strip_suffix('*') {
-                Some(prefix) => name.starts_with(prefix),
-                None => name == *pattern,
-            })
-    });
+    let line = TABLE
+        .iter()
+        .find(|(_, patterns)| patterns.iter().any(|pattern| is(pattern, name)));
     line.map(|(class, _)| *class)
+}
+
+/// Whether a function, without what the compiler appends, is of a name of the table.
+#[must_use]
+pub fn is(pattern: &str, function: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => function.starts_with(prefix),
+        None => function == pattern,
+    }
+}
+
+/// All names of the table with their class.
+pub fn names() -> impl Iterator<Item = (WaitClass, &'static str)> {
+    let faults = PAGE_FAULT.iter().map(|name| (WaitClass::PageFault, *name));
+    let others = TABLE
+        .iter()
+        .flat_map(|(class, names)| names.iter().map(|name| (*class, *name)));
+    faults.chain(others)
 }

@@ -9,7 +9,7 @@ use super::check::CheckArgs;
 use super::doctor::DoctorArgs;
 use super::filter::FilterArgs;
 use super::functions::FunctionsArgs;
-pub use super::options::{Output, Stacks, TraceOptions};
+pub use super::options::{Stacks, TraceOptions};
 use super::profiles::ProfilesArgs;
 const BEFORE_HELP: &str = "\
 Examples:
@@ -27,6 +27,9 @@ reqtrace --profile PROFILE -p PID[,PID…] [OPTIONS] [DURATION]
        reqtrace <COMMAND>";
 
 const AFTER_HELP: &str = "\
+DURATION is in seconds, or has a unit: 30, 0.5, 2s, 500ms. Without it a trace lasts until Ctrl-C,
+which ends it early and still reports.
+
 Exit codes: 0 done; 1 it failed while running; 2 bad usage or bad profile; 3 not permitted, or the
 kernel or machine lacks something.";
 
@@ -59,6 +62,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Find functions and USDT probes to write a profile with; count their calls
     Functions(FunctionsArgs),
+    /// Print the kernel functions of each wait class, and how many of them this kernel has
+    #[command(hide = true)]
+    Classes,
     /// List the built-in profiles, or print one
     Profiles(ProfilesArgs),
 }
@@ -66,8 +72,8 @@ pub enum Command {
 /// The words of a trace, as given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TraceArgs {
-    /// Seconds to trace, such as 30 or 0.5; until Ctrl-C when left out
-    #[arg(value_name = "DURATION")]
+    /// Words that are no options: one duration, if they are right
+    #[arg(value_name = "DURATION", hide = true)]
     pub(super) words: Vec<String>,
 
     /// Profile: the path of a TOML file, or the name of a built-in one
@@ -145,7 +151,7 @@ pub struct TraceArgs {
 
     /// CSV rows only of requests at or above this latency, such as 10ms, 250us or 1s; the totals
     /// always cover all
-    #[arg(long, value_name = "LATENCY", value_parser = latency, help_heading = "Output")]
+    #[arg(long, value_name = "LATENCY", value_parser = with_unit, help_heading = "Output")]
     pub(super) slower_than: Option<Duration>,
 
     /// Record the label that the profile names: query text, a key, a path. It may hold secrets
@@ -213,8 +219,8 @@ fn percent(word: &str) -> Result<f64, String> {
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
 }
 
-/// A latency with its unit: ns, us (or µs), ms, s.
-fn latency(word: &str) -> Result<Duration, String> {
+/// A length of time with its unit: ns, us (or µs), ms, s.
+pub(super) fn with_unit(word: &str) -> Result<Duration, String> {
     const UNITS: &[(&str, f64)] = &[
         ("ns", 1e-9),
         ("us", 1e-6),

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod check;
+mod classes;
 pub mod doctor;
 mod filter;
 pub mod functions;
@@ -24,6 +25,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Check(check)) => check::run(&check),
         Some(Command::Doctor(doctor)) => doctor::run(&doctor),
         Some(Command::Functions(functions)) => functions::run(&functions),
+        Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         None => trace::run(args.trace.into_options()?),
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use reqtrace_common::filter::StackFilter;
 
-use super::args::{GroupBy, TraceArgs, Unwind};
+use super::args::{GroupBy, TraceArgs, Unwind, with_unit};
 use crate::error::{Error, Result};
+use crate::report::outputs::Target;
 use crate::text::nearest;
 
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "help"];
@@ -27,13 +28,13 @@ pub struct TraceOptions {
     /// Folder for all four files.
     pub out: Option<PathBuf>,
     /// Where `requests.csv` goes, beside `out`.
-    pub csv: Option<Output>,
+    pub csv: Option<Target>,
     /// Where folded stacks go, beside `out`.
-    pub folded: Option<Output>,
+    pub folded: Option<Target>,
     /// Where the flame graph goes, beside `out`.
-    pub flamegraph: Option<Output>,
+    pub flamegraph: Option<Target>,
     /// Where the summary goes, beside `out`.
-    pub json: Option<Output>,
+    pub json: Option<Target>,
     /// A frame `-` between user and kernel frames.
     pub delimited: bool,
     /// Which stacks.
@@ -64,15 +65,6 @@ pub struct TraceOptions {
     pub record: Option<PathBuf>,
 }
 
-/// Where one output goes. At most one is standard output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Standard output.
-    Stdout,
-    /// A file.
-    File(PathBuf),
-}
-
 /// Which stacks to collect and print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stacks {
@@ -91,7 +83,7 @@ impl TraceOptions {
     pub fn takes_stdout(&self) -> bool {
         [&self.csv, &self.folded, &self.flamegraph, &self.json]
             .into_iter()
-            .any(|output| *output == Some(Output::Stdout))
+            .any(|output| *output == Some(Target::Stdout))
     }
 }
 
@@ -132,15 +124,15 @@ impl TraceArgs {
             (false, false) => Stacks::Both,
         };
         let folded = match (self.folded, self.folded_stdout) {
-            (Some(path), true) if output(path.clone()) != Output::Stdout => {
+            (Some(path), true) if Target::from(path.clone()) != Target::Stdout => {
                 return Err(Error::usage(format!(
                     "-f prints folded stacks on standard output, and --folded {} writes them there",
                     path.display()
                 ))
                 .next("give one of the two"));
             }
-            (_, true) => Some(Output::Stdout),
-            (path, false) => path.map(output),
+            (_, true) => Some(Target::Stdout),
+            (path, false) => path.map(Target::from),
         };
         let options = TraceOptions {
             profile,
@@ -149,10 +141,10 @@ impl TraceArgs {
             follow: !self.no_follow,
             duration,
             out: self.out,
-            csv: self.csv.map(output),
+            csv: self.csv.map(Target::from),
             folded,
-            flamegraph: self.flamegraph.map(output),
-            json: self.json.map(output),
+            flamegraph: self.flamegraph.map(Target::from),
+            json: self.json.map(Target::from),
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
@@ -207,13 +199,15 @@ pub(super) fn parse_duration(word: &str) -> Result<Duration> {
     let seconds = word
         .parse::<f64>()
         .ok()
-        .filter(|seconds| *seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| {
+    let duration = seconds.or_else(|| with_unit(word).ok());
+    duration.filter(|length| !length.is_zero()).ok_or_else(|| {
         let error = Error::usage(format!("`{word}` is neither a command nor a duration"));
         match nearest(word, COMMANDS.iter().copied(), 1).first() {
             Some(command) => error.next(format!("did you mean `reqtrace {command}`?")),
-            None => error.next("a duration is in seconds, above 0, such as 30 or 0.5"),
+            None => {
+                error.next("a duration is above 0, in seconds or with a unit: 30, 0.5, 2s, 500ms")
+            }
         }
     })
 }
@@ -248,7 +242,7 @@ fn one_stdout(options: &TraceOptions) -> Result<()> {
         ("--json", &options.json),
     ]
     .into_iter()
-    .filter(|(_, output)| **output == Some(Output::Stdout))
+    .filter(|(_, output)| **output == Some(Target::Stdout))
     .map(|(name, _)| name)
     .collect();
     if taken.len() > 1 {
@@ -259,14 +253,6 @@ fn one_stdout(options: &TraceOptions) -> Result<()> {
         .next("send all but one of them to a file"));
     }
     Ok(())
-}
-
-fn output(path: PathBuf) -> Output {
-    if path.as_os_str() == "-" {
-        Output::Stdout
-    } else {
-        Output::File(path)
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod early;
 mod follow;
 pub(super) mod gate;
 mod progress;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use aya::sys::{Stats, enable_stats};
 use log::{debug, info};
 
-use super::args::{GroupBy, Output, Stacks, TraceOptions, Unwind};
+use super::args::{GroupBy, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan, Session, StackTable};
 use crate::classify::Classifier;
@@ -31,7 +32,7 @@ use crate::resolve::{
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
-use follow::Follower;
+use follow::{Follower, Signals};
 
 /// Processes named at the start before the rest is only counted.
 const MAX_NAMED: usize = 8;
@@ -43,6 +44,7 @@ const MAX_NAMED: usize = 8;
 /// Whatever is wrong with the profile, the processes, the outputs or the kernel, before anything
 /// is attached; a failed read or write afterwards.
 pub fn run(options: TraceOptions) -> Result<()> {
+    early::watch();
     super::logger::start(options.verbose);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -149,9 +151,10 @@ async fn trace(options: TraceOptions) -> Result<()> {
         trace,
         recorder: recording.is_some().then(Recorder::new),
     };
+    let mut signals = Signals::take()?;
     tracing.announce();
     let follower = Follower::new(aggregator, &pids);
-    let report = tracing.follow(follower, recording).await;
+    let report = tracing.follow(follower, &mut signals, recording).await;
     tracing.session.detach();
     report
 }
@@ -207,6 +210,7 @@ impl Tracing {
     async fn follow(
         &mut self,
         mut follower: Follower<StackTable>,
+        signals: &mut Signals,
         recording: Option<std::fs::File>,
     ) -> Result<()> {
         let start_ns = self.session.start_ns();
@@ -217,6 +221,7 @@ impl Tracing {
                 &mut self.exporters,
                 self.recorder.as_mut(),
                 self.options.duration,
+                signals,
                 &mut progress,
             )
             .await?;
@@ -366,19 +371,13 @@ fn needs_user_stacks(profile: &Profile) -> bool {
 }
 
 fn output_options(options: &TraceOptions) -> OutputOptions {
-    let target = |output: &Option<Output>| {
-        output.as_ref().map(|output| match output {
-            Output::Stdout => outputs::Target::Stdout,
-            Output::File(path) => outputs::Target::File(path.clone()),
-        })
-    };
     OutputOptions {
         out: options.out.clone(),
-        csv: target(&options.csv),
-        folded: target(&options.folded),
+        csv: options.csv.clone(),
+        folded: options.folded.clone(),
         folded_on_stdout: false,
-        flamegraph: target(&options.flamegraph),
-        json: target(&options.json),
+        flamegraph: options.flamegraph.clone(),
+        json: options.json.clone(),
         stacks: crate::report::folded::FoldedOptions {
             delimiter: options.delimited,
             user: options.stacks != Stacks::Kernel,

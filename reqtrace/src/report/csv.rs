@@ -5,27 +5,8 @@ use std::io::Write;
 use csv::{Terminator, Writer, WriterBuilder};
 
 use super::{Exporter, Report, RequestRow};
-use crate::classify::column;
+use crate::classify::columns::{AFTER, BEFORE, column};
 use crate::error::{Error, Result};
-
-/// Columns before those of the wait classes.
-const BEFORE: [&str; 12] = [
-    "start_unix_ns",
-    "request",
-    "pid",
-    "tid",
-    "comm",
-    "label",
-    "latency_ns",
-    "on_cpu_ns",
-    "run_queue_ns",
-    "preempted_ns",
-    "blocked_ns",
-    "unattributed_ns",
-];
-
-/// Columns after those of the wait classes.
-const AFTER: [&str; 4] = ["blocks", "preemptions", "complete", "reason"];
 
 /// Writes `requests.csv`.
 pub struct CsvExporter {
@@ -80,7 +61,7 @@ impl CsvExporter {
 
 impl Exporter for CsvExporter {
     fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
-        let ledger = &row.ledger;
+        let ledger = row.ledger;
         if ledger.latency_ns < self.slower_than_ns {
             return Ok(());
         }

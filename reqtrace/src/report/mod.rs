@@ -54,7 +54,7 @@ pub struct RequestRow<'a> {
     /// Label, empty when none was recorded.
     pub label: &'a str,
     /// The ledger.
-    pub ledger: Ledger,
+    pub ledger: &'a Ledger,
     /// Number of blocks.
     pub blocks: u32,
     /// Number of preemptions.

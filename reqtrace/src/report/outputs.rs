@@ -20,15 +20,6 @@ pub enum Target {
     File(PathBuf),
 }
 
-impl From<&str> for Target {
-    fn from(path: &str) -> Self {
-        match path {
-            "-" => Self::Stdout,
-            path => Self::File(PathBuf::from(path)),
-        }
-    }
-}
-
 impl From<PathBuf> for Target {
     fn from(path: PathBuf) -> Self {
         if path.as_os_str() == "-" {
@@ -154,7 +145,9 @@ pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn E
     if let Some(folder) = &options.out {
         fs::create_dir_all(folder).map_err(|error| {
             let folder = folder.display();
-            Error::usage(format!("the folder {folder} of --out could not be made")).because(error)
+            Error::usage(format!("the folder {folder} of --out could not be made"))
+                .because(error)
+                .next("name a folder below one that you may write to")
         })?;
     }
     wanted

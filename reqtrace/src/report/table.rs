@@ -1,15 +1,17 @@
 //! The report on the terminal: a report in, at most 100 columns of text out.
 
 mod histogram;
+mod page;
 mod slow;
 
-use std::fmt::Write as _;
 use std::io::Write;
+
+use page::{Page, bar, cut, frames};
 
 use super::text::{duration, number, rate, share};
 use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
-use crate::symbolize::names::{clean, plain};
+use crate::symbolize::names::clean;
 
 /// Widest line.
 const WIDTH: usize = 100;
@@ -81,41 +83,6 @@ pub fn render(report: &Report, verbose: bool) -> String {
         programs(&mut page, report);
     }
     page.text
-}
-
-/// Text whose lines never get too long.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    /// One line, cut where it is too long.
-    fn line(&mut self, line: &str) {
-        self.text.push_str(cut(line, WIDTH).trim_end());
-        self.text.push('\n');
-    }
-
-    /// A paragraph, wrapped; `first` stands before it, and as many blanks before its other lines.
-    fn wrapped(&mut self, first: &str, text: &str) {
-        let indent = first.chars().count();
-        let mut line = first.to_owned();
-        let mut empty = true;
-        for word in text.split_whitespace() {
-            let longer = line.chars().count() + usize::from(!empty) + word.chars().count();
-            if longer > WIDTH && !empty {
-                self.line(&line);
-                line = " ".repeat(indent);
-                empty = true;
-            }
-            if !empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-            empty = false;
-        }
-        self.line(&line);
-    }
 }
 
 fn headline(report: &Report) -> String {
@@ -255,44 +222,6 @@ fn top_frames(report: &Report, request: &TypeReport, class: usize) -> String {
     frames(user, kernel, WIDTH - BEFORE_FRAMES)
 }
 
-/// Up to three frames that fit into `width`: the program's, where they have names, or else the
-/// kernel's.
-fn frames<'a>(
-    user: impl Iterator<Item = &'a str>,
-    kernel: impl Iterator<Item = &'a str>,
-    width: usize,
-) -> String {
-    let is_named = |name: &&str| !name.starts_with('[');
-    let mut shown: Vec<_> = user.filter(is_named).take(3).collect();
-    if shown.is_empty() {
-        let generic = |name: &&str| name.contains("schedule");
-        shown = kernel
-            .filter(is_named)
-            .skip_while(generic)
-            .take(2)
-            .collect();
-    }
-    let mut text = String::new();
-    for name in shown {
-        let frame = format!("← {}", clean(&plain(name)).trim());
-        let room = width.saturating_sub(text.chars().count());
-        if !text.is_empty() && frame.chars().count() > room {
-            break;
-        }
-        let _ = write!(text, "{frame} ");
-    }
-    text
-}
-
-fn bar(part: u64, whole: u64) -> String {
-    let cells = (u128::from(part) * u128::from(BAR) * 2 / u128::from(whole.max(1))) as usize;
-    let mut bar = "█".repeat(cells / 2);
-    if cells % 2 == 1 {
-        bar.push('▌');
-    }
-    bar
-}
-
 fn incomplete(page: &mut Page, report: &Report) {
     for request in &report.requests {
         let total: u64 = request.incomplete.iter().map(|(_, count)| count).sum();
@@ -430,14 +359,4 @@ fn programs(page: &mut Page, report: &Report) {
             number(program.recursion_misses),
         ));
     }
-}
-
-/// At most `width` characters; what is cut off is `…`.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    short.push('…');
-    short
 }

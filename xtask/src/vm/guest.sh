@@ -76,6 +76,8 @@ say "begin $(uname -r)"
 
 reqtrace doctor >/out/doctor.txt 2>/out/doctor.err
 record doctor $?
+reqtrace classes >/out/classes.txt 2>/out/classes.err
+record classes $?
 
 shop serve --listen 127.0.0.1:0 --data /data --log /out/service.log >/out/serve.out 2>/out/serve.err &
 shop=$!

@@ -4,6 +4,7 @@
 //! services gave a complete and true result. Needs neither root nor KVM.
 
 mod boot;
+mod classes;
 mod cpio;
 mod disk;
 mod initramfs;
@@ -100,13 +101,14 @@ pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<S
     let initramfs = folder().join("initramfs.cpio");
     initramfs::build(&binaries, &initramfs)?;
 
+    let mut names = classes::Names::default();
     let mut passed = Vec::new();
     let mut failures = Vec::new();
     for boot in MATRIX {
         if !only.is_empty() && !only.iter().any(|name| name == boot.name) {
             continue;
         }
-        match one(&boot, &initramfs) {
+        match one(&boot, &initramfs, &mut names) {
             Ok(kernel) => passed.push(kernel),
             Err(error) => {
                 eprintln!("vm: {} failed: {error:#}", boot.name);
@@ -121,10 +123,17 @@ pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<S
             passed.len()
         );
     }
+    if only.is_empty() {
+        let own = Command::new(&binaries.reqtrace).arg("classes").output()?;
+        if own.status.success() {
+            names.add(&String::from_utf8_lossy(&own.stdout))?;
+        }
+        names.judge()?;
+    }
     Ok(passed)
 }
 
-fn one(boot: &Boot, initramfs: &Path) -> Result<String> {
+fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<String> {
     let kernel = kernels::get(boot.series, &folder().join("kernels"))?;
     eprintln!("vm: booting {}", kernel_name(boot, &kernel));
     let begin = Instant::now();
@@ -143,6 +152,7 @@ fn one(boot: &Boot, initramfs: &Path) -> Result<String> {
     let verdict = verdict::judge(&results, boot.confirmation).map_err(|error| {
         machine.explain(&error.context(format!("results: {}", results.display())))
     })?;
+    names.add(&boot::read(&results, "classes.txt")?)?;
     eprintln!(
         "vm: {} passed in {:.1} s: {verdict}",
         boot.name,

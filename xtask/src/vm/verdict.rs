@@ -27,6 +27,7 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
     }
     for program in [
         "doctor",
+        "classes",
         "reqtrace",
         "load",
         "shop",
@@ -127,6 +128,7 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
     for name in [
         "doctor.txt",
         "doctor.err",
+        "classes.err",
         "reqtrace.err",
         "report.txt",
         "serve.err",

@@ -57,8 +57,8 @@ fn what_pgrep_makes_gets_a_hint() {
 fn outputs() {
     let options = parse("--profile p -p 1 0.5 -f --csv a.csv --slower-than 1.5ms").unwrap();
     assert_eq!(options.duration, Some(Duration::from_millis(500)));
-    assert_eq!(options.folded, Some(Output::Stdout));
-    assert_eq!(options.csv, Some(Output::File("a.csv".into())));
+    assert_eq!(options.folded, Some(Target::Stdout));
+    assert_eq!(options.csv, Some(Target::File("a.csv".into())));
     assert_eq!(options.slower_than, Some(Duration::from_micros(1500)));
     assert!(options.takes_stdout());
     let text = refused("--profile p -p 1 -f --csv -");
@@ -90,5 +90,22 @@ fn clap_refuses_with_exit_code_2() {
     ] {
         let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn a_duration_may_have_a_unit() {
+    for (word, wanted) in [
+        ("30", Duration::from_secs(30)),
+        ("2s", Duration::from_secs(2)),
+        ("500ms", Duration::from_millis(500)),
+        ("0.25s", Duration::from_millis(250)),
+    ] {
+        assert_eq!(parse_duration(word).unwrap(), wanted, "{word}");
+    }
+    for word in ["0", "0s", "-1", "2h", "s", "nan", "1e30"] {
+        let error = parse_duration(word).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{word}");
+        assert!(error.advice().unwrap().contains("500ms"), "{word}");
     }
 }

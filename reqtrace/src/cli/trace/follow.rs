@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use log::debug;
 use reqtrace_common::record::{FileRecord, ProcessRecord, process_event};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::early;
 use super::progress::Progress;
 use super::targets::comm;
 use crate::aggregate::{Aggregator, StackSource};
@@ -52,6 +53,25 @@ impl Outcome {
             Self::Interrupted => "interrupted",
             Self::TargetExited => "target exited",
         }
+    }
+}
+
+/// Signals that end a trace early, with a report.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From now on they end the trace.
+    pub(super) fn take() -> Result<Self> {
+        let cannot = |error| Error::failed("signals cannot be waited for").because(error);
+        let signals = Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(cannot)?,
+            terminate: signal(SignalKind::terminate()).map_err(cannot)?,
+        };
+        early::is_over();
+        Ok(signals)
     }
 }
 
@@ -110,11 +130,9 @@ impl<K: StackSource> Follower<K> {
         exporters: &mut [Box<dyn Exporter>],
         mut recorder: Option<&mut Recorder>,
         duration: Option<Duration>,
+        signals: &mut Signals,
         progress: &mut Progress,
     ) -> Result<Outcome> {
-        let cannot = |error| Error::failed("signals cannot be waited for").because(error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let deadline = duration.map(|duration| Instant::now() + duration);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,8 +140,8 @@ impl<K: StackSource> Follower<K> {
         let outcome = loop {
             tokio::select! {
                 biased;
-                _ = interrupt.recv() => break Outcome::Interrupted,
-                _ = terminate.recv() => break Outcome::Interrupted,
+                _ = signals.interrupt.recv() => break Outcome::Interrupted,
+                _ = signals.terminate.recv() => break Outcome::Interrupted,
                 () = until(deadline) => break Outcome::Duration,
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {

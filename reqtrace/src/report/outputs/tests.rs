@@ -60,15 +60,15 @@ fn bad_paths_are_named_before_anything_is_made() {
 #[test]
 fn two_outputs_never_share_a_place() {
     let options = OutputOptions {
-        csv: Some("-".into()),
+        csv: Some(Target::Stdout),
         folded_on_stdout: true,
         ..OutputOptions::default()
     };
     assert!(options.uses_stdout());
     assert!(message(&options).contains("standard output"));
     let same = OutputOptions {
-        csv: Some("/tmp/x".into()),
-        json: Some("/tmp/x".into()),
+        csv: Some(Target::File("/tmp/x".into())),
+        json: Some(Target::File("/tmp/x".into())),
         ..OutputOptions::default()
     };
     assert!(message(&same).contains("/tmp/x"));

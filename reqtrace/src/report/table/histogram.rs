@@ -2,7 +2,7 @@
 
 use reqtrace_common::filter::least_us;
 
-use super::Page;
+use super::page::Page;
 use crate::report::{LengthCounts, TypeReport};
 
 /// Cells of the longest bar.

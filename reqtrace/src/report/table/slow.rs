@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::{BAR, NAME, Page, WIDTH, bar, cut, frames};
+use super::page::{Page, bar, cut, frames};
+use super::{BAR, NAME, WIDTH};
 use crate::report::slow::{SlowBlock, SlowRequests};
 use crate::report::text::{duration, number, share};
 use crate::report::{Ledger, Report, TypeReport};

@@ -1,0 +1,93 @@
+//! What the parts of the report are drawn with: lines of bounded width, bars, frames.
+
+use std::fmt::Write as _;
+
+use super::{BAR, WIDTH};
+use crate::symbolize::names::{clean, plain};
+
+/// Text whose lines never get too long.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) text: String,
+}
+
+impl Page {
+    /// One line, cut where it is too long.
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(cut(line, WIDTH).trim_end());
+        self.text.push('\n');
+    }
+
+    /// A paragraph, wrapped; `first` stands before it, and as many blanks before its other lines.
+    pub(super) fn wrapped(&mut self, first: &str, text: &str) {
+        let indent = first.chars().count();
+        let mut line = first.to_owned();
+        let mut empty = true;
+        for word in text.split_whitespace() {
+            let longer = line.chars().count() + usize::from(!empty) + word.chars().count();
+            if longer > WIDTH && !empty {
+                self.line(&line);
+                line = " ".repeat(indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            empty = false;
+        }
+        self.line(&line);
+    }
+}
+
+/// Up to three frames that fit into `width`: the program's, where they have names, or else the
+/// kernel's.
+pub(super) fn frames<'a>(
+    user: impl Iterator<Item = &'a str>,
+    kernel: impl Iterator<Item = &'a str>,
+    width: usize,
+) -> String {
+    let is_named = |name: &&str| !name.starts_with('[');
+    // How glibc waits on a condition variable says less than that it does.
+    let inner = |name: &&str| {
+        name.starts_with("__futex_abstimed_wait") || name.starts_with("__pthread_cond_wait_common")
+    };
+    let mut shown: Vec<_> = user.filter(is_named).skip_while(inner).take(3).collect();
+    if shown.is_empty() {
+        let generic = |name: &&str| name.contains("schedule");
+        shown = kernel
+            .filter(is_named)
+            .skip_while(generic)
+            .take(2)
+            .collect();
+    }
+    let mut text = String::new();
+    for name in shown {
+        let frame = format!("← {}", clean(&plain(name)).trim());
+        let room = width.saturating_sub(text.chars().count());
+        if !text.is_empty() && frame.chars().count() > room {
+            break;
+        }
+        let _ = write!(text, "{frame} ");
+    }
+    text
+}
+
+pub(super) fn bar(part: u64, whole: u64) -> String {
+    let cells = (u128::from(part) * u128::from(BAR) * 2 / u128::from(whole.max(1))) as usize;
+    let mut bar = "█".repeat(cells / 2);
+    if cells % 2 == 1 {
+        bar.push('▌');
+    }
+    bar
+}
+
+/// At most `width` characters; what is cut off is `…`.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
