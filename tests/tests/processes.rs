@@ -6,14 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use reqtrace_tests::ledger;
+use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Stream;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
-use reqtrace_tests::{ledger, workspace};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -184,7 +184,6 @@ mod tests {
             sites: Vec::new(),
         };
         ResolvedRequest {
-            unlabelled: None,
             name: "r".to_owned(),
             begin: marker(At::Entry),
             end: marker(At::Return),
