@@ -61,6 +61,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         .map(|&pid| Process::open(pid))
         .collect::<Result<Vec<_>>>()?;
     let mut resolved = resolve_all(&profile, &processes)?;
+    let unmatched_waits = unmatched_waits(&profile, &processes);
     let mut pids = pids;
     if options.follow {
         for child in targets::descendants(&pids) {
@@ -128,7 +129,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     );
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
-    trace.unmatched_waits = unmatched_waits(&profile, &processes);
+    trace.unmatched_waits = unmatched_waits;
     trace.stack_filter = super::filter::describe(&options.stack_filter);
     let mut tracing = Tracing {
         options,
