@@ -65,6 +65,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     if options.labels {
         say_unlabelled(&profile, &resolved)?;
     }
+    let unmatched_waits = unmatched_waits(&profile, &processes);
     let mut pids = pids;
     if options.follow {
         for child in targets::descendants(&pids) {
@@ -141,7 +142,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     );
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
-    trace.unmatched_waits = unmatched_waits(&profile, &processes);
+    trace.unmatched_waits = unmatched_waits;
     trace.stack_filter = super::filter::describe(&options.stack_filter);
     let mut tracing = Tracing {
         options,
