@@ -20,6 +20,7 @@ use reqtrace_tests::summary::Summary;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
+use crate::counts;
 use crate::do_command;
 use crate::ledger;
 use crate::process::Guard;
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// Measure instead what a request that begins at the wrong place says of `do_command`
     #[arg(long)]
     do_command: bool,
+    /// Measure instead how many requests each server has, against its load generator
+    #[arg(long)]
+    servers: bool,
     /// Measure where the time of requests goes instead, for docs/ledger.md
     #[arg(long)]
     ledger: bool,
@@ -110,6 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return stacks::run(args);
     }
     setup::prepare(&[Need::Build, Need::Test], false)?;
+    if args.servers {
+        args.binaries.build()?;
+        return counts::run(args.write);
+    }
     if args.do_command {
         args.binaries.build()?;
         return do_command::run(args.write);

@@ -4,6 +4,7 @@
 
 mod accuracy;
 mod bench;
+mod counts;
 mod demo;
 mod do_command;
 mod kernel;

@@ -1,0 +1,320 @@
+//! Requests against the number that each server's load generator says: every built-in profile, in
+//! one table.
+//!
+//! In: nothing. Out: the table, printed and, with `--write`, put into docs/servers.md; an error when
+//! a difference has no explanation.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use reqtrace_tests::ledger;
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::nginx::Nginx;
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::servers::Server;
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::sysbench::Sysbench;
+
+use crate::workspace;
+
+/// Between which lines the page has the table.
+const BEGIN: &str = "<!-- written by cargo xtask: begin -->\n";
+const END: &str = "<!-- end -->";
+
+/// Statements of one of pgbench's transactions (TPC-B).
+const STATEMENTS: u64 = 7;
+/// Connections of pgbench.
+const CLIENTS: u64 = 4;
+/// Queries that pgbench makes before its load: for the number and the partitions of its tables.
+const PREPARATION: u64 = 2;
+
+/// One load under one profile.
+struct Count {
+    server: &'static str,
+    profile: String,
+    load: String,
+    /// What the generator says that it has done.
+    generator: u64,
+    /// Complete requests of the trace.
+    requests: u64,
+    /// What the requests have besides: how many, and why.
+    besides: Vec<(i64, String)>,
+}
+
+impl Count {
+    fn is_explained(&self) -> bool {
+        let besides: i64 = self.besides.iter().map(|(number, _)| number).sum();
+        self.generator.checked_add_signed(besides) == Some(self.requests)
+    }
+
+    fn row(&self) -> String {
+        let reasons = self.besides.iter().filter(|(number, _)| *number != 0);
+        let reasons: Vec<String> = reasons
+            .map(|(number, why)| format!("{number:+} {why}"))
+            .collect();
+        let explanation = match reasons.as_slice() {
+            [] => "equal".to_owned(),
+            reasons => reasons.join("; "),
+        };
+        format!(
+            "| {} | `{}` | `{}` | {} | {} | {explanation} |",
+            self.server, self.profile, self.load, self.generator, self.requests
+        )
+    }
+}
+
+/// Loads every server under each of its profiles.
+///
+/// # Errors
+///
+/// When a server or its generator fails, something is lost, or a number is not explained.
+pub(crate) fn run(write: bool) -> Result<()> {
+    let mut counts = mariadb()?;
+    counts.extend(postgresql()?);
+    counts.extend(redis()?);
+    counts.extend(nginx()?);
+    counts.push(example()?);
+    let mut table = String::from(
+        "| server | profile | load | generator's number | requests | difference |\n\
+         | --- | --- | --- | ---: | ---: | --- |\n",
+    );
+    for count in &counts {
+        writeln!(table, "{}", count.row())?;
+    }
+    println!("{table}");
+    let unexplained = counts.iter().find(|count| !count.is_explained());
+    ensure!(
+        unexplained.is_none(),
+        "a difference is not explained: {}",
+        unexplained.map(Count::row).unwrap_or_default()
+    );
+    if write {
+        let path = workspace::root().join("docs/servers.md");
+        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let (before, rest) = page.split_once(BEGIN).context("no begin line")?;
+        let (_, after) = rest.split_once(END).context("no end line")?;
+        fs::write(&path, format!("{before}{BEGIN}\n{table}\n{END}{after}"))?;
+    }
+    Ok(())
+}
+
+/// Complete requests of a type while a load runs; nothing may be lost and every ledger must close.
+fn requests(
+    profile: &Path,
+    request: &str,
+    pid: u32,
+    load: impl FnOnce() -> Result<()>,
+) -> Result<u64> {
+    let trace = Trace::start(profile, pid, &[])?;
+    load()?;
+    let outcome = trace.finish()?;
+    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    let summary = outcome.summary()?;
+    ensure!(summary.lost() == 0, "{:?}", summary.losses);
+    ledger::check(&outcome.csv()?)?;
+    Ok(summary.request(request)?.count)
+}
+
+fn mariadb() -> Result<Vec<Count>> {
+    let (test, threads, events) = ("oltp_read_write", 16, 2000);
+    let server = MariaDb::open()?;
+    let sysbench = Sysbench::prepare(&server, 4, 10_000)?;
+    let mut counts = Vec::new();
+    for profile in ["mysql", "mysql-do-command"] {
+        let before = server.counters()?;
+        let mut queries = 0;
+        let requests = requests(Path::new(profile), "command", server.pid(), || {
+            queries = sysbench.run_test(test, threads, events)?.queries;
+            server.wait_until_alone()
+        })?;
+        let after = server.counters()?;
+        let prepares = after.prepares - before.prepares;
+        let closes = after.closes - before.closes;
+        let executes = after.executes - before.executes;
+        let rest = after.commands_since(&before) - prepares - closes - executes;
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        counts.push(Count {
+            server: "MariaDB 10.11",
+            profile: profile.to_owned(),
+            load: format!("sysbench {test} --threads={threads} --events={events}"),
+            generator: queries,
+            requests,
+            besides: vec![
+                (number(prepares), "statements prepared".to_owned()),
+                (number(closes), "statements closed".to_owned()),
+                (
+                    number(executes) - number(queries),
+                    "statements of transactions that were begun again".to_owned(),
+                ),
+                (number(rest), "good-byes of connections".to_owned()),
+            ],
+        });
+    }
+    server.close()?;
+    Ok(counts)
+}
+
+fn postgresql() -> Result<Vec<Count>> {
+    let transactions = 100;
+    let server = Server::postgresql()?;
+    server.run("pgbench", &["-i", "-q"])?;
+    let mut counts = Vec::new();
+    let runs = [
+        ("postgresql", "query", "simple"),
+        ("postgresql", "query", "extended"),
+        ("postgresql", "query", "prepared"),
+        ("postgresql-usdt", "statement", "simple"),
+        ("postgresql-usdt", "statement", "extended"),
+    ];
+    for (profile, request, mode) in runs {
+        let (clients, each) = (CLIENTS.to_string(), transactions.to_string());
+        let args = ["-n", "-M", mode, "-c", &clients, "-t", &each];
+        let mut generator = 0;
+        let requests = requests(Path::new(profile), request, server.pid(), || {
+            let said = server.run("pgbench", &args)?;
+            generator = processed(&said)? * STATEMENTS;
+            Ok(())
+        })?;
+        let mut besides = vec![(
+            PREPARATION as i64,
+            "queries of pgbench before the load".to_owned(),
+        )];
+        if mode == "prepared" {
+            let prepares = (CLIENTS * STATEMENTS) as i64;
+            besides.push((
+                prepares,
+                "statements prepared, once a connection".to_owned(),
+            ));
+        }
+        if profile == "postgresql-usdt" && mode == "extended" {
+            let why = "statements of the extended protocol, for which the probe never fires";
+            besides.push((-(generator as i64), why.to_owned()));
+        }
+        counts.push(Count {
+            server: "PostgreSQL 15",
+            profile: profile.to_owned(),
+            load: format!("pgbench {}", args.join(" ")),
+            generator,
+            requests,
+            besides,
+        });
+    }
+    Ok(counts)
+}
+
+/// Transactions that pgbench says it has made.
+fn processed(said: &str) -> Result<u64> {
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("number of transactions actually processed: "))
+        .with_context(|| format!("pgbench said {said}"))?;
+    let number = line.split('/').next().unwrap_or_default();
+    number.trim().parse().with_context(|| line.to_owned())
+}
+
+fn redis() -> Result<Vec<Count>> {
+    let server = Server::redis()?;
+    let mut counts = Vec::new();
+    for (tests, number) in [("set", 1), ("get,incr,lpush", 3)] {
+        let args = ["-t", tests, "-n", "5000", "-c", "8", "-q"];
+        let requests = requests(Path::new("redis"), "command", server.pid(), || {
+            server.redis_benchmark(&args).map(drop)
+        })?;
+        counts.push(Count {
+            server: "Redis 7.0",
+            profile: "redis".to_owned(),
+            load: format!("redis-benchmark {}", args.join(" ")),
+            generator: 5000 * number,
+            requests,
+            besides: vec![(2, "settings that it asks for".to_owned())],
+        });
+    }
+    Ok(counts)
+}
+
+fn nginx() -> Result<Vec<Count>> {
+    let number = 5000;
+    let server = Nginx::start(2)?;
+    fs::write(server.documents().join("page"), [b'x'; 4096])?;
+    let mut counts = Vec::new();
+    for keep in [&["-k"][..], &[]] {
+        let requests = requests(Path::new("nginx"), "request", server.pid(), || {
+            server.ab("/page", number, 8, keep)
+        })?;
+        counts.push(Count {
+            server: "nginx 1.22",
+            profile: "nginx".to_owned(),
+            load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
+            generator: number,
+            requests,
+            besides: Vec::new(),
+        });
+    }
+    Ok(counts)
+}
+
+fn example() -> Result<Count> {
+    let (connections, number) = (8, 5000);
+    let shop = Shop::open()?;
+    let profile: PathBuf = shop::profile();
+    let mut generator = 0;
+    let requests = requests(&profile, "order", shop.pid(), || {
+        generator = shop.load(connections, number)?;
+        Ok(())
+    })?;
+    shop.close()?;
+    Ok(Count {
+        server: "the example shop",
+        profile: "examples/shop/shop.toml".to_owned(),
+        load: format!("shop load --connections {connections} --requests {number}"),
+        generator,
+        requests,
+        besides: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(requests: u64, besides: &[(i64, &str)]) -> Count {
+        Count {
+            server: "s",
+            profile: "p".to_owned(),
+            load: "l".to_owned(),
+            generator: 10,
+            requests,
+            besides: besides
+                .iter()
+                .map(|(number, why)| (*number, (*why).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn every_difference_needs_its_explanation() {
+        assert!(count(10, &[]).is_explained());
+        assert!(!count(11, &[]).is_explained());
+        assert!(count(12, &[(5, "more"), (-3, "less")]).is_explained());
+        assert!(!count(0, &[(-11, "less than none")]).is_explained());
+    }
+
+    #[test]
+    fn a_row_says_why() {
+        assert_eq!(
+            count(10, &[(0, "none")]).row(),
+            "| s | `p` | `l` | 10 | 10 | equal |"
+        );
+        let row = count(12, &[(5, "more"), (-3, "less")]).row();
+        assert!(row.ends_with("| 12 | +5 more; -3 less |"), "{row}");
+    }
+
+    #[test]
+    fn pgbench_says_what_it_has_done() {
+        let said = "scaling factor: 1\nnumber of transactions actually processed: 398/400\n";
+        assert_eq!(processed(said).unwrap(), 398);
+        assert!(processed("nothing").is_err());
+    }
+}
