@@ -48,7 +48,7 @@ impl Shop {
     pub fn open_as(name: &str) -> Result<Self> {
         let folder = workspace::scratch()?;
         let copy = folder.path().join(name);
-        std::fs::copy(workspace::shop()?, &copy)?;
+        workspace::copy_program(&workspace::shop()?, &copy)?;
         Self::start(&copy, folder)
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 /// Where set-up unpacks servers whose packages would install a service, laid out as `/`.
@@ -41,6 +41,24 @@ pub fn scratch() -> Result<TempDir> {
         .permissions(everybody)
         .tempdir_in(&parent)
         .with_context(|| format!("no temporary folder in {}", parent.display()))
+}
+
+/// Copies a program that is to be run. Another process does it: a descriptor of ours that is open for
+/// writing would be inherited by whatever another thread starts meanwhile, and as long as that one
+/// has it the copy cannot be executed ("text file busy").
+///
+/// # Errors
+///
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg(from).arg(to).status()?;
+    ensure!(
+        status.success(),
+        "cp {} {}: {status}",
+        from.display(),
+        to.display()
+    );
+    Ok(())
 }
 
 /// A program of the system, searched in `PATH`, the administrator's folders and what set-up has

@@ -24,7 +24,7 @@ fn behind(program: &str, args: &[&str], folder: &TempDir) -> Outcome {
 fn copy(folder: &TempDir) -> std::path::PathBuf {
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let to = folder.path().join("reqtrace");
-    std::fs::copy(workspace::reqtrace().unwrap(), &to).unwrap();
+    workspace::copy_program(&workspace::reqtrace().unwrap(), &to).unwrap();
     to
 }
 

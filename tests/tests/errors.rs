@@ -197,7 +197,7 @@ fn not_root() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = folder.path().join("reqtrace");
-    fs::copy(workspace::reqtrace().unwrap(), &binary).unwrap();
+    workspace::copy_program(&workspace::reqtrace().unwrap(), &binary).unwrap();
     let profile = folder.path().join("shop.toml");
     fs::copy(shop::profile(), &profile).unwrap();
 

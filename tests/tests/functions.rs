@@ -193,7 +193,7 @@ fn counting_needs_privileges_and_says_which() {
     let folder = tempfile::tempdir().unwrap();
     let copy = |from: &Path, name: &str| {
         let to = folder.path().join(name);
-        std::fs::copy(from, &to).unwrap();
+        workspace::copy_program(from, &to).unwrap();
         to
     };
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

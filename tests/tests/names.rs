@@ -41,7 +41,7 @@ fn by_build_id(folder: &Path) -> String {
 fn container(folder: &Path, program: &str) -> PathBuf {
     let root = folder.join("root");
     fs::create_dir_all(root.join("tmp")).unwrap();
-    fs::copy(folder.join(program), root.join(program)).unwrap();
+    workspace::copy_program(&folder.join(program), &root.join(program)).unwrap();
     root
 }
 
@@ -115,7 +115,7 @@ fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
     let at = folder.path();
     build_hidden(at, 0, &["-Wl,--build-id=none"]);
     let by_symbol = profile(at, "request", "");
-    fs::copy(at.join("hidden"), at.join("bare")).unwrap();
+    workspace::copy_program(&at.join("hidden"), &at.join("bare")).unwrap();
     execute(at, "objcopy", &["--add-gnu-debuglink=debug", "hidden"]);
     let mut child = start(at, "hidden");
     let pid = child.pid();
