@@ -189,7 +189,8 @@ fn end_to_end() -> Outcome {
     let result = BinaryArgs::default().build().and_then(|binaries| {
         let mut command = cargo();
         command
-            .args(["test", "--package", "reqtrace-tests"])
+            // One failure should not hide the next.
+            .args(["test", "--no-fail-fast", "--package", "reqtrace-tests"])
             .env("REQTRACE_BIN", &binaries.reqtrace)
             .env("SHOP_BIN", &binaries.shop)
             .env("TRUTH_BIN", &binaries.truth);
