@@ -8,6 +8,7 @@ mod detach;
 mod labels;
 mod loader;
 mod object;
+mod open;
 mod probes;
 pub mod rate;
 pub mod safety;

@@ -21,11 +21,12 @@ use super::detach;
 use super::loader::{
     Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
 };
+use super::open;
 use super::probes::{ProbePlan, Target};
 use super::stacks::StackTable;
 use super::tables::UnwindTables;
 use super::uprobe::{UprobeEvents, UprobeLink};
-use crate::decode::{ProgramCost, Snapshot, WalkCost, records};
+use crate::decode::{ProgramCost, Snapshot, WalkCost};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
@@ -249,19 +250,7 @@ impl Session {
             .map_err(map_error)?;
         let threads: HashMap<_, u32, ThreadState> =
             HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
-        let mut open = Vec::new();
-        let mut malformed = 0;
-        for entry in &threads {
-            let (_, state) = entry.map_err(map_error)?;
-            let comm = comm(state.record.tgid, state.record.tid);
-            match records::still_open(&state, stop_ns, &comm) {
-                Ok(request) => open.extend(request),
-                Err(_) => malformed += 1,
-            }
-        }
-        if malformed > 0 {
-            warn!("{malformed} threads had a state that makes no sense");
-        }
+        let open = open::requests(&threads, stop_ns)?;
         let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
@@ -341,13 +330,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.detach();
     }
-}
-
-/// Name of a thread that may have left.
-fn comm(tgid: u32, tid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm"))
-        .map(|name| name.trim_end_matches('\n').to_owned())
-        .unwrap_or_default()
 }
 
 fn map_fd(map: &aya::maps::Map) -> Option<i32> {

@@ -1,0 +1,74 @@
+//! Requests that are open when a trace stops: the threads' states in, requests out.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap, MapData};
+use log::warn;
+use reqtrace_common::thread::ThreadState;
+
+use super::loader::map_error;
+use crate::decode::{RawRequest, records};
+use crate::error::Result;
+
+/// How long a program that was switched out in the middle of a change is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long to wait before a state is read again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The requests that are open in these states, as if they ended at `stop_ns`. A thread may have been
+/// switched out in the middle of a program that changes its state: such a state is read again until
+/// it is whole.
+///
+/// # Errors
+///
+/// When the map cannot be read.
+pub(super) fn requests(
+    threads: &HashMap<&MapData, u32, ThreadState>,
+    stop_ns: u64,
+) -> Result<Vec<RawRequest>> {
+    let mut open = Vec::new();
+    let mut unfinished = Vec::new();
+    for entry in threads {
+        let (tid, state) = entry.map_err(map_error)?;
+        match request(&state, stop_ns) {
+            Some(found) => open.extend(found),
+            None => unfinished.push(tid),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !unfinished.is_empty() && Instant::now() < deadline {
+        thread::sleep(PAUSE);
+        // A state that is gone had no request.
+        unfinished.retain(|tid| {
+            let found = threads.get(tid, 0).map(|state| request(&state, stop_ns));
+            match found {
+                Ok(Some(found)) => open.extend(found),
+                Ok(None) => return true,
+                Err(_) => {}
+            }
+            false
+        });
+    }
+    if !unfinished.is_empty() {
+        warn!(
+            "the states of {} threads could not be read: requests that they have open are missing",
+            unfinished.len()
+        );
+    }
+    Ok(open)
+}
+
+/// `None` when the state is not whole.
+fn request(state: &ThreadState, stop_ns: u64) -> Option<Option<RawRequest>> {
+    let comm = comm(state.record.tgid, state.record.tid);
+    records::still_open(state, stop_ns, &comm).ok()
+}
+
+/// Name of a thread that may have left.
+fn comm(tgid: u32, tid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm"))
+        .map(|name| name.trim_end_matches('\n').to_owned())
+        .unwrap_or_default()
+}
