@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::ledger;
 use crate::process::{Child, Stream};
 use crate::rows::{self, Row};
 use crate::summary::Summary;
@@ -142,6 +143,19 @@ impl Outcome {
     /// When it is missing or not as agreed.
     pub fn summary(&self) -> Result<Summary> {
         Summary::read(&self.file("summary.json")?)
+    }
+
+    /// The summary of a trace that ended with 0 and lost nothing, and whose ledgers all close.
+    ///
+    /// # Errors
+    ///
+    /// When one of that does not hold.
+    pub fn checked(&self) -> Result<Summary> {
+        ensure!(self.code == Some(0), "{}", self.said());
+        let summary = self.summary()?;
+        ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
+        ledger::check(&self.csv()?)?;
+        Ok(summary)
     }
 
     /// `summary.json` as text.

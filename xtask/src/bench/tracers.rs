@@ -1,10 +1,8 @@
-//! `cargo xtask bench`: what tracing costs, beside a peer, on a MariaDB under sysbench.
+//! `cargo xtask bench tracers`: what tracing costs, beside a peer, on a MariaDB under sysbench.
 //!
 //! In: nothing. Out: a table of throughput and of the kernel programs' own time, printed and, with
 //! `--write`, put into docs/benchmarks.md. Rounds are interleaved, because a shared machine's speed
 //! drifts; throughput is given as ratios within one round.
-
-mod stacks;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,29 +11,26 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::summary::Summary;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
-use crate::do_command;
-use crate::ledger;
+use super::Common;
+use crate::kernel;
 use crate::process::Guard;
-use crate::setup::{self, Need};
-use crate::workspace::{self, BinaryArgs};
+use crate::workspace;
 
 /// The peer: frame pointers, no requests, sums in the kernel.
 const PEER: &str = "offcputime";
 /// Where the kernel's own clock for BPF programs is switched.
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-/// Arguments of `bench`.
+/// Arguments of `bench tracers`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    binaries: BinaryArgs,
+pub(super) struct Args {
     /// Rounds; each runs the load once without a tracer and once with each
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -45,21 +40,8 @@ pub(crate) struct Args {
     /// Connections of sysbench
     #[arg(long, default_value_t = 16)]
     threads: u32,
-    /// Measure instead what a request that begins at the wrong place says of `do_command`
-    #[arg(long)]
-    do_command: bool,
-    /// Measure where the time of requests goes instead, for docs/ledger.md
-    #[arg(long)]
-    ledger: bool,
-    /// With --ledger: seconds of each load
-    #[arg(long, default_value_t = 30)]
-    seconds: u32,
-    /// Write the table to docs/benchmarks.md, or the page of what is measured instead
-    #[arg(long)]
-    write: bool,
-    /// Measure user stacks instead: four servers, by .eh_frame and by frame pointers
-    #[arg(long)]
-    stacks: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Who watches the load.
@@ -101,29 +83,9 @@ struct Cost {
 }
 
 /// Measures.
-///
-/// # Errors
-///
-/// When something that is measured does not run.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.stacks {
-        return stacks::run(args);
-    }
-    setup::prepare(&[Need::Build, Need::Test], false)?;
-    if args.do_command {
-        args.binaries.build()?;
-        return do_command::run(args.write);
-    }
-    if args.ledger {
-        args.binaries.build()?;
-        return ledger::run(args.threads, args.seconds, args.write);
-    }
-    for command in [PEER, "bpftool"] {
-        if workspace::find_command(command).is_none() {
-            bail!("`{command}` is missing: apt-get install -y libbpf-tools bpftool");
-        }
-    }
-    args.binaries.build()?;
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.common
+        .prepare_with_servers(&[(PEER, "libbpf-tools"), ("bpftool", "bpftool")])?;
     let server = MariaDb::open()?;
     let sysbench = Sysbench::prepare(&server, 4, 100_000)?;
     let bench = Bench {
@@ -152,12 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let costs = bench.costs()?;
     let text = report(args, &plain, &ratios, &costs)?;
-    println!("{text}");
-    if args.write {
-        let path = workspace::root().join("docs/benchmarks.md");
-        fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    args.common.page("benchmarks.md", &text)
 }
 
 struct Bench<'a> {
@@ -271,17 +228,16 @@ fn report(
     ratios: &[(Watcher, Vec<f64>)],
     costs: &[(Watcher, Vec<Cost>)],
 ) -> Result<String> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut text = String::new();
     writeln!(text, "# What tracing costs\n")?;
     writeln!(
         text,
-        "Written by `cargo xtask bench --write`: MariaDB under sysbench oltp_read_write, {} threads, \
+        "Written by `cargo xtask bench tracers --write`: MariaDB under sysbench oltp_read_write, {} threads, \
          {} transactions a run, {} interleaved rounds, kernel {}.\n",
         args.threads,
         args.events,
         args.rounds,
-        kernel.trim()
+        kernel::release()
     )?;
     writeln!(text, "## Throughput\n")?;
     writeln!(

@@ -1,0 +1,129 @@
+//! `cargo xtask bench [WHAT]`: measurements whose numbers stand in the manual.
+//!
+//! In: what to measure. Out: a table, printed and, with `--write`, put into its page of `docs/`.
+//!
+//! One module for each measurement, with arguments of its own. A new one needs a variant of
+//! [`What`], its line in [`run`], and a row in docs/development.md.
+
+mod accuracy;
+mod do_command;
+mod ledger;
+mod page;
+mod stacks;
+mod tracers;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::setup::{self, Need};
+use crate::workspace::{BinaryArgs, find_command};
+
+/// Arguments of `bench`.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "WHAT",
+    subcommand_help_heading = "What"
+)]
+#[group(skip)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    tracers: tracers::Args,
+}
+
+/// What is measured.
+#[derive(clap::Subcommand)]
+enum What {
+    /// What tracing costs, beside a peer, on MariaDB under sysbench (the default):
+    /// docs/benchmarks.md
+    Tracers(tracers::Args),
+    /// How far user stacks come and what a walk takes, on four servers: docs/unwinding.md
+    Stacks(stacks::Args),
+    /// What a request that begins at the wrong place says of MariaDB: docs/do-command.md
+    DoCommand(do_command::Args),
+    /// Where the time of MariaDB's commands goes: docs/ledger.md
+    Ledger(ledger::Args),
+    /// How far a trace is from what a service measures itself: docs/accuracy.md
+    Accuracy(accuracy::Args),
+}
+
+/// Arguments of every measurement.
+#[derive(clap::Args)]
+struct Common {
+    /// Measure this tracer instead of building one
+    #[arg(long, value_name = "FILE")]
+    reqtrace: Option<PathBuf>,
+    /// Write the result to its page in docs/
+    #[arg(long)]
+    write: bool,
+}
+
+impl Common {
+    /// Sets the machine up, with the servers of the tests, and builds what is measured. `commands`
+    /// are needed beyond that, each with the Debian package that has it.
+    fn prepare_with_servers(&self, commands: &[(&str, &str)]) -> Result<()> {
+        setup::prepare(&[Need::Build, Need::Test], false)?;
+        for (command, package) in commands {
+            if find_command(command).is_none() {
+                bail!("`{command}` is missing: apt-get install -y {package}");
+            }
+        }
+        self.build()
+    }
+
+    /// Sets the machine up and builds what is measured.
+    fn prepare(&self) -> Result<()> {
+        setup::prepare(&[Need::Build], false)?;
+        self.build()
+    }
+
+    fn build(&self) -> Result<()> {
+        let binaries = BinaryArgs::of_reqtrace(self.reqtrace.clone()).build()?;
+        // SAFETY: nothing has started a thread yet. The harness of the tests takes the newest build
+        // otherwise, which may be one for debugging.
+        unsafe {
+            std::env::set_var("REQTRACE_BIN", &binaries.reqtrace);
+            std::env::set_var("TRUTH_BIN", &binaries.truth);
+        }
+        Ok(())
+    }
+
+    /// Prints a page and, with `--write`, writes all of `docs/NAME`.
+    fn page(&self, name: &str, text: &str) -> Result<()> {
+        println!("{text}");
+        if self.write {
+            page::write(name, text)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the tables of a page and, with `--write`, puts them between the marks of `what` in
+    /// `docs/NAME`.
+    fn tables(&self, name: &str, what: &str, text: &str) -> Result<()> {
+        println!("{text}");
+        if self.write {
+            page::write_between_marks(name, what, text)?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures.
+///
+/// # Errors
+///
+/// When something that is measured does not run, or a result is not what it must be.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.what {
+        None => tracers::run(&args.tracers),
+        Some(What::Tracers(args)) => tracers::run(args),
+        Some(What::Stacks(args)) => stacks::run(args),
+        Some(What::DoCommand(args)) => do_command::run(args),
+        Some(What::Ledger(args)) => ledger::run(args),
+        Some(What::Accuracy(args)) => accuracy::run(args),
+    }
+}
