@@ -8,8 +8,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::run;
-
 /// The language of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
@@ -203,6 +201,20 @@ fn matches(pattern: &str, name: &str) -> bool {
     (0..=name.len())
         .filter(|&at| name.is_char_boundary(at))
         .any(|at| matches(rest, &name[at..]))
+}
+
+/// As `process::run`, which is not there where the unit tests of `reqtrace` include this file.
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| {
+        format!("cannot run {command:?}; `cargo xtask setup` says what to install")
+    })?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
