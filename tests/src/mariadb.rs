@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{Child, run, until};
+use crate::process::{Child, is_root, run, until};
 use crate::workspace;
 
 /// How long starting, stopping or one statement may take.
@@ -246,8 +246,7 @@ fn connections(table: &str, socket: &str) -> usize {
 
 /// MariaDB refuses to run as root unless told that it is meant.
 fn user() -> Option<&'static str> {
-    // SAFETY: no arguments, cannot fail.
-    (unsafe { libc::geteuid() } == 0).then_some("--user=root")
+    is_root().then_some("--user=root")
 }
 
 fn install(data: &std::path::Path) -> Result<()> {

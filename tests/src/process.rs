@@ -216,6 +216,13 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(printed)
 }
 
+/// Whether this is root: some servers refuse to be, others must be told that it is meant.
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Asks `ready` again and again until it gives something.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::ledger;
@@ -156,6 +156,22 @@ impl Outcome {
         ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
         ledger::check(&self.csv()?)?;
         Ok(summary)
+    }
+
+    /// Checks that 99 % of the time have a stack that goes to where the thread began.
+    ///
+    /// # Errors
+    ///
+    /// When less have; the error shows the truncated ones.
+    pub fn has_whole_stacks(&self) -> Result<()> {
+        let unwinding = self.summary()?.unwinding;
+        if unwinding.whole_share() >= 0.99 {
+            return Ok(());
+        }
+        let folded = self.folded()?;
+        let truncated = folded.lines().filter(|line| line.contains("[truncated: "));
+        let truncated: Vec<&str> = truncated.collect();
+        bail!("{unwinding:?}\n{}", truncated.join("\n"))
     }
 
     /// `summary.json` as text.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::process::{Child, Stream, run, until};
+use crate::process::{Child, Stream, is_root, run, until};
 use crate::workspace;
 
 /// How long starting may take.
@@ -143,12 +143,12 @@ impl Server {
     }
 }
 
-fn is_root() -> bool {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() == 0 }
-}
-
-fn postgresql(program: &str) -> Result<PathBuf> {
+/// One of PostgreSQL's programs.
+///
+/// # Errors
+///
+/// When it is not installed; the message says how to install it.
+pub fn postgresql(program: &str) -> Result<PathBuf> {
     let roots = ["/", workspace::UNPACKED].map(|root| Path::new(root).join(POSTGRESQL));
     let mut paths = roots.map(|folder| folder.join(program)).into_iter();
     paths.find(|path| path.is_file()).with_context(|| {

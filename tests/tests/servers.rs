@@ -21,9 +21,7 @@ const PREPARATION: u64 = 2;
 /// Requests of a good trace.
 fn count(outcome: &Outcome, request: &str) -> u64 {
     let summary = outcome.checked().unwrap();
-    // Nearly all of the time has a stack that goes to where the thread began.
-    let unwinding = &summary.unwinding;
-    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
+    outcome.has_whole_stacks().unwrap();
     rows::check_other(&outcome.rows().unwrap()).unwrap();
     summary.request(request).unwrap().count
 }

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use reqtrace_tests::process::until;
+use reqtrace_tests::process::{run, until};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::servers::Server;
+use reqtrace_tests::servers::{Server, postgresql};
 use reqtrace_tests::{rows, workspace};
 
 const PROFILE: &str = "postgresql-usdt.toml";
@@ -93,12 +93,8 @@ fn begin_and_end_can_be_of_different_kinds() {
 }
 
 /// The address of a probe's semaphore as linked, from what `readelf` says of the file.
-fn semaphore_of(program: &str, probe: &str) -> u64 {
-    let output = Command::new("readelf")
-        .args(["-nW", program])
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+fn semaphore_of(program: &Path, probe: &str) -> u64 {
+    let text = run(Command::new("readelf").arg("-nW").arg(program)).unwrap();
     let after = text.split(&format!("Name: {probe}\n")).nth(1).unwrap();
     let value = after.split("Semaphore: 0x").nth(1).unwrap();
     u64::from_str_radix(&value[..16], 16).unwrap()
@@ -130,7 +126,7 @@ fn backend(postmaster: u32) -> Option<u32> {
 #[test]
 fn a_killed_trace_leaves_no_semaphore_raised() {
     let server = Server::postgresql().unwrap();
-    let address = semaphore_of("/usr/lib/postgresql/15/bin/postgres", "query__start");
+    let address = semaphore_of(&postgresql("postgres").unwrap(), "query__start");
     assert_eq!(raised(server.pid(), address), 0);
     let trace = Trace::start(Path::new(PROFILE), server.pid(), &[]).unwrap();
     assert_eq!(raised(server.pid(), address), 1);
