@@ -1,4 +1,5 @@
-//! Lengths of off-CPU intervals, counted by powers of two: exact whatever happens to the records.
+//! Lengths of off-CPU intervals: closed intervals in, counts by powers of two per stack pair out, exact
+//! whatever happens to the records.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 

@@ -203,6 +203,7 @@ fn matches(pattern: &str, name: &str) -> bool {
         .any(|at| matches(rest, &name[at..]))
 }
 
+/// As `process::run`, which is not there where the unit tests of `reqtrace` include this file.
 fn run(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| {
         format!("cannot run {command:?}; `cargo xtask setup` says what to install")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{Child, Stream};
+use crate::process::{Child, Stream, run};
 use crate::workspace;
 
 /// How long compiling or working may take.
@@ -52,7 +52,12 @@ impl Fixture {
     /// When it cannot be written.
     pub fn profile(&self, function: &str, reentry: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(format!("{reentry}.toml"));
-        write_profile(&path, function, &format!("reentry = \"{reentry}\"\n"))?;
+        write_profile(
+            &path,
+            "work",
+            function,
+            &format!("reentry = \"{reentry}\"\n"),
+        )?;
         Ok(path)
     }
 
@@ -81,15 +86,15 @@ impl Fixture {
     }
 }
 
-/// Writes a profile with the one request type `work` that begins at `function`; `more` is added
+/// Writes a profile with the one request type `request` that begins at `function`; `more` is added
 /// to the request.
 ///
 /// # Errors
 ///
 /// When it cannot be written.
-pub fn write_profile(path: &Path, function: &str, more: &str) -> Result<()> {
+pub fn write_profile(path: &Path, request: &str, function: &str, more: &str) -> Result<()> {
     let text = format!(
-        "[profile]\nname = \"fixture\"\n\n[[request]]\nname = \"work\"\n\
+        "[profile]\nname = \"fixture\"\n\n[[request]]\nname = \"{request}\"\n\
          begin = {{ function = \"{function}\" }}\n{more}"
     );
     std::fs::write(path, text).with_context(|| path.display().to_string())
@@ -103,12 +108,10 @@ pub fn write_profile(path: &Path, function: &str, more: &str) -> Result<()> {
 pub fn compile(name: &str, folder: &Path) -> Result<PathBuf> {
     let source = workspace::root().join(format!("tests/fixtures/{name}.cpp"));
     let binary = folder.join(name);
-    let output = Command::new(workspace::program("g++")?)
+    let mut command = Command::new(workspace::program("g++")?);
+    command
         .args(["-std=c++17", "-O2", "-g0", "-rdynamic", "-pthread", "-o"])
-        .args([&binary, &source])
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr));
-    }
+        .args([&binary, &source]);
+    run(&mut command)?;
     Ok(binary)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{Child, until};
+use crate::process::{Child, is_root, run, until};
 use crate::workspace;
 
 /// How long starting, stopping or one statement may take.
@@ -137,11 +137,7 @@ impl MariaDb {
     ///
     /// When the server refuses it.
     pub fn sql(&self, sql: &str) -> Result<String> {
-        let output = self.client(sql)?.output()?;
-        if !output.status.success() {
-            bail!("{sql}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        run(&mut self.client(sql)?)
     }
 
     /// Starts SQL over a connection of its own, and does not wait for it. `name` is one that no
@@ -250,25 +246,18 @@ fn connections(table: &str, socket: &str) -> usize {
 
 /// MariaDB refuses to run as root unless told that it is meant.
 fn user() -> Option<&'static str> {
-    // SAFETY: no arguments, cannot fail.
-    (unsafe { libc::geteuid() } == 0).then_some("--user=root")
+    is_root().then_some("--user=root")
 }
 
 fn install(data: &std::path::Path) -> Result<()> {
-    let output = Command::new(workspace::program("mariadb-install-db")?)
+    let mut command = Command::new(workspace::program("mariadb-install-db")?);
+    command
         .args(["--no-defaults", "--skip-test-db", "--skip-name-resolve"])
         .arg("--auth-root-authentication-method=normal")
         .arg(format!("--datadir={}", data.display()))
         .args(user())
-        .env("TMPDIR", data.parent().unwrap_or(data))
-        .output()?;
-    if !output.status.success() {
-        bail!(
-            "mariadb-install-db failed: {}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
+        .env("TMPDIR", data.parent().unwrap_or(data));
+    run(&mut command)?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-use crate::process::{Child, until};
+use crate::process::{Child, run, until};
 use crate::workspace;
 
 /// How long starting may take.
@@ -84,16 +84,26 @@ impl Nginx {
         command.args(["-q", "-n", &requests, "-c", &clients]);
         command.args(more);
         command.arg(format!("http://127.0.0.1:{}{path}", self.port));
-        let output = command.output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let said = run(&mut command)?;
         let complete = said
             .lines()
             .find_map(|line| line.strip_prefix("Complete requests:"));
-        let complete = complete.with_context(|| {
-            let error = String::from_utf8_lossy(&output.stderr);
-            format!("ab made no request: {said}{error}")
-        })?;
+        let complete = complete.with_context(|| format!("ab made no request: {said}"))?;
         ensure!(complete.trim() == requests, "ab: {said}");
+        Ok(())
+    }
+
+    /// Asks for `path` over `clients` connections at a time for so many seconds.
+    ///
+    /// # Errors
+    ///
+    /// When `wrk` is not installed or fails.
+    pub fn wrk(&self, path: &str, clients: u32, seconds: u32) -> Result<()> {
+        let mut command = Command::new(workspace::program("wrk")?);
+        let (clients, seconds) = (clients.to_string(), seconds.to_string());
+        command.args(["-t", "2", "-c", &clients, "-d", &seconds]);
+        command.arg(format!("http://127.0.0.1:{}{path}", self.port));
+        run(&mut command)?;
         Ok(())
     }
 }

@@ -199,6 +199,30 @@ impl Drop for Child {
     }
 }
 
+/// Runs a command to its end and gives what it printed.
+///
+/// # Errors
+///
+/// When it cannot be started, or does not end with 0: the error has both its outputs.
+pub fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| {
+        format!("cannot run {command:?}; `cargo xtask setup` says what to install")
+    })?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?}: {}\n{printed}{errors}", output.status);
+    }
+    Ok(printed)
+}
+
+/// Whether this is root: some servers refuse to be, others must be told that it is meant.
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Asks `ready` again and again until it gives something.
 ///
 /// # Errors
@@ -247,6 +271,16 @@ mod tests {
         let status = child.wait(Duration::from_secs(10)).unwrap();
         assert_eq!(status.code(), Some(7));
         assert_eq!(child.output(Stream::Err), "bad\n");
+    }
+
+    #[test]
+    fn what_fails_says_all_that_it_printed() {
+        let shell = |script| run(Command::new("sh").args(["-c", script]));
+        assert_eq!(shell("echo out; echo err >&2").unwrap(), "out\n");
+        let error = shell("echo out; echo err >&2; exit 3")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("exit status: 3\nout\nerr"), "{error}");
     }
 
     #[test]

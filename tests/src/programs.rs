@@ -5,12 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{Child, Stream};
+use crate::fixtures::write_profile;
+use crate::process::{Child, Stream, run};
 use crate::reqtrace::{Outcome, Trace};
 use crate::workspace;
 
@@ -28,14 +28,7 @@ pub const BLOCK: u64 = 19_000;
 ///
 /// When that fails.
 pub fn execute(folder: &Path, program: &str, args: &[&str]) -> String {
-    let output = Command::new(program)
-        .current_dir(folder)
-        .args(args)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {args:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    run(Command::new(program).current_dir(folder).args(args)).unwrap()
 }
 
 /// Compiles `tests/fixtures/names/SOURCE` as distributions do; `more` are further flags.
@@ -66,11 +59,7 @@ pub fn compile(folder: &Path, source: &str, program: &str, more: &[&str]) {
 /// When that fails.
 pub fn profile(folder: &Path, function: &str, more: &str) -> PathBuf {
     let path = folder.join(format!("{function}{}.toml", more.len()));
-    let text = format!(
-        "[profile]\nname = \"names\"\n\n[[request]]\nname = \"request\"\n\
-         begin = {{ function = \"{function}\" }}\n{more}"
-    );
-    fs::write(&path, text).unwrap();
+    write_profile(&path, "request", function, more).unwrap();
     path
 }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::ledger;
 use crate::process::{Child, Stream};
 use crate::rows::{self, Row};
 use crate::summary::Summary;
@@ -142,6 +143,35 @@ impl Outcome {
     /// When it is missing or not as agreed.
     pub fn summary(&self) -> Result<Summary> {
         Summary::read(&self.file("summary.json")?)
+    }
+
+    /// The summary of a trace that ended with 0 and lost nothing, and whose ledgers all close.
+    ///
+    /// # Errors
+    ///
+    /// When one of that does not hold.
+    pub fn checked(&self) -> Result<Summary> {
+        ensure!(self.code == Some(0), "{}", self.said());
+        let summary = self.summary()?;
+        ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
+        ledger::check(&self.csv()?)?;
+        Ok(summary)
+    }
+
+    /// Checks that 99 % of the time have a stack that goes to where the thread began.
+    ///
+    /// # Errors
+    ///
+    /// When less have; the error shows the truncated ones.
+    pub fn has_whole_stacks(&self) -> Result<()> {
+        let unwinding = self.summary()?.unwinding;
+        if unwinding.whole_share() >= 0.99 {
+            return Ok(());
+        }
+        let folded = self.folded()?;
+        let truncated = folded.lines().filter(|line| line.contains("[truncated: "));
+        let truncated: Vec<&str> = truncated.collect();
+        bail!("{unwinding:?}\n{}", truncated.join("\n"))
     }
 
     /// `summary.json` as text.

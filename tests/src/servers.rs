@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::process::{Child, Stream, until};
+use crate::process::{Child, Stream, is_root, run, until};
 use crate::workspace;
 
 /// How long starting may take.
@@ -42,14 +42,14 @@ impl Server {
         let data = folder.path().join("data");
         let mut initdb = as_nobody("initdb")?;
         initdb.args(["-N", "-U", "postgres", "-A", "trust", "--no-locale", "-D"]);
-        done(initdb.arg(&data))?;
+        run(initdb.arg(&data))?;
         let mut command = as_nobody("postgres")?;
         command.args(["-c", "listen_addresses=", "-c", "shared_buffers=32MB"]);
         command.arg("-D").arg(&data).arg("-k").arg(folder.path());
         let process = Child::start(command, folder.path(), "postgres")?;
         let server = Self { process, folder };
         until(LIMIT, "PostgreSQL to answer", || {
-            Ok(done(&mut server.client("psql", &["-c", "select 1"])?).ok())
+            Ok(run(&mut server.client("psql", &["-c", "select 1"])?).ok())
         })?;
         Ok(server)
     }
@@ -105,7 +105,7 @@ impl Server {
     ///
     /// When it fails; the error has what it printed.
     pub fn run(&self, client: &str, args: &[&str]) -> Result<String> {
-        done(&mut self.client(client, args)?)
+        run(&mut self.client(client, args)?)
     }
 
     /// Runs `redis-benchmark`.
@@ -115,7 +115,7 @@ impl Server {
     /// When it fails.
     pub fn redis_benchmark(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(workspace::program("redis-benchmark")?);
-        done(command.arg("-s").arg(self.socket()).args(args))
+        run(command.arg("-s").arg(self.socket()).args(args))
     }
 
     /// A session of `psql` that stays open: it runs what it is told, and prints bare values.
@@ -143,12 +143,12 @@ impl Server {
     }
 }
 
-fn is_root() -> bool {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() == 0 }
-}
-
-fn postgresql(program: &str) -> Result<PathBuf> {
+/// One of PostgreSQL's programs.
+///
+/// # Errors
+///
+/// When it is not installed; the message says how to install it.
+pub fn postgresql(program: &str) -> Result<PathBuf> {
     let roots = ["/", workspace::UNPACKED].map(|root| Path::new(root).join(POSTGRESQL));
     let mut paths = roots.map(|folder| folder.join(program)).into_iter();
     paths.find(|path| path.is_file()).with_context(|| {
@@ -166,13 +166,4 @@ fn as_nobody(program: &str) -> Result<Command> {
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
     command.arg(program).current_dir("/");
     Ok(command)
-}
-
-fn done(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        bail!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(text)
 }

@@ -4,9 +4,10 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::mariadb::MariaDb;
+use crate::process::run;
 use crate::workspace;
 
 /// Tables that are ready for a load.
@@ -86,23 +87,16 @@ impl<'a> Sysbench<'a> {
     }
 
     fn call(&self, test: &str, threads: u32, more: &[&str]) -> Result<String> {
-        let output = Command::new(workspace::program("sysbench")?)
+        let mut command = Command::new(workspace::program("sysbench")?);
+        command
             .args([test, "--db-driver=mysql", "--mysql-user=root"])
             .args(["--mysql-db=sbtest", "--mysql-host=localhost"])
             .arg(format!("--mysql-socket={}", self.server.socket().display()))
             .arg(format!("--tables={}", self.tables))
             .arg(format!("--table-size={}", self.rows))
             .arg(format!("--threads={threads}"))
-            .args(more)
-            .output()?;
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        if !output.status.success() {
-            bail!(
-                "sysbench: {stdout}{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        Ok(stdout)
+            .args(more);
+        run(&mut command)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::{ledger, rows};
+use reqtrace_tests::rows;
 use serde_json::Value;
 
 const CALLS: u64 = 20;
@@ -21,9 +21,7 @@ fn trace(more: &[&str]) -> Outcome {
     fixture.work().unwrap();
     fixture.end().unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
-    ledger::check(&outcome.csv().unwrap()).unwrap();
+    outcome.checked().unwrap();
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, CALLS);
     assert!(rows::sum(&rows, "sleep") >= CALLS * 101 * MS);

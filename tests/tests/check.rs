@@ -175,6 +175,6 @@ fn a_profile_alone_is_valid_or_not() {
     assert!(text.contains("profile shop: valid"), "{text}");
     let folder = workspace::scratch().unwrap();
     let path = folder.path().join("bad.toml");
-    fixtures::write_profile(&path, "work", "reentri = 1\n").unwrap();
+    fixtures::write_profile(&path, "work", "work", "reentri = 1\n").unwrap();
     assert_eq!(check(&path, &[]).code, Some(2));
 }

@@ -92,7 +92,7 @@ fn malformed_profile() {
 fn unknown_key_with_suggestion() {
     let folder = workspace::scratch().unwrap();
     let path = folder.path().join("typo.toml");
-    fixtures::write_profile(&path, "work", "reentri = \"nest\"\n").unwrap();
+    fixtures::write_profile(&path, "work", "work", "reentri = \"nest\"\n").unwrap();
     expect(
         trace(&path, NO_PID),
         2,
@@ -104,7 +104,7 @@ fn unknown_key_with_suggestion() {
 fn function_missing_names_the_nearest() {
     let folder = workspace::scratch().unwrap();
     let path = folder.path().join("missing.toml");
-    fixtures::write_profile(&path, "shop::service::handle_reqest", "").unwrap();
+    fixtures::write_profile(&path, "work", "shop::service::handle_reqest", "").unwrap();
     let shop = Shop::open().unwrap();
     let words: &[&[&str]] = &[&["handle_reqest"], &["handle_request"]];
     expect(trace(&path, &shop.pid().to_string()), 2, words);

@@ -194,6 +194,6 @@ fn a_filtered_process_survives_its_uretprobe() {
 fn uretprobe_profile(fixture: &Fixture, function: &str) -> std::path::PathBuf {
     let path = fixture.profile(function, "restart").unwrap();
     let more = "return-probe = \"uretprobe\"\n";
-    reqtrace_tests::fixtures::write_profile(&path, function, more).unwrap();
+    reqtrace_tests::fixtures::write_profile(&path, "work", function, more).unwrap();
     path
 }

@@ -91,6 +91,14 @@ fn a_debug_file_of_another_build_names_nothing() {
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     fs::copy(at.join("wrong"), &place).unwrap();
     let (child, pid) = start_contained(at, &root, "hidden", &[]);
+    let functions = ["functions", "-p", &pid.to_string(), "request"];
+    let found = run(command(functions).unwrap()).unwrap();
+    assert_eq!(found.code, Some(2), "{}", found.said());
+    assert!(
+        found.said().contains("it is of another build"),
+        "{}",
+        found.said()
+    );
     let mut check = command(["check", "--profile"]).unwrap();
     check.arg(profile(at, "request", ""));
     check.args(["-p", &pid.to_string()]);
@@ -119,6 +127,16 @@ fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
     execute(at, "objcopy", &["--add-gnu-debuglink=debug", "hidden"]);
     let mut child = start(at, "hidden");
     let pid = child.pid();
+    // What can be traced is found, in the process and in the file.
+    for place in [["-p", &pid.to_string()], ["hidden", ""]] {
+        let words = place.iter().filter(|word| !word.is_empty());
+        let mut functions = command(["functions"]).unwrap();
+        functions.current_dir(at).args(words).arg("request");
+        let found = run(functions).unwrap();
+        assert_eq!(found.code, Some(0), "{}", found.said());
+        let mut lines = found.stdout.lines();
+        assert!(lines.any(|line| line.ends_with("  request")), "{found:?}");
+    }
     let outcome = trace(&mut child, pid, &by_symbol, &[]);
     named(&outcome, "main;serve;request;inner;block", REQUESTS);
 

@@ -11,15 +11,13 @@ use std::path::Path;
 
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::{ledger, rows};
+use reqtrace_tests::rows;
 
 const REQUESTS: u64 = 1000;
 
-fn checked(outcome: &Outcome, request: &str) -> u64 {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let summary = outcome.summary().unwrap();
-    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
-    ledger::check(&outcome.csv().unwrap()).unwrap();
+/// Requests of a good trace.
+fn count(outcome: &Outcome, request: &str) -> u64 {
+    let summary = outcome.checked().unwrap();
     summary.request(request).unwrap().count
 }
 
@@ -37,7 +35,7 @@ fn one_request_per_http_request_of_all_workers() {
     nginx.ab("/page", 1, 1, &["-H", "Host: no/host"]).unwrap();
     let outcome = trace.finish().unwrap();
 
-    assert_eq!(checked(&outcome, "request"), 2 * REQUESTS + 1);
+    assert_eq!(count(&outcome, "request"), 2 * REQUESTS + 1);
     assert_eq!(nginx.logged().unwrap(), 2 * REQUESTS + 2);
     let rows = outcome.rows().unwrap();
     let labelled = |label: &str| rows.iter().filter(|row| row.label == label).count() as u64;
@@ -61,7 +59,7 @@ fn a_file_that_is_not_in_memory_holds_up_its_worker() {
         nginx.ab("/large", 1, 1, &[]).unwrap();
     }
     let outcome = trace.finish().unwrap();
-    assert_eq!(checked(&outcome, "request"), 20);
+    assert_eq!(count(&outcome, "request"), 20);
     let rows = outcome.rows().unwrap();
     rows::check_other(&rows).unwrap();
     let read = rows::sum(&rows, "file_read");
@@ -77,7 +75,7 @@ fn a_turn_of_the_event_loop_holds_no_waiting() {
     // One client on one connection: each request comes alone, after the answer to the one before.
     nginx.ab("/page", REQUESTS, 1, &["-k"]).unwrap();
     let outcome = trace.finish().unwrap();
-    let turns = checked(&outcome, "turn");
+    let turns = count(&outcome, "turn");
     // More than one a request: connecting, closing, and a new connection after every hundredth.
     assert!((REQUESTS..REQUESTS * 11 / 10).contains(&turns), "{turns}");
     let rows = outcome.rows().unwrap();

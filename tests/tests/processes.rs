@@ -8,7 +8,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqtrace_tests::ledger;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Stream;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
@@ -17,12 +16,9 @@ use reqtrace_tests::shop::{self, Shop};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Complete requests of a process; all ledgers closed and nothing lost.
+/// Complete requests of a process, or of all, in a good trace.
 fn complete(outcome: &Outcome, pid: Option<u32>) -> u64 {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let summary = outcome.summary().unwrap();
-    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
-    ledger::check(&outcome.csv().unwrap()).unwrap();
+    outcome.checked().unwrap();
     let rows = outcome.rows().unwrap();
     let of_process = |row: &&reqtrace_tests::rows::Row| pid.is_none_or(|pid| row.pid == pid);
     rows.iter()

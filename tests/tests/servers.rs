@@ -8,8 +8,8 @@
 use std::path::Path;
 
 use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::rows;
 use reqtrace_tests::servers::Server;
-use reqtrace_tests::{ledger, rows};
 
 /// Connections of pgbench, transactions of each, and statements of one (TPC-B).
 const CLIENTS: u64 = 4;
@@ -18,14 +18,10 @@ const STATEMENTS: u64 = 7;
 /// Queries that pgbench makes for itself before the load: for the tables' partitions and scale.
 const PREPARATION: u64 = 2;
 
+/// Requests of a good trace.
 fn count(outcome: &Outcome, request: &str) -> u64 {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let summary = outcome.summary().unwrap();
-    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
-    // Nearly all of the time has a stack that goes to where the thread began.
-    let unwinding = &summary.unwinding;
-    assert!(unwinding.whole_share() >= 0.99, "{unwinding:?}");
-    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let summary = outcome.checked().unwrap();
+    outcome.has_whole_stacks().unwrap();
     rows::check_other(&outcome.rows().unwrap()).unwrap();
     summary.request(request).unwrap().count
 }

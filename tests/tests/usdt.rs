@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use reqtrace_tests::process::until;
+use reqtrace_tests::process::{run, until};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::servers::Server;
-use reqtrace_tests::{ledger, rows, workspace};
+use reqtrace_tests::servers::{Server, postgresql};
+use reqtrace_tests::{rows, workspace};
 
 const PROFILE: &str = "postgresql-usdt.toml";
 /// Connections of pgbench, transactions of each, and statements of one (TPC-B).
@@ -24,11 +24,9 @@ const STATEMENTS: u64 = 7;
 /// Queries that pgbench makes for itself before the load: for the tables' partitions and scale.
 const PREPARATION: u64 = 2;
 
-fn checked(outcome: &Outcome) -> u64 {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let summary = outcome.summary().unwrap();
-    assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
-    ledger::check(&outcome.csv().unwrap()).unwrap();
+/// Statements of a good trace.
+fn count(outcome: &Outcome) -> u64 {
+    let summary = outcome.checked().unwrap();
     summary.request("statement").unwrap().count
 }
 
@@ -45,7 +43,7 @@ fn a_guarded_probe_fires_while_it_is_traced() {
         let trace = Trace::start(Path::new(PROFILE), server.pid(), &[]).unwrap();
         let args = ["-n", "-M", mode, "-c", &clients, "-t", &transactions];
         server.run("pgbench", &args).unwrap();
-        assert_eq!(checked(&trace.finish().unwrap()), expected, "{mode}");
+        assert_eq!(count(&trace.finish().unwrap()), expected, "{mode}");
     }
 }
 
@@ -56,7 +54,7 @@ fn an_error_jumps_over_the_end_and_the_next_statement_closes_it() {
     let sql = ["-c", "select 1", "-c", "select 1/0", "-c", "select 2"];
     server.run("psql", &sql).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(checked(&outcome), 2);
+    assert_eq!(count(&outcome), 2);
     let incomplete: Vec<String> = rows::read(&outcome.csv().unwrap())
         .unwrap()
         .iter()
@@ -82,7 +80,7 @@ fn begin_and_end_can_be_of_different_kinds() {
     let sql = ["-c", "select 1", "-c", "select 1/0", "-c", "select 2"];
     server.run("psql", &sql).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(checked(&outcome), 3);
+    assert_eq!(count(&outcome), 3);
     let rows = rows::read(&outcome.csv().unwrap()).unwrap();
     let labels = rows
         .iter()
@@ -95,12 +93,8 @@ fn begin_and_end_can_be_of_different_kinds() {
 }
 
 /// The address of a probe's semaphore as linked, from what `readelf` says of the file.
-fn semaphore_of(program: &str, probe: &str) -> u64 {
-    let output = Command::new("readelf")
-        .args(["-nW", program])
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+fn semaphore_of(program: &Path, probe: &str) -> u64 {
+    let text = run(Command::new("readelf").arg("-nW").arg(program)).unwrap();
     let after = text.split(&format!("Name: {probe}\n")).nth(1).unwrap();
     let value = after.split("Semaphore: 0x").nth(1).unwrap();
     u64::from_str_radix(&value[..16], 16).unwrap()
@@ -132,7 +126,7 @@ fn backend(postmaster: u32) -> Option<u32> {
 #[test]
 fn a_killed_trace_leaves_no_semaphore_raised() {
     let server = Server::postgresql().unwrap();
-    let address = semaphore_of("/usr/lib/postgresql/15/bin/postgres", "query__start");
+    let address = semaphore_of(&postgresql("postgres").unwrap(), "query__start");
     assert_eq!(raised(server.pid(), address), 0);
     let trace = Trace::start(Path::new(PROFILE), server.pid(), &[]).unwrap();
     assert_eq!(raised(server.pid(), address), 1);

@@ -1,379 +1,133 @@
-//! `cargo xtask bench`: what tracing costs, beside a peer, on a MariaDB under sysbench.
+//! `cargo xtask bench [WHAT]`: measurements whose numbers stand in the manual.
 //!
-//! In: nothing. Out: a table of throughput and of the kernel programs' own time, printed and, with
-//! `--write`, put into docs/benchmarks.md. Rounds are interleaved, because a shared machine's speed
-//! drifts; throughput is given as ratios within one round.
+//! In: what to measure. Out: a table, printed and, with `--write`, put into its page of `docs/`.
+//!
+//! One module for each measurement, with arguments of its own. A new one needs a variant of
+//! [`What`], its line in [`run`], and a row in docs/development.md.
 
+mod accuracy;
+mod do_command;
+mod ledger;
+mod page;
+mod servers;
 mod stacks;
+mod tracers;
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
-use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::reqtrace::Trace;
-use reqtrace_tests::summary::Summary;
-use reqtrace_tests::sysbench::Sysbench;
-use serde_json::Value;
+use anyhow::{Result, bail};
 
-use crate::counts;
-use crate::do_command;
-use crate::ledger;
-use crate::process::Guard;
 use crate::setup::{self, Need};
-use crate::workspace::{self, BinaryArgs};
-
-/// The peer: frame pointers, no requests, sums in the kernel.
-const PEER: &str = "offcputime";
-/// Where the kernel's own clock for BPF programs is switched.
-const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+use crate::workspace::{BinaryArgs, find_command};
 
 /// Arguments of `bench`.
 #[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "WHAT",
+    subcommand_help_heading = "What"
+)]
+#[group(skip)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     #[command(flatten)]
-    binaries: BinaryArgs,
-    /// Rounds; each runs the load once without a tracer and once with each
-    #[arg(long, default_value_t = 5)]
-    rounds: u32,
-    /// Transactions of a load
-    #[arg(long, default_value_t = 15_000)]
-    events: u64,
-    /// Connections of sysbench
-    #[arg(long, default_value_t = 16)]
-    threads: u32,
-    /// Measure instead what a request that begins at the wrong place says of `do_command`
-    #[arg(long)]
-    do_command: bool,
-    /// Measure instead how many requests each server has, against its load generator
-    #[arg(long)]
-    servers: bool,
-    /// Measure where the time of requests goes instead, for docs/ledger.md
-    #[arg(long)]
-    ledger: bool,
-    /// With --ledger: seconds of each load
-    #[arg(long, default_value_t = 30)]
-    seconds: u32,
-    /// Write the table to docs/benchmarks.md, or the page of what is measured instead
+    tracers: tracers::Args,
+}
+
+/// What is measured.
+#[derive(clap::Subcommand)]
+enum What {
+    /// What tracing costs, beside a peer, on MariaDB under sysbench (the default):
+    /// docs/benchmarks.md
+    Tracers(tracers::Args),
+    /// How far user stacks come and what a walk takes, on four servers: docs/unwinding.md
+    Stacks(stacks::Args),
+    /// What a request that begins at the wrong place says of MariaDB: docs/do-command.md
+    DoCommand(do_command::Args),
+    /// Requests of every profile against the number of its load generator: docs/servers.md
+    Servers(servers::Args),
+    /// Where the time of MariaDB's commands goes: docs/ledger.md
+    Ledger(ledger::Args),
+    /// How far a trace is from what a service measures itself: docs/accuracy.md
+    Accuracy(accuracy::Args),
+}
+
+/// Arguments of every measurement.
+#[derive(clap::Args)]
+struct Common {
+    /// Measure this tracer instead of building one
+    #[arg(long, value_name = "FILE")]
+    reqtrace: Option<PathBuf>,
+    /// Write the result to its page in docs/
     #[arg(long)]
     write: bool,
-    /// Measure user stacks instead: four servers, by .eh_frame and by frame pointers
-    #[arg(long)]
-    stacks: bool,
 }
 
-/// Who watches the load.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Watcher {
-    Nobody,
-    Reqtrace,
-    ReqtraceFp,
-    ReqtraceUretprobe,
-    Peer,
-}
-
-impl Watcher {
-    const ALL: [Self; 5] = [
-        Self::Nobody,
-        Self::Reqtrace,
-        Self::ReqtraceFp,
-        Self::ReqtraceUretprobe,
-        Self::Peer,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Nobody => "nobody",
-            Self::Reqtrace => "reqtrace",
-            Self::ReqtraceFp => "reqtrace --unwind fp",
-            Self::ReqtraceUretprobe => "reqtrace, `return-probe = \"uretprobe\"`",
-            Self::Peer => "offcputime (libbpf-tools)",
+impl Common {
+    /// Sets the machine up, with the servers of the tests, and builds what is measured. `commands`
+    /// are needed beyond that, each with the Debian package that has it.
+    fn prepare_with_servers(&self, commands: &[(&str, &str)]) -> Result<()> {
+        setup::prepare(&[Need::Build, Need::Test], false)?;
+        for (command, package) in commands {
+            if find_command(command).is_none() {
+                bail!("`{command}` is missing: apt-get install -y {package}");
+            }
         }
+        self.build()
     }
-}
 
-/// What one kernel program cost.
-#[derive(Clone, Debug)]
-struct Cost {
-    program: String,
-    runs: u64,
-    ns: u64,
+    /// Sets the machine up and builds what is measured.
+    fn prepare(&self) -> Result<()> {
+        setup::prepare(&[Need::Build], false)?;
+        self.build()
+    }
+
+    fn build(&self) -> Result<()> {
+        let binaries = BinaryArgs::of_reqtrace(self.reqtrace.clone()).build()?;
+        // SAFETY: nothing has started a thread yet. The harness of the tests takes the newest build
+        // otherwise, which may be one for debugging.
+        unsafe {
+            std::env::set_var("REQTRACE_BIN", &binaries.reqtrace);
+            std::env::set_var("TRUTH_BIN", &binaries.truth);
+        }
+        Ok(())
+    }
+
+    /// Prints a page and, with `--write`, writes all of `docs/NAME`.
+    fn page(&self, name: &str, text: &str) -> Result<()> {
+        println!("{text}");
+        if self.write {
+            page::write(name, text)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the tables of a page and, with `--write`, puts them between the marks of `what` in
+    /// `docs/NAME`.
+    fn tables(&self, name: &str, what: &str, text: &str) -> Result<()> {
+        println!("{text}");
+        if self.write {
+            page::write_between_marks(name, what, text)?;
+        }
+        Ok(())
+    }
 }
 
 /// Measures.
 ///
 /// # Errors
 ///
-/// When something that is measured does not run.
+/// When something that is measured does not run, or a result is not what it must be.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.stacks {
-        return stacks::run(args);
-    }
-    setup::prepare(&[Need::Build, Need::Test], false)?;
-    if args.servers {
-        args.binaries.build()?;
-        return counts::run(args.write);
-    }
-    if args.do_command {
-        args.binaries.build()?;
-        return do_command::run(args.write);
-    }
-    if args.ledger {
-        args.binaries.build()?;
-        return ledger::run(args.threads, args.seconds, args.write);
-    }
-    for command in [PEER, "bpftool"] {
-        if workspace::find_command(command).is_none() {
-            bail!("`{command}` is missing: apt-get install -y libbpf-tools bpftool");
-        }
-    }
-    args.binaries.build()?;
-    let server = MariaDb::open()?;
-    let sysbench = Sysbench::prepare(&server, 4, 100_000)?;
-    let bench = Bench {
-        args,
-        server: &server,
-        sysbench: &sysbench,
-    };
-    bench.load(Watcher::Nobody)?;
-    let mut ratios: Vec<(Watcher, Vec<f64>)> = Vec::new();
-    let mut plain = Vec::new();
-    for round in 1..=args.rounds {
-        let base = bench.load(Watcher::Nobody)?.0;
-        plain.push(base);
-        for watcher in Watcher::ALL.into_iter().skip(1) {
-            let (speed, _) = bench.load(watcher)?;
-            eprintln!(
-                "round {round}: {} {:.3} of {base:.0}/s",
-                watcher.name(),
-                speed / base
-            );
-            match ratios.iter_mut().find(|(known, _)| *known == watcher) {
-                Some((_, all)) => all.push(speed / base),
-                None => ratios.push((watcher, vec![speed / base])),
-            }
-        }
-    }
-    let costs = bench.costs()?;
-    let text = report(args, &plain, &ratios, &costs)?;
-    println!("{text}");
-    if args.write {
-        let path = workspace::root().join("docs/benchmarks.md");
-        fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
-}
-
-struct Bench<'a> {
-    args: &'a Args,
-    server: &'a MariaDb,
-    sysbench: &'a Sysbench<'a>,
-}
-
-impl Bench<'_> {
-    /// Runs the load once. Returns transactions per second, and what the kernel programs cost when
-    /// the kernel counts that.
-    fn load(&self, watcher: Watcher) -> Result<(f64, Vec<Cost>)> {
-        let trace = match watcher {
-            Watcher::Reqtrace => Some(self.trace("mysql.toml".as_ref(), &[])?),
-            Watcher::ReqtraceFp => Some(self.trace("mysql.toml".as_ref(), &["--unwind", "fp"])?),
-            Watcher::ReqtraceUretprobe => Some(self.trace(&uretprobe_profile()?, &[])?),
-            Watcher::Nobody | Watcher::Peer => None,
-        };
-        let peer = (watcher == Watcher::Peer)
-            .then(|| self.peer())
-            .transpose()?;
-        let started = Instant::now();
-        let done = self.sysbench.run(self.args.threads, self.args.events)?;
-        let speed = done.transactions as f64 / started.elapsed().as_secs_f64();
-        let mut costs = Vec::new();
-        if let Some(trace) = trace {
-            costs = of_summary(&trace.finish()?.summary()?);
-        }
-        if let Some(peer) = peer {
-            costs = of_peer()?;
-            // Its report takes minutes, and is not what is measured.
-            drop(peer);
-        }
-        Ok((speed, costs))
-    }
-
-    fn trace(&self, profile: &Path, more: &[&str]) -> Result<Trace> {
-        Trace::start(profile, self.server.pid(), more)
-    }
-
-    fn peer(&self) -> Result<Guard> {
-        let mut command = Command::new(PEER);
-        command.args(["-p", &self.server.pid().to_string(), "3600"]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let guard = Guard::spawn(&mut command)?;
-        // It says nothing when it has attached.
-        sleep(Duration::from_secs(2));
-        Ok(guard)
-    }
-
-    /// One load per watcher with the kernel's clock for BPF programs on.
-    fn costs(&self) -> Result<Vec<(Watcher, Vec<Cost>)>> {
-        let before = fs::read_to_string(STATS).context(STATS)?;
-        fs::write(STATS, "1").context(STATS)?;
-        let costs = Watcher::ALL
-            .into_iter()
-            .skip(1)
-            .map(|watcher| Ok((watcher, self.load(watcher)?.1)))
-            .collect();
-        fs::write(STATS, before.trim()).context(STATS)?;
-        costs
-    }
-}
-
-/// The profile `mysql` with its end probed by a uretprobe.
-fn uretprobe_profile() -> Result<PathBuf> {
-    let text = fs::read_to_string(workspace::root().join("profiles/mysql.toml"))?;
-    let text = text.replacen(
-        "[[request]]\n",
-        "[[request]]\nreturn-probe = \"uretprobe\"\n",
-        1,
-    );
-    let path = workspace::target_dir().join("mysql-uretprobe.toml");
-    fs::write(&path, text).with_context(|| path.display().to_string())?;
-    Ok(path)
-}
-
-/// Programs in reqtrace's own summary.
-fn of_summary(summary: &Summary) -> Vec<Cost> {
-    let programs = summary.programs.iter();
-    programs
-        .map(|program| Cost {
-            program: program.name.clone(),
-            runs: program.runs,
-            ns: program.run_ns,
-        })
-        .collect()
-}
-
-/// The peer's programs, while it runs: those on `sched_switch`, as bpftool shows them.
-fn of_peer() -> Result<Vec<Cost>> {
-    let output = Command::new("bpftool")
-        .args(["prog", "show", "--json"])
-        .output()?;
-    let programs: Vec<Value> =
-        serde_json::from_slice(&output.stdout).context("bpftool printed no JSON")?;
-    Ok(programs
-        .iter()
-        .filter(|program| program["name"].as_str() == Some("sched_switch"))
-        .map(|program| Cost {
-            program: "sched_switch".to_owned(),
-            runs: program["run_cnt"].as_u64().unwrap_or(0),
-            ns: program["run_time_ns"].as_u64().unwrap_or(0),
-        })
-        .collect())
-}
-
-fn report(
-    args: &Args,
-    plain: &[f64],
-    ratios: &[(Watcher, Vec<f64>)],
-    costs: &[(Watcher, Vec<Cost>)],
-) -> Result<String> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut text = String::new();
-    writeln!(text, "# What tracing costs\n")?;
-    writeln!(
-        text,
-        "Written by `cargo xtask bench --write`: MariaDB under sysbench oltp_read_write, {} threads, \
-         {} transactions a run, {} interleaved rounds, kernel {}.\n",
-        args.threads,
-        args.events,
-        args.rounds,
-        kernel.trim()
-    )?;
-    writeln!(text, "## Throughput\n")?;
-    writeln!(
-        text,
-        "Transactions per second against the run of the same round that nobody watched \
-         (median {:.0}/s, {:.0} to {:.0}).\n",
-        median(plain),
-        least(plain),
-        most(plain)
-    )?;
-    writeln!(
-        text,
-        "| watched by | median | least | most |\n| --- | ---: | ---: | ---: |"
-    )?;
-    for (watcher, ratios) in ratios {
-        writeln!(
-            text,
-            "| {} | {:.3} | {:.3} | {:.3} |",
-            watcher.name(),
-            median(ratios),
-            least(ratios),
-            most(ratios)
-        )?;
-    }
-    writeln!(
-        text,
-        "\nThe load is the hardest kind: commands of some 20 µs on CPUs that are all busy. What is \
-         lost beyond the kernel programs' time below is the traps of the probes: the `ret` of a \
-         return site is single-stepped, which costs an exit to the hypervisor on a virtual \
-         machine; a uretprobe needs none, but rewrites the target's stack.\n"
-    )?;
-    writeln!(text, "## Time in kernel programs\n")?;
-    writeln!(
-        text,
-        "From `kernel.bpf_stats_enabled`, averaged over all runs; the kernel's clock itself \
-         adds some 40 ns to each. `sched_switch` runs at every context switch of the machine.\n"
-    )?;
-    writeln!(
-        text,
-        "| watched by | program | runs | ns each |\n| --- | --- | ---: | ---: |"
-    )?;
-    for (watcher, costs) in costs {
-        for cost in costs.iter().filter(|cost| cost.runs > 100) {
-            writeln!(
-                text,
-                "| {} | {} | {} | {} |",
-                watcher.name(),
-                cost.program,
-                cost.runs,
-                cost.ns / cost.runs
-            )?;
-        }
-    }
-    Ok(text)
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(values: &[f64]) -> f64 {
-    sorted(values).get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-fn least(values: &[f64]) -> f64 {
-    sorted(values).first().copied().unwrap_or(0.0)
-}
-
-fn most(values: &[f64]) -> f64 {
-    sorted(values).last().copied().unwrap_or(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_spread_is_that_of_the_sorted_values() {
-        let values = [0.9, 0.7, 1.0];
-        assert!((median(&values) - 0.9).abs() < 1e-9);
-        assert!((least(&values) - 0.7).abs() < 1e-9);
-        assert!((most(&values) - 1.0).abs() < 1e-9);
-        assert!(median(&[]).abs() < 1e-9);
+    match &args.what {
+        None => tracers::run(&args.tracers),
+        Some(What::Tracers(args)) => tracers::run(args),
+        Some(What::Stacks(args)) => stacks::run(args),
+        Some(What::DoCommand(args)) => do_command::run(args),
+        Some(What::Servers(args)) => servers::run(args),
+        Some(What::Ledger(args)) => ledger::run(args),
+        Some(What::Accuracy(args)) => accuracy::run(args),
     }
 }

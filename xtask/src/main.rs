@@ -2,13 +2,9 @@
 //!
 //! In: a subcommand. Out: a machine that can build reqtrace, a demo, or a verdict of the tests.
 
-mod accuracy;
 mod bench;
-mod counts;
 mod demo;
-mod do_command;
 mod kernel;
-mod ledger;
 mod linker;
 mod packages;
 mod process;
@@ -40,10 +36,8 @@ enum Command {
     Demo(demo::Args),
     /// Lint, unit tests, end-to-end tests and the VM tier
     Test(test::Args),
-    /// Measure what tracing costs, beside a peer
+    /// Measure what tracing costs and how right it is, for the pages of docs/
     Bench(bench::Args),
-    /// Measure how far a trace is from what a service measures itself
-    Accuracy(accuracy::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
     VmTest(vm::Args),
 }
@@ -64,7 +58,28 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Accuracy(args) => accuracy::run(&args),
         Command::VmTest(args) => vm::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_measurement_has_its_own_options_only() {
+        let takes = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        assert!(takes("xtask bench --rounds 2 --write"));
+        assert!(takes("xtask bench tracers --rounds 2 --write"));
+        assert!(takes("xtask bench ledger --seconds 2 --write"));
+        assert!(!takes("xtask bench ledger --rounds 2"));
+        assert!(!takes("xtask bench --rounds 2 ledger"));
+        assert!(!takes("xtask bench --seconds 2"));
     }
 }

@@ -59,6 +59,14 @@ pub(crate) struct BinaryArgs {
 }
 
 impl BinaryArgs {
+    /// Only the tracer is given, if any.
+    pub(crate) fn of_reqtrace(reqtrace: Option<PathBuf>) -> Self {
+        Self {
+            reqtrace,
+            ..Self::default()
+        }
+    }
+
     /// Builds what was not given, and says where the binaries are.
     pub(crate) fn build(&self) -> Result<Binaries> {
         let mut command = cargo();

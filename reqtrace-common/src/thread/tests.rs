@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::STACK_NONE;
+use crate::limits::{MAX_LONGEST, MAX_SLOTS};
+use crate::record::{STACK_LOST, STACK_NONE};
 
 /// One event, a while after the one before.
 #[derive(Clone, Debug)]

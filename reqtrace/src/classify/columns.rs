@@ -1,4 +1,5 @@
-//! Columns of `requests.csv`: the fixed ones and those of the wait classes.
+//! Columns of `requests.csv`, the fixed ones and those of the wait classes: a class's name in, its
+//! column out.
 
 use crate::error::{Error, Result};
 

@@ -10,10 +10,9 @@ use super::profiles::print;
 use crate::attach::safety;
 use crate::error::{Error, Result};
 use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe, builtin};
-use crate::resolve::elf::Object;
 use crate::resolve::{
-    Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve, resolve_file,
-    symbols,
+    ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
+    resolve_file, symbols,
 };
 use waits::Waits;
 
@@ -98,7 +97,7 @@ fn report(
         None => format!("profile {} in {executable}\n", profile.name),
     };
     for (spec, request) in profile.requests.iter().zip(&resolved.requests) {
-        text.push_str(&describe(spec, request)?);
+        text.push_str(&describe(spec, request, target)?);
     }
     let mut waits = Waits::of(profile, target)?;
     for wait in &profile.waits {
@@ -121,12 +120,18 @@ fn report(
     refused.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn describe(spec: &RequestSpec, request: &ResolvedRequest) -> Result<String> {
+fn describe(spec: &RequestSpec, request: &ResolvedRequest, target: &Target<'_>) -> Result<String> {
     let probe = request.return_probe;
     let end = spec.end.as_ref();
     let mut text = format!("\nrequest {}\n", request.name);
-    text.push_str(&marker("begin", Some(&spec.begin), &request.begin, probe)?);
-    text.push_str(&marker("end", end, &request.end, probe)?);
+    text.push_str(&marker(
+        "begin",
+        Some(&spec.begin),
+        &request.begin,
+        probe,
+        target,
+    )?);
+    text.push_str(&marker("end", end, &request.end, probe, target)?);
     text.push_str(if request.same_frame {
         "  an end belongs to its begin by the stack pointer\n"
     } else {
@@ -145,6 +150,7 @@ fn marker(
     spec: Option<&MarkerSpec>,
     marker: &ResolvedMarker,
     probe: ReturnProbe,
+    target: &Target<'_>,
 ) -> Result<String> {
     let is_usdt = spec.is_some_and(|spec| matches!(spec.place, PlaceSpec::Usdt { .. }));
     let how = match (marker.at, probe) {
@@ -180,7 +186,7 @@ fn marker(
         sites.join(" ")
     );
     let skipped = match spec {
-        Some(spec) => skipped(spec, marker)?,
+        Some(spec) => skipped(spec, marker, target)?,
         None => Vec::new(),
     };
     if !skipped.is_empty() {
@@ -193,14 +199,17 @@ fn marker(
 }
 
 /// Alternatives of a marker before the one that was taken, which this program does not have.
-fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker) -> Result<Vec<String>> {
+fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker, target: &Target<'_>) -> Result<Vec<String>> {
     let PlaceSpec::Function { patterns, .. } = &spec.place else {
         return Ok(Vec::new());
     };
     if patterns.len() < 2 {
         return Ok(Vec::new());
     }
-    let object = Object::open(&marker.object, &marker.object_shown)?;
+    let (object, _) = target.open(&ObjectFile {
+        open: marker.object.clone(),
+        shown: marker.object_shown.clone(),
+    })?;
     let mut skipped = Vec::new();
     for pattern in patterns {
         if symbols::find(&object, pattern)?.is_some() {

@@ -7,35 +7,32 @@ mod early;
 mod follow;
 pub(super) mod gate;
 mod progress;
+mod resolved;
 pub(super) mod targets;
+mod tracing;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use aya::sys::{Stats, enable_stats};
-use log::{debug, info};
+use log::info;
 
 use super::args::{GroupBy, Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan, Session, StackTable};
+use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan};
 use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile, builtin};
-use crate::report::outputs::{self, OutputOptions, UntilClosed};
-use crate::report::table::TableExporter;
-use crate::report::{Exporter, MarkerInfo, TraceInfo};
-use crate::resolve::{
-    Process, ResolvedMarker, ResolvedProfile, Target, resolve, unmatched_without_symbols,
-};
+use crate::report::outputs::{self, OutputOptions};
+use crate::report::{MarkerInfo, TraceInfo};
+use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
 use follow::{Follower, Signals};
-
-/// Processes named at the start before the rest is only counted.
-const MAX_NAMED: usize = 8;
+use resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
+use tracing::Tracing;
 
 /// Traces.
 ///
@@ -170,203 +167,6 @@ fn compile_tables(pids: &[u32], options: &TraceOptions) -> Compiled {
     Compiled::of(registry, &spaces)
 }
 
-/// A trace with everything attached.
-struct Tracing {
-    options: TraceOptions,
-    profile: Profile,
-    session: Session,
-    exporters: Vec<Box<dyn Exporter>>,
-    trace: TraceInfo,
-    recorder: Option<Recorder>,
-}
-
-impl Tracing {
-    fn announce(&self) {
-        if self.options.quiet {
-            return;
-        }
-        let mut processes: Vec<String> = self
-            .trace
-            .processes
-            .iter()
-            .take(MAX_NAMED)
-            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
-            .collect();
-        let more = self.trace.processes.len().saturating_sub(MAX_NAMED);
-        if more > 0 {
-            processes.push(format!("{more} more"));
-        }
-        let how_long = match self.options.duration {
-            Some(duration) => format!("for {} s", duration.as_secs_f64()),
-            None => "until Ctrl-C".to_owned(),
-        };
-        eprintln!(
-            "tracing {} with {} {how_long}",
-            processes.join(", "),
-            self.profile.name
-        );
-    }
-
-    /// Follows until the end, then reports; the probes are still in.
-    async fn follow(
-        &mut self,
-        mut follower: Follower<StackTable>,
-        signals: &mut Signals,
-        recording: Option<std::fs::File>,
-    ) -> Result<()> {
-        let start_ns = self.session.start_ns();
-        let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
-        let outcome = follower
-            .run(
-                &mut self.session,
-                &mut self.exporters,
-                self.recorder.as_mut(),
-                self.options.duration,
-                signals,
-                &mut progress,
-            )
-            .await?;
-        progress.finish();
-        let reporting = Instant::now();
-        let stop_ns = self.session.stop()?;
-        follower.drain(
-            &mut self.session,
-            &mut self.exporters,
-            self.recorder.as_mut(),
-        )?;
-        self.trace.processes = follower.processes();
-        let mut aggregator = follower.into_aggregator();
-        let snapshot =
-            self.session
-                .snapshot(aggregator.sources().0, stop_ns, self.profile.requests.len())?;
-        let mut trace = self.trace.clone();
-        trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
-        trace.duration_ns = stop_ns.saturating_sub(start_ns);
-        outcome.name().clone_into(&mut trace.ended_by);
-        if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
-            let (stacks, symbols) = aggregator.sources();
-            let text = targets::profile_text(&self.profile)?;
-            let recording = recorder.finish(text, trace.clone(), &snapshot, stacks, symbols);
-            targets::write(file, &recording.to_json()?)?;
-        }
-        let report = aggregator.finish(snapshot, trace, &mut self.exporters)?;
-        for exporter in &mut self.exporters {
-            exporter.finish(&report)?;
-        }
-        self.print_table(&report)?;
-        info!(
-            "reported in {:.0?}; user memory at most {} KiB",
-            reporting.elapsed(),
-            peak_memory()
-        );
-        Ok(())
-    }
-
-    /// The table goes to standard output, or to standard error when an output has taken that.
-    fn print_table(&self, report: &crate::report::Report) -> Result<()> {
-        let verbose = self.options.verbose > 0;
-        if self.options.quiet {
-            for loss in &report.losses {
-                eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
-            }
-            return Ok(());
-        }
-        let out: Box<dyn std::io::Write> = if self.options.takes_stdout() {
-            Box::new(std::io::stderr())
-        } else {
-            Box::new(std::io::stdout())
-        };
-        TableExporter::new(Box::new(UntilClosed::new(out)), verbose).finish(report)?;
-        if let Some(out) = &self.options.out {
-            eprintln!(
-                "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
-                out.display()
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Adds the probes of a child that was there before: none when it runs the same files as a process
-/// that was resolved, or a program that the profile does not fit.
-fn resolve_child(
-    profile: &Profile,
-    pid: u32,
-    processes: &mut Vec<Process>,
-    resolved: &mut Vec<ResolvedProfile>,
-) {
-    // It may have left, and it is nothing that the user named: no error.
-    let Ok(process) = Process::open(pid) else {
-        return;
-    };
-    let shown = |process: &Process| -> Vec<String> {
-        let files = process.objects.iter();
-        files.map(|file| file.shown.clone()).collect()
-    };
-    let known = processes.iter().any(|known| {
-        known.executable.shown == process.executable.shown && shown(known) == shown(&process)
-    });
-    if !known {
-        match resolve(profile, &process) {
-            Ok(found) => resolved.push(found),
-            Err(error) => debug!("child {pid} ({}) has no markers: {error}", process.comm),
-        }
-    }
-    processes.push(process);
-}
-
-fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedProfile>> {
-    let mut all = Vec::new();
-    let mut warnings = BTreeMap::new();
-    for process in processes {
-        let resolved = resolve(profile, process)
-            .map_err(|error| error.within(format!("process {} ({})", process.pid, process.comm)))?;
-        for warning in &resolved.warnings {
-            warnings.insert(warning.clone(), ());
-        }
-        all.push(resolved);
-    }
-    for warning in warnings.keys() {
-        eprintln!("reqtrace: {warning}");
-    }
-    for request in all.iter().flat_map(|profile| &profile.requests) {
-        debug!(
-            "request {}: begin {} ({} probes), end {} ({} probes)",
-            request.name,
-            request.begin.symbol,
-            request.begin.sites.len(),
-            request.end.symbol,
-            request.end.sites.len()
-        );
-    }
-    Ok(all)
-}
-
-/// A label that was asked for and cannot be had is said, not left out silently.
-fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) -> Result<()> {
-    if profile
-        .requests
-        .iter()
-        .all(|request| request.labels.is_empty())
-    {
-        return Err(Error::usage(format!(
-            "--labels: the profile `{}` does not say where a label is",
-            profile.name
-        ))
-        .next("give a request a label, such as label = { arg = 0 }: docs/profile-reference.md"));
-    }
-    let mut said = Vec::new();
-    for request in resolved.iter().flat_map(|profile| &profile.requests) {
-        if let Some(why) = &request.unlabelled
-            && !said.contains(&why)
-        {
-            eprintln!("reqtrace: {why}");
-            said.push(why);
-        }
-    }
-    Ok(())
-}
-
 fn needs_user_stacks(profile: &Profile) -> bool {
     profile.waits.iter().any(|wait| !wait.functions.is_empty())
 }
@@ -436,35 +236,6 @@ fn trace_info(
     }
 }
 
-/// Of the first process's executable; what cannot be read now could be read before, and is no reason
-/// to end.
-fn unmatched_waits(profile: &Profile, processes: &[Process]) -> Vec<(String, Vec<String>)> {
-    let Some(process) = processes.first() else {
-        return Vec::new();
-    };
-    unmatched_without_symbols(profile, &Target::Process(process)).unwrap_or_else(|error| {
-        debug!("named waits are not checked: {error}");
-        Vec::new()
-    })
-}
-
-fn unix(monotonic_ns: u64, offset: i64) -> u64 {
-    monotonic_ns.saturating_add_signed(offset)
-}
-
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Peak of this process's resident memory in KiB.
-fn peak_memory() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmHWM:"))?;
-            line.trim().trim_end_matches("kB").trim().parse().ok()
-        })
-        .unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! Sections of an ELF file by name, read piece by piece: a file that shrinks meanwhile is an error
-//! and no signal.
+//! Sections of an ELF file: a file and a name in, bytes out, read piece by piece, so that a file that
+//! shrinks meanwhile is an error and no signal.
 
 use std::fs::File;
 use std::io;

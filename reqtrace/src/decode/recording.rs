@@ -4,26 +4,27 @@
 //! everything from decode to report can be run again, in a test or for a bug report. It holds
 //! labels if the trace recorded them.
 
+mod encode;
+mod snapshot;
+mod symbols;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use reqtrace_common::ABI_VERSION;
-use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::unwind::Stop;
 use serde::{Deserialize, Serialize};
 
 use super::records::decode;
-use super::{
-    Event, ProgramCost, RawRequest, RawStack, Snapshot, StackSource, WalkCost, site_of, space_of,
-};
+use super::{Event, RawRequest, RawStack, Snapshot, StackSource, site_of, space_of};
 use crate::error::{Error, Result};
 use crate::report::TraceInfo;
 use crate::symbolize::{AddressSpace, Frame, Symbolizer};
 
-mod encode;
-
-use encode::{RecordedHistogram, RecordedOpen, RecordedSum, RecordedTotals, from_hex, to_hex};
 pub use encode::{encode_request, to_record};
+use encode::{from_hex, to_hex};
+use snapshot::RecordedSnapshot;
+pub use symbols::RecordedSymbols;
 
 /// Version of the file format.
 pub const RECORDING_VERSION: u32 = 1;
@@ -77,21 +78,6 @@ struct UserFrames {
     space: AddressSpace,
     stack: StackId,
     frames: Vec<Frame>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedSnapshot {
-    stop_ns: u64,
-    totals: Vec<RecordedTotals>,
-    sums: Vec<RecordedSum>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    histograms: Vec<RecordedHistogram>,
-    open: Vec<RecordedOpen>,
-    losses: BTreeMap<String, u64>,
-    programs: Vec<ProgramCost>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    walks: Option<WalkCost>,
 }
 
 /// Collects a recording while tracing.
@@ -278,110 +264,14 @@ impl Recording {
     #[must_use]
     pub fn symbolizer(&self) -> RecordedSymbols {
         let addresses = |id| self.stacks.get(id).cloned().unwrap_or_default();
-        RecordedSymbols {
-            user: self
-                .user
-                .iter()
-                .map(|entry| ((entry.space, addresses(&entry.stack)), entry.frames.clone()))
-                .collect(),
-            kernel: self
-                .kernel
-                .iter()
-                .map(|(id, frames)| (addresses(id), frames.clone()))
-                .collect(),
+        let mut names = RecordedSymbols::default();
+        for entry in &self.user {
+            names.add_user(entry.space, addresses(&entry.stack), entry.frames.clone());
         }
-    }
-}
-
-/// A [`Symbolizer`] over recorded names. What was not recorded is `[unknown]`.
-#[derive(Clone, Debug, Default)]
-pub struct RecordedSymbols {
-    user: HashMap<(AddressSpace, Vec<u64>), Vec<Frame>>,
-    kernel: HashMap<Vec<u64>, Vec<Frame>>,
-}
-
-impl RecordedSymbols {
-    /// Adds the names of a user stack.
-    pub fn add_user(&mut self, space: AddressSpace, addresses: Vec<u64>, frames: Vec<Frame>) {
-        self.user.insert((space, addresses), frames);
-    }
-
-    /// Adds the names of a kernel stack.
-    pub fn add_kernel(&mut self, addresses: Vec<u64>, frames: Vec<Frame>) {
-        self.kernel.insert(addresses, frames);
-    }
-}
-
-impl Symbolizer for RecordedSymbols {
-    fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
-        let found = self.user.get(&(space, addresses.to_vec()));
-        found.cloned().unwrap_or_else(|| unknown(addresses))
-    }
-
-    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
-        let found = self.kernel.get(addresses);
-        found.cloned().unwrap_or_else(|| unknown(addresses))
-    }
-}
-
-fn unknown(addresses: &[u64]) -> Vec<Frame> {
-    addresses.iter().map(|_| Frame::new("[unknown]")).collect()
-}
-
-impl RecordedSnapshot {
-    fn of(snapshot: &Snapshot) -> Self {
-        Self {
-            stop_ns: snapshot.stop_ns,
-            totals: snapshot.totals.iter().map(RecordedTotals::of).collect(),
-            sums: snapshot.sums.iter().map(RecordedSum::of).collect(),
-            histograms: snapshot
-                .histograms
-                .iter()
-                .map(RecordedHistogram::of)
-                .collect(),
-            open: snapshot.open.iter().map(RecordedOpen::of).collect(),
-            losses: snapshot
-                .losses
-                .iter()
-                .map(|(loss, count)| (loss.name().to_owned(), *count))
-                .collect(),
-            programs: snapshot.programs.clone(),
-            walks: snapshot.walks.clone(),
+        for (id, frames) in &self.kernel {
+            names.add_kernel(addresses(id), frames.clone());
         }
-    }
-
-    fn restore(&self, stacks: HashMap<StackId, RawStack>) -> Result<Snapshot> {
-        let open = self
-            .open
-            .iter()
-            .map(RecordedOpen::restore)
-            .collect::<Option<_>>()
-            .ok_or_else(|| {
-                Error::usage("the recording holds a broken record of an open request")
-            })?;
-        let losses = self
-            .losses
-            .iter()
-            .filter_map(|(name, count)| {
-                let loss = Loss::ALL.into_iter().find(|loss| loss.name() == name)?;
-                Some((loss, *count))
-            })
-            .collect();
-        Ok(Snapshot {
-            stop_ns: self.stop_ns,
-            totals: self.totals.iter().map(RecordedTotals::restore).collect(),
-            sums: self.sums.iter().map(RecordedSum::restore).collect(),
-            histograms: self
-                .histograms
-                .iter()
-                .map(RecordedHistogram::restore)
-                .collect(),
-            stacks,
-            open,
-            losses,
-            programs: self.programs.clone(),
-            walks: self.walks.clone(),
-        })
+        names
     }
 }
 

@@ -1,4 +1,5 @@
-//! Typical and slow requests of one type, side by side: the numbers. `table` draws them.
+//! Typical and slow requests of one type, side by side: two bands in, the numbers that `table` draws
+//! and JSON out.
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use iced_x86::FlowControl;
 
 use super::elf::Object;
-use super::returns::decoder;
+use super::instructions::decoder;
 
 /// Addresses at which a caller goes on after a direct call of a function. Sorted; empty when it
 /// calls the function not at all, through a pointer only, or in a tail call.

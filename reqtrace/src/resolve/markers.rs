@@ -1,102 +1,20 @@
 //! Markers: a profile's functions and offsets in, file offsets of probes out.
 
+mod found;
+
 use std::collections::HashMap;
-use std::fs::File;
-use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::elf::Object;
-use super::process::{ObjectFile, Process, fits};
-use super::search::names_matching;
+use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
-use super::usdt::{UsdtSite, usdt_probes};
-use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels, returns};
-use crate::classify::named::function_matches;
-use crate::debuginfo::{self, Links, Root};
+use super::target::Target;
+use super::usdt::usdt_probes;
+use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels};
 use crate::error::{Error, Result};
-use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec};
 
-/// Where to look for markers.
-#[derive(Clone, Debug)]
-pub enum Target<'a> {
-    /// The files that a process has mapped.
-    Process(&'a Process),
-    /// One file, not running.
-    File(ObjectFile),
-}
-
-impl Target<'_> {
-    fn object(&self, wanted: Option<&str>) -> Result<&ObjectFile> {
-        match (self, wanted) {
-            (Self::Process(process), wanted) => process.object(wanted),
-            (Self::File(file), None) => Ok(file),
-            (Self::File(file), Some(wanted)) if fits(wanted, file) => Ok(file),
-            (Self::File(file), Some(wanted)) => Err(Error::usage(format!(
-                "the marker is in object `{wanted}`, and {} is not that",
-                file.shown
-            ))
-            .next("name that file, or a running process with -p PID")),
-        }
-    }
-
-    /// Other objects of the target that have a USDT probe, as the process sees them.
-    fn with_usdt(&self, except: &ObjectFile, provider: &str, name: &str) -> Vec<String> {
-        let Self::Process(process) = self else {
-            return Vec::new();
-        };
-        let others = process.objects.iter().filter(|file| *file != except);
-        others
-            .filter(|file| {
-                Object::open(&file.open, &file.shown)
-                    .is_ok_and(|object| usdt_probes(&object).find(provider, name).is_some())
-            })
-            .map(|file| file.shown.clone())
-            .collect()
-    }
-
-    /// The program itself.
-    #[must_use]
-    pub fn executable(&self) -> &ObjectFile {
-        match self {
-            Self::Process(process) => &process.executable,
-            Self::File(file) => file,
-        }
-    }
-
-    /// Opens an object with the symbols of its debug file. Returns also what debug files were
-    /// found that are of another build.
-    pub fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
-        let mut object = Object::open(&file.open, &file.shown)?;
-        if object.has_symtab() {
-            return Ok((object, Vec::new()));
-        }
-        let roots = match self {
-            Self::Process(process) => Root::of_process(process.pid),
-            Self::File(_) => Root::of_process(std::process::id()),
-        };
-        let Ok(opened) = File::open(&file.open) else {
-            return Ok((object, Vec::new()));
-        };
-        let path = match self {
-            Self::Process(_) => file.shown.clone(),
-            // Links in a path are followed first: the debug file is named by the true one.
-            Self::File(_) => std::fs::canonicalize(&file.open)
-                .unwrap_or_else(|_| file.open.clone())
-                .to_string_lossy()
-                .into_owned(),
-        };
-        let mut search = debuginfo::find(&opened, &Links::read(&opened), &roots, &path);
-        if let Some(debug) = search.found {
-            match debuginfo::functions(&debug.file) {
-                Ok(functions) => object.add(functions),
-                Err(error) => search
-                    .refused
-                    .push(format!("{} is not used: {error}", debug.shown)),
-            }
-        }
-        Ok((object, search.refused))
-    }
-}
+use found::Found;
 
 /// Resolves a profile in a process.
 ///
@@ -115,14 +33,6 @@ pub fn resolve(profile: &Profile, process: &Process) -> Result<ResolvedProfile> 
 /// As [`resolve`].
 pub fn resolve_file(profile: &Profile, path: &Path) -> Result<ResolvedProfile> {
     resolve_in(profile, &Target::file(path))
-}
-
-impl Target<'_> {
-    /// A file by its path.
-    #[must_use]
-    pub fn file(path: &Path) -> Self {
-        Self::File(ObjectFile::at(path))
-    }
 }
 
 fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile> {
@@ -165,74 +75,13 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
     })
 }
 
-/// Function matchers of a profile's waits that match nothing in the executable: names of waits,
-/// and for each the patterns.
-///
-/// # Errors
-///
-/// When the executable cannot be read.
-pub fn unmatched_functions(
-    profile: &Profile,
-    target: &Target<'_>,
-) -> Result<Vec<(String, Vec<String>)>> {
-    let file = target.executable();
-    let (object, _) = target.open(file)?;
-    let mut unmatched = Vec::new();
-    for wait in &profile.waits {
-        let silent: Vec<String> = wait
-            .functions
-            .iter()
-            // What a chain ends in is often in a library; it is silent without its beginning.
-            .filter(|pattern| {
-                let first = pattern.split(CALLS).next().unwrap_or_default();
-                let first = first.trim();
-                names_matching(&object, first, |name| function_matches(first, name)).is_empty()
-            })
-            .cloned()
-            .collect();
-        if !silent.is_empty() {
-            unmatched.push((wait.name.clone(), silent));
-        }
-    }
-    Ok(unmatched)
-}
-
-/// [`unmatched_functions`] of an executable that has no symbol table: with one, a function that is not
-/// in it is not in the program.
-///
-/// # Errors
-///
-/// When the executable cannot be read.
-pub fn unmatched_without_symbols(
-    profile: &Profile,
-    target: &Target<'_>,
-) -> Result<Vec<(String, Vec<String>)>> {
-    if target.open(target.executable())?.0.has_symtab() {
-        return Ok(Vec::new());
-    }
-    unmatched_functions(profile, target)
-}
-
 struct Resolver<'a> {
     target: &'a Target<'a>,
     /// Parsed objects by the path that opens them.
-    objects: HashMap<std::path::PathBuf, Object>,
+    objects: HashMap<PathBuf, Object>,
     /// Debug files that were not used, by the same path.
-    refused: HashMap<std::path::PathBuf, Vec<String>>,
+    refused: HashMap<PathBuf, Vec<String>>,
     warnings: Vec<String>,
-}
-
-/// A marker's code, found.
-struct Found {
-    file: ObjectFile,
-    symbol: String,
-    bodies: Vec<Range<u64>>,
-    at: At,
-    is_function: bool,
-    /// The places of a USDT probe.
-    usdt: Vec<UsdtSite>,
-    /// The instructions to probe, where they are not the ends of `bodies`.
-    instructions: Vec<ProbeSite>,
 }
 
 impl Resolver<'_> {
@@ -471,89 +320,6 @@ impl Resolver<'_> {
         Err(match self.refused.get(&file.open) {
             Some(refused) if !refused.is_empty() => error.because(refused.join("; ")),
             _ => error,
-        })
-    }
-
-    /// `tied`: its hits are compared with the begin's stack pointer.
-    fn marker(
-        &mut self,
-        found: &Found,
-        return_probe: ReturnProbe,
-        tied: bool,
-    ) -> Result<ResolvedMarker> {
-        let object = self.open(&found.file)?;
-        let offset_of = |address: u64| {
-            object.file_offset(address).ok_or_else(|| {
-                Error::failed(format!(
-                    "address 0x{address:x} of `{}` is outside the code of {}",
-                    found.symbol, found.file.shown
-                ))
-            })
-        };
-        let mut sites = found.instructions.clone();
-        let mut warnings = Vec::new();
-        let functions = if sites.is_empty() {
-            found.bodies.as_slice()
-        } else {
-            &[]
-        };
-        for body in functions {
-            if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
-                sites.push(ProbeSite::at(offset_of(body.start)?));
-                continue;
-            }
-            let exits = returns::exits(object, body, tied);
-            if exits.reenters {
-                warnings.push(format!(
-                    "`{}` jumps back to its own entry: each time counts as a request of its own",
-                    found.symbol
-                ));
-            }
-            if !exits.tail_calls.is_empty() || exits.indirect_tail_call {
-                let mut callees: Vec<String> = exits
-                    .tail_calls
-                    .iter()
-                    .map(|target| symbols::name_at(object, *target))
-                    .collect();
-                if exits.indirect_tail_call {
-                    callees.push("a function pointer".to_owned());
-                }
-                warnings.push(format!(
-                    "`{}` can end in a tail call (of {}): that call's time is not in it",
-                    found.symbol,
-                    callees.join(", ")
-                ));
-            }
-            for (address, condition) in exits.sites {
-                sites.push(ProbeSite {
-                    condition,
-                    ..ProbeSite::at(offset_of(address)?)
-                });
-            }
-        }
-        // Clones can share a cold part.
-        sites.sort_unstable();
-        sites.dedup();
-        if sites.is_empty() {
-            return Err(Error::usage(format!(
-                "found no instruction that leaves `{}` in {}: it never returns, or its code \
-                 could not be decoded",
-                found.symbol, found.file.shown
-            ))
-            .next("give the request another `end`, or set return-probe = \"uretprobe\""));
-        }
-        let entry = found.bodies.first().map_or(0, |body| body.start);
-        let entry_offset = offset_of(entry)?;
-        for warning in warnings {
-            self.warn(warning);
-        }
-        Ok(ResolvedMarker {
-            object: found.file.open.clone(),
-            object_shown: found.file.shown.clone(),
-            symbol: found.symbol.clone(),
-            at: found.at,
-            entry_offset,
-            sites,
         })
     }
 

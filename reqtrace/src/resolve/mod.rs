@@ -6,6 +6,7 @@ pub mod demangle;
 pub mod elf;
 pub mod frames;
 pub mod hazards;
+mod instructions;
 mod labels;
 mod markers;
 pub mod process;
@@ -13,6 +14,8 @@ pub mod registers;
 pub mod returns;
 pub mod search;
 pub mod symbols;
+mod target;
+mod unmatched;
 pub mod usdt;
 
 #[cfg(test)]
@@ -25,8 +28,10 @@ use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
-pub use markers::{Target, resolve, resolve_file, unmatched_functions, unmatched_without_symbols};
+pub use markers::{resolve, resolve_file};
 pub use process::{ObjectFile, Process};
+pub use target::Target;
+pub use unmatched::{unmatched_functions, unmatched_without_symbols};
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! The log of the example `truth`, read. Its form is described in `examples/truth/src/log.rs`.
+//! The log of the example `truth`: its text in, the measured intervals of each request out. Its form is
+//! described in `examples/truth/src/log.rs`.
 
 use anyhow::{Context, Result, bail};
 

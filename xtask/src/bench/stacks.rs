@@ -1,4 +1,4 @@
-//! `cargo xtask bench --stacks`: how far user stacks come and what they cost, on four servers.
+//! `cargo xtask bench stacks`: how far user stacks come and what they cost, on four servers.
 //!
 //! In: nothing. Out: tables of whole stacks, time per walk and size of the unwind tables, by
 //! `.eh_frame` and beside it by frame pointers under the same load; printed and, with `--write`,
@@ -6,32 +6,40 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use reqtrace_tests::corpus::PROGRAMS;
+use reqtrace_tests::fixtures::write_profile;
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::process::{Child, Stream, until};
+use reqtrace_tests::nginx::Nginx;
+use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::summary::Walks;
 use reqtrace_tests::sysbench::Sysbench;
-use tempfile::TempDir;
 
-use super::Args;
-use crate::setup::{self, Need};
-use crate::workspace;
+use super::Common;
+use crate::kernel;
 
 /// How long a program may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Functions that a thread begins in.
 const OUTERMOST: [&str; 5] = ["_start", "clone3", "clone", "__clone3", "__clone"];
-const BEGIN_MARK: &str = "<!-- written by `cargo xtask bench --stacks --write` -->";
-const END_MARK: &str = "<!-- end of what is written -->";
-const NGINX_PROFILE: &str = "[profile]\nname = \"nginx\"\n\n[[request]]\nname = \"request\"\n\
-    begin = { function = \"ngx_http_process_request\" }\n";
+
+/// Arguments of `bench stacks`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Transactions of sysbench
+    #[arg(long, default_value_t = 5_000)]
+    events: u64,
+    /// Connections of sysbench
+    #[arg(long, default_value_t = 16)]
+    threads: u32,
+    #[command(flatten)]
+    common: Common,
+}
 
 /// One server under one load, walked in one way.
 struct Run {
@@ -73,18 +81,8 @@ impl Way {
 }
 
 /// Measures.
-///
-/// # Errors
-///
-/// When something that is measured does not run.
 pub(super) fn run(args: &Args) -> Result<()> {
-    setup::prepare(&[Need::Build, Need::Test], false)?;
-    for command in ["nginx", "wrk"] {
-        if workspace::find_command(command).is_none() {
-            bail!("`{command}` is missing: apt-get install -y {command}");
-        }
-    }
-    args.binaries.build()?;
+    args.common.prepare_with_servers(&[("wrk", "wrk")])?;
     let mut runs = Vec::new();
     mariadb(args, &mut runs)?;
     postgresql(&mut runs)?;
@@ -92,11 +90,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     nginx(&mut runs)?;
     deepest(&mut runs)?;
     let text = report(args, &runs)?;
-    println!("{text}");
-    if args.write {
-        write(&text)?;
-    }
-    Ok(())
+    args.common.tables("unwinding.md", "stacks", &text)
 }
 
 fn mariadb(args: &Args, runs: &mut Vec<Run>) -> Result<()> {
@@ -104,7 +98,7 @@ fn mariadb(args: &Args, runs: &mut Vec<Run>) -> Result<()> {
     let sysbench = Sysbench::prepare(&server, 4, 10_000)?;
     for way in Way::ALL {
         let trace = Trace::start("mysql.toml".as_ref(), server.pid(), way.options())?;
-        sysbench.run(args.threads, args.events.min(5_000))?;
+        sysbench.run(args.threads, args.events)?;
         runs.push(measured("MariaDB", way, &trace.finish()?)?);
     }
     Ok(())
@@ -132,12 +126,15 @@ fn redis(runs: &mut Vec<Run>) -> Result<()> {
 }
 
 fn nginx(runs: &mut Vec<Run>) -> Result<()> {
-    let server = Nginx::open()?;
-    let profile = server.folder.path().join("nginx.toml");
-    fs::write(&profile, NGINX_PROFILE)?;
+    let server = Nginx::start(2)?;
+    let file = server.documents().join("file");
+    fs::write(file, vec![b'x'; 64 << 10])?;
+    let folder = reqtrace_tests::workspace::scratch()?;
+    let profile = folder.path().join("nginx.toml");
+    write_profile(&profile, "request", "ngx_http_process_request", "")?;
     for way in Way::ALL {
-        let trace = Trace::start(&profile, server.process.pid(), way.options())?;
-        server.load()?;
+        let trace = Trace::start(&profile, server.pid(), way.options())?;
+        server.wrk("/file", 32, 5)?;
         runs.push(measured("nginx", way, &trace.finish()?)?);
     }
     Ok(())
@@ -152,8 +149,7 @@ fn deepest(runs: &mut Vec<Run>) -> Result<()> {
         .context("the corpus has no `recursion`")?
         .build(folder.path())?;
     let profile = folder.path().join("deepest.toml");
-    let text = NGINX_PROFILE.replace("ngx_http_process_request", "request");
-    fs::write(&profile, text)?;
+    write_profile(&profile, "request", "request", "")?;
     for way in Way::ALL {
         let mut command = Command::new(&program.path);
         command.args(["2000", "1"]);
@@ -165,56 +161,6 @@ fn deepest(runs: &mut Vec<Run>) -> Result<()> {
         runs.push(measured("120 nested calls", way, &trace.wait()?)?);
     }
     Ok(())
-}
-
-/// A master and two workers that serve a file.
-struct Nginx {
-    process: Child,
-    folder: TempDir,
-    port: u16,
-}
-
-impl Nginx {
-    fn open() -> Result<Self> {
-        let folder = reqtrace_tests::workspace::scratch()?;
-        // Free now; nobody else is likely to take it in the next moment.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?
-            .local_addr()?
-            .port();
-        let at = folder.path().display();
-        let configuration = format!(
-            "daemon off; worker_processes 2; pid {at}/pid; error_log {at}/error.log;\n\
-             events {{ worker_connections 256; }}\n\
-             http {{ access_log {at}/access.log; client_body_temp_path {at}/b;\n\
-             proxy_temp_path {at}/p; fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u;\n\
-             scgi_temp_path {at}/s;\n\
-             server {{ listen 127.0.0.1:{port}; root {at}; }} }}\n"
-        );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, configuration)?;
-        fs::write(folder.path().join("file"), vec![b'x'; 64 << 10])?;
-        let mut command = Command::new(reqtrace_tests::workspace::program("nginx")?);
-        command.arg("-c").arg(&file).arg("-p").arg(folder.path());
-        let process = Child::start(command, folder.path(), "nginx")?;
-        until(LIMIT, "nginx to listen", || {
-            Ok(std::net::TcpStream::connect(("127.0.0.1", port)).ok())
-        })?;
-        Ok(Self {
-            process,
-            folder,
-            port,
-        })
-    }
-
-    fn load(&self) -> Result<()> {
-        let status = Command::new(reqtrace_tests::workspace::program("wrk")?)
-            .args(["-t", "2", "-c", "32", "-d", "5"])
-            .arg(format!("http://127.0.0.1:{}/file", self.port))
-            .stdout(Stdio::null())
-            .status()?;
-        ensure!(status.success(), "wrk: {status}");
-        Ok(())
-    }
 }
 
 fn measured(server: &'static str, way: Way, outcome: &Outcome) -> Result<Run> {
@@ -260,7 +206,6 @@ fn measured(server: &'static str, way: Way, outcome: &Outcome) -> Result<Run> {
 }
 
 fn report(args: &Args, runs: &[Run]) -> Result<String> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut text = String::new();
     writeln!(
         text,
@@ -268,7 +213,7 @@ fn report(args: &Args, runs: &[Run]) -> Result<String> {
          oltp_read_write with {} threads, pgbench with 8 clients, redis-benchmark (set, lpush, \
          zadd; every write synced), wrk with 32 connections for a file of 64 KiB. Last a program that blocks for 1 ms below 120 \
          nested calls.\n",
-        kernel.trim(),
+        kernel::release(),
         args.threads
     )?;
     writeln!(
@@ -320,22 +265,4 @@ fn truncated(run: &Run) -> String {
     } else {
         all.join(", ")
     }
-}
-
-/// Puts the text between its two marks.
-fn write(text: &str) -> Result<()> {
-    let path: PathBuf = workspace::root().join("docs/unwinding.md");
-    let page = fs::read_to_string(&path)?;
-    let marks = page.split_once(BEGIN_MARK).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END_MARK)?;
-        Some((before, after))
-    });
-    let (before, after) = marks.with_context(|| {
-        format!(
-            "{} has lost its mark {BEGIN_MARK} or {END_MARK}",
-            path.display()
-        )
-    })?;
-    let page = format!("{before}{BEGIN_MARK}\n\n{text}\n{END_MARK}{after}");
-    fs::write(&path, page).with_context(|| path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! `--count`: how often each match is hit while one waits.
+//! `--count`: findings in, how often each match is hit while one waits out.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

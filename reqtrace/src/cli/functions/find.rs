@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::resolve::elf::Object;
 use crate::resolve::search::{Match, NameMatcher, search};
 use crate::resolve::usdt::{UsdtProbe, usdt_probes};
-use crate::resolve::{ObjectFile, Process, symbols};
+use crate::resolve::{ObjectFile, Process, Target, symbols};
 
 /// Everything that fits.
 pub(super) struct Findings {
@@ -18,6 +18,8 @@ pub(super) struct Findings {
     pub(super) searched: usize,
     /// Objects that could not be, and why.
     pub(super) unreadable: Vec<String>,
+    /// Debug files that were not used, and why.
+    pub(super) unused: Vec<String>,
 }
 
 /// What was found in one object.
@@ -43,16 +45,29 @@ impl Findings {
     ///
     /// No such process or file, no such object, nothing found.
     pub(super) fn of(search: &Search, wanted_object: Option<&str>) -> Result<Self> {
-        let files = files(search, wanted_object)?;
+        let processes: Vec<Process> = search
+            .pids
+            .iter()
+            .map(|&pid| Process::open(pid))
+            .collect::<Result<_>>()?;
+        let targets = match &search.binary {
+            Some(binary) => vec![Target::file(binary)],
+            None => processes.iter().map(Target::Process).collect(),
+        };
         let mut findings = Self {
             objects: Vec::new(),
             searched: 0,
             unreadable: Vec::new(),
+            unused: Vec::new(),
         };
         let mut executable = None;
-        for (file, is_executable) in files {
-            let object = match Object::open(&file.open, &file.shown) {
-                Ok(object) => object,
+        for (target, file) in files(&targets, wanted_object)? {
+            let is_executable = file == *target.executable();
+            let object = match target.open(&file) {
+                Ok((object, unused)) => {
+                    findings.unused.extend(unused);
+                    object
+                }
                 Err(error) if is_executable || wanted_object.is_some() => return Err(error),
                 Err(error) => {
                     findings.unreadable.push(error.to_string());
@@ -98,26 +113,26 @@ impl Finding {
     }
 }
 
-/// The files to search, each once, and whether it is the program itself.
-fn files(search: &Search, wanted: Option<&str>) -> Result<Vec<(ObjectFile, bool)>> {
-    if let Some(binary) = &search.binary {
-        return Ok(vec![(ObjectFile::at(binary), true)]);
-    }
+/// The files to search, each once, with the target that has it.
+fn files<'a>(
+    targets: &'a [Target<'a>],
+    wanted: Option<&str>,
+) -> Result<Vec<(&'a Target<'a>, ObjectFile)>> {
     let mut files = Vec::new();
     let mut seen = BTreeSet::new();
-    for &pid in &search.pids {
-        let process = Process::open(pid)?;
-        let chosen: Vec<&ObjectFile> = match wanted {
-            Some(wanted) => vec![process.object(Some(wanted))?],
-            None => std::iter::once(&process.executable)
+    for target in targets {
+        let chosen: Vec<&ObjectFile> = match (target, wanted) {
+            (Target::Process(process), Some(wanted)) => vec![process.object(Some(wanted))?],
+            (Target::Process(process), None) => std::iter::once(&process.executable)
                 .chain(&process.objects)
                 .collect(),
+            (Target::File(file), _) => vec![file],
         };
         for file in chosen {
             let identity = std::fs::metadata(&file.open)
                 .map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()));
             if seen.insert((identity, file.shown.clone())) {
-                files.push((file.clone(), *file == process.executable));
+                files.push((target, file.clone()));
             }
         }
     }
@@ -137,6 +152,12 @@ fn nothing(search: &Search, findings: &Findings, executable: Option<&Object>) ->
         let missing = symbols::missing(object, std::slice::from_ref(&search.pattern));
         missing.advice().map(str::to_owned)
     });
+    let error = if findings.unused.is_empty() {
+        error
+    } else {
+        // A debug file that could not be used may be all that is wrong.
+        error.because(findings.unused.join("; "))
+    };
     match advice {
         Some(advice) => error.next(advice),
         None => error.next("without --object all objects are searched; '*' lists what there is"),

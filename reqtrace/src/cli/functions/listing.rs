@@ -50,6 +50,9 @@ pub(super) fn text(findings: &Findings, limit: usize) -> String {
             found.malformed_notes, found.file.shown
         ));
     }
+    for what in &findings.unused {
+        text.push_str(&format!("note: {what}\n"));
+    }
     for what in &findings.unreadable {
         text.push_str(&format!("note: not searched: {what}\n"));
     }

@@ -1,4 +1,7 @@
 //! What is asked before anything is attached: is it safe, and what would it cost?
+//!
+//! In: resolved markers, planned probes, processes. Out: a trace may go on, or the error that says why
+//! not and what overrules it.
 
 use std::io::IsTerminal as _;
 

@@ -1,4 +1,4 @@
-//! Histograms of the lengths of blocks, drawn as cpudist does.
+//! Histograms of the lengths of blocks: counts by powers of two in, bars as cpudist draws them out.
 
 use reqtrace_common::filter::least_us;
 

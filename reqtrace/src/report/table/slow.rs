@@ -1,4 +1,5 @@
-//! Typical and slow requests side by side, and the longest blocks of the slow ones.
+//! Typical and slow requests side by side, and the longest blocks of the slow ones: numbers in, lines
+//! out.
 
 use std::cmp::Reverse;
 

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
+use super::argument::{argument, operand_value};
+use super::notes::NOTE_OWNER;
 use super::*;
 use crate::resolve::fixtures::Fixture;
+use crate::resolve::registers::Register;
 
 /// A library with probes as `sys/sdt.h` writes them; `%base%` is what the notes think the base is.
 const LIBRARY: &str = r#"

@@ -1,10 +1,9 @@
-//! `cargo xtask bench --ledger`: where the time of MariaDB's commands goes under sysbench.
+//! `cargo xtask bench ledger`: where the time of MariaDB's commands goes under sysbench.
 //!
 //! In: nothing. Out: a table of shares per wait class for two loads and two ways to commit, printed
 //! and, with `--write`, put into docs/ledger.md. Fails when the ledger has gaps.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +12,8 @@ use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
-use crate::workspace;
+use super::Common;
+use crate::kernel;
 
 /// The greatest share of blocked time without a class, in percent.
 const MOST_OTHER: f64 = 2.0;
@@ -62,8 +62,27 @@ impl Run {
     }
 }
 
-/// Measures; the binaries are built and the machine is set up.
-pub(crate) fn run(threads: u32, seconds: u32, write: bool) -> Result<()> {
+/// Arguments of `bench ledger`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Connections of sysbench
+    #[arg(long, default_value_t = 16)]
+    threads: u32,
+    /// Seconds of each load
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measures.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let Args {
+        threads,
+        seconds,
+        common,
+    } = args;
+    common.prepare_with_servers(&[])?;
     let server = MariaDb::open()?;
     let sysbench = Sysbench::prepare(&server, 4, 100_000)?;
     let mut runs = Vec::new();
@@ -73,7 +92,7 @@ pub(crate) fn run(threads: u32, seconds: u32, write: bool) -> Result<()> {
             "set global innodb_flush_log_at_trx_commit = {durability}"
         ))?;
         let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &[])?;
-        sysbench.run_seconds(test, threads, seconds)?;
+        sysbench.run_seconds(test, *threads, *seconds)?;
         server.wait_until_alone()?;
         let outcome = trace.finish()?;
         let summary: Value = serde_json::from_str(&outcome.summary_text()?)?;
@@ -86,12 +105,8 @@ pub(crate) fn run(threads: u32, seconds: u32, write: bool) -> Result<()> {
             ledger: request["ledger"].clone(),
         });
     }
-    let text = report(&runs, threads, seconds)?;
-    println!("{text}");
-    if write {
-        let path = workspace::root().join("docs/ledger.md");
-        fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    }
+    let text = report(&runs, *threads, *seconds)?;
+    common.page("ledger.md", &text)?;
     for run in &runs {
         let (other, unattributed) = (run.other_of_blocked(), run.share(run.ns("unattributed_ns")));
         ensure!(
@@ -106,17 +121,16 @@ pub(crate) fn run(threads: u32, seconds: u32, write: bool) -> Result<()> {
 }
 
 fn report(runs: &[Run], threads: u32, seconds: u32) -> Result<String> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut text = String::new();
     writeln!(text, "# The ledger of a database\n")?;
     writeln!(
         text,
-        "Written by `cargo xtask bench --ledger --write`: MariaDB under sysbench with {threads} \
+        "Written by `cargo xtask bench ledger --write`: MariaDB under sysbench with {threads} \
          connections for {seconds} s each, everything on one machine of {} CPUs, kernel {}, at \
          `innodb_flush_log_at_trx_commit` 1 (the redo log is synced at each commit) and 2 (it is \
          written at each commit, and synced once a second). One request is one command.\n",
         std::thread::available_parallelism().map_or(0, usize::from),
-        kernel.trim()
+        kernel::release()
     )?;
     let titles = runs
         .iter()

@@ -1,5 +1,5 @@
-//! Requests against the number that each server's load generator says: every built-in profile, in
-//! one table.
+//! `cargo xtask bench servers`: requests against the number that each server's load generator says,
+//! every built-in profile in one table.
 //!
 //! In: nothing. Out: the table, printed and, with `--write`, put into docs/servers.md; an error when
 //! a difference has no explanation.
@@ -17,11 +17,7 @@ use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
 
-use crate::workspace;
-
-/// Between which lines the page has the table.
-const BEGIN: &str = "<!-- written by cargo xtask: begin -->\n";
-const END: &str = "<!-- end -->";
+use super::Common;
 
 /// Statements of one of pgbench's transactions (TPC-B).
 const STATEMENTS: u64 = 7;
@@ -29,6 +25,13 @@ const STATEMENTS: u64 = 7;
 const CLIENTS: u64 = 4;
 /// Queries that pgbench makes before its load: for the number and the partitions of its tables.
 const PREPARATION: u64 = 2;
+
+/// Arguments of `bench servers`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+}
 
 /// One load under one profile.
 struct Count {
@@ -70,7 +73,8 @@ impl Count {
 /// # Errors
 ///
 /// When a server or its generator fails, something is lost, or a number is not explained.
-pub(crate) fn run(write: bool) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.common.prepare_with_servers(&[])?;
     let mut counts = mariadb()?;
     counts.extend(postgresql()?);
     counts.extend(redis()?);
@@ -83,21 +87,13 @@ pub(crate) fn run(write: bool) -> Result<()> {
     for count in &counts {
         writeln!(table, "{}", count.row())?;
     }
-    println!("{table}");
     let unexplained = counts.iter().find(|count| !count.is_explained());
     ensure!(
         unexplained.is_none(),
-        "a difference is not explained: {}",
+        "a difference is not explained:\n{table}\n{}",
         unexplained.map(Count::row).unwrap_or_default()
     );
-    if write {
-        let path = workspace::root().join("docs/servers.md");
-        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let (before, rest) = page.split_once(BEGIN).context("no begin line")?;
-        let (_, after) = rest.split_once(END).context("no end line")?;
-        fs::write(&path, format!("{before}{BEGIN}\n{table}\n{END}{after}"))?;
-    }
-    Ok(())
+    args.common.tables("servers.md", "servers", &table)
 }
 
 /// Complete requests of a type while a load runs; nothing may be lost and every ledger must close.

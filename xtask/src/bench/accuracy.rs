@@ -1,26 +1,22 @@
-//! `cargo xtask accuracy`: how far a trace is from what a service measured itself.
+//! `cargo xtask bench accuracy`: how far a trace is from what a service measured itself.
 //!
 //! In: nothing. Out: the distributions of the differences per kind of request, printed and, with
 //! `--write`, put into docs/accuracy.md.
 
-use std::fs;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use reqtrace_tests::truth::{self, bounds, report};
 
+use super::Common;
 use crate::kernel;
-use crate::setup::{self, Need};
-use crate::workspace::{self, BinaryArgs};
 
-/// Arguments of `accuracy`.
+/// Arguments of `bench accuracy`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Args {
     /// Requests of each kind
     #[arg(long, default_value_t = 200)]
     requests: u64,
-    /// Write the tables to docs/accuracy.md
-    #[arg(long)]
-    write: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Before the tables.
@@ -57,13 +53,8 @@ switch-ins are counted, and the report prints them (`switch_in_unseen`).
 ";
 
 /// Traces, compares, checks the bounds.
-///
-/// # Errors
-///
-/// When something does not run or a bound does not hold.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::prepare(&[Need::Build], false)?;
-    BinaryArgs::default().build()?;
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.common.prepare()?;
     let (outcome, comparison) = truth::trace(args.requests)?;
     let summary = outcome.summary()?;
     ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
@@ -71,17 +62,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bounds::check_scheduler_clocks(&comparison)?;
     let text = format!(
         "# Accuracy\n\n{INTRODUCTION}\n\
-         Written by `cargo xtask accuracy --write`: {} requests of each kind, kernel {}, {} \
+         Written by `cargo xtask bench accuracy --write`: {} requests of each kind, kernel {}, {} \
          switch-ins unseen.\n\n{}{MEANING}",
         args.requests,
         kernel::release(),
         summary.unseen(),
         report::tables(&comparison)
     );
-    println!("{text}");
-    if args.write {
-        let path = workspace::root().join("docs/accuracy.md");
-        fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    args.common.page("accuracy.md", &text)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench --do-command`: what three profiles say of one load, two of which begin a
+//! `cargo xtask bench do-command`: what three profiles say of one load, two of which begin a
 //! request where the command has been read, and one before.
 //!
 //! In: nothing. Out: a table, printed and, with `--write`, put into docs/do-command.md.
@@ -13,6 +13,7 @@ use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::rows::{self, Row};
 use reqtrace_tests::sysbench::Sysbench;
 
+use super::Common;
 use crate::workspace;
 
 /// Transactions of a load, one statement each, and how many in a second.
@@ -22,12 +23,17 @@ const RATE: u32 = 100;
 const THREADS: u32 = 2;
 /// Column of the wait for the client.
 const CLIENT: &str = "client_network";
-/// Between which lines the page has the table.
-const BEGIN: &str = "<!-- cargo xtask bench --do-command --write: begin -->\n";
-const END: &str = "<!-- end -->";
+
+/// Arguments of `bench do-command`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+}
 
 /// Measures.
-pub(crate) fn run(write: bool) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.common.prepare_with_servers(&[])?;
     let server = MariaDb::open()?;
     let sysbench = Sysbench::prepare(&server, 1, 10_000)?;
     let naive = naive_profile()?;
@@ -54,22 +60,8 @@ pub(crate) fn run(write: bool) -> Result<()> {
         rows.retain(|row| row.complete);
         writeln!(text, "| {what} | {} |", numbers(&rows))?;
     }
-    println!("{text}");
-    if write {
-        let path = workspace::root().join("docs/do-command.md");
-        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        fs::write(&path, replaced(&page, &text)?).with_context(|| path.display().to_string())?;
-    }
+    args.common.tables("do-command.md", "do-command", &text)?;
     server.close()
-}
-
-/// Puts the table where the page has it.
-fn replaced(page: &str, table: &str) -> Result<String> {
-    let (before, rest) = page
-        .split_once(BEGIN)
-        .context("the page has no begin line")?;
-    let (_, after) = rest.split_once(END).context("the page has no end line")?;
-    Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
 }
 
 /// The profile that anybody would write first.
@@ -112,15 +104,6 @@ fn numbers(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_replaces_the_one_before() {
-        let page = format!("text\n{BEGIN}old\n{END}\nmore\n");
-        let once = replaced(&page, "new").unwrap();
-        assert_eq!(once, format!("text\n{BEGIN}\nnew\n{END}\nmore\n"));
-        assert_eq!(replaced(&once, "new").unwrap(), once);
-        assert!(replaced("text", "new").is_err());
-    }
 
     #[test]
     fn numbers_are_of_all_rows() {

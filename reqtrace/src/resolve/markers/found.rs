@@ -1,0 +1,113 @@
+//! Probes of a marker: its code in, the instructions to probe out.
+
+use std::ops::Range;
+
+use super::Resolver;
+use crate::error::{Error, Result};
+use crate::profile::{At, ReturnProbe};
+use crate::resolve::process::ObjectFile;
+use crate::resolve::usdt::UsdtSite;
+use crate::resolve::{ProbeSite, ResolvedMarker, returns, symbols};
+
+/// A marker's code, found.
+pub(super) struct Found {
+    /// The object it is in.
+    pub(super) file: ObjectFile,
+    /// Its name, as reports give it.
+    pub(super) symbol: String,
+    /// Its ranges of virtual addresses: one for each copy the compiler made.
+    pub(super) bodies: Vec<Range<u64>>,
+    /// Which end of it is meant.
+    pub(super) at: At,
+    /// Whether a function begins there.
+    pub(super) is_function: bool,
+    /// The places of a USDT probe.
+    pub(super) usdt: Vec<UsdtSite>,
+    /// The instructions to probe, where they are not the ends of `bodies`.
+    pub(super) instructions: Vec<ProbeSite>,
+}
+
+impl Resolver<'_> {
+    /// The probes of what was found. `tied`: its hits are compared with the begin's stack pointer.
+    pub(super) fn marker(
+        &mut self,
+        found: &Found,
+        return_probe: ReturnProbe,
+        tied: bool,
+    ) -> Result<ResolvedMarker> {
+        let object = self.open(&found.file)?;
+        let offset_of = |address: u64| {
+            object.file_offset(address).ok_or_else(|| {
+                Error::failed(format!(
+                    "address 0x{address:x} of `{}` is outside the code of {}",
+                    found.symbol, found.file.shown
+                ))
+            })
+        };
+        let mut sites = found.instructions.clone();
+        let mut warnings = Vec::new();
+        let functions = if sites.is_empty() {
+            found.bodies.as_slice()
+        } else {
+            &[]
+        };
+        for body in functions {
+            if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
+                sites.push(ProbeSite::at(offset_of(body.start)?));
+                continue;
+            }
+            let exits = returns::exits(object, body, tied);
+            if exits.reenters {
+                warnings.push(format!(
+                    "`{}` jumps back to its own entry: each time counts as a request of its own",
+                    found.symbol
+                ));
+            }
+            if !exits.tail_calls.is_empty() || exits.indirect_tail_call {
+                let mut callees: Vec<String> = exits
+                    .tail_calls
+                    .iter()
+                    .map(|target| symbols::name_at(object, *target))
+                    .collect();
+                if exits.indirect_tail_call {
+                    callees.push("a function pointer".to_owned());
+                }
+                warnings.push(format!(
+                    "`{}` can end in a tail call (of {}): that call's time is not in it",
+                    found.symbol,
+                    callees.join(", ")
+                ));
+            }
+            for (address, condition) in exits.sites {
+                sites.push(ProbeSite {
+                    condition,
+                    ..ProbeSite::at(offset_of(address)?)
+                });
+            }
+        }
+        // Clones can share a cold part.
+        sites.sort_unstable();
+        sites.dedup();
+        if sites.is_empty() {
+            return Err(Error::usage(format!(
+                "found no instruction that leaves `{}` in {}: it never returns, or its code \
+                 could not be decoded",
+                found.symbol, found.file.shown
+            ))
+            .next("give the request another `end`, or set return-probe = \"uretprobe\""));
+        }
+        let entry = found.bodies.first().map_or(0, |body| body.start);
+        let entry_offset = offset_of(entry)?;
+        for warning in warnings {
+            self.warn(warning);
+        }
+        Ok(ResolvedMarker {
+            object: found.file.open.clone(),
+            object_shown: found.file.shown.clone(),
+            symbol: found.symbol.clone(),
+            at: found.at,
+            entry_offset,
+            sites,
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Where markers are looked for: a process or a file in, its objects, with the symbols of their debug
+//! files, out.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::elf::Object;
+use super::process::{ObjectFile, Process, fits};
+use super::usdt::usdt_probes;
+use crate::debuginfo::{self, Links, Root};
+use crate::error::{Error, Result};
+
+/// Where to look for markers.
+#[derive(Clone, Debug)]
+pub enum Target<'a> {
+    /// The files that a process has mapped.
+    Process(&'a Process),
+    /// One file, not running.
+    File(ObjectFile),
+}
+
+impl Target<'_> {
+    /// A file by its path.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self::File(ObjectFile::at(path))
+    }
+
+    pub(super) fn object(&self, wanted: Option<&str>) -> Result<&ObjectFile> {
+        match (self, wanted) {
+            (Self::Process(process), wanted) => process.object(wanted),
+            (Self::File(file), None) => Ok(file),
+            (Self::File(file), Some(wanted)) if fits(wanted, file) => Ok(file),
+            (Self::File(file), Some(wanted)) => Err(Error::usage(format!(
+                "the marker is in object `{wanted}`, and {} is not that",
+                file.shown
+            ))
+            .next("name that file, or a running process with -p PID")),
+        }
+    }
+
+    /// Other objects of the target that have a USDT probe, as the process sees them.
+    pub(super) fn with_usdt(&self, except: &ObjectFile, provider: &str, name: &str) -> Vec<String> {
+        let Self::Process(process) = self else {
+            return Vec::new();
+        };
+        let others = process.objects.iter().filter(|file| *file != except);
+        others
+            .filter(|file| {
+                Object::open(&file.open, &file.shown)
+                    .is_ok_and(|object| usdt_probes(&object).find(provider, name).is_some())
+            })
+            .map(|file| file.shown.clone())
+            .collect()
+    }
+
+    /// The program itself.
+    #[must_use]
+    pub fn executable(&self) -> &ObjectFile {
+        match self {
+            Self::Process(process) => &process.executable,
+            Self::File(file) => file,
+        }
+    }
+
+    /// Opens an object with the symbols of its debug file. Returns also what debug files were
+    /// found that are of another build.
+    pub fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
+        let mut object = Object::open(&file.open, &file.shown)?;
+        if object.has_symtab() {
+            return Ok((object, Vec::new()));
+        }
+        let roots = match self {
+            Self::Process(process) => Root::of_process(process.pid),
+            Self::File(_) => Root::of_process(std::process::id()),
+        };
+        let Ok(opened) = File::open(&file.open) else {
+            return Ok((object, Vec::new()));
+        };
+        let path = match self {
+            Self::Process(_) => file.shown.clone(),
+            // Links in a path are followed first: the debug file is named by the true one.
+            Self::File(_) => std::fs::canonicalize(&file.open)
+                .unwrap_or_else(|_| file.open.clone())
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let mut search = debuginfo::find(&opened, &Links::read(&opened), &roots, &path);
+        if let Some(debug) = search.found {
+            match debuginfo::functions(&debug.file) {
+                Ok(functions) => object.add(functions),
+                Err(error) => search
+                    .refused
+                    .push(format!("{} is not used: {error}", debug.shown)),
+            }
+        }
+        Ok((object, search.refused))
+    }
+}
