@@ -97,6 +97,8 @@ pub struct Request {
     pub begins: u64,
     /// How often the end marker was hit.
     pub ends: u64,
+    /// Of these, how many closed nothing, but for the first of a thread born in the trace.
+    pub ends_without_begin: u64,
 }
 
 /// A cause of loss.

@@ -113,6 +113,13 @@ fn connections_of_postgresql_that_were_there_before_are_followed() {
         !backends.contains(&server.pid()),
         "the postmaster has no requests"
     );
+    // The new connection's greeting is no request, and nothing to warn of.
+    let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+    assert!(!reasons.contains(&"running at start"), "{reasons:?}");
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.request("query").unwrap().ends_without_begin, 0);
+    let said = outcome.said();
+    assert!(!said.contains("had no begin"), "{said}");
 }
 
 #[test]
