@@ -82,6 +82,10 @@ impl Unwinding {
 pub struct Trace {
     /// Add to `CLOCK_MONOTONIC` ns to get Unix ns.
     pub monotonic_to_unix_ns: i64,
+    /// When all probes were set, Unix ns.
+    pub start_unix_ns: u64,
+    /// From then to its end, ns.
+    pub duration_ns: u64,
 }
 
 /// One request type.
