@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Stream;
@@ -130,4 +131,34 @@ fn workers_of_nginx_that_were_there_before_are_followed() {
     let outcome = trace.finish().unwrap();
     assert_eq!(complete(&outcome, None), 200);
     assert_eq!(complete(&outcome, Some(nginx.pid())), 0);
+}
+
+/// One after the other there are more than the kernel's table has room for.
+#[test]
+fn children_that_have_left_make_room_for_others() {
+    const CHILDREN: u64 = 5000;
+    let mut server = Fixture::start("forks", &[&CHILDREN.to_string()]).unwrap();
+    let profile = server.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    server.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), CHILDREN);
+    let rows = outcome.rows().unwrap();
+    let mut processes: Vec<u32> = rows.iter().map(|row| row.pid).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    assert_eq!(processes.len() as u64, CHILDREN);
+    server.end().unwrap();
+}
+
+#[test]
+fn a_process_lives_on_without_its_first_thread() {
+    const REQUESTS: u64 = 600;
+    let mut server = Fixture::start("forks", &["leaderless", &REQUESTS.to_string()]).unwrap();
+    let profile = server.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    server.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, Some(server.pid())), REQUESTS);
+    server.end().unwrap();
 }
