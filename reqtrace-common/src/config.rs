@@ -8,6 +8,9 @@ pub mod tid_flag {
     pub const KNOWN: u8 = 1;
     /// Is in a request: the scheduler programs look at it.
     pub const IN_REQUEST: u8 = 2;
+    /// Born while it was traced, and has met no marker yet: it cannot have been in a request when
+    /// tracing started.
+    pub const BORN: u8 = 3;
 }
 
 /// The one entry of the control map, changed while tracing.

@@ -84,7 +84,8 @@ pub struct TypeTotals {
     pub nested: u64,
     /// Counter: begins inside a request of another type; they are left out.
     pub other_type: u64,
-    /// Counter: ends with no request of this type open.
+    /// Counter: ends with no request of this type open, but for the first marker that a thread born
+    /// while tracing meets: that may be how a server greets its client.
     pub ends_without_begin: u64,
     /// Complete requests by latency; see [`crate::histogram`].
     pub histogram: [u64; BUCKETS],

@@ -10,7 +10,7 @@ use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::phase;
 
 use crate::emit;
-use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag};
+use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
 use crate::request::close;
 use crate::task::{self, Task};
 
@@ -29,7 +29,13 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         set_tid_flag(tid, flag::NONE);
         let _ = THREADS.remove(tid);
     }
-    if tid != tgid || stopped() {
+    if stopped() {
+        return 0;
+    }
+    if tid != tgid {
+        if PROCESSES.get_ptr(tgid).is_some() {
+            born(tid);
+        }
         return 0;
     }
     let parent_tgid = task::tgid(parent);
@@ -60,12 +66,21 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         lose(Loss::ProcessTableFull);
         return 0;
     }
+    born(tid);
     debug!(
         ctx,
         "process {} forked {}, which is followed", parent_tgid, tgid
     );
     announce(process_event::FORK, tgid, parent_tgid, 0);
     0
+}
+
+/// No marker of a thread that is born from now on goes unseen. Before all probes are set, one may.
+#[inline(always)]
+fn born(tid: u32) {
+    if tracing() {
+        set_tid_flag(tid, flag::BORN);
+    }
 }
 
 /// `sched_process_exec(task, old_pid, bprm)`: a thread that is not the leader takes over the

@@ -102,6 +102,11 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     if known != flag::IN_REQUEST {
         if let Some(process) = traced(hit.tgid) {
             totals::count(request_type, Counter::Ends);
+            if known == flag::BORN {
+                // How a server greets: PostgreSQL says that it is ready before the first query.
+                set_tid_flag(hit.tid, flag::KNOWN);
+                return 0;
+            }
             totals::count(request_type, Counter::EndsWithoutBegin);
             if known == flag::NONE {
                 running_at_start(&hit, request_type, process.exec_generation);

@@ -82,6 +82,10 @@ impl Unwinding {
 pub struct Trace {
     /// Add to `CLOCK_MONOTONIC` ns to get Unix ns.
     pub monotonic_to_unix_ns: i64,
+    /// When all probes were set, Unix ns.
+    pub start_unix_ns: u64,
+    /// From then to its end, ns.
+    pub duration_ns: u64,
 }
 
 /// One request type.
@@ -97,6 +101,8 @@ pub struct Request {
     pub begins: u64,
     /// How often the end marker was hit.
     pub ends: u64,
+    /// Of these, how many closed nothing, but for the first of a thread born in the trace.
+    pub ends_without_begin: u64,
 }
 
 /// A cause of loss.

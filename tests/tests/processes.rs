@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Stream;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
@@ -109,6 +110,13 @@ fn connections_of_postgresql_that_were_there_before_are_followed() {
         !backends.contains(&server.pid()),
         "the postmaster has no requests"
     );
+    // The new connection's greeting is no request, and nothing to warn of.
+    let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+    assert!(!reasons.contains(&"running at start"), "{reasons:?}");
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.request("query").unwrap().ends_without_begin, 0);
+    let said = outcome.said();
+    assert!(!said.contains("had no begin"), "{said}");
 }
 
 #[test]
@@ -119,4 +127,34 @@ fn workers_of_nginx_that_were_there_before_are_followed() {
     let outcome = trace.finish().unwrap();
     assert_eq!(complete(&outcome, None), 200);
     assert_eq!(complete(&outcome, Some(nginx.pid())), 0);
+}
+
+/// One after the other there are more than the kernel's table has room for.
+#[test]
+fn children_that_have_left_make_room_for_others() {
+    const CHILDREN: u64 = 5000;
+    let mut server = Fixture::start("forks", &[&CHILDREN.to_string()]).unwrap();
+    let profile = server.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    server.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), CHILDREN);
+    let rows = outcome.rows().unwrap();
+    let mut processes: Vec<u32> = rows.iter().map(|row| row.pid).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    assert_eq!(processes.len() as u64, CHILDREN);
+    server.end().unwrap();
+}
+
+#[test]
+fn a_process_lives_on_without_its_first_thread() {
+    const REQUESTS: u64 = 600;
+    let mut server = Fixture::start("forks", &["leaderless", &REQUESTS.to_string()]).unwrap();
+    let profile = server.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    server.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, Some(server.pid())), REQUESTS);
+    server.end().unwrap();
 }

@@ -1,5 +1,6 @@
 //! Loads the kernel programs: offsets of the running kernel in, verified programs out.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -168,6 +169,17 @@ impl Loaded {
             processes.insert(pid, process, 0).map_err(|error| {
                 Error::failed(format!("process {pid} has no room in the table")).because(error)
             })?;
+        }
+        Ok(())
+    }
+
+    /// Gives the room of processes that have left to others.
+    pub(super) fn forget_processes(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        let mut processes: HashMap<&mut MapData, u32, Process> =
+            HashMap::try_from(map_mut(&mut self.ebpf, "PROCESSES")?).map_err(map_error)?;
+        for pid in pids {
+            // A child that could not be stored is not there.
+            let _ = processes.remove(pid);
         }
         Ok(())
     }

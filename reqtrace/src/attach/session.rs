@@ -1,6 +1,7 @@
 //! A running trace: probes attached, ring and maps readable; stopped once, then read, then
 //! detached.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
@@ -155,6 +156,18 @@ impl Session {
     /// When the kernel's table cannot take them.
     pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
         self.loaded.trace_processes(pids, true)
+    }
+
+    /// Gives the room of processes that have left to others, when all their records were taken.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot be written.
+    pub fn forget(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        if let Some(tables) = &mut self.tables {
+            tables.forget(pids);
+        }
+        self.loaded.forget_processes(pids)
     }
 
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.

@@ -1,6 +1,6 @@
 //! Unwind tables in the kernel: tables and mappings of processes in, filled maps out.
 
-use std::collections::{HashMap as StdHashMap, HashSet};
+use std::collections::{BTreeSet, HashMap as StdHashMap, HashSet};
 use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -153,6 +153,15 @@ impl UnwindTables {
         self.put(child, mappings)
     }
 
+    /// Frees the mappings of processes that have left.
+    pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let left = |space: &AddressSpace| pids.contains(&space.tgid);
+        for (space, _) in self.stored.extract_if(|space, _| left(space)) {
+            // It was stored under this key.
+            let _ = self.mappings.remove(&key(space));
+        }
+    }
+
     fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<bool> {
         let mut mappings = process.mappings;
         for upload in &process.uploads {
@@ -172,15 +181,16 @@ impl UnwindTables {
         if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
             if !self.full {
                 warn!(
-                    "more than {MAX_ADDRESS_SPACES} processes: stacks of further ones are walked \
+                    "more than {MAX_ADDRESS_SPACES} processes at once: stacks of further ones are walked \
                      by frame pointers"
                 );
             }
             self.full = true;
             return Ok(());
         }
-        let key = u64::from(space.tgid) << 32 | u64::from(space.exec_generation);
-        self.mappings.insert(key, *mappings, 0).map_err(map_error)?;
+        self.mappings
+            .insert(key(space), *mappings, 0)
+            .map_err(map_error)?;
         self.stored.insert(space, mappings);
         Ok(())
     }
@@ -230,6 +240,11 @@ fn say_without(
             info!("no unwind table: {name}: {}; {how}", without.cause.reason());
         }
     }
+}
+
+/// Under which the kernel finds the mappings of an address space.
+fn key(space: AddressSpace) -> u64 {
+    u64::from(space.tgid) << 32 | u64::from(space.exec_generation)
 }
 
 fn used(mappings: &Mappings) -> &[Mapping] {

@@ -76,12 +76,6 @@ async fn trace(options: TraceOptions) -> Result<()> {
     for process in &processes {
         symbols.remember(follow::first_space(process.pid));
     }
-    let aggregate_options = aggregate::Options {
-        monotonic_to_unix_ns,
-        start_ns: clock::monotonic_ns(),
-        slower_than_ns: options.slower_than.map(nanoseconds),
-        by_label: options.group_by == Some(GroupBy::Label),
-    };
     // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
     // there only after loading: outputs are opened in between, so that a bad path leaves nothing
     // attached.
@@ -137,6 +131,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
         attach_started.elapsed(),
         session.kernel_memory() / 1024
     );
+    let aggregate_options = aggregate::Options {
+        monotonic_to_unix_ns,
+        start_ns: session.start_ns(),
+        slower_than_ns: options.slower_than.map(nanoseconds),
+        by_label: options.group_by == Some(GroupBy::Label),
+    };
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
     trace.unmatched_waits = unmatched_waits;

@@ -84,6 +84,11 @@ pub fn still_open(
     comm: &str,
 ) -> Result<Option<RawRequest>, Malformed> {
     let mut state = *state;
+    // Programs go on until the stop time is in their map, and one that a preemption interrupts even
+    // after that: what they saw last is then later than the stop.
+    let begin_ns = state.record.begin_ns;
+    let seen_ns = begin_ns.saturating_add(state.record.off_cpu_ns());
+    let stop_ns = stop_ns.max(seen_ns).max(state.out_ns);
     let was = state.phase;
     let (site, out_ns) = (state.open_site, state.out_ns);
     let mut blocked_in = None;

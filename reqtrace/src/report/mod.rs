@@ -206,7 +206,7 @@ pub struct TypeReport {
     pub nested: u64,
     /// Counter: begins left out because another type's request was open.
     pub other_type: u64,
-    /// Counter: ends with no request open.
+    /// Counter: ends with no request open, but for the first marker of a thread born in the trace.
     pub ends_without_begin: u64,
 }
 

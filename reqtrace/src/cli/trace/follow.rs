@@ -89,6 +89,8 @@ pub(super) struct Follower<K: StackSource> {
     /// All processes ever traced, by name.
     processes: BTreeMap<u32, String>,
     alive: BTreeSet<u32>,
+    /// Processes that had left at the last look: their last records may still be in the ring.
+    left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
     /// What was seen behind a descriptor, to be looked at again.
     files: BTreeMap<(AddressSpace, i32), PathBuf>,
@@ -101,12 +103,13 @@ impl<K: StackSource> Follower<K> {
             aggregator,
             processes: BTreeMap::new(),
             alive: BTreeSet::new(),
+            left: BTreeSet::new(),
             generations: BTreeMap::new(),
             files: BTreeMap::new(),
             record: Vec::new(),
         };
         for &pid in pids {
-            follower.appear(pid);
+            follower.appear(pid, None);
         }
         follower
     }
@@ -152,7 +155,8 @@ impl<K: StackSource> Follower<K> {
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         let (complete, incomplete) = self.aggregator.requests();
                         progress.update(complete + incomplete, self.aggregator.p99_ns());
-                        if !self.any_alive() {
+                        self.let_go(session)?;
+                        if self.alive.is_empty() {
                             break Outcome::TargetExited;
                         }
                     }
@@ -227,20 +231,17 @@ impl<K: StackSource> Follower<K> {
                 self.generations.insert(record.tgid, 0);
                 session.inherit(space, parent)?;
                 self.aggregator.symbolizer().inherit(space, parent);
-                self.appear(record.tgid);
+                self.appear(record.tgid, Some(record.parent));
             }
             process_event::EXEC => {
                 self.generations.insert(record.tgid, record.exec_generation);
                 session.refresh(space)?;
                 self.aggregator.symbolizer().remember(space);
-                self.appear(record.tgid);
+                self.appear(record.tgid, None);
             }
             process_event::MAPPED => self.look_at(space, session)?,
-            _ => {
-                if !is_alive(record.tgid) {
-                    self.alive.remove(&record.tgid);
-                }
-            }
+            // Whether other threads live on without the leader shows at the next look.
+            _ => {}
         }
         Ok(())
     }
@@ -267,10 +268,12 @@ impl<K: StackSource> Follower<K> {
         Ok(())
     }
 
-    /// A process is traced from now on, or has a new name.
-    fn appear(&mut self, pid: u32) {
+    /// A process is traced from now on, or has a new name. A child that has left by now had its
+    /// parent's name.
+    fn appear(&mut self, pid: u32, parent: Option<u32>) {
         self.alive.insert(pid);
-        if let Some(name) = comm(pid) {
+        let inherited = || self.processes.get(&parent?).cloned();
+        if let Some(name) = comm(pid).or_else(inherited) {
             self.aggregator.process(pid, &name);
             self.processes.insert(pid, name);
         } else {
@@ -324,9 +327,24 @@ impl<K: StackSource> Follower<K> {
         }
     }
 
-    fn any_alive(&mut self) -> bool {
-        self.alive.retain(|&pid| is_alive(pid));
-        !self.alive.is_empty()
+    /// Forgets processes that have left. A server that forks for each connection fills the kernel's
+    /// tables otherwise.
+    fn let_go(&mut self, session: &mut Session) -> Result<()> {
+        let mut left = BTreeSet::new();
+        self.alive.retain(|&pid| {
+            let alive = is_alive(pid);
+            if !alive {
+                left.insert(pid);
+            }
+            alive
+        });
+        let mut gone = std::mem::replace(&mut self.left, left);
+        // Another process may have got the number meanwhile.
+        gone.retain(|pid| !self.alive.contains(pid) && !is_alive(*pid));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        session.forget(&gone)
     }
 }
 
@@ -335,15 +353,19 @@ fn file_behind(pid: u32, fd: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()
 }
 
-/// Whether a process runs: there, and not only waiting to be reaped.
+/// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left
+/// looks as if, but for its other threads.
 fn is_alive(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+    let runs = |stat: String| {
         let state = stat
             .rsplit(") ")
             .next()
             .and_then(|rest| rest.chars().next());
         !matches!(state, Some('Z' | 'X') | None)
-    })
+    };
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task"));
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(runs)
+        || threads().is_ok_and(|threads| threads.count() > 1)
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -128,6 +128,28 @@ fn an_open_request_is_closed_at_the_stop() {
     assert_eq!((woken.blocked_ns, woken.run_queue_ns), (2_500, 500));
 }
 
+#[test]
+fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
+    // Begun after it.
+    let begun = still_open(&open_state(None, 0), 900, "x").unwrap().unwrap();
+    assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
+
+    // Left its CPU after it.
+    let left = still_open(&open_state(Some(2_000), 0), 1_500, "x")
+        .unwrap()
+        .unwrap();
+    assert_eq!((left.latency_ns(), left.on_cpu_ns()), (1_000, 1_000));
+    assert_eq!(left.incomplete, Some(Incomplete::BlockedAtStop));
+
+    // Came back after it: that it ended no earlier than its blocks add up to is all that is known.
+    let mut state = open_state(Some(2_000), 0);
+    state.waking(4_000, 1, 1);
+    state.switch_in(4_500);
+    let back = still_open(&state, 3_000, "x").unwrap().unwrap();
+    assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));
+    assert_eq!((back.blocked_ns, back.run_queue_ns), (2_000, 500));
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200), kind in 0_u8..5) {
