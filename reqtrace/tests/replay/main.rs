@@ -234,6 +234,25 @@ fn an_idle_server() {
 }
 
 #[test]
+fn a_reopened_descriptor_is_counted_where_it_changes_a_class() {
+    let report = run(&scenes::reopened(), 0).report;
+    let renamed: Vec<u64> = report
+        .losses
+        .iter()
+        .filter(|loss| loss.name == "files_renamed")
+        .map(|loss| loss.count)
+        .collect();
+    // Of the four changes of a descriptor that is blocked on: log to log, twice socket to socket,
+    // and log to something else.
+    assert_eq!(renamed, [1], "{:?}", report.losses);
+    let class = |name: &str| {
+        let index = report.classes.iter().position(|class| class == name);
+        report.requests[0].ledger.classes[index.unwrap()]
+    };
+    assert!(class("redo log") > class("disk") && class("disk") > 0);
+}
+
+#[test]
 fn only_slow_requests() {
     let recording = scenes::busy();
     let all = run(&recording, 0);

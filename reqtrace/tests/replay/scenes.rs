@@ -195,3 +195,27 @@ pub(crate) fn nothing_lost() -> Recording {
 pub(crate) fn idle() -> Recording {
     Builder::new(1).finish(PROFILE)
 }
+
+/// A descriptor that is blocked on, and becomes first another connection, then another log, then a
+/// file that no wait is named after.
+pub(crate) fn reopened() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    for (round, path) in [
+        "/var/lib/mysql/ib_logfile0",
+        "/var/lib/mysql/ib_logfile1",
+        "/tmp/sort.tmp",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        builder.file(7, path);
+        builder.file(31, &format!("socket:[{round}]"));
+        // Nothing blocks on it.
+        builder.file(40, &format!("/var/lib/mysql/ib_logfile{round}"));
+        builder.file(40, "/tmp/other");
+        let from = 10 * round as u64;
+        commands(&mut builder, &sites, from, from + 10, true);
+    }
+    builder.finish(PROFILE)
+}
