@@ -25,7 +25,7 @@ use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile, builtin};
 use crate::report::outputs::{self, OutputOptions, UntilClosed};
 use crate::report::table::TableExporter;
-use crate::report::{Exporter, MarkerInfo, TraceInfo};
+use crate::report::{Exporter, Grouping, MarkerInfo, TraceInfo};
 use crate::resolve::{
     Process, ResolvedMarker, ResolvedProfile, Target, resolve, unmatched_without_symbols,
 };
@@ -35,7 +35,7 @@ use crate::unwind::Registry;
 use follow::{Follower, Signals};
 
 /// Processes named at the start before the rest is only counted.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED: usize = 3;
 
 /// Traces.
 ///
@@ -83,7 +83,10 @@ async fn trace(options: TraceOptions) -> Result<()> {
         monotonic_to_unix_ns,
         start_ns: clock::monotonic_ns(),
         slower_than_ns: options.slower_than.map(nanoseconds),
-        by_label: options.group_by == Some(GroupBy::Label),
+        group_by: options.group_by.map(|by| match by {
+            GroupBy::Label => Grouping::Label,
+            GroupBy::Fingerprint => Grouping::Fingerprint,
+        }),
     };
     // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
     // there only after loading: outputs are opened in between, so that a bad path leaves nothing
@@ -185,24 +188,13 @@ impl Tracing {
         if self.options.quiet {
             return;
         }
-        let mut processes: Vec<String> = self
-            .trace
-            .processes
-            .iter()
-            .take(MAX_NAMED)
-            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
-            .collect();
-        let more = self.trace.processes.len().saturating_sub(MAX_NAMED);
-        if more > 0 {
-            processes.push(format!("{more} more"));
-        }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
             None => "until Ctrl-C".to_owned(),
         };
         eprintln!(
             "tracing {} with {} {how_long}",
-            processes.join(", "),
+            named(&self.trace.processes),
             self.profile.name
         );
     }
@@ -287,6 +279,19 @@ impl Tracing {
     }
 }
 
+/// Processes by name and PID; of a server with a process for each connection not all.
+fn named(processes: &[(u32, String)]) -> String {
+    let shown = processes.iter().take(MAX_NAMED);
+    let mut words: Vec<String> = shown
+        .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+        .collect();
+    let more = processes.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        words.push(format!("{more} more"));
+    }
+    words.join(", ")
+}
+
 /// Adds the probes of a child that was there before: none when it runs the same files as a process
 /// that was resolved, or a program that the profile does not fit.
 fn resolve_child(
@@ -324,6 +329,9 @@ fn resolve_all(profile: &Profile, processes: &[Process]) -> Result<Vec<ResolvedP
         for warning in &resolved.warnings {
             warnings.insert(warning.clone(), ());
         }
+        for note in &resolved.notes {
+            info!("{note}");
+        }
         all.push(resolved);
     }
     for warning in warnings.keys() {
@@ -353,7 +361,11 @@ fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) -> Result<()>
             "--labels: the profile `{}` does not say where a label is",
             profile.name
         ))
-        .next("give a request a label, such as label = { arg = 0 }: docs/profile-reference.md"));
+        .next(format!(
+            "give a request a label, such as label = {{ arg = 0 }}: docs/profile-reference.md; \
+             built-in profiles with labels: {}",
+            builtin::with_labels().join(", ")
+        )));
     }
     let mut said = Vec::new();
     for request in resolved.iter().flat_map(|profile| &profile.requests) {

@@ -14,7 +14,9 @@ use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, 
 use crate::classify::named::function_matches;
 use crate::debuginfo::{self, Links, Root};
 use crate::error::{Error, Result};
-use crate::profile::{At, CALLS, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+use crate::profile::{
+    At, CALLS, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, builtin,
+};
 
 /// Where to look for markers.
 #[derive(Clone, Debug)]
@@ -131,6 +133,8 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         objects: HashMap::new(),
         refused: HashMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
+        is_built_in: profile.origin == Origin::BuiltIn,
     };
     let executable = target.executable();
     let is_other_program = !profile.executables.is_empty()
@@ -154,7 +158,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         // A profile for another program finds nothing in this one: that is to be said first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
-                Some(warning) => error.within(warning.clone()),
+                Some(warning) => other_program(error.within(warning.clone()), profile, executable),
                 None => error,
             },
         )?;
@@ -162,7 +166,29 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         name: profile.name.clone(),
         requests,
         warnings: resolver.warnings,
+        notes: resolver.notes,
     })
+}
+
+/// What to do about an error in a program that the profile is not made for: names that are near to
+/// the missing one help only where the profile is the user's own.
+fn other_program(error: Error, profile: &Profile, executable: &ObjectFile) -> Error {
+    let mut advice = format!(
+        "`pgrep -a '{}'` finds the process that it is made for",
+        profile.executables.join("|")
+    );
+    let fitting = builtin::made_for(executable.file_name());
+    if !fitting.is_empty() {
+        advice.push_str(&format!(
+            "; {} has the built-in profile {}",
+            executable.file_name(),
+            fitting.join(", ")
+        ));
+    }
+    if let (Origin::File(_), Some(more)) = (&profile.origin, error.advice()) {
+        advice.push_str(&format!("; {more}"));
+    }
+    error.next(advice)
 }
 
 /// Function matchers of a profile's waits that match nothing in the executable: names of waits,
@@ -220,6 +246,8 @@ struct Resolver<'a> {
     /// Debug files that were not used, by the same path.
     refused: HashMap<std::path::PathBuf, Vec<String>>,
     warnings: Vec<String>,
+    notes: Vec<String>,
+    is_built_in: bool,
 }
 
 /// A marker's code, found.
@@ -481,6 +509,7 @@ impl Resolver<'_> {
         return_probe: ReturnProbe,
         tied: bool,
     ) -> Result<ResolvedMarker> {
+        let is_built_in = self.is_built_in;
         let object = self.open(&found.file)?;
         let offset_of = |address: u64| {
             object.file_offset(address).ok_or_else(|| {
@@ -491,7 +520,7 @@ impl Resolver<'_> {
             })
         };
         let mut sites = found.instructions.clone();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let functions = if sites.is_empty() {
             found.bodies.as_slice()
         } else {
@@ -518,11 +547,16 @@ impl Resolver<'_> {
                 if exits.indirect_tail_call {
                     callees.push("a function pointer".to_owned());
                 }
-                warnings.push(format!(
+                let tail_call = format!(
                     "`{}` can end in a tail call (of {}): that call's time is not in it",
                     found.symbol,
                     callees.join(", ")
-                ));
+                );
+                if is_built_in {
+                    notes.push(tail_call);
+                } else {
+                    warnings.push(tail_call);
+                }
             }
             for (address, condition) in exits.sites {
                 sites.push(ProbeSite {
@@ -547,6 +581,8 @@ impl Resolver<'_> {
         for warning in warnings {
             self.warn(warning);
         }
+        notes.retain(|note| !self.notes.contains(note));
+        self.notes.extend(notes);
         Ok(ResolvedMarker {
             object: found.file.open.clone(),
             object_shown: found.file.shown.clone(),

@@ -253,6 +253,16 @@ fn a_reopened_descriptor_is_counted_where_it_changes_a_class() {
 }
 
 #[test]
+fn of_open_requests_the_long_ones_are_shown() {
+    let report = run(&scenes::open(), 0).report;
+    assert_eq!(report.open.len(), 2);
+    let page = table::render(&report, false);
+    assert!(page.contains("thread 9612"), "{page}");
+    assert!(!page.contains("thread 9613"), "{page}");
+    assert!(page.contains("2 blocked at stop"), "{page}");
+}
+
+#[test]
 fn only_slow_requests() {
     let recording = scenes::busy();
     let all = run(&recording, 0);

@@ -219,3 +219,14 @@ pub(crate) fn reopened() -> Recording {
     }
     builder.finish(PROFILE)
 }
+
+/// A request that has hung for long, and one that had just begun.
+pub(crate) fn open() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    commands(&mut builder, &sites, 0, 100, true);
+    builder.blocked_at_stop(9612, 500 * MS, sites.row_lock, 520 * MS);
+    let just_now = 10_000 * MS - 60 * US;
+    builder.blocked_at_stop(9613, just_now, sites.net, just_now + 10 * US);
+    builder.finish(PROFILE)
+}
