@@ -153,6 +153,28 @@ fn one_row_a_label_when_grouped() {
 }
 
 #[test]
+fn labels_that_differ_by_a_number_have_one_fingerprint() {
+    const ORDERS: u64 = 100;
+    let shop = Shop::open().unwrap();
+    let table = |by: &str| {
+        let more = ["--group-by", by];
+        let trace = Trace::start(&shop::profile(), shop.pid(), &more).unwrap();
+        shop.load(4, ORDERS).unwrap();
+        trace.finish().unwrap().stdout
+    };
+    let hint = "`--group-by fingerprint` puts";
+    let labels = table("label");
+    assert!(labels.contains("(70 other labels)"), "{labels}");
+    assert!(labels.contains(hint), "{labels}");
+    let fingerprints = table("fingerprint");
+    let row = fingerprints.lines().find(|line| line.ends_with(" ?"));
+    let row = row.unwrap_or_else(|| panic!("no row: {fingerprints}"));
+    assert_eq!(row.split_whitespace().next(), Some("100"), "{row}");
+    assert!(!fingerprints.contains(hint), "{fingerprints}");
+    shop.close().unwrap();
+}
+
+#[test]
 fn labels_of_a_profile_that_has_none_are_refused() {
     let shop = Shop::open().unwrap();
     let text = std::fs::read_to_string(shop::profile()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::decode::Incomplete;
 use crate::report::text::{duration, number};
-use crate::report::{Report, TypeReport};
+use crate::report::{Grouping, Report, TypeReport};
 
 use super::signs::Signs;
 
@@ -27,6 +27,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
         pool(request, signs, &mut hints);
     }
     never_left(report, &mut hints);
+    scattered(report, &mut hints);
     let unwinding = &report.unwinding;
     let all_ns = unwinding.all_ns();
     if all_ns > 0 && percent(unwinding.shallow_ns, all_ns) >= MOSTLY {
@@ -223,6 +224,21 @@ fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
 }
 
 /// Named waits that a program without symbols hides.
+/// Labels with values in them: the table of labels has a row for each value.
+fn scattered(report: &Report, hints: &mut Vec<String>) {
+    for (request, groups) in report.requests.iter().zip(&report.labels) {
+        let shown: u64 = groups.shown.iter().map(|group| group.count).sum();
+        let others = groups.rest.count;
+        if groups.by == Grouping::Label && percent(others, shown + others) >= MOSTLY {
+            hints.push(format!(
+                "most of `{}` have a label that few others have; `--group-by fingerprint` puts \
+                 together labels that differ by numbers and quoted strings only",
+                request.name
+            ));
+        }
+    }
+}
+
 fn silent_waits(report: &Report, hints: &mut Vec<String>) {
     let mut waits: Vec<String> = Vec::new();
     let mut patterns = 0;
@@ -233,7 +249,8 @@ fn silent_waits(report: &Report, hints: &mut Vec<String>) {
             waits.push(quoted);
         }
     }
-    if waits.is_empty() {
+    // Without a request nothing was waited for, under whatever name.
+    if waits.is_empty() || report.requests.iter().all(|request| request.begins == 0) {
         return;
     }
     hints.push(format!(

@@ -3,10 +3,12 @@
 //! Memory is bounded whatever the labels are: the first labels of a request type are kept, and
 //! those that come after the table is full are added up as one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::fingerprint::fingerprint;
 use crate::decode::RawRequest;
-use crate::report::{LabelGroup, LabelGroups, Ledger};
+use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger};
 
 /// Labels kept for each request type: some 3 MiB with their ledgers.
 const MAX_LABELS: usize = 10_000;
@@ -17,6 +19,7 @@ const MAX_SHOWN: usize = 30;
 /// Requests by request type and label.
 #[derive(Debug)]
 pub(super) struct Labels {
+    by: Grouping,
     classes: usize,
     types: Vec<OfType>,
 }
@@ -29,8 +32,9 @@ struct OfType {
 }
 
 impl Labels {
-    pub(super) fn new(types: usize, classes: usize) -> Self {
+    pub(super) fn new(by: Grouping, types: usize, classes: usize) -> Self {
         Self {
+            by,
             classes,
             types: (0..types).map(|_| OfType::default()).collect(),
         }
@@ -45,15 +49,19 @@ impl Labels {
         if request.incomplete.is_some() {
             return;
         }
-        if let Some(group) = of_type.groups.get_mut(&request.label) {
+        let label = match self.by {
+            Grouping::Label => Cow::Borrowed(&request.label),
+            Grouping::Fingerprint => Cow::Owned(fingerprint(&request.label)),
+        };
+        if let Some(group) = of_type.groups.get_mut(label.as_str()) {
             group.add(1, ledger.latency_ns, ledger);
             return;
         }
         let group = if of_type.groups.len() < MAX_LABELS {
             of_type
                 .groups
-                .entry(request.label.clone())
-                .or_insert_with(|| LabelGroup::new(&request.label, classes))
+                .entry(label.as_str().to_owned())
+                .or_insert_with(|| LabelGroup::new(&label, classes))
         } else {
             of_type
                 .no_room
@@ -64,16 +72,16 @@ impl Labels {
 
     /// The groups of each request type, those with the most latency first.
     pub(super) fn report(self) -> Vec<LabelGroups> {
-        let classes = self.classes;
+        let (by, classes) = (self.by, self.classes);
         self.types
             .into_iter()
-            .map(|of_type| of_type.report(classes))
+            .map(|of_type| of_type.report(by, classes))
             .collect()
     }
 }
 
 impl OfType {
-    fn report(self, classes: usize) -> LabelGroups {
+    fn report(self, by: Grouping, classes: usize) -> LabelGroups {
         let mut shown: Vec<LabelGroup> = self.groups.into_values().collect();
         shown.sort_by(|a, b| (b.ledger.latency_ns, &a.label).cmp(&(a.ledger.latency_ns, &b.label)));
         let more = shown.split_off(shown.len().min(MAX_SHOWN));
@@ -82,6 +90,7 @@ impl OfType {
             rest.add(group.count, group.max_ns, &group.ledger);
         }
         LabelGroups {
+            by,
             shown,
             rest_labels: more.len() as u64,
             table_full: self.no_room.is_some(),
@@ -115,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_label_with_the_most_time_comes_first() {
-        let mut labels = Labels::new(1, 1);
+        let mut labels = Labels::new(Grouping::Label, 1, 1);
         for (label, latency) in [("often", 10), ("often", 15), ("slow", 20), ("", 1)] {
             add(&mut labels, &request(label, latency));
         }
@@ -146,9 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_one_fingerprint_are_one_group() {
+        let mut labels = Labels::new(Grouping::Fingerprint, 1, 1);
+        for number in 0..2 * MAX_LABELS {
+            add(&mut labels, &request(&format!("id = {number}"), 10));
+        }
+        let groups = labels.report().remove(0);
+        let shown: Vec<_> = groups
+            .shown
+            .iter()
+            .map(|group| (group.label.as_str(), group.count))
+            .collect();
+        assert_eq!(shown, [("id = ?", 2 * MAX_LABELS as u64)]);
+        assert_eq!((groups.rest.count, groups.table_full), (0, false));
+    }
+
+    #[test]
     fn labels_without_end_take_no_memory_without_end_and_none_is_lost() {
         const ALL: usize = MAX_LABELS + 500;
-        let mut labels = Labels::new(1, 1);
+        let mut labels = Labels::new(Grouping::Label, 1, 1);
         for number in 0..ALL {
             // The last one twice: there is no room for it, so nobody knows that it is one label.
             add(

@@ -49,8 +49,8 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         (
             "files_renamed",
             counts.files_renamed,
-            "descriptors that were closed and opened again as another file: their blocks of the \
-             second before may bear the old file's name",
+            "descriptors that became a file of another wait class while tracing: their blocks of \
+             the second before may be in the class of the old file",
         ),
         (
             "stacks_unknown",

@@ -3,6 +3,7 @@
 //! Memory does not grow with the number of requests: per request type a histogram and sums, per
 //! place of blocking a class, and the rows of the last 200 ms.
 
+mod fingerprint;
 mod finish;
 mod hints;
 mod labels;
@@ -22,7 +23,7 @@ use crate::decode::records::Malformed;
 use crate::decode::{Incomplete, RawRequest, Snapshot};
 use crate::error::Result;
 use crate::profile::Profile;
-use crate::report::{Exporter, Ledger, Report, RequestRow, TraceInfo};
+use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow, TraceInfo};
 use crate::symbolize::{AddressSpace, Symbolizer};
 
 pub use crate::decode::StackSource;
@@ -47,7 +48,7 @@ pub struct Options {
     /// records. Totals cover all requests.
     pub slower_than_ns: Option<u64>,
     /// Add requests up by their label.
-    pub by_label: bool,
+    pub group_by: Option<Grouping>,
 }
 
 /// Gathers requests.
@@ -82,8 +83,8 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             types,
             rows: RowOrder::default(),
             labels: options
-                .by_label
-                .then(|| Labels::new(profile.requests.len(), classes)),
+                .group_by
+                .map(|by| Labels::new(by, profile.requests.len(), classes)),
             slow: options.slower_than_ns.map(SlowStacks::new),
             malformed: 0,
         })

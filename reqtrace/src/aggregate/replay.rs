@@ -29,7 +29,7 @@ pub fn replay(
             .start_unix_ns
             .saturating_add_signed(recording.trace.monotonic_to_unix_ns.saturating_neg()),
         slower_than_ns,
-        by_label: false,
+        group_by: None,
     };
     let symbols: RecordedSymbols = recording.symbolizer();
     let stacks: HashMap<_, _> = recording.stack_source();

@@ -67,7 +67,7 @@ pub(super) struct Sites<S, K> {
     processes: HashMap<u32, String>,
     /// Name of any thread of a process, where the process has none.
     threads: HashMap<u32, String>,
-    /// Descriptors that became another file.
+    /// Descriptors that became a file of another class, while places that block on them were known.
     pub(super) files_renamed: u64,
     /// Look-ups of stacks that are not in the map although a record names them.
     pub(super) unknown_stacks: u64,
@@ -101,15 +101,24 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         }
     }
 
-    /// A descriptor may be closed and opened again: what was decided with the old name goes.
+    /// A descriptor may be closed and opened again: what was decided with the old name is decided
+    /// anew. It is counted only where that makes a difference, which another connection of a server
+    /// on the same descriptor does not.
     pub(super) fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let old = self.files.insert((space, fd), path.to_owned());
-        if old.as_deref() != Some(path) {
-            self.files_renamed += u64::from(old.is_some());
-            self.classes
-                .retain(|(of, site), _| *of != space || site.fd != fd);
+        if old.as_deref() == Some(path) {
+            return;
         }
+        let decided: Vec<_> = self
+            .classes
+            .extract_if(|(of, site), _| *of == space && site.fd == fd)
+            .collect();
+        let mut differs = false;
+        for ((_, site), class) in decided {
+            differs |= self.class(space, &site).is_some_and(|now| now != class);
+        }
+        self.files_renamed += u64::from(differs && old.is_some());
     }
 
     /// The file behind the descriptor of a place.

@@ -73,7 +73,7 @@ pub enum Command {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TraceArgs {
     /// Words that are no options: one duration, if they are right
-    #[arg(value_name = "DURATION", hide = true)]
+    #[arg(value_name = "DURATION", hide = true, allow_negative_numbers = true)]
     pub(super) words: Vec<String>,
 
     /// Profile: the path of a TOML file, or the name of a built-in one
@@ -158,7 +158,8 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Output")]
     pub(super) labels: bool,
 
-    /// Print a second table with one row for each label (turns --labels on)
+    /// Print a second table with one row for each label, or for each fingerprint: the label with ?
+    /// for its numbers and strings (turns --labels on)
     #[arg(long, value_name = "WHAT", help_heading = "Output")]
     pub(super) group_by: Option<GroupBy>,
 
@@ -196,6 +197,8 @@ pub struct TraceArgs {
 pub enum GroupBy {
     /// Requests with one label.
     Label,
+    /// Requests whose labels differ by numbers and quoted strings only: one statement, one path.
+    Fingerprint,
 }
 
 /// How to unwind user stacks.

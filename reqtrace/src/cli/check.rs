@@ -107,7 +107,8 @@ fn report(
     let pids: Vec<u32> = process.iter().map(|process| process.pid).collect();
     let judgement = safety::judge(std::slice::from_ref(resolved), &pids)?;
     let mut notes: Vec<String> = Vec::new();
-    notes.extend(waits.advice().map(|advice| format!("note: {advice}")));
+    let closer = resolved.notes.iter().cloned().chain(waits.advice());
+    notes.extend(closer.map(|note| format!("note: {note}")));
     let warnings = resolved.warnings.iter().chain(&judgement.warnings);
     notes.extend(warnings.map(|warning| format!("warning: {warning}")));
     if !notes.is_empty() {
@@ -221,10 +222,16 @@ fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker, target: &Target<'_>) -> R
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    let names: Vec<&str> = names.map(String::as_str).collect();
-    if names.is_empty() {
+    // Several waits may have one name.
+    let mut all: Vec<&str> = Vec::new();
+    for name in names {
+        if !all.contains(&name.as_str()) {
+            all.push(name);
+        }
+    }
+    if all.is_empty() {
         "none".to_owned()
     } else {
-        names.join(", ")
+        all.join(", ")
     }
 }

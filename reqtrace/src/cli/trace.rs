@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile, builtin};
 use crate::report::outputs::{self, OutputOptions};
-use crate::report::{MarkerInfo, TraceInfo};
+use crate::report::{Grouping, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
@@ -135,7 +135,10 @@ async fn trace(options: TraceOptions) -> Result<()> {
         monotonic_to_unix_ns,
         start_ns: session.start_ns(),
         slower_than_ns: options.slower_than.map(nanoseconds),
-        by_label: options.group_by == Some(GroupBy::Label),
+        group_by: options.group_by.map(|by| match by {
+            GroupBy::Label => Grouping::Label,
+            GroupBy::Fingerprint => Grouping::Fingerprint,
+        }),
     };
     let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);

@@ -259,6 +259,11 @@ fn kernel_symbols(symbols: &KernelSymbols) -> Finding {
         return Finding::ok(subject, "/proc/kallsyms shows addresses");
     }
     let restrict = read("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
+    let next = if restrict.trim() == "2" {
+        "sysctl kernel.kptr_restrict=1, and run as root (or with CAP_SYSLOG)"
+    } else {
+        "run it as root, or with CAP_SYSLOG (kernel.kptr_restrict lets that see addresses)"
+    };
     Finding::degraded(
         subject,
         format!(
@@ -266,7 +271,7 @@ fn kernel_symbols(symbols: &KernelSymbols) -> Finding {
              names, and blocked time is classed by system call only",
             restrict.trim()
         ),
-        "sysctl kernel.kptr_restrict=1, and run as root (or with CAP_SYSLOG)",
+        next,
     )
 }
 

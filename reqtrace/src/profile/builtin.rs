@@ -76,6 +76,36 @@ pub fn built_in(name: &str) -> Result<&'static BuiltIn> {
     Err(Error::usage(format!("there is no built-in profile `{name}`")).next(advice))
 }
 
+/// Names of the built-in profiles that are made for a program of this file name.
+#[must_use]
+pub fn made_for(executable: &str) -> Vec<&'static str> {
+    let fits = |profile: &&BuiltIn| {
+        profile
+            .parse()
+            .is_ok_and(|profile| profile.executables.iter().any(|name| name == executable))
+    };
+    BUILT_IN
+        .iter()
+        .filter(fits)
+        .map(|profile| profile.name)
+        .collect()
+}
+
+/// Names of the built-in profiles of which a request has a label.
+#[must_use]
+pub fn with_labels() -> Vec<&'static str> {
+    let has = |profile: &&BuiltIn| {
+        profile
+            .parse()
+            .is_ok_and(|profile| profile.requests.iter().any(|r| !r.labels.is_empty()))
+    };
+    BUILT_IN
+        .iter()
+        .filter(has)
+        .map(|profile| profile.name)
+        .collect()
+}
+
 /// Loads what the user named: a file where there is one or where the name has a slash, else a
 /// built-in profile.
 ///
@@ -101,5 +131,19 @@ pub fn load(name: &str) -> Result<Profile> {
             ))
             .next(advice))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_profile_is_made_for_is_known() {
+        assert_eq!(made_for("redis-server"), ["redis"]);
+        assert_eq!(made_for("nginx"), ["nginx", "nginx-event-loop"]);
+        assert!(made_for("bash").is_empty());
+        assert!(with_labels().contains(&"postgresql-usdt"));
+        assert!(!with_labels().contains(&"postgresql"));
     }
 }

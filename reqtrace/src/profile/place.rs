@@ -27,7 +27,10 @@ impl Source<'_> {
         };
         match advice(&message) {
             Some(advice) => failure.next(advice),
-            None => failure,
+            None => failure.next(
+                "`reqtrace profiles redis` prints a small profile to compare with; all keys are in \
+                 docs/profile-reference.md",
+            ),
         }
     }
 }

@@ -3,16 +3,28 @@
 
 use serde_json::{Value, json};
 
-use super::text::{duration, number, share};
+use super::text::{cut, duration, number, share};
 use super::{Ledger, Report};
 use crate::symbolize::names::clean;
 
 /// Widest name of a wait class in a row.
 const CLASS: usize = 16;
 
+/// What one group of requests has in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// The label.
+    #[default]
+    Label,
+    /// The label but for numbers and strings in it.
+    Fingerprint,
+}
+
 /// Requests of one request type by label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelGroups {
+    /// What the groups are of.
+    pub by: Grouping,
     /// Those with the most latency in all, the most first.
     pub shown: Vec<LabelGroup>,
     /// All others added up; its label is empty.
@@ -88,8 +100,9 @@ impl LabelGroup {
     fn row(&self, label: &str, all_ns: u64, classes: &[String]) -> String {
         let mean = self.ledger.latency_ns.checked_div(self.count).unwrap_or(0);
         let mostly = clean(self.mostly(classes));
+        let mostly = cut(&mostly, CLASS);
         format!(
-            "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$.CLASS$} {label}",
+            "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
             number(self.count),
             share(self.ledger.latency_ns, all_ns),
             duration(mean),
@@ -113,9 +126,13 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
                 .map(|group| group.ledger.latency_ns)
                 .sum::<u64>();
         lines.push(String::new());
-        lines.push(format!("Labels of `{}`", clean(&request.name)));
+        let (title, column, others) = match groups.by {
+            Grouping::Label => ("Labels", "LABEL", "labels"),
+            Grouping::Fingerprint => ("Fingerprints", "FINGERPRINT OF THE LABEL", "fingerprints"),
+        };
+        lines.push(format!("{title} of `{}`", clean(&request.name)));
         lines.push(format!(
-            "{:>9} {:>8} {:>8} {:>8} {:>8}  {:CLASS$} LABEL",
+            "{:>9} {:>8} {:>8} {:>8} {:>8}  {:CLASS$} {column}",
             "COUNT", "TIME", "MEAN", "MAX", "BLOCKED", "MOSTLY"
         ));
         for group in &groups.shown {
@@ -128,7 +145,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         }
         if groups.rest.count > 0 {
             let more = if groups.table_full { "or more " } else { "" };
-            let label = format!("({} {more}other labels)", number(groups.rest_labels));
+            let label = format!("({} {more}other {others})", number(groups.rest_labels));
             lines.push(groups.rest.row(&label, all_ns, &report.classes));
         }
     }
@@ -151,6 +168,10 @@ pub(super) fn json(groups: &LabelGroups) -> Value {
         })
     };
     json!({
+        "by": match groups.by {
+            Grouping::Label => "label",
+            Grouping::Fingerprint => "fingerprint",
+        },
         "shown": groups.shown.iter().map(group).collect::<Vec<_>>(),
         "rest": group(&groups.rest),
         "rest_labels": groups.rest_labels,

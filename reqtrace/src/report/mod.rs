@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{Incomplete, ProgramCost, WalkCost};
 use crate::error::Result;
 
-pub use labels::{LabelGroup, LabelGroups};
+pub use labels::{Grouping, LabelGroup, LabelGroups};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -114,7 +114,7 @@ pub struct Report {
     pub named_waits: usize,
     /// One entry per request type, in profile order.
     pub requests: Vec<TypeReport>,
-    /// Requests by label, one entry per request type; empty without `--group-by label`.
+    /// Requests by label, one entry per request type; empty without `--group-by`.
     pub labels: Vec<LabelGroups>,
     /// Folded stacks, unsorted, one per distinct stack and kind.
     pub stacks: Vec<StackLine>,

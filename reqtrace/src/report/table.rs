@@ -6,9 +6,9 @@ mod slow;
 
 use std::io::Write;
 
-use page::{Page, bar, cut, frames};
+use page::{Page, bar, frames};
 
-use super::text::{duration, number, rate, share};
+use super::text::{cut, duration, number, rate, share};
 use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::symbolize::names::clean;
@@ -247,12 +247,18 @@ fn incomplete(page: &mut Page, report: &Report) {
 }
 
 fn open(page: &mut Page, report: &Report) {
-    if report.open.is_empty() {
+    // The others are what any moment of a busy server has; they are counted as incomplete.
+    let long: Vec<_> = report
+        .open
+        .iter()
+        .filter(|request| is_long(report, request))
+        .collect();
+    if long.is_empty() {
         return;
     }
     page.line("");
     page.line("Still open when tracing stopped");
-    for request in report.open.iter().take(OPEN) {
+    for request in long.iter().take(OPEN) {
         page.line(&open_line(request));
         if let Some(block) = &request.blocked {
             let user = block.user.iter().map(String::as_str);
@@ -263,10 +269,21 @@ fn open(page: &mut Page, report: &Report) {
             }
         }
     }
-    if report.open.len() > OPEN {
-        let more = number((report.open.len() - OPEN) as u64);
+    if long.len() > OPEN {
+        let more = number((long.len() - OPEN) as u64);
         page.line(&format!("  and {more} more, in --csv and --json"));
     }
+}
+
+/// Whether a request has run for longer than nearly all complete ones of its type took.
+fn is_long(report: &Report, request: &OpenRequest) -> bool {
+    let of_type = report
+        .requests
+        .iter()
+        .find(|of_type| of_type.name == request.request);
+    of_type
+        .and_then(|of_type| of_type.latency.as_ref())
+        .is_none_or(|latency| request.running_ns > latency.p99_ns)
 }
 
 fn open_line(request: &OpenRequest) -> String {

@@ -57,6 +57,16 @@ pub fn share(part: u64, whole: u64) -> String {
     }
 }
 
+/// At most `width` characters; what is cut off is `…`.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
 /// A number per second with three significant digits or more: `12,904`, `3.20`.
 #[must_use]
 pub fn rate(count: u64, duration_ns: u64) -> String {

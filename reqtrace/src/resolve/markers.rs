@@ -12,7 +12,7 @@ use super::target::Target;
 use super::usdt::usdt_probes;
 use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels};
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec};
+use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, builtin};
 
 use found::Found;
 
@@ -41,6 +41,8 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         objects: HashMap::new(),
         refused: HashMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
+        is_built_in: profile.origin == Origin::BuiltIn,
     };
     let executable = target.executable();
     let is_other_program = !profile.executables.is_empty()
@@ -64,7 +66,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         // A profile for another program finds nothing in this one: that is to be said first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
-                Some(warning) => error.within(warning.clone()),
+                Some(warning) => other_program(error.within(warning.clone()), profile, executable),
                 None => error,
             },
         )?;
@@ -72,7 +74,29 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         name: profile.name.clone(),
         requests,
         warnings: resolver.warnings,
+        notes: resolver.notes,
     })
+}
+
+/// What to do about an error in a program that the profile is not made for: names that are near to
+/// the missing one help only where the profile is the user's own.
+fn other_program(error: Error, profile: &Profile, executable: &ObjectFile) -> Error {
+    let mut advice = format!(
+        "`pgrep -a '{}'` finds the process that it is made for",
+        profile.executables.join("|")
+    );
+    let fitting = builtin::made_for(executable.file_name());
+    if !fitting.is_empty() {
+        advice.push_str(&format!(
+            "; {} has the built-in profile {}",
+            executable.file_name(),
+            fitting.join(", ")
+        ));
+    }
+    if let (Origin::File(_), Some(more)) = (&profile.origin, error.advice()) {
+        advice.push_str(&format!("; {more}"));
+    }
+    error.next(advice)
 }
 
 struct Resolver<'a> {
@@ -82,6 +106,9 @@ struct Resolver<'a> {
     /// Debug files that were not used, by the same path.
     refused: HashMap<PathBuf, Vec<String>>,
     warnings: Vec<String>,
+    /// Findings that the author of a built-in profile has known.
+    notes: Vec<String>,
+    is_built_in: bool,
 }
 
 impl Resolver<'_> {

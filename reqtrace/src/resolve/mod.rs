@@ -42,6 +42,9 @@ pub struct ResolvedProfile {
     pub requests: Vec<ResolvedRequest>,
     /// What a user should know although it is no error, one sentence each.
     pub warnings: Vec<String>,
+    /// What only somebody who looks closer wants to know: the same about a built-in profile, where
+    /// the profile's author has taken it into account.
+    pub notes: Vec<String>,
 }
 
 /// One request type.

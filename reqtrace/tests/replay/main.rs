@@ -234,6 +234,35 @@ fn an_idle_server() {
 }
 
 #[test]
+fn a_reopened_descriptor_is_counted_where_it_changes_a_class() {
+    let report = run(&scenes::reopened(), 0).report;
+    let renamed: Vec<u64> = report
+        .losses
+        .iter()
+        .filter(|loss| loss.name == "files_renamed")
+        .map(|loss| loss.count)
+        .collect();
+    // Of the four changes of a descriptor that is blocked on: log to log, twice socket to socket,
+    // and log to something else.
+    assert_eq!(renamed, [1], "{:?}", report.losses);
+    let class = |name: &str| {
+        let index = report.classes.iter().position(|class| class == name);
+        report.requests[0].ledger.classes[index.unwrap()]
+    };
+    assert!(class("redo log") > class("disk") && class("disk") > 0);
+}
+
+#[test]
+fn of_open_requests_the_long_ones_are_shown() {
+    let report = run(&scenes::open(), 0).report;
+    assert_eq!(report.open.len(), 2);
+    let page = table::render(&report, false);
+    assert!(page.contains("thread 9612"), "{page}");
+    assert!(!page.contains("thread 9613"), "{page}");
+    assert!(page.contains("2 blocked at stop"), "{page}");
+}
+
+#[test]
 fn only_slow_requests() {
     let recording = scenes::busy();
     let all = run(&recording, 0);

@@ -195,3 +195,38 @@ pub(crate) fn nothing_lost() -> Recording {
 pub(crate) fn idle() -> Recording {
     Builder::new(1).finish(PROFILE)
 }
+
+/// A descriptor that is blocked on, and becomes first another connection, then another log, then a
+/// file that no wait is named after.
+pub(crate) fn reopened() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    for (round, path) in [
+        "/var/lib/mysql/ib_logfile0",
+        "/var/lib/mysql/ib_logfile1",
+        "/tmp/sort.tmp",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        builder.file(7, path);
+        builder.file(31, &format!("socket:[{round}]"));
+        // Nothing blocks on it.
+        builder.file(40, &format!("/var/lib/mysql/ib_logfile{round}"));
+        builder.file(40, "/tmp/other");
+        let from = 10 * round as u64;
+        commands(&mut builder, &sites, from, from + 10, true);
+    }
+    builder.finish(PROFILE)
+}
+
+/// A request that has hung for long, and one that had just begun.
+pub(crate) fn open() -> Recording {
+    let mut builder = Builder::new(1);
+    let sites = sites(&mut builder);
+    commands(&mut builder, &sites, 0, 100, true);
+    builder.blocked_at_stop(9612, 500 * MS, sites.row_lock, 520 * MS);
+    let just_now = 10_000 * MS - 60 * US;
+    builder.blocked_at_stop(9613, just_now, sites.net, just_now + 10 * US);
+    builder.finish(PROFILE)
+}

@@ -74,6 +74,7 @@ fn what_is_missing_or_contradictory_is_refused() {
     assert!(refused("--profile p -p mysqld").contains("`mysqld` is not a PID"));
     assert!(refused("--profile p -p 0").contains("`0` is not a PID"));
     assert!(refused("--profile p -p 1 0").contains("above 0"));
+    assert!(refused("--profile p -p 1 -1").contains("above 0"));
     assert!(refused("--profile p -p 1 inf").contains("neither"));
     assert!(refused("--profile p --comm a-name-that-is-too-long").contains("15 bytes"));
     assert!(refused("chekc --profile p").contains("did you mean `reqtrace check`"));

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use log::debug;
+use log::{debug, info};
 
 use crate::error::{Error, Result};
-use crate::profile::Profile;
+use crate::profile::{Profile, builtin};
 use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
 
 /// Adds the probes of a child that was there before: none when it runs the same files as a process
@@ -54,6 +54,9 @@ pub(super) fn resolve_all(
         for warning in &resolved.warnings {
             warnings.insert(warning.clone(), ());
         }
+        for note in &resolved.notes {
+            info!("{note}");
+        }
         all.push(resolved);
     }
     for warning in warnings.keys() {
@@ -83,7 +86,11 @@ pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) ->
             "--labels: the profile `{}` does not say where a label is",
             profile.name
         ))
-        .next("give a request a label, such as label = { arg = 0 }: docs/profile-reference.md"));
+        .next(format!(
+            "give a request a label, such as label = {{ arg = 0 }}: docs/profile-reference.md; \
+             built-in profiles with labels: {}",
+            builtin::with_labels().join(", ")
+        )));
     }
     let mut said = Vec::new();
     for request in resolved.iter().flat_map(|profile| &profile.requests) {

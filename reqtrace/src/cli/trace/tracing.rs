@@ -17,7 +17,7 @@ use crate::report::table::TableExporter;
 use crate::report::{Exporter, TraceInfo};
 
 /// Processes named at the start before the rest is only counted.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED: usize = 3;
 
 /// A trace with everything attached.
 pub(super) struct Tracing {
@@ -35,24 +35,13 @@ impl Tracing {
         if self.options.quiet {
             return;
         }
-        let mut processes: Vec<String> = self
-            .trace
-            .processes
-            .iter()
-            .take(MAX_NAMED)
-            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
-            .collect();
-        let more = self.trace.processes.len().saturating_sub(MAX_NAMED);
-        if more > 0 {
-            processes.push(format!("{more} more"));
-        }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
             None => "until Ctrl-C".to_owned(),
         };
         eprintln!(
             "tracing {} with {} {how_long}",
-            processes.join(", "),
+            named(&self.trace.processes),
             self.profile.name
         );
     }
@@ -152,4 +141,17 @@ fn peak_memory() -> u64 {
             line.trim().trim_end_matches("kB").trim().parse().ok()
         })
         .unwrap_or(0)
+}
+
+/// Processes by name and PID; of a server with a process for each connection not all.
+fn named(processes: &[(u32, String)]) -> String {
+    let shown = processes.iter().take(MAX_NAMED);
+    let mut words: Vec<String> = shown
+        .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+        .collect();
+    let more = processes.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        words.push(format!("{more} more"));
+    }
+    words.join(", ")
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{BAR, WIDTH};
+use crate::report::text::cut;
 use crate::symbolize::names::{clean, plain};
 
 /// Text whose lines never get too long.
@@ -80,14 +81,4 @@ pub(super) fn bar(part: u64, whole: u64) -> String {
         bar.push('▌');
     }
     bar
-}
-
-/// At most `width` characters; what is cut off is `…`.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    short.push('…');
-    short
 }

@@ -3,10 +3,10 @@
 
 use std::cmp::Reverse;
 
-use super::page::{Page, bar, cut, frames};
+use super::page::{Page, bar, frames};
 use super::{BAR, NAME, WIDTH};
 use crate::report::slow::{SlowBlock, SlowRequests};
-use crate::report::text::{duration, number, share};
+use crate::report::text::{cut, duration, number, share};
 use crate::report::{Ledger, Report, TypeReport};
 use crate::symbolize::names::clean;
 

@@ -96,6 +96,10 @@ fn a_wrong_program_gets_the_profile_error_not_a_panic() {
         text.contains(": request `command`, begin: no function `dispatch_command` in "),
         "{text}"
     );
+    // Names of this program are no help.
+    let advice = error.advice().unwrap();
+    assert!(advice.contains("pgrep -a 'mysqld|mariadbd'"), "{advice}");
+    assert!(!advice.contains("near to it"), "{advice}");
 }
 
 /// Everything that resolving does to a file.

@@ -35,6 +35,7 @@ impl Resolver<'_> {
         return_probe: ReturnProbe,
         tied: bool,
     ) -> Result<ResolvedMarker> {
+        let is_built_in = self.is_built_in;
         let object = self.open(&found.file)?;
         let offset_of = |address: u64| {
             object.file_offset(address).ok_or_else(|| {
@@ -45,7 +46,7 @@ impl Resolver<'_> {
             })
         };
         let mut sites = found.instructions.clone();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let functions = if sites.is_empty() {
             found.bodies.as_slice()
         } else {
@@ -72,11 +73,16 @@ impl Resolver<'_> {
                 if exits.indirect_tail_call {
                     callees.push("a function pointer".to_owned());
                 }
-                warnings.push(format!(
+                let tail_call = format!(
                     "`{}` can end in a tail call (of {}): that call's time is not in it",
                     found.symbol,
                     callees.join(", ")
-                ));
+                );
+                if is_built_in {
+                    notes.push(tail_call);
+                } else {
+                    warnings.push(tail_call);
+                }
             }
             for (address, condition) in exits.sites {
                 sites.push(ProbeSite {
@@ -101,6 +107,8 @@ impl Resolver<'_> {
         for warning in warnings {
             self.warn(warning);
         }
+        notes.retain(|note| !self.notes.contains(note));
+        self.notes.extend(notes);
         Ok(ResolvedMarker {
             object: found.file.open.clone(),
             object_shown: found.file.shown.clone(),

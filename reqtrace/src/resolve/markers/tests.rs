@@ -12,10 +12,14 @@ const PROGRAM: &str = r#"
 "#;
 
 fn resolve_text(fixture: &Fixture, request: &str) -> Result<ResolvedProfile> {
+    resolve_as(fixture, request, Origin::File("p.toml".into()))
+}
+
+fn resolve_as(fixture: &Fixture, request: &str, origin: Origin) -> Result<ResolvedProfile> {
     let text = format!(
         "[profile]\nname = \"p\"\nexecutables = [\"shop\"]\n[[request]]\nname = \"r\"\n{request}\n"
     );
-    let profile = Profile::parse(&text, "p.toml", Origin::BuiltIn).unwrap();
+    let profile = Profile::parse(&text, "p.toml", origin).unwrap();
     resolve_file(&profile, fixture.path())
 }
 
@@ -107,4 +111,10 @@ fn a_tail_call_out_of_reach_is_warned_about() {
         warning.contains("`wrapper` can end in a tail call (of a function of another object)"),
         "{warning}"
     );
+    assert!(resolved.notes.is_empty());
+    // The author of a built-in profile knows.
+    let marker = "begin = { function = \"wrapper\" }";
+    let known = resolve_as(&fixture, marker, Origin::BuiltIn).unwrap();
+    assert_eq!(known.warnings, resolved.warnings[..1]);
+    assert_eq!(known.notes, resolved.warnings[1..]);
 }
