@@ -197,6 +197,24 @@ impl Outcome {
         Ok((sum, lines))
     }
 
+    /// The microseconds of blocked time in `stacks.folded` whose stacks are whole, and of those that
+    /// are truncated; without run queue and preemption.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing, or a line is not `frames N`.
+    pub fn blocked_us(&self) -> Result<[u64; 2]> {
+        let mut sums = [0; 2];
+        for line in self.folded()?.lines() {
+            let (frames, us) = line.rsplit_once(' ').context("a line without a number")?;
+            if !frames.ends_with("[run queue]") && !frames.ends_with("[preempted]") {
+                let truncated = frames.contains(";[truncated: ");
+                sums[usize::from(truncated)] += us.parse::<u64>()?;
+            }
+        }
+        Ok(sums)
+    }
+
     /// The first of `words` that some stack contains, with its line.
     ///
     /// # Errors
