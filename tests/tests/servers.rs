@@ -45,6 +45,8 @@ fn postgresql_has_one_request_per_statement_in_every_mode() {
         let outcome = trace.finish().unwrap();
         assert_eq!(count(&outcome, "query"), expected, "{mode}");
         // Backends are forked while they are traced, and preempted while they step over probes.
+        let [whole_us, _] = outcome.blocked_us().unwrap();
+        assert!(whole_us > 0, "{mode}: nothing blocked");
         let folded = outcome.folded().unwrap();
         let over_a_probe = "[truncated: no mapping];pq_getmessage";
         assert!(!folded.contains(over_a_probe), "{mode}: {folded}");
