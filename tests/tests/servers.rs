@@ -62,7 +62,9 @@ fn postgresqls_errors_end_their_request() {
     // psql goes on after errors, and fails in the end when the last statement did.
     server.run("psql", &[sql, more].concat()).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(count(&outcome, "query"), 6);
+    // A handful of statements is too little to judge stacks and classes by.
+    let summary = outcome.checked().unwrap();
+    assert_eq!(summary.request("query").unwrap().count, 6);
 }
 
 #[test]

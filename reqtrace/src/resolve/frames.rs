@@ -89,7 +89,7 @@ impl Frames {
     }
 }
 
-/// [`Frames`] with the bytes they point into.
+/// Call frame information of an object, with the bytes that it points into.
 #[derive(Clone, Copy, Debug)]
 pub struct FramesOf<'a> {
     frames: &'a Frames,
