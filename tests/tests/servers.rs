@@ -65,6 +65,18 @@ fn postgresqls_errors_end_their_request() {
     server.run("psql", &[sql, more].concat()).unwrap();
     let outcome = trace.finish().unwrap();
     assert_eq!(count(&outcome, "query"), 6);
+    // The connection began within the trace: that it was ready before its first query is no request
+    // that had been running.
+    let rows = outcome.rows().unwrap();
+    assert!(
+        rows.iter().all(|row| row.reason != "running at start"),
+        "{rows:#?}"
+    );
+    assert!(
+        !outcome.said().contains("had no begin"),
+        "{}",
+        outcome.said()
+    );
 }
 
 #[test]

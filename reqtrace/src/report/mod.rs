@@ -206,7 +206,8 @@ pub struct TypeReport {
     pub nested: u64,
     /// Counter: begins left out because another type's request was open.
     pub other_type: u64,
-    /// Counter: ends with no request open.
+    /// Counter: ends with no request open, but for the first of each thread of a process that was
+    /// forked while tracing: no request can have been open there.
     pub ends_without_begin: u64,
 }
 
