@@ -65,6 +65,18 @@ fn postgresqls_errors_end_their_request() {
     // A handful of statements is too little to judge stacks and classes by.
     let summary = outcome.checked().unwrap();
     assert_eq!(summary.request("query").unwrap().count, 6);
+    // The connection began within the trace: that it was ready before its first query is no request
+    // that had been running.
+    let rows = outcome.rows().unwrap();
+    assert!(
+        rows.iter().all(|row| row.reason != "running at start"),
+        "{rows:#?}"
+    );
+    assert!(
+        !outcome.said().contains("had no begin"),
+        "{}",
+        outcome.said()
+    );
 }
 
 #[test]

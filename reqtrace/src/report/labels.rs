@@ -3,12 +3,17 @@
 
 use serde_json::{Value, json};
 
+use super::table::WIDTH;
 use super::text::{cut, duration, number, share};
 use super::{Ledger, Report};
 use crate::symbolize::names::clean;
 
 /// Widest name of a wait class in a row.
 const CLASS: usize = 16;
+/// What is left of a line for a label.
+const LABEL: usize = WIDTH - CLASS - 48;
+/// Characters at the end of a long label that are shown.
+const TAIL: usize = 14;
 
 /// What one group of requests has in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,8 +113,20 @@ impl LabelGroup {
             duration(mean),
             duration(self.max_ns),
             share(self.ledger.blocked_ns(), self.ledger.latency_ns),
+            label = shortened(label),
         )
     }
+}
+
+/// A label of at most [`LABEL`] characters: statements that begin alike are told apart by their end.
+fn shortened(label: &str) -> String {
+    let length = label.chars().count();
+    if length <= LABEL {
+        return label.to_owned();
+    }
+    let head: String = label.chars().take(LABEL - TAIL - 1).collect();
+    let tail: String = label.chars().skip(length - TAIL).collect();
+    format!("{head}…{tail}")
 }
 
 /// The lines of the table, for each request type that has requests; none without `--group-by`.
@@ -203,5 +220,15 @@ mod tests {
             "        4   80.0 %  2.00 ms  3.00 ms   62.5 %  lock             update t"
         );
         assert_eq!(LabelGroup::new("", 2).mostly(&classes), "");
+        let long = group.row(
+            "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
+            10_000_000,
+            &classes,
+        );
+        assert!(
+            long.ends_with("lock             SELECT c FROM sbtest1…D ? ORDER BY c"),
+            "{long}"
+        );
+        assert_eq!(long.chars().count(), WIDTH);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::symbolize::names::clean;
 
 /// Widest line.
-const WIDTH: usize = 100;
+pub(super) const WIDTH: usize = 100;
 /// Widest name of a request type or class before it is cut.
 const NAME: usize = 24;
 /// Cells of a share bar.
