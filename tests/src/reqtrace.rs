@@ -98,6 +98,17 @@ impl Trace {
         self.signal(libc::SIGINT)
     }
 
+    /// Keeps it from running for a while: it traces on, and reads nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be signalled.
+    pub fn pause(&mut self, time: Duration) -> Result<()> {
+        self.process.signal(libc::SIGSTOP)?;
+        std::thread::sleep(time);
+        self.process.signal(libc::SIGCONT)
+    }
+
     /// Ends it with `signal`.
     ///
     /// # Errors

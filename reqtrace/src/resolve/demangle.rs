@@ -65,10 +65,9 @@ pub fn demangle(name: &str) -> Demangled {
             path,
         };
     }
-    if name.starts_with("_Z") || name.starts_with("__Z") {
+    if let Some(symbol) = cpp(name) {
         let options = DemangleOptions::new();
-        if let Ok(symbol) = Symbol::new(name)
-            && let Ok(signature) = symbol.demangle_with_options(&options)
+        if let Ok(signature) = symbol.demangle_with_options(&options)
             && let Ok(path) = symbol.demangle_with_options(&options.no_params().no_return_type())
         {
             return Demangled { signature, path };
@@ -78,6 +77,23 @@ pub fn demangle(name: &str) -> Demangled {
         signature: name.to_owned(),
         path: name.to_owned(),
     }
+}
+
+/// The signature alone, of a name that may have suffixes: `f(int) [clone .cold]`.
+#[must_use]
+pub fn signature(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    cpp(name)
+        .and_then(|symbol| symbol.demangle().ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+/// A name mangled by C++. Without the prefix it may be a C function's, and `f` is no `float`.
+fn cpp(name: &str) -> Option<Symbol<&str>> {
+    let mangled = name.starts_with("_Z") || name.starts_with("__Z");
+    mangled.then(|| Symbol::new(name).ok()).flatten()
 }
 
 /// Whether a name is mangled by Rust's legacy scheme, where functions that differ in nothing but
@@ -185,6 +201,20 @@ mod tests {
         assert_eq!(demangle("_RNvCs1234_7mycrate3foo").path, "mycrate::foo");
         assert_eq!(demangle("main.serve").path, "main.serve");
         assert_eq!(demangle("_Zgarbage").path, "_Zgarbage");
+    }
+
+    #[test]
+    fn short_names_of_c_functions_are_no_types() {
+        for name in ["f", "g", "i", "st", "Ss", "main", "_Zgarbage"] {
+            assert_eq!(signature(name), name);
+            assert_eq!(demangle(name).signature, name);
+        }
+        assert_eq!(signature("_Z1fi"), "f(int)");
+        assert_eq!(signature("_Z1fi.cold"), "f(int) [clone .cold]");
+        assert_eq!(
+            signature("_ZN4shop5serve17h0123456789abcdefE"),
+            "shop::serve"
+        );
     }
 
     #[test]

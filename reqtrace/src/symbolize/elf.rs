@@ -15,6 +15,7 @@ use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
 use crate::debuginfo::{self, DebugFile, Links, Root};
+use crate::resolve::demangle::signature;
 use crate::unwind::{Object, function_ranges};
 
 /// Program headers that are read at most; a real file has about a dozen.
@@ -104,10 +105,11 @@ impl Module {
             return vec![Frame::new(format!("[{}+{shown:#x}]", self.name))];
         };
         let inlined = debug.iter().flat_map(|debug| debug.inlined.iter().rev());
-        let mut names: Vec<&str> = inlined
+        let mut names: Vec<String> = inlined
             .map(|function| function.name.as_ref())
             .chain([outer.name.as_ref()])
             .filter(|name| !name.is_empty())
+            .map(signature)
             .collect();
         // Debug information of glibc's cancellation points lists a function inside itself.
         names.dedup();
@@ -223,7 +225,7 @@ mod tests {
                     unnamed += 1;
                 } else {
                     assert!(
-                        covering(address).any(|known| known == name),
+                        covering(address).any(|known| signature(known) == name),
                         "{address:#x} {name}"
                     );
                     named += 1;

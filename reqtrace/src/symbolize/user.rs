@@ -86,7 +86,8 @@ impl UserSymbols {
             .enable_auto_reload(false)
             .enable_code_info(true)
             .enable_inlined_fns(true)
-            .enable_demangling(true)
+            // Its own takes a C function `f` for the type that C++ writes so.
+            .enable_demangling(false)
             // Debug files are looked for by us: in the process's root, and verified.
             .set_debug_dirs(Some(NO_FOLDERS))
             .build();
