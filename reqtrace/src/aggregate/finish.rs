@@ -147,9 +147,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeRepo
         ends: totals.ends,
         nested: totals.nested,
         other_type: totals.other_type,
-        ends_without_begin: totals
-            .ends_without_begin
-            .saturating_sub(state.ends_at_birth),
+        ends_without_begin: totals.ends_without_begin,
     }
 }
 

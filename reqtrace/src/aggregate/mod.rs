@@ -18,8 +18,6 @@ mod tail;
 mod types;
 mod unwinding;
 
-use std::collections::HashSet;
-
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;
 use crate::decode::{Incomplete, RawRequest, Snapshot};
@@ -62,8 +60,6 @@ pub struct Aggregator<S, K> {
     rows: RowOrder,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
-    /// Processes that were forked while tracing.
-    born: HashSet<u32>,
     malformed: u64,
 }
 
@@ -90,7 +86,6 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
                 .group_by
                 .map(|by| Labels::new(by, profile.requests.len(), classes)),
             slow: options.slower_than_ns.map(SlowStacks::new),
-            born: HashSet::new(),
             malformed: 0,
         })
     }
@@ -120,11 +115,6 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     /// Takes the name of a process, for the first frame of its stacks.
     pub fn process(&mut self, tgid: u32, name: &str) {
         self.sites.process(tgid, name);
-    }
-
-    /// Takes a process that was forked while tracing: nothing of it ran when tracing started.
-    pub fn born(&mut self, tgid: u32) {
-        self.born.insert(tgid);
     }
 
     /// Counts a ring record that could not be decoded.
@@ -166,13 +156,6 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             self.malformed(Malformed::RequestType(
                 u32::try_from(request.request_type).unwrap_or(u32::MAX),
             ));
-            return Ok(());
-        }
-        if request.incomplete == Some(Incomplete::RunningAtStart)
-            && self.born.contains(&request.tgid)
-        {
-            // As a PostgreSQL backend says that it is ready before any query: an end, and no request.
-            self.types[request.request_type].ends_at_birth += 1;
             return Ok(());
         }
         let from_start;

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use reqtrace_common::record::process_event;
-
 use super::{Aggregator, Options};
 use crate::decode::Event;
 use crate::decode::recording::{RecordedEvent, RecordedSymbols, Recording};
@@ -47,9 +45,6 @@ pub fn replay(
         };
         match decoded {
             Ok(Event::Request(request)) => aggregator.request(&request, exporters)?,
-            Ok(Event::Process(process)) if process.event == process_event::FORK => {
-                aggregator.born(process.tgid);
-            }
             // Names are in the recording already.
             Ok(Event::Process(_) | Event::File(_)) => {}
             Err(malformed) => aggregator.malformed(malformed),

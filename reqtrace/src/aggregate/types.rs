@@ -47,8 +47,6 @@ pub(super) struct TypeState {
     /// Complete and incomplete.
     pub(super) all: Arrived,
     pub(super) incomplete: BTreeMap<Incomplete, u64>,
-    /// Ends that came first in a thread of a process that was forked while tracing.
-    pub(super) ends_at_birth: u64,
     histogram: Option<Histogram<u64>>,
     max_ns: u64,
     pub(super) tail: Tail,
@@ -61,7 +59,6 @@ impl TypeState {
             complete: Arrived::new(classes),
             all: Arrived::new(classes),
             incomplete: BTreeMap::new(),
-            ends_at_birth: 0,
             // These bounds are valid ones; without a histogram there are no percentiles.
             histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),
             max_ns: 0,

@@ -229,7 +229,6 @@ impl<K: StackSource> Follower<K> {
                     exec_generation: generation,
                 };
                 self.generations.insert(record.tgid, 0);
-                self.aggregator.born(record.tgid);
                 session.inherit(space, parent)?;
                 self.aggregator.symbolizer().inherit(space, parent);
                 self.appear(record.tgid, Some(record.parent));
