@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace::{self, Outcome};
-use reqtrace_tests::servers::Server;
+use reqtrace_tests::servers::{self, Server};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::workspace;
 
@@ -241,7 +241,7 @@ fn a_truncated_program_is_an_error_never_a_panic() {
 
 #[test]
 fn malformed_notes_are_counted_and_the_others_found() {
-    let postgres = Path::new("/usr/lib/postgresql/15/bin/postgres");
+    let postgres = &servers::postgresql("postgres").unwrap();
     let mut bytes = std::fs::read(postgres).unwrap();
     let pattern = "postgresql:query__*";
     assert!(found(&["functions", binary(postgres), pattern]).contains("10 USDT probes"));

@@ -136,7 +136,8 @@ fn a_client_that_does_not_read_is_the_clients_network() {
     server.close().unwrap();
 }
 
-/// The redo log is synced at each commit with 1, only written with 2, and neither with 0.
+/// The redo log is synced at each commit with 1, only written with 2, and neither with 0. Whether a
+/// write waits is the file system's doing, so 2 is only known to be less than 1.
 #[test]
 fn the_redo_log_grows_with_durability() {
     let server = MariaDb::open().unwrap();
@@ -153,7 +154,7 @@ fn the_redo_log_grows_with_durability() {
         assert_eq!(rows::sum(&rows, "binary_log"), 0);
         rows::sum(&rows, "redo_log")
     });
-    assert!(redo_log[0] * 4 < redo_log[1], "{redo_log:?}");
+    assert!(redo_log[0] * 4 < redo_log[2], "{redo_log:?}");
     assert!(redo_log[1] < redo_log[2], "{redo_log:?}");
     server.close().unwrap();
 }
