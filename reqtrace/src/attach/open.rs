@@ -10,6 +10,7 @@ use reqtrace_common::thread::ThreadState;
 use super::loader::map_error;
 use crate::decode::{RawRequest, records};
 use crate::error::Result;
+use crate::symbolize::live::thread_name;
 
 /// How long a program that was switched out in the middle of a change is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -62,13 +63,6 @@ pub(super) fn requests(
 
 /// `None` when the state is not whole.
 fn request(state: &ThreadState, stop_ns: u64) -> Option<Option<RawRequest>> {
-    let comm = comm(state.record.tgid, state.record.tid);
+    let comm = thread_name(state.record.tgid, state.record.tid).unwrap_or_default();
     records::still_open(state, stop_ns, &comm).ok()
-}
-
-/// Name of a thread that may have left.
-fn comm(tgid: u32, tid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm"))
-        .map(|name| name.trim_end_matches('\n').to_owned())
-        .unwrap_or_default()
 }

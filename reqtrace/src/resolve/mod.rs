@@ -31,7 +31,7 @@ use crate::profile::{At, ReturnProbe};
 pub use markers::{resolve, resolve_file};
 pub use process::{ObjectFile, Process};
 pub use target::Target;
-pub use unmatched::{unmatched_functions, unmatched_without_symbols};
+pub use unmatched::unmatched_without_symbols;
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]

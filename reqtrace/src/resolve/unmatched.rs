@@ -7,18 +7,21 @@ use crate::classify::named::function_matches;
 use crate::error::Result;
 use crate::profile::{CALLS, Profile};
 
-/// Function matchers of a profile's waits that match nothing in the executable: names of waits,
-/// and for each the patterns.
+/// Function matchers of a profile's waits that match nothing in an executable that has no symbol
+/// table: names of waits, and for each the patterns. With a symbol table there is nothing to say: a
+/// function that is not in it is not in the program.
 ///
 /// # Errors
 ///
 /// When the executable cannot be read.
-pub fn unmatched_functions(
+pub fn unmatched_without_symbols(
     profile: &Profile,
     target: &Target<'_>,
 ) -> Result<Vec<(String, Vec<String>)>> {
-    let file = target.executable();
-    let (object, _) = target.open(file)?;
+    let (object, _) = target.open(target.executable())?;
+    if object.has_symtab() {
+        return Ok(Vec::new());
+    }
     let mut unmatched = Vec::new();
     for wait in &profile.waits {
         let silent: Vec<String> = wait
@@ -37,20 +40,4 @@ pub fn unmatched_functions(
         }
     }
     Ok(unmatched)
-}
-
-/// [`unmatched_functions`] of an executable that has no symbol table: with one, a function that is not
-/// in it is not in the program.
-///
-/// # Errors
-///
-/// When the executable cannot be read.
-pub fn unmatched_without_symbols(
-    profile: &Profile,
-    target: &Target<'_>,
-) -> Result<Vec<(String, Vec<String>)>> {
-    if target.open(target.executable())?.0.has_symtab() {
-        return Ok(Vec::new());
-    }
-    unmatched_functions(profile, target)
 }

@@ -64,7 +64,12 @@ impl Symbolizer for LiveSymbolizer {
     }
 
     fn thread_name(&mut self, tgid: u32, tid: u32) -> Option<String> {
-        let name = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm")).ok()?;
-        Some(name.trim_end_matches('\n').to_owned())
+        thread_name(tgid, tid)
     }
+}
+
+/// Name that a thread has now; `None` when it has left.
+pub(crate) fn thread_name(tgid: u32, tid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
 }

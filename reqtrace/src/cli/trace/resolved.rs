@@ -104,8 +104,8 @@ pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) ->
     Ok(())
 }
 
-/// Named waits without a match, of the first process's executable; what cannot be read now could be read before, and is no reason
-/// to end.
+/// Named waits without a match, of the first process's executable; what cannot be read now could be
+/// read before, and is no reason to end.
 pub(super) fn unmatched_waits(
     profile: &Profile,
     processes: &[Process],
