@@ -4,10 +4,12 @@
 mod calls;
 pub mod demangle;
 pub mod elf;
+mod emulated;
 pub mod frames;
 pub mod hazards;
 mod instructions;
 mod labels;
+mod landing;
 mod markers;
 pub mod process;
 pub mod registers;
