@@ -16,6 +16,7 @@ mod layout;
 pub mod limits;
 pub mod loss;
 pub mod record;
+pub mod registers;
 pub mod sums;
 pub mod syscall;
 pub mod thread;

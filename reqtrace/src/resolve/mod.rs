@@ -2,15 +2,11 @@
 //! which files to probe. Nothing is attached.
 
 mod calls;
-pub mod demangle;
-pub mod elf;
-pub mod frames;
 pub mod hazards;
 mod instructions;
 mod labels;
 mod markers;
 pub mod process;
-pub mod registers;
 pub mod returns;
 pub mod search;
 pub mod symbols;
@@ -20,6 +16,8 @@ pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod objects;
 
 use std::path::PathBuf;
 
@@ -30,6 +28,8 @@ use crate::profile::{At, ReturnProbe};
 
 pub use markers::{resolve, resolve_file};
 pub use process::{ObjectFile, Process};
+pub use reqtrace_binary::{demangle, elf, frames};
+pub use reqtrace_common::registers;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
 

@@ -1,15 +1,7 @@
-//! Report: a [`Report`] and a stream of [`RequestRow`]s in, files and a table out.
-//!
-//! One file per format; each implements [`Exporter`].
+//! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
 
-pub mod csv;
-pub mod flamegraph;
-pub mod folded;
-pub mod json;
 mod labels;
-pub mod outputs;
 pub mod slow;
-pub mod table;
 pub mod text;
 
 use serde::{Deserialize, Serialize};
