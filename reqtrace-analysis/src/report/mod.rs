@@ -150,6 +150,9 @@ pub struct TraceInfo {
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,
+    /// Whether preemptions have stacks, or are only timed.
+    #[serde(default)]
+    pub preempted_stacks: bool,
 }
 
 /// One probed marker.
@@ -262,7 +265,8 @@ pub enum StackKind {
     Blocked,
     /// On the run queue after a block here; folded with a top frame `[run queue]`.
     RunQueue,
-    /// Preempted here; folded with a top frame `[preempted]`.
+    /// Preempted here, or anywhere when its stacks were not recorded; folded with a top frame
+    /// `[preempted]`.
     Preempted,
 }
 
