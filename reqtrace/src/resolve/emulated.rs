@@ -5,10 +5,10 @@
 //! are single-stepped in a copy, which is a second trap, and on a virtual machine often an exit to
 //! the hypervisor. What it carries out is in `arch/x86/kernel/uprobes.c`.
 
+use super::frames::FramePlace;
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
-use reqtrace_common::cookie::ReturnSlot;
 
 /// Whether every kernel since 4.18 carries out the instruction with these bytes, so that a probe
 /// may be moved to it: `jcc`, direct `jmp`, `push` of a register, and the `nop` of one byte.
@@ -25,18 +25,23 @@ pub(super) fn is_emulated(bytes: &[u8]) -> bool {
     )
 }
 
-/// Whether an instruction neither leaves the straight line nor touches any memory but that of its
-/// own frame, so that nothing can block in it: no page of the stack's top is missing.
-pub(super) fn is_harmless(code: &Instruction, frame: &[Register]) -> bool {
-    let divides = matches!(code.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
-    if code.flow_control() != FlowControl::Next || divides || code.is_privileged() {
-        return false;
-    }
+/// Whether an instruction goes on to the next, and takes no longer than a few cycles. What it reads
+/// or writes in memory may be a page fault, as any fetch of code may.
+pub(super) fn is_harmless(code: &Instruction) -> bool {
+    let is_long = matches!(
+        code.mnemonic(),
+        Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Cpuid
+    ) || code.is_string_instruction();
+    code.flow_control() == FlowControl::Next && !is_long && !code.is_privileged()
+}
+
+/// Whether an instruction touches no memory, or only what stands at the stack pointer.
+pub(super) fn is_within_stack(code: &Instruction) -> bool {
     let mut factory = InstructionInfoFactory::new();
     factory.info(code).used_memory().iter().all(|memory| {
         memory.index() == Register::None
             && !matches!(memory.segment(), Register::FS | Register::GS)
-            && frame.contains(&memory.base())
+            && memory.base() == Register::RSP
     })
 }
 
@@ -53,103 +58,51 @@ pub(super) fn writes(code: &Instruction, register: Register) -> bool {
     })
 }
 
-/// Where the return address stands, counted from a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FramePlace {
-    from_rbp: bool,
-    bytes: i64,
+/// The same place before an instruction; `place` is behind it. `None`: it cannot be told.
+pub(super) fn before(place: FramePlace, code: &Instruction) -> Option<FramePlace> {
+    let own = if place.from_rbp {
+        Register::RBP
+    } else {
+        Register::RSP
+    };
+    if !writes(code, own) {
+        return Some(place);
+    }
+    if place.from_rbp {
+        return None;
+    }
+    if let Some(bytes) = added_to_rsp(code) {
+        return Some(FramePlace::rsp(place.bytes + bytes));
+    }
+    let to_rsp = code.op_count() > 1
+        && code.op0_kind() == OpKind::Register
+        && code.op0_register() == Register::RSP;
+    match code.mnemonic() {
+        Mnemonic::Leave => Some(FramePlace::rbp(place.bytes + 8)),
+        Mnemonic::Mov if to_rsp && code.op1_kind() == OpKind::Register => {
+            (code.op1_register() == Register::RBP).then(|| FramePlace::rbp(place.bytes))
+        }
+        Mnemonic::Lea if to_rsp && code.memory_index() == Register::None => {
+            let bytes = place.bytes + code.memory_displacement64().cast_signed();
+            match code.memory_base() {
+                Register::RBP => Some(FramePlace::rbp(bytes)),
+                Register::RSP => Some(FramePlace::rsp(bytes)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
-impl FramePlace {
-    /// At a function's entry, and at its return.
-    pub(super) const AT_RSP: Self = Self {
-        from_rbp: false,
-        bytes: 0,
-    };
-
-    /// From a row of call frame information: the CFA is just above the return address.
-    pub(super) const fn of_cfa(from_rbp: bool, offset: i64) -> Self {
-        Self {
-            from_rbp,
-            bytes: offset - 8,
-        }
+/// The same place behind an instruction; `place`, from `%rsp`, is before it.
+pub(super) fn behind(place: FramePlace, code: &Instruction) -> Option<FramePlace> {
+    if place.from_rbp {
+        return None;
     }
-
-    pub(super) const fn is_from_rbp(self) -> bool {
-        self.from_rbp
+    if !writes(code, Register::RSP) {
+        return Some(place);
     }
-
-    const fn rsp(bytes: i64) -> Self {
-        Self {
-            from_rbp: false,
-            bytes,
-        }
-    }
-
-    const fn rbp(bytes: i64) -> Self {
-        Self {
-            from_rbp: true,
-            bytes,
-        }
-    }
-
-    /// As the kernel programs count it.
-    pub(super) fn slot(self) -> Option<ReturnSlot> {
-        if self.bytes % 8 != 0 {
-            return None;
-        }
-        Some(ReturnSlot {
-            from_rbp: self.from_rbp,
-            words: u16::try_from(self.bytes / 8).ok()?,
-        })
-    }
-
-    /// The same place before an instruction; `self` is behind it. `None`: it cannot be told.
-    pub(super) fn before(self, code: &Instruction) -> Option<Self> {
-        let own = if self.from_rbp {
-            Register::RBP
-        } else {
-            Register::RSP
-        };
-        if !writes(code, own) {
-            return Some(self);
-        }
-        if self.from_rbp {
-            return None;
-        }
-        if let Some(bytes) = added_to_rsp(code) {
-            return Some(Self::rsp(self.bytes + bytes));
-        }
-        let to_rsp = code.op_count() > 1
-            && code.op0_kind() == OpKind::Register
-            && code.op0_register() == Register::RSP;
-        match code.mnemonic() {
-            Mnemonic::Leave => Some(Self::rbp(self.bytes + 8)),
-            Mnemonic::Mov if to_rsp && code.op1_kind() == OpKind::Register => {
-                (code.op1_register() == Register::RBP).then(|| Self::rbp(self.bytes))
-            }
-            Mnemonic::Lea if to_rsp && code.memory_index() == Register::None => {
-                let bytes = self.bytes + code.memory_displacement64().cast_signed();
-                match code.memory_base() {
-                    Register::RBP => Some(Self::rbp(bytes)),
-                    Register::RSP => Some(Self::rsp(bytes)),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// The same place behind an instruction; `self`, from `%rsp`, is before it.
-    pub(super) fn behind(self, code: &Instruction) -> Option<Self> {
-        if self.from_rbp {
-            return None;
-        }
-        if !writes(code, Register::RSP) {
-            return Some(self);
-        }
-        Some(Self::rsp(self.bytes - added_to_rsp(code)?))
-    }
+    Some(FramePlace::rsp(place.bytes - added_to_rsp(code)?))
 }
 
 /// By how many bytes an instruction raises the stack pointer, where that is certain.
@@ -186,27 +139,27 @@ mod tests {
     #[test]
     fn what_every_kernel_carries_out() {
         for emulated in [
-            &[0x55][..],                               // push %rbp
-            &[0x41, 0x57],                             // push %r15
-            &[0x75, 0x08],                             // jne
-            &[0x0f, 0x85, 0, 0, 0, 0],                 // jne, long
-            &[0xeb, 0x02],                             // jmp
-            &[0xe9, 0, 0, 0, 0],                       // jmp, long
-            &[0x90],                                   // nop
+            &[0x55][..],               // push %rbp
+            &[0x41, 0x57],             // push %r15
+            &[0x75, 0x08],             // jne
+            &[0x0f, 0x85, 0, 0, 0, 0], // jne, long
+            &[0xeb, 0x02],             // jmp
+            &[0xe9, 0, 0, 0, 0],       // jmp, long
+            &[0x90],                   // nop
         ] {
             assert!(is_emulated(emulated), "{emulated:x?}");
         }
         for stepped in [
-            &[0xc3][..],                               // ret
-            &[0xf3, 0x0f, 0x1e, 0xfa],                 // endbr64
-            &[0x48, 0x89, 0xe5],                       // mov
-            &[0x0f, 0x1f, 0x44, 0, 0],                 // nop of five bytes
-            &[0x66, 0x90],                             // nop of two: refused before 6.2
-            &[0xe8, 0, 0, 0, 0],                       // call
-            &[0xff, 0xe0],                             // jmp *%rax
-            &[0xf3, 0x90],                             // pause
-            &[0xe2, 0xfe],                             // loop
-            &[0x3e, 0x75, 0x08],                       // jne with a hint
+            &[0xc3][..],               // ret
+            &[0xf3, 0x0f, 0x1e, 0xfa], // endbr64
+            &[0x48, 0x89, 0xe5],       // mov
+            &[0x0f, 0x1f, 0x44, 0, 0], // nop of five bytes
+            &[0x66, 0x90],             // nop of two: refused before 6.2
+            &[0xe8, 0, 0, 0, 0],       // call
+            &[0xff, 0xe0],             // jmp *%rax
+            &[0xf3, 0x90],             // pause
+            &[0xe2, 0xfe],             // loop
+            &[0x3e, 0x75, 0x08],       // jne with a hint
             &[],
         ] {
             assert!(!is_emulated(stepped), "{stepped:x?}");
@@ -228,41 +181,60 @@ mod tests {
         let place = epilogue
             .iter()
             .rev()
-            .try_fold(FramePlace::AT_RSP, |place, bytes| place.before(&code(bytes)));
-        assert_eq!(place, Some(FramePlace::of_cfa(true, 16)));
+            .try_fold(FramePlace::AT_RSP, |place, bytes| {
+                before(place, &code(bytes))
+            });
+        assert_eq!(place, Some(FramePlace::rbp(8)));
         // add $0x18,%rsp; pop %rbx
-        let place = FramePlace::AT_RSP
-            .before(&code(&[0x5b]))
-            .and_then(|place| place.before(&code(&[0x48, 0x83, 0xc4, 0x18])));
-        assert_eq!(place, Some(FramePlace::of_cfa(false, 40)));
+        let place = before(FramePlace::AT_RSP, &code(&[0x5b]))
+            .and_then(|place| before(place, &code(&[0x48, 0x83, 0xc4, 0x18])));
+        assert_eq!(place, Some(FramePlace::rsp(32)));
         // leave
-        let place = FramePlace::AT_RSP.before(&code(&[0xc9]));
-        assert_eq!(place, Some(FramePlace::of_cfa(true, 16)));
+        let place = before(FramePlace::AT_RSP, &code(&[0xc9]));
+        assert_eq!(place, Some(FramePlace::rbp(8)));
         // lea -8(%r10),%rsp, and %rsp itself popped: not known.
-        assert_eq!(FramePlace::AT_RSP.before(&code(&[0x49, 0x8d, 0x62, 0xf8])), None);
-        assert_eq!(FramePlace::AT_RSP.before(&code(&[0x5c])), None);
+        assert_eq!(
+            before(FramePlace::AT_RSP, &code(&[0x49, 0x8d, 0x62, 0xf8])),
+            None
+        );
+        assert_eq!(before(FramePlace::AT_RSP, &code(&[0x5c])), None);
         // sub $0x18,%rsp, forwards
-        let place = FramePlace::AT_RSP.behind(&code(&[0x48, 0x83, 0xec, 0x18]));
-        assert_eq!(place, Some(FramePlace::of_cfa(false, 32)));
+        let place = behind(FramePlace::AT_RSP, &code(&[0x48, 0x83, 0xec, 0x18]));
+        assert_eq!(place, Some(FramePlace::rsp(24)));
         // and $-32,%rsp
-        assert_eq!(FramePlace::AT_RSP.behind(&code(&[0x48, 0x83, 0xe4, 0xe0])), None);
+        assert_eq!(
+            behind(FramePlace::AT_RSP, &code(&[0x48, 0x83, 0xe4, 0xe0])),
+            None
+        );
     }
 
     #[test]
-    fn what_may_block_is_not_harmless() {
-        let frame = [Register::RSP];
-        for harmless in [&[0x5b][..], &[0x89, 0xd8], &[0x0f, 0x1f, 0x40, 0], &[0x48, 0x83, 0xc4, 8]] {
-            assert!(is_harmless(&code(harmless), &frame), "{harmless:x?}");
+    fn what_takes_long_or_goes_elsewhere_is_not_harmless() {
+        for harmless in [
+            &[0x5b][..],
+            &[0x89, 0xd8],
+            &[0x0f, 0x1f, 0x40, 0],
+            &[0x48, 0x83, 0xc4, 8],
+        ] {
+            assert!(is_harmless(&code(harmless)), "{harmless:x?}");
+            assert!(is_within_stack(&code(harmless)), "{harmless:x?}");
         }
-        // A load from %rbx, from the thread's own storage, a division, a system call, a call.
+        // A division, a copy, a system call, a call, a jump.
         for other in [
-            &[0x8b, 0x03][..],
-            &[0x64, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0],
-            &[0xf7, 0xf1],
+            &[0xf7, 0xf1][..],
+            &[0xf3, 0x48, 0xa5],
             &[0x0f, 0x05],
             &[0xe8, 0, 0, 0, 0],
+            &[0x75, 0],
         ] {
-            assert!(!is_harmless(&code(other), &frame), "{other:x?}");
+            assert!(!is_harmless(&code(other)), "{other:x?}");
+        }
+        // A load from %rbx, and from the thread's own storage.
+        for load in [&[0x8b, 0x03][..], &[0x64, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0]] {
+            assert!(
+                is_harmless(&code(load)) && !is_within_stack(&code(load)),
+                "{load:x?}"
+            );
         }
     }
 }

@@ -2,17 +2,12 @@
 //! which files to probe. Nothing is attached.
 
 mod calls;
-pub mod demangle;
-pub mod elf;
 mod emulated;
-pub mod frames;
 pub mod hazards;
 mod instructions;
 mod labels;
-mod landing;
 mod markers;
 pub mod process;
-pub mod registers;
 pub mod returns;
 pub mod search;
 pub mod symbols;
@@ -22,6 +17,8 @@ pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod objects;
 
 use std::path::PathBuf;
 
@@ -32,6 +29,8 @@ use crate::profile::{At, ReturnProbe};
 
 pub use markers::{resolve, resolve_file};
 pub use process::{ObjectFile, Process};
+pub use reqtrace_binary::{demangle, elf, frames};
+pub use reqtrace_common::registers;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
 
@@ -98,6 +97,7 @@ impl ProbeSite {
             semaphore: None,
             condition: None,
             slot: ReturnSlot::AT_RSP,
+            distance: 0,
             labels: Vec::new(),
         }
     }
@@ -115,6 +115,9 @@ pub struct ProbeSite {
     pub condition: Option<u8>,
     /// Where the function's return address stands when the probe is hit.
     pub slot: ReturnSlot,
+    /// Bytes of code from a site to the instruction that it stands for, or of a begin from there to
+    /// it; 0: it is that itself.
+    pub distance: u64,
     /// Ways to read the label here, of a begin; the first whose condition holds is taken.
     /// [`LabelPlan::next`] is 0.
     pub labels: Vec<LabelPlan>,
