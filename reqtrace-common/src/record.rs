@@ -63,6 +63,16 @@ pub struct BlockSite {
     pub file: FileId,
 }
 
+impl BlockSite {
+    /// Where a preemption happened whose stacks were not asked for: anywhere.
+    pub const PREEMPTED: Self = Self {
+        kernel_stack: STACK_NONE,
+        user_stack: STACK_NONE,
+        syscall: -1,
+        file: FILE_NONE,
+    };
+}
+
 /// Blocked time of one request at one site.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

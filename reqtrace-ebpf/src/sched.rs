@@ -64,20 +64,26 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         set_tid_flag(tid, flag::KNOWN);
         return;
     }
-    let preempted: u64 = ctx.arg(0);
+    let flag: u64 = ctx.arg(0);
     let prev_state: u32 = ctx.arg(3);
-    let preempted = is_preemption(preempted & 1 != 0, prev_state);
-    let file = if !preempted && takes_file_descriptor(user.syscall) {
-        file::behind(user.first_argument)
+    let preempted = is_preemption(flag & 1 != 0, prev_state);
+    let wanted = stack::wanted(preempted);
+    let site = if preempted && wanted == 0 {
+        BlockSite::PREEMPTED
     } else {
-        FILE_NONE
-    };
-    let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
-    let site = BlockSite {
-        kernel_stack: stack::kernel(ctx),
-        user_stack: stack::user(ctx, &user, space, state.inherited),
-        syscall: user.syscall,
-        file,
+        // A preemption has no wait class, so its file does not matter.
+        let file = if !preempted && takes_file_descriptor(user.syscall) {
+            file::behind(user.first_argument)
+        } else {
+            FILE_NONE
+        };
+        let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+        BlockSite {
+            kernel_stack: stack::kernel(ctx, wanted),
+            user_stack: stack::user(ctx, &user, space, state.inherited, wanted),
+            syscall: user.syscall,
+            file,
+        }
     };
     state.switch_out(now, preempted, prev_state, site);
 }
