@@ -15,6 +15,7 @@ use reqtrace_common::unwind::{
     SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
 };
 
+use crate::globals::GAPS_BY_FRAME_POINTERS;
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
 use crate::uprobes::{replaced_return, true_place};
@@ -134,7 +135,10 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
         };
         walk.depth += 1;
     }
-    let rule = found?;
+    let rule = match found {
+        Err(Stop::NoRow) => return gap(walk),
+        found => found?,
+    };
     let cfa = match rule.cfa {
         Cfa::Rsp => walk.sp.wrapping_add(u64::from(rule.cfa_words) * 8),
         Cfa::Rbp => walk.bp.wrapping_add(u64::from(rule.cfa_words) * 8),
@@ -145,7 +149,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
         Cfa::Signal => return signal(walk),
         Cfa::FramePointer => return frame_pointer(walk),
         Cfa::Outermost => return Err(Stop::Complete),
-        Cfa::None => return Err(Stop::NoRow),
+        Cfa::None => return gap(walk),
         Cfa::Unsupported => return Err(Stop::Unsupported),
     };
     if cfa <= walk.sp {
@@ -183,6 +187,19 @@ fn signal(walk: &mut Walk) -> Result<(), Stop> {
     walk.sp = read_user(frame.wrapping_add(SIGNAL_RSP))?;
     walk.exact = 0;
     Ok(())
+}
+
+/// The caller of code that no row holds for, in an object that has rows: V8's built-in functions in
+/// Node, hand-written assembly.
+#[inline(always)]
+fn gap(walk: &mut Walk) -> Result<(), Stop> {
+    if GAPS_BY_FRAME_POINTERS.load() == 0 {
+        return Err(Stop::NoRow);
+    }
+    match frame_pointer(walk) {
+        Err(Stop::NoTable) => Err(Stop::NoRow),
+        other => other,
+    }
 }
 
 /// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken

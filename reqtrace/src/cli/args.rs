@@ -76,6 +76,10 @@ pub struct TraceArgs {
     #[arg(value_name = "DURATION", hide = true, allow_negative_numbers = true)]
     pub(super) words: Vec<String>,
 
+    /// The same as DURATION
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub(super) duration: Option<String>,
+
     /// Profile: the path of a TOML file, or the name of a built-in one
     #[arg(long, value_name = "PROFILE")]
     pub(super) profile: Option<String>,
