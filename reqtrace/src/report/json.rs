@@ -63,6 +63,7 @@ pub fn summary(report: &Report) -> Value {
             "ended_by": trace.ended_by,
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
+            "late_children": trace.late_children,
             "unmatched_waits": trace
                 .unmatched_waits
                 .iter()
