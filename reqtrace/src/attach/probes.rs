@@ -135,6 +135,7 @@ fn of_marker(
             reentry: request.reentry,
             frame,
             condition: site.condition,
+            slot: site.slot,
             label,
         };
         plans.push(ProbePlan {

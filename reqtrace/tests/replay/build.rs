@@ -357,6 +357,7 @@ fn trace() -> TraceInfo {
         ended_by: "duration".to_owned(),
         late_children: LateChildren::default(),
         stack_filter: String::new(),
+        preempted_stacks: true,
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         markers: vec![
             marker("begin", "dispatch_command entry", 1),
