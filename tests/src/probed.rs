@@ -50,6 +50,8 @@ impl Code {
             .stdout
             .lines()
             .find(|line| line.ends_with(&format!("  {signature}")))
+            // With debug symbols libc's names are other ones.
+            .or_else(|| outcome.stdout.lines().find(|line| line.contains("  0x")))
             .with_context(|| outcome.said())?;
         let offset = line.trim_start().trim_start_matches("0x");
         let offset = offset.split(' ').next().unwrap_or_default();

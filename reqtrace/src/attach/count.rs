@@ -83,7 +83,8 @@ impl Counter {
                 place.file_offset,
                 place.object.display()
             ))
-            .because(first.error));
+            .because(why_refused(&first.error))
+            .next("choose another function: one that it calls, or its caller"));
         }
         Ok(counter)
     }
@@ -143,6 +144,19 @@ impl Counter {
     /// Takes the probes out.
     pub fn detach(&mut self) {
         detach::all(std::mem::take(&mut self.links));
+    }
+}
+
+/// What the kernel said about a place that it does not probe.
+#[must_use]
+pub fn why_refused(error: &io::Error) -> String {
+    // ENOTSUPP, which no C library has a text for.
+    const NOT_SUPPORTED: i32 = 524;
+    match error.raw_os_error() {
+        Some(NOT_SUPPORTED) => {
+            "the kernel does not probe the instruction there (error 524)".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Search;
 use super::find::Findings;
-use crate::attach::count::{Counter, Place, Whose};
+use crate::attach::count::{self, Counter, Place, Whose};
 use crate::cli::options::parse_duration;
 use crate::cli::profiles::print;
 use crate::cli::trace::targets;
@@ -115,7 +115,7 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
             .iter()
             .find(|one| one.places.contains(index))
             .map_or("a function", |one| &one.name);
-        let reason = reason(error);
+        let reason = count::why_refused(error);
         eprintln!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
     }
     if let more @ 1.. = refused.len().saturating_sub(MAX_NAMED) {
@@ -123,18 +123,6 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
             "reqtrace: {} more places cannot be probed",
             number(more as u64)
         );
-    }
-}
-
-/// What the kernel said about a place that it does not probe.
-fn reason(error: &std::io::Error) -> String {
-    // ENOTSUPP, which no C library has a text for.
-    const NOT_SUPPORTED: i32 = 524;
-    match error.raw_os_error() {
-        Some(NOT_SUPPORTED) => {
-            "the kernel does not probe the instruction there (error 524)".to_owned()
-        }
-        _ => error.to_string(),
     }
 }
 
