@@ -93,7 +93,7 @@ impl Watcher {
                 Watch::peer(command.args(["-p", &pid.to_string(), "3600"]))
             }
             Self::Bpftrace => {
-                let mut command = Command::new(programs::program("bpftrace")?);
+                let mut command = with_tracefs(&programs::program("bpftrace")?)?;
                 Watch::peer(command.args(["-e", &script(server)?]))
             }
         }
@@ -183,6 +183,18 @@ impl Watch {
             }
         }
     }
+}
+
+/// A program that finds tracefs, which bpftrace needs, where it is not mounted: in a mount namespace of
+/// its own, so that nobody else finds it.
+fn with_tracefs(program: &Path) -> Result<Command> {
+    if Path::new("/sys/kernel/tracing/events").exists() {
+        return Ok(Command::new(program));
+    }
+    let mut command = Command::new(programs::program("unshare")?);
+    let script = "mount -t tracefs tracefs /sys/kernel/tracing && exec \"$0\" \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(program);
+    Ok(command)
 }
 
 /// Where reqtrace would set its probes.
