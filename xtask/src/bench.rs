@@ -10,6 +10,7 @@ mod cost;
 mod do_command;
 mod ledger;
 mod page;
+mod scaling;
 mod servers;
 mod stacks;
 
@@ -44,6 +45,8 @@ enum What {
     Tracers(cost::Args),
     /// What has changed between two results of `bench --json`
     Compare(cost::compare::Args),
+    /// How the cost grows with requests a second, threads in requests, different stacks: docs/scaling.md
+    Scaling(scaling::Args),
     /// How far user stacks come and what a walk takes, on four servers: docs/unwinding.md
     Stacks(stacks::Args),
     /// What a request that begins at the wrong place says of MariaDB: docs/do-command.md
@@ -127,6 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => cost::run(&args.cost),
         Some(What::Tracers(args)) => cost::run(args),
         Some(What::Compare(args)) => cost::compare::run(args),
+        Some(What::Scaling(args)) => scaling::run(args),
         Some(What::Stacks(args)) => stacks::run(args),
         Some(What::DoCommand(args)) => do_command::run(args),
         Some(What::Servers(args)) => servers::run(args),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::model::{Results, Spread, WatcherRuns};
+use super::model::{Program, Results, Spread, WatcherRuns};
 
 /// The least change of a program's average time that is shown, of the whole; it has no spread.
 const PROGRAM_CHANGE: f64 = 0.05;
@@ -105,10 +105,7 @@ fn line(
 fn programs(text: &mut String, names: &str, old: &WatcherRuns, new: &WatcherRuns) -> Result<()> {
     for program in &new.programs {
         let earlier = old.programs.iter().find(|known| known.name == program.name);
-        let (a, b) = (
-            earlier.map_or(0.0, |known| known.each_ns()),
-            program.each_ns(),
-        );
+        let (a, b) = (earlier.map_or(0.0, Program::each_ns), program.each_ns());
         if (b - a).abs() > PROGRAM_CHANGE * a.max(b) {
             let what = format!("{}, ns each", program.name);
             writeln!(text, "{names} {what:<34} {a:>8.0} {b:>8.0} {:>+8.0}", b - a)?;

@@ -18,9 +18,9 @@ const FIRST_COMMANDS: u64 = 50_000;
 
 /// What a generator says that it has done.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Done {
-    pub(super) events: u64,
-    pub(super) seconds: f64,
+pub(in crate::bench) struct Done {
+    pub(in crate::bench) events: u64,
+    pub(in crate::bench) seconds: f64,
 }
 
 /// A load of a server.
@@ -202,7 +202,7 @@ impl<'a> Server<'a> {
 }
 
 /// pgbench's number and rate; the rate is without the time to connect.
-pub(super) fn pgbench(said: &str) -> Result<Done> {
+pub(in crate::bench) fn pgbench(said: &str) -> Result<Done> {
     let value = |name: &str| -> Result<f64> {
         let value = said.lines().find_map(|line| line.strip_prefix(name));
         let value = value.and_then(|value| value.split([' ', '/']).next());

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::process::until;
 
@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Arguments of `bench`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Three minutes: three rounds, without the peers, which do not change
+    /// Less than three minutes: three rounds, without sampling and the peers
     #[arg(long)]
     quick: bool,
     /// Rounds; each runs every load once under every watcher [default: 9; 3 with --quick]
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     ];
     if let Some(only) = &args.only {
         servers.retain(|server| server.profile() == only);
-        anyhow::ensure!(
+        ensure!(
             !servers.is_empty(),
             "no server is measured with profile {only:?}"
         );
@@ -122,8 +122,8 @@ impl<'a> Bench<'a> {
             all.extend(watchers::VARIANTS);
         }
         all.retain(|watcher| {
-            (self.can_sample || *watcher != Watcher::Sampled)
-                && !(self.args.quick && watcher.is_peer())
+            let is_further = watcher.is_peer() || *watcher == Watcher::Sampled;
+            !(self.args.quick && is_further) && (self.can_sample || *watcher != Watcher::Sampled)
         });
         all
     }
@@ -251,6 +251,12 @@ impl<'a> Bench<'a> {
                     let before = watch.holdings()?;
                     let (_, events) = self.observed(server, load, &watch)?;
                     let programs = watch.holdings()?.since(&before).programs(events)?;
+                    ensure!(
+                        programs.iter().any(|program| program.runs > 0),
+                        "{} of {}: none of its programs ran",
+                        watcher.name(),
+                        load.name
+                    );
                     if let Some(watched) = find(results, load, watcher) {
                         watched.programs = programs;
                     }

@@ -39,7 +39,7 @@ impl Drop for Stats {
 
 /// Descriptors of BPF that a process has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Holdings {
+pub(in crate::bench) struct Holdings {
     /// Programs by number: runs and ns.
     programs: BTreeMap<u32, [u64; 2]>,
     /// Maps by number: bytes.
@@ -50,7 +50,7 @@ pub(super) struct Holdings {
 
 impl Holdings {
     /// Of a process.
-    pub(super) fn of(pid: u32) -> Result<Self> {
+    pub(in crate::bench) fn of(pid: u32) -> Result<Self> {
         let mut holdings = Self::default();
         let folder = format!("/proc/{pid}/fdinfo");
         for entry in fs::read_dir(&folder).with_context(|| folder.clone())? {
@@ -70,8 +70,8 @@ impl Holdings {
 
     fn add(&mut self, text: &str) {
         let value = |key: &str| -> Option<u64> {
-            let lines = text.lines().filter_map(|line| line.split_once(':'));
-            let found = lines.filter(|(name, _)| *name == key).last();
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let found = lines.find(|(name, _)| *name == key);
             found.and_then(|(_, value)| value.trim().parse().ok())
         };
         let number = |key: &str| value(key).and_then(|number| u32::try_from(number).ok());
@@ -104,7 +104,7 @@ impl Holdings {
     }
 
     /// Memory of its maps, bytes.
-    pub(super) fn map_bytes(&self) -> u64 {
+    pub(in crate::bench) fn map_bytes(&self) -> u64 {
         self.maps.values().sum()
     }
 
@@ -136,7 +136,7 @@ impl Holdings {
 }
 
 /// CPU time of a process since it began, with all its threads, those that have ended too.
-pub(super) fn process_cpu(pid: u32) -> Result<Duration> {
+pub(in crate::bench) fn process_cpu(pid: u32) -> Result<Duration> {
     let pid = libc::pid_t::try_from(pid)?;
     let mut clock = 0;
     let mut time = libc::timespec {
@@ -156,7 +156,7 @@ pub(super) fn process_cpu(pid: u32) -> Result<Duration> {
 }
 
 /// The same with its children, those that have ended too (to the kernel's 10 ms).
-pub(super) fn family_cpu(pid: u32) -> Result<Duration> {
+pub(in crate::bench) fn family_cpu(pid: u32) -> Result<Duration> {
     let mut sum = process_cpu(pid)?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ended: u64 = [13, 14].iter().map(|at| field(&stat, *at)).sum();
@@ -194,7 +194,7 @@ fn field(stat: &str, at: usize) -> u64 {
 }
 
 /// The most memory that a process has had, bytes.
-pub(super) fn peak_memory(pid: u32) -> Result<u64> {
+pub(in crate::bench) fn peak_memory(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_ascii_whitespace().next());

@@ -22,8 +22,9 @@ within its own time is the throughput. Tracers attach before a load begins, with
 * **empty probes**: a kernel program of two instructions (`return 0`) at each place where reqtrace has a probe \
 (`reqtrace check --sites`). What is lost with it is the kernel's own trap. No tracer that uses uprobes at these places \
 can cost less.
-* **offcputime**: libbpf-tools' `offcputime -p`, which knows no requests, and walks user stacks by frame pointers, that \
-these servers do not have.
+* **offcputime**: libbpf-tools' `offcputime -p`. It knows no requests, and walks user stacks by frame pointers, which \
+these servers do not have. It watches one process: of PostgreSQL and nginx that is the one that serves nobody, so \
+there it has next to nothing to do.
 * **bpftrace script**: a uprobe and a uretprobe on the profile's function, off-CPU time in between summed by kernel and user \
 stack: [the script](../xtask/src/bench/cost/watchers.rs).
 ";
