@@ -59,7 +59,6 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             programs: &programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
-            files_renamed: self.sites.files_renamed,
             unknown_stacks: self.sites.unknown_stacks,
             slow_overflowed,
         });
