@@ -141,7 +141,7 @@ fn whatever_is_missing_in_a_go_program_it_is_said_to_be_one() {
     let fixture = Fixture::c(&go, &["-O2"]).stripped();
     for marker in [
         "{ function = \"main.handle\" }",
-        "{ function = \"serve\", at = \"return\", called-by = \"main\" }",
+        "{ function = \"serve\" }\nend = { usdt = \"go:gc\" }",
         "{ usdt = \"go:gc\" }",
         "{ offset = 0x7fffffff }",
     ] {
