@@ -202,7 +202,7 @@ fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
              probably begins before the request has been read, as MySQL's do_command does, or ends \
              after the next was waited for, as a connection that is kept alive does, so that \
              waiting for work counts as latency. Begin it where the request has arrived, and end it \
-             where it was answered; docs/do-command.md has the measured example",
+             where it was answered; docs/measured/do-command.md has the measured example",
             request.name,
         ));
     }

@@ -43,7 +43,7 @@ fn mixed_up(request: &TypeReport) -> String {
          long. One thread takes turns on several requests here, and reqtrace needs a thread to finish \
          one before it begins the next. Take as begin and end the entry and the return of one \
          function that does a request's work without waiting for its client, such as what an event \
-         loop calls for each event; docs/what-reqtrace-cannot-see.md says what such a server can be \
+         loop calls for each event; docs/limits.md says what such a server can be \
          asked",
         request.name,
         number(request.nested),

@@ -121,7 +121,7 @@ impl Resolver<'_> {
         }
         let go = format!(
             "{} is a Go program: goroutines change threads, so a request fits only where one stays \
-             on its thread (docs/what-reqtrace-cannot-see.md). One that was built with -ldflags=-s \
+             on its thread (docs/limits.md). One that was built with -ldflags=-s \
              has no symbols: build it without",
             executable.shown
         );
