@@ -23,10 +23,24 @@ const SPARE_INDEX: u32 = 64 << 10;
 pub struct Compiled {
     registry: Registry,
     processes: Vec<(AddressSpace, ProcessTables)>,
+    /// Tables of files that no process has mapped yet.
+    ahead: Vec<Upload>,
     said: HashSet<(PathBuf, NoTable)>,
 }
 
 impl Compiled {
+    /// Compiles the tables of files that a process will map once it begins.
+    #[must_use]
+    pub fn ahead_of(mut registry: Registry, files: &[PathBuf]) -> Self {
+        let ahead = registry.compile_ahead(files);
+        Self {
+            registry,
+            processes: Vec::new(),
+            ahead,
+            said: HashSet::new(),
+        }
+    }
+
     /// Compiles the tables of processes; `registry` reports progress. A process that has left has
     /// none.
     #[must_use]
@@ -60,6 +74,7 @@ impl Compiled {
         Self {
             registry,
             processes,
+            ahead: Vec::new(),
             said,
         }
     }
@@ -91,6 +106,7 @@ impl Compiled {
             .iter()
             .flat_map(|(_, tables)| &tables.uploads);
         uploads
+            .chain(&self.ahead)
             .map(|upload| start(upload) + len(upload) as u32)
             .max()
             .unwrap_or(0)
@@ -124,6 +140,9 @@ impl UnwindTables {
             full: false,
             said: compiled.said,
         };
+        for upload in &compiled.ahead {
+            tables.upload(upload)?;
+        }
         for (space, process) in compiled.processes {
             tables.store(space, process)?;
         }
