@@ -46,6 +46,8 @@ pub struct LoadOptions<'a> {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Record the stacks of preemptions too, as far as the above say.
+    pub preempted_stacks: bool,
     /// Which intervals go into the stacks.
     pub stack_filter: StackFilter,
     /// Count the lengths of intervals in histograms.
@@ -82,6 +84,9 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     if options.user_stacks {
         wanted |= stacks_wanted::USER;
     }
+    if options.preempted_stacks {
+        wanted |= stacks_wanted::PREEMPTED;
+    }
     let level = if options.messages {
         aya_log::Level::Debug
     } else {
@@ -95,7 +100,11 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
-    let mut ebpf = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (global, offset) in host.file_offsets.globals() {
+        loader.override_global(global, offset, true);
+    }
+    let mut ebpf = loader
         .btf(Some(&btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)

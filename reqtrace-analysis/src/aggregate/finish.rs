@@ -1,0 +1,186 @@
+//! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
+
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+
+use super::labels::Labels;
+use super::types::{TypeState, kernel_latency, split};
+use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
+use crate::decode::{RawRequest, Snapshot, site_of, space_of};
+use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
+use crate::symbolize::Symbolizer;
+
+impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
+    pub(super) fn report(mut self, snapshot: Snapshot, trace: TraceInfo) -> Report {
+        let Snapshot {
+            stop_ns,
+            totals,
+            sums,
+            histograms,
+            stacks: known,
+            open,
+            losses: counted,
+            programs,
+            walks,
+        } = snapshot;
+        self.sites.use_snapshot(known);
+        let by_class = self.class_sums(&sums);
+        let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
+        let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
+        let requests: Vec<_> = self
+            .types
+            .iter()
+            .zip(&by_class)
+            .zip(lengths)
+            .enumerate()
+            .map(|(index, ((state, sums), lengths))| {
+                let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state
+                    .tail
+                    .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
+                TypeReport {
+                    slow,
+                    lengths,
+                    ..type_report(state, totals, sums)
+                }
+            })
+            .collect();
+        let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
+        let slow = self.slow.take();
+        let slow_overflowed = slow.as_ref().map_or(0, |slow| slow.overflowed);
+        let kept = slow.map_or(sums, stacks::SlowStacks::into_sums);
+        let stacks = stacks::lines(&mut self.sites, &names, &kept);
+        let mut open: Vec<_> = open
+            .iter()
+            .filter_map(|request| self.open_request(request, stop_ns))
+            .collect();
+        open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
+        let losses = losses::lines(&losses::Counts {
+            kernel: &counted,
+            programs: &programs,
+            malformed: self.malformed,
+            rows_late: self.rows.late,
+            unknown_stacks: self.sites.unknown_stacks,
+            slow_overflowed,
+        });
+        let mut unwinding = unwinding::of(&mut self.sites, &kept);
+        unwinding.walks = walks;
+        let mut report = Report {
+            trace,
+            classes: self.classes().to_vec(),
+            named_waits: self.sites.classifier.named(),
+            requests,
+            labels: self.labels.take().map(Labels::report).unwrap_or_default(),
+            stacks,
+            open,
+            losses,
+            programs,
+            unwinding,
+            hints: Vec::new(),
+        };
+        report.hints = hints::of(&report, &signs, self.sites.kernel_names());
+        report
+    }
+
+    /// Blocked time per type and class by the kernel's sums, incomplete requests included.
+    fn class_sums(&mut self, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
+        let mut by_class = vec![vec![0; self.classes().len()]; self.types.len()];
+        for (key, sum) in sums {
+            let Some(classes) = by_class.get_mut(key.request_type as usize) else {
+                continue;
+            };
+            if key.is_block()
+                && let Some(class) = self.sites.class(space_of(key), &site_of(key))
+            {
+                classes[class] += sum.off_ns;
+            }
+        }
+        by_class
+    }
+
+    fn open_request(&mut self, request: &RawRequest, stop_ns: u64) -> Option<OpenRequest> {
+        let state = self.types.get(request.request_type)?;
+        let name = state.name.clone();
+        let space = request.space();
+        let blocked = request.blocked_in.map(|(site, since_ns)| {
+            let place = self.sites.place(space, &site);
+            OpenBlock {
+                for_ns: stop_ns.saturating_sub(since_ns),
+                class: place.class,
+                user: place.user,
+                kernel: place.kernel,
+            }
+        });
+        Some(OpenRequest {
+            request: name,
+            pid: request.tgid,
+            tid: request.tid,
+            comm: request.comm.clone(),
+            running_ns: request.latency_ns(),
+            blocked,
+        })
+    }
+}
+
+fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeReport {
+    let rows = state.complete.rows;
+    let classes_exact = rows >= totals.count;
+    TypeReport {
+        name: state.name.clone(),
+        count: totals.count.max(rows),
+        rows,
+        incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),
+        latency: if classes_exact {
+            state.latency()
+        } else {
+            kernel_latency(totals)
+        },
+        ledger: if classes_exact {
+            state.complete.ledger.clone()
+        } else {
+            estimated_ledger(state, totals, sums)
+        },
+        classes_exact,
+        slow: None,
+        lengths: Vec::new(),
+        begins: totals.begins,
+        ends: totals.ends,
+        nested: totals.nested,
+        other_type: totals.other_type,
+        ends_without_begin: totals.ends_without_begin,
+    }
+}
+
+/// The ledger of all complete requests when some records were lost.
+///
+/// Everything but the classes is the kernel's and exact. The blocked time of the requests that
+/// arrived is known by class; the rest is split like the kernel's sums per stack less everything
+/// that arrived. That is exact when only complete requests were lost.
+fn estimated_ledger(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+    let arrived = &state.complete.ledger;
+    let rest = totals.blocked_ns.saturating_sub(arrived.blocked_ns());
+    let weights: Vec<_> = sums
+        .iter()
+        .zip(&state.all.ledger.classes)
+        .map(|(all, seen)| all.saturating_sub(*seen))
+        .collect();
+    let mut ledger = Ledger {
+        latency_ns: totals.latency_ns,
+        on_cpu_ns: 0,
+        run_queue_ns: totals.run_queue_ns,
+        preempted_ns: totals.preempted_ns,
+        unattributed_ns: totals.unattributed_ns,
+        classes: arrived.classes.clone(),
+    };
+    match split(rest, &weights).or_else(|| split(rest, &arrived.classes)) {
+        Some(parts) => {
+            for (class, part) in ledger.classes.iter_mut().zip(parts) {
+                *class += part;
+            }
+        }
+        None => ledger.unattributed_ns += rest,
+    }
+    let off_cpu =
+        totals.run_queue_ns + totals.preempted_ns + ledger.unattributed_ns + ledger.blocked_ns();
+    ledger.on_cpu_ns = totals.latency_ns.saturating_sub(off_cpu);
+    ledger
+}

@@ -1,0 +1,149 @@
+//! Losses: counters in, lines with advice out.
+
+use reqtrace_common::loss::Loss;
+
+use crate::decode::ProgramCost;
+use crate::report::LossLine;
+
+/// All counters of what could not be kept.
+#[derive(Debug)]
+pub(super) struct Counts<'a> {
+    pub(super) kernel: &'a [(Loss, u64)],
+    pub(super) programs: &'a [ProgramCost],
+    pub(super) malformed: u64,
+    pub(super) rows_late: u64,
+    pub(super) unknown_stacks: u64,
+    pub(super) slow_overflowed: u64,
+}
+
+/// The lines, kernel's causes first; a cause that never happened has none.
+pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
+    let kernel = counts
+        .kernel
+        .iter()
+        .map(|(loss, count)| (loss.name(), *count, advice(*loss)));
+    let missed: u64 = counts
+        .programs
+        .iter()
+        .map(|program| program.recursion_misses)
+        .sum();
+    let own = [
+        (
+            "recursion_misses",
+            missed,
+            "events that the kernel skipped because a program was already running on that CPU; \
+             times of the requests they belong to may be wrong",
+        ),
+        (
+            "malformed",
+            counts.malformed,
+            "records that could not be decoded: please report this as a bug, with -v",
+        ),
+        (
+            "rows_late",
+            counts.rows_late,
+            "CSV rows written after rows that ended later: all are there, sort by start + latency \
+             where the order matters; reqtrace itself got too little CPU",
+        ),
+        (
+            "stacks_unknown",
+            counts.unknown_stacks,
+            "look-ups of stacks that were not in the table: their blocked time is `unattributed`",
+        ),
+        (
+            "slow_stacks_full",
+            counts.slow_overflowed,
+            "places of blocking of slow requests that found no room: their time is in no folded \
+             stack; raise --slower-than",
+        ),
+    ];
+    kernel
+        .chain(own)
+        .filter(|(_, count, _)| *count > 0)
+        .map(|(name, count, advice)| LossLine {
+            name: name.to_owned(),
+            count,
+            advice: advice.to_owned(),
+        })
+        .collect()
+}
+
+/// What a loss means for the report, and what to do.
+fn advice(loss: Loss) -> &'static str {
+    match loss {
+        Loss::RingFull => {
+            "requests without a CSV row; counts, sums and stacks have them, percentiles are from \
+             the kernel's histogram (6 % wide). reqtrace got too little CPU: trace fewer \
+             processes, or a longer request"
+        }
+        Loss::ThreadTableFull => {
+            "requests not traced because more threads were alive than the table holds; trace fewer \
+             processes"
+        }
+        Loss::ThreadInsert => "requests not traced because the thread table was busy",
+        Loss::ThreadMissing => {
+            "switches of threads in a request whose state was gone; their time counts as on CPU"
+        }
+        Loss::KernelStackUnreadable => {
+            "blocks whose kernel stack could not be read; their time is `unattributed`"
+        }
+        Loss::UserStackUnreadable => {
+            "blocks whose user stack could not be read; the class is known, the stack is \
+             `[stack lost]`"
+        }
+        Loss::StackTableFull => {
+            "blocks whose stack found no room in the table; the stack is `[stack lost]`. A \
+             shorter trace, or fewer processes, has fewer different stacks"
+        }
+        Loss::StackCollision => {
+            "blocks whose stack had the id of another one; the stack is `[stack lost]`"
+        }
+        Loss::StackSumFull => {
+            "blocks whose time is in no folded stack because the table was full or busy; the \
+             ledger has it"
+        }
+        Loss::SlotsFull => {
+            "blocks of requests that blocked in more than 16 places; their time is `unattributed` \
+             in the ledger, and in its stack in the folded stacks"
+        }
+        Loss::EndRaced => {
+            "requests that were switched out while they ended; some microseconds count as on CPU"
+        }
+        Loss::FileNotice => {
+            "names of files that found no room on their way to reqtrace: until the name was sent \
+             again, named waits by `files` may have missed blocks on that file"
+        }
+        Loss::FileUnknown => {
+            "blocks on a descriptor whose file could not be read, for another thread had closed it: \
+             named waits by `files` miss them"
+        }
+        Loss::FilesFull => {
+            "blocks on files that have no name, because more than 16,384 files were blocked on: named \
+             waits by `files` miss them. Name the wait by `functions` or `syscalls` as well, or trace \
+             for a shorter time"
+        }
+        Loss::ProcessNotice => {
+            "forks, execs or exits that reqtrace was not told of: stacks of these processes may \
+             have no names"
+        }
+        Loss::ProcessTableFull => {
+            "child processes that are not traced because the table was full; trace fewer processes"
+        }
+        Loss::LabelUnreadable => {
+            "labels that are empty because they point to memory that is not mapped or not resident; \
+             if it is all of them, the profile's offsets are of another version of the program"
+        }
+        Loss::HistogramFull => {
+            "intervals that are in no histogram because its table was full or busy; the ledger has \
+             them"
+        }
+        Loss::LedgerNegative => {
+            "requests with more time off CPU than in all: please report this as a bug, with -v"
+        }
+        Loss::SwitchInUnseen => {
+            "times a thread was back on a CPU without the kernel having told; its time since it left \
+             counts as on CPU. Some kernels hide the switches of protected processes, and so who \
+             comes after them"
+        }
+    }
+}

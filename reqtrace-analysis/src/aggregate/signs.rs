@@ -1,0 +1,121 @@
+//! Warning signs that need more than the report: the kernel's sums in, what is suspicious out.
+//!
+//! Everything is judged by the kernel's sums, so that no option that leaves stacks out hides a sign.
+
+use std::collections::{BTreeSet, HashMap};
+
+use reqtrace_common::record::StackId;
+use reqtrace_common::sums::{StackSum, StackSumKey};
+
+use super::StackSource;
+use super::sites::Sites;
+use crate::classify::table::{self, WaitClass};
+use crate::classify::{Block, syscalls};
+use crate::decode::{RawRequest, site_of, space_of};
+use crate::symbolize::names::{clean, plain};
+use crate::symbolize::{AddressSpace, Symbolizer};
+
+/// System calls in which a thread waits for something to read.
+const READS: &[&str] = &[
+    "read",
+    "readv",
+    "recvfrom",
+    "recvmsg",
+    "recvmmsg",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+];
+
+/// Functions below which a thread pool runs requests, that it may park and let another thread
+/// resume.
+const POOLS: &[&str] = &["tp_callback", "threadpool_process_request"];
+
+/// What one request type shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signs {
+    /// The one place of reading from the network with most time, and that time in ns.
+    pub(super) network_read: Option<(String, u64)>,
+    /// Functions of a thread pool on its stacks.
+    pub(super) pools: BTreeSet<String>,
+    /// Begins inside requests that are still open.
+    pub(super) open_nested: u64,
+}
+
+/// Looks at all sums, and at the requests that are open.
+pub(super) fn of<S: Symbolizer, K: StackSource>(
+    sites: &mut Sites<S, K>,
+    types: usize,
+    sums: &[(StackSumKey, StackSum)],
+    open: &[RawRequest],
+) -> Vec<Signs> {
+    let mut signs = vec![Signs::default(); types];
+    let mut reads: HashMap<(usize, AddressSpace, StackId), u64> = HashMap::new();
+    let mut stacks: BTreeSet<(usize, AddressSpace, StackId)> = BTreeSet::new();
+    for (key, sum) in sums {
+        let place = (key.request_type as usize, space_of(key), key.user_stack);
+        if place.0 >= types {
+            continue;
+        }
+        stacks.insert(place);
+        if key.is_block() && is_network_read(sites, key) {
+            *reads.entry(place).or_default() += sum.off_ns;
+        }
+    }
+    for (place, ns) in reads {
+        let most = &mut signs[place.0].network_read;
+        if most.as_ref().is_none_or(|(_, known)| *known < ns) {
+            *most = Some((innermost(sites, place.1, place.2), ns));
+        }
+    }
+    for (request_type, space, stack) in stacks {
+        let side = sites.user_side(space, stack);
+        let names = side.frames().iter().map(|frame| plain(&frame.name));
+        let pools = names.filter(|name| POOLS.contains(&name.as_str()));
+        signs[request_type].pools.extend(pools);
+    }
+    for request in open {
+        if let Some(of_type) = signs.get_mut(request.request_type) {
+            of_type.open_nested += u64::from(request.max_depth.saturating_sub(1));
+        }
+    }
+    signs
+}
+
+/// Whether a block waits for something to read from the network, whatever a profile calls it.
+fn is_network_read<S: Symbolizer, K: StackSource>(
+    sites: &mut Sites<S, K>,
+    key: &StackSumKey,
+) -> bool {
+    let site = site_of(key);
+    if !syscalls::name(site.syscall).is_some_and(|name| READS.contains(&name)) {
+        return false;
+    }
+    let kernel = sites.kernel_side(site.kernel_stack);
+    let class = table::class(&Block {
+        kernel: kernel.frames(),
+        user: &[],
+        file: sites.file_of(&site),
+        syscall: site.syscall,
+    });
+    matches!(class, WaitClass::Network | WaitClass::Poll)
+}
+
+/// The innermost functions of a stack that have names, at most three.
+fn innermost<S: Symbolizer, K: StackSource>(
+    sites: &mut Sites<S, K>,
+    space: AddressSpace,
+    stack: StackId,
+) -> String {
+    let side = sites.user_side(space, stack);
+    let named = side.frames().iter().filter(|frame| frame.is_named());
+    let names: Vec<String> = named
+        .take(3)
+        .map(|frame| clean(&plain(&frame.name)))
+        .collect();
+    names.join(" ← ")
+}

@@ -1,0 +1,256 @@
+//! Places of blocking: ids in, frames and classes out, each found once.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::unwind::Stop;
+
+use crate::classify::{Block, Classifier, is_lost};
+use crate::decode::{RawStack, StackSource};
+use crate::symbolize::{AddressSpace, Frame, Symbolizer};
+
+/// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
+const MAX_CACHED: usize = 1 << 16;
+
+/// What a side of a block's stack is.
+#[derive(Clone, Debug)]
+pub(super) enum Side {
+    /// Innermost first.
+    Frames(Rc<[Frame]>),
+    /// Not recorded, or there is none.
+    None,
+    /// Lost.
+    Lost,
+}
+
+impl Side {
+    pub(super) fn frames(&self) -> &[Frame] {
+        match self {
+            Self::Frames(frames) => frames,
+            Self::None | Self::Lost => &[],
+        }
+    }
+
+    /// Frames for output, outermost first; a lost stack is one frame that says so.
+    pub(super) fn outermost_first(&self) -> Vec<String> {
+        match self {
+            Self::Frames(frames) => frames.iter().rev().map(|f| f.name.clone()).collect(),
+            Self::None => Vec::new(),
+            Self::Lost => vec!["[stack lost]".to_owned()],
+        }
+    }
+}
+
+/// A place of blocking for people.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Name of the wait class, or `unattributed`.
+    pub(super) class: String,
+    /// User frames, innermost first.
+    pub(super) user: Vec<String>,
+    /// Kernel frames, innermost first.
+    pub(super) kernel: Vec<String>,
+}
+
+/// Everything that is known of places.
+pub(super) struct Sites<S, K> {
+    pub(super) classifier: Classifier,
+    pub(super) symbols: S,
+    pub(super) stacks: K,
+    /// Stacks of the final snapshot; empty while tracing.
+    snapshot: HashMap<StackId, RawStack>,
+    files: HashMap<FileId, String>,
+    classes: HashMap<(AddressSpace, BlockSite), usize>,
+    kernel: HashMap<StackId, Rc<[Frame]>>,
+    user: HashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    processes: HashMap<u32, String>,
+    /// Name of any thread of a process, where the process has none.
+    threads: HashMap<u32, String>,
+    /// Look-ups of stacks that are not in the map although a record names them.
+    pub(super) unknown_stacks: u64,
+}
+
+impl<S, K> std::fmt::Debug for Sites<S, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sites")
+            .field("classes", &self.classes.len())
+            .field("kernel", &self.kernel.len())
+            .field("user", &self.user.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Symbolizer, K: StackSource> Sites<S, K> {
+    pub(super) fn new(classifier: Classifier, symbols: S, stacks: K) -> Self {
+        Self {
+            classifier,
+            symbols,
+            stacks,
+            snapshot: HashMap::new(),
+            files: HashMap::new(),
+            classes: HashMap::new(),
+            kernel: HashMap::new(),
+            user: HashMap::new(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            unknown_stacks: 0,
+        }
+    }
+
+    /// The name of a file. It comes before the first request that blocked on it, unless the ring had
+    /// no room for it: then what was decided without it is decided anew.
+    pub(super) fn file(&mut self, file: FileId, path: &str) {
+        if self.files.insert(file, path.to_owned()).is_none() {
+            self.classes.retain(|(_, site), _| site.file != file);
+        }
+    }
+
+    /// The file behind the descriptor of a place.
+    pub(super) fn file_of(&self, site: &BlockSite) -> Option<&str> {
+        self.files.get(&site.file).map(String::as_str)
+    }
+
+    pub(super) fn process(&mut self, tgid: u32, name: &str) {
+        self.processes.insert(tgid, name.to_owned());
+    }
+
+    pub(super) fn thread(&mut self, tgid: u32, comm: &str) {
+        if !comm.is_empty() && !self.threads.contains_key(&tgid) {
+            self.threads.insert(tgid, comm.to_owned());
+        }
+    }
+
+    /// Name of a process: its own, or one of its threads'.
+    pub(super) fn comm(&self, tgid: u32) -> String {
+        let name = self
+            .processes
+            .get(&tgid)
+            .or_else(|| self.threads.get(&tgid));
+        name.cloned().unwrap_or_else(|| format!("pid {tgid}"))
+    }
+
+    /// From now on stacks are looked up here first.
+    pub(super) fn use_snapshot(&mut self, stacks: HashMap<StackId, RawStack>) {
+        self.snapshot = stacks;
+    }
+
+    /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
+    pub(super) fn class(&mut self, space: AddressSpace, site: &BlockSite) -> Option<usize> {
+        if is_lost(site) {
+            return None;
+        }
+        if let Some(&known) = self.classes.get(&(space, *site)) {
+            return Some(known);
+        }
+        let kernel = match self.kernel_side(site.kernel_stack) {
+            Side::Lost => return None,
+            side => side,
+        };
+        let user = if self.classifier.needs_user() {
+            self.user_side(space, site.user_stack)
+        } else {
+            Side::None
+        };
+        let class = self.classifier.class(&Block {
+            kernel: kernel.frames(),
+            user: user.frames(),
+            file: self.file_of(site),
+            syscall: site.syscall,
+        });
+        if !user.frames().iter().any(Frame::is_unknown) {
+            insert(&mut self.classes, (space, *site), class);
+        }
+        Some(class)
+    }
+
+    /// A place with all its names.
+    pub(super) fn place(&mut self, space: AddressSpace, site: &BlockSite) -> Place {
+        let class = self.class(space, site);
+        let innermost_first = |side: Side| {
+            let mut frames = side.outermost_first();
+            frames.reverse();
+            frames
+        };
+        Place {
+            class: class.map_or_else(
+                || "unattributed".to_owned(),
+                |class| self.classifier.names()[class].clone(),
+            ),
+            user: innermost_first(self.user_side(space, site.user_stack)),
+            kernel: innermost_first(self.kernel_side(site.kernel_stack)),
+        }
+    }
+
+    pub(super) fn kernel_side(&mut self, id: StackId) -> Side {
+        if let Some(known) = self.kernel.get(&id) {
+            return Side::Frames(Rc::clone(known));
+        }
+        let stack = match self.raw(id) {
+            Ok(stack) => stack,
+            Err(side) => return side,
+        };
+        let frames: Rc<[Frame]> = self.symbols.kernel(&stack.addresses).into();
+        insert(&mut self.kernel, id, Rc::clone(&frames));
+        Side::Frames(frames)
+    }
+
+    pub(super) fn user_side(&mut self, space: AddressSpace, id: StackId) -> Side {
+        if let Some(known) = self.user.get(&(space, id)) {
+            return Side::Frames(Rc::clone(known));
+        }
+        let stack = match self.raw(id) {
+            Ok(stack) => stack,
+            Err(side) => return side,
+        };
+        let mut frames = self.symbols.user(space, &stack.addresses);
+        if let Some(reason) = stack.stop.reason() {
+            frames.push(Frame::new(format!("[truncated: {reason}]")));
+        }
+        let frames: Rc<[Frame]> = frames.into();
+        // A library that was just loaded may have its names by the next time.
+        if frames.iter().any(Frame::is_unknown) {
+            return Side::Frames(frames);
+        }
+        insert(&mut self.user, (space, id), Rc::clone(&frames));
+        Side::Frames(frames)
+    }
+
+    fn raw(&mut self, id: StackId) -> Result<RawStack, Side> {
+        match id {
+            STACK_LOST => return Err(Side::Lost),
+            STACK_NONE => return Err(Side::None),
+            _ => {}
+        }
+        if let Some(stack) = self.snapshot.get(&id) {
+            return Ok(stack.clone());
+        }
+        self.stacks.stack(id).ok_or_else(|| {
+            self.unknown_stacks += 1;
+            Side::Lost
+        })
+    }
+
+    /// How many kernel stacks have a named frame, and how many have none.
+    pub(super) fn kernel_names(&self) -> (usize, usize) {
+        let named = |frames: &&Rc<[Frame]>| frames.iter().any(Frame::is_named);
+        let with = self.kernel.values().filter(named).count();
+        let filled = self.kernel.values().filter(|frames| !frames.is_empty());
+        (with, filled.count() - with)
+    }
+
+    /// Why the walk of a user stack stopped, and how many addresses it has; `None` when it is lost or
+    /// not recorded.
+    pub(super) fn user_walk(&mut self, id: StackId) -> Option<(Stop, usize)> {
+        self.raw(id)
+            .ok()
+            .map(|stack| (stack.stop, stack.addresses.len()))
+    }
+}
+
+fn insert<K: std::hash::Hash + Eq, V>(cache: &mut HashMap<K, V>, key: K, value: V) {
+    if cache.len() >= MAX_CACHED {
+        cache.clear();
+    }
+    cache.insert(key, value);
+}

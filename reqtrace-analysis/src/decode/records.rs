@@ -1,0 +1,361 @@
+//! Ring records: bytes in, [`Event`]s out.
+//!
+//! Nothing in a record is trusted: sizes, kinds, counts and reasons are checked, and what does not
+//! fit is a [`Malformed`], which the caller counts. Fields are read by their offsets, so a record
+//! needs no alignment.
+
+use std::fmt;
+use std::mem::{offset_of, size_of};
+
+use super::file::file_path;
+use super::label::label_text;
+use reqtrace_common::limits::{
+    COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS,
+};
+use reqtrace_common::record::{
+    BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
+    reason,
+};
+use reqtrace_common::thread::{ThreadState, phase};
+
+use super::{Event, Incomplete, NamedFile, RawRequest};
+
+/// Why a record could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Fewer bytes than its kind and counts need.
+    Short {
+        /// Bytes it needs.
+        needed: usize,
+        /// Bytes it has.
+        got: usize,
+    },
+    /// Its kind is not known.
+    Kind(u32),
+    /// One of its counts is greater than the record has room for.
+    Count(u32),
+    /// Its reason is not known.
+    Reason(u32),
+    /// Its request type cannot exist.
+    RequestType(u32),
+    /// Its process event is not known.
+    ProcessEvent(u32),
+    /// The kind of a file's name is not known.
+    FileName(u32),
+    /// Its times do not close the ledger.
+    Ledger,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { needed, got } => write!(f, "{got} bytes where {needed} are needed"),
+            Self::Kind(value) => write!(f, "unknown kind {value}"),
+            Self::Count(value) => write!(f, "count {value} is out of range"),
+            Self::Reason(value) => write!(f, "unknown reason {value}"),
+            Self::RequestType(value) => write!(f, "request type {value} is out of range"),
+            Self::ProcessEvent(value) => write!(f, "unknown process event {value}"),
+            Self::FileName(value) => write!(f, "unknown kind of file name {value}"),
+            Self::Ledger => f.write_str("times that do not close the ledger"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Decodes one ring record.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not a record of this version.
+pub fn decode(bytes: &[u8]) -> Result<Event, Malformed> {
+    match Fields(bytes).u32(0)? {
+        kind::REQUEST => Ok(Event::Request(Box::new(request(bytes)?))),
+        kind::PROCESS => process(bytes).map(Event::Process),
+        kind::FILE => file(bytes).map(Event::File),
+        other => Err(Malformed::Kind(other)),
+    }
+}
+
+/// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.
+///
+/// `comm` is the thread's name, which the kernel notes only when a request ends.
+///
+/// # Errors
+///
+/// [`Malformed`] as for a ring record.
+pub fn still_open(
+    state: &ThreadState,
+    stop_ns: u64,
+    comm: &str,
+) -> Result<Option<RawRequest>, Malformed> {
+    let mut state = *state;
+    // Programs go on until the stop time is in their map, and one that a preemption interrupts even
+    // after that: what they saw last is then later than the stop.
+    let begin_ns = state.record.begin_ns;
+    let seen_ns = begin_ns.saturating_add(state.record.off_cpu_ns());
+    let stop_ns = stop_ns.max(seen_ns).max(state.out_ns);
+    let was = state.phase;
+    let (site, out_ns) = (state.open_site, state.out_ns);
+    let mut blocked_in = None;
+    let why = match was {
+        phase::IDLE => return Ok(None),
+        phase::ABANDONED => reason::NO_END,
+        phase::BLOCKED if state.wake_ns <= state.out_ns || state.wake_ns >= stop_ns => {
+            // Nobody has woken it, so all of the open interval is blocked time.
+            state.wake_ns = stop_ns;
+            blocked_in = Some((site, out_ns));
+            reason::BLOCKED_AT_STOP
+        }
+        _ => reason::RUNNING_AT_STOP,
+    };
+    if was != phase::ABANDONED {
+        state.switch_in(stop_ns);
+    }
+    state.close(stop_ns, why);
+    let mut request = from_record(&state.record)?;
+    request.blocked_in = blocked_in;
+    if !comm.is_empty() {
+        comm.clone_into(&mut request.comm);
+    }
+    Ok(Some(request))
+}
+
+/// A whole request record.
+///
+/// # Errors
+///
+/// [`Malformed`] as for a ring record.
+pub fn from_record(record: &RequestRecord) -> Result<RawRequest, Malformed> {
+    let slots = record
+        .slots
+        .get(..record.slots_used as usize)
+        .ok_or(Malformed::Count(record.slots_used))?;
+    let longest = record
+        .longest
+        .get(..record.longest_used as usize)
+        .ok_or(Malformed::Count(record.longest_used))?;
+    let label = record
+        .label
+        .get(..record.label_len as usize)
+        .ok_or(Malformed::Count(record.label_len))?;
+    checked(RawRequest {
+        request_type: request_type(record.request_type)?,
+        tgid: record.tgid,
+        tid: record.tid,
+        exec_generation: record.exec_generation,
+        incomplete: incomplete(record.reason)?,
+        comm: text(&record.comm),
+        label: label_text(label),
+        begin_ns: record.begin_ns,
+        end_ns: record.end_ns,
+        run_queue_ns: record.run_queue_ns,
+        preempted_ns: record.preempted_ns,
+        blocked_ns: record.blocked_ns,
+        unattributed_ns: record.unattributed_ns,
+        blocks: record.blocks,
+        preemptions: record.preemptions,
+        max_depth: record.max_depth,
+        slots: slots.to_vec(),
+        longest: longest.to_vec(),
+        blocked_in: None,
+    })
+}
+
+/// Checks the sums, and sorts the longest blocks.
+fn checked(mut request: RawRequest) -> Result<RawRequest, Malformed> {
+    let slots = request
+        .slots
+        .iter()
+        .try_fold(0_u64, |sum, slot| sum.checked_add(slot.blocked_ns));
+    let off_cpu = [
+        request.run_queue_ns,
+        request.preempted_ns,
+        request.blocked_ns,
+        request.unattributed_ns,
+    ]
+    .into_iter()
+    .try_fold(0_u64, u64::checked_add);
+    let latency = request.end_ns.checked_sub(request.begin_ns);
+    match (slots, off_cpu, latency) {
+        (Some(slots), Some(off), Some(latency))
+            if slots == request.blocked_ns && off <= latency => {}
+        _ => return Err(Malformed::Ledger),
+    }
+    request.longest.sort_by_key(|block| {
+        std::cmp::Reverse(block.blocked_ns.saturating_add(block.run_queue_ns))
+    });
+    Ok(request)
+}
+
+fn request(bytes: &[u8]) -> Result<RawRequest, Malformed> {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(RequestRecord, $field)
+        };
+    }
+    let fields = Fields(bytes);
+    let slots_used = fields.count(at!(slots_used), MAX_SLOTS)?;
+    let longest_used = fields.count(at!(longest_used), MAX_LONGEST)?;
+    let label_len = fields.count(at!(label_len), MAX_LABEL)?;
+    let slots = (0..slots_used)
+        .map(|index| fields.slot(at!(slots) + index * size_of::<Slot>()))
+        .collect::<Result<_, _>>()?;
+    let longest = (0..longest_used)
+        .map(|index| fields.long_block(at!(longest) + index * size_of::<LongBlock>()))
+        .collect::<Result<_, _>>()?;
+    checked(RawRequest {
+        request_type: request_type(fields.u32(at!(request_type))?)?,
+        tgid: fields.u32(at!(tgid))?,
+        tid: fields.u32(at!(tid))?,
+        exec_generation: fields.u32(at!(exec_generation))?,
+        incomplete: incomplete(fields.u32(at!(reason))?)?,
+        comm: text(fields.bytes(at!(comm), COMM_LEN)?),
+        label: match label_len {
+            0 => String::new(),
+            len => label_text(fields.bytes(at!(label), len)?),
+        },
+        begin_ns: fields.u64(at!(begin_ns))?,
+        end_ns: fields.u64(at!(end_ns))?,
+        run_queue_ns: fields.u64(at!(run_queue_ns))?,
+        preempted_ns: fields.u64(at!(preempted_ns))?,
+        blocked_ns: fields.u64(at!(blocked_ns))?,
+        unattributed_ns: fields.u64(at!(unattributed_ns))?,
+        blocks: fields.u32(at!(blocks))?,
+        preemptions: fields.u32(at!(preemptions))?,
+        max_depth: fields.u32(at!(max_depth))?,
+        slots,
+        longest,
+        blocked_in: None,
+    })
+}
+
+fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
+    let fields = Fields(bytes);
+    fields.bytes(0, size_of::<ProcessRecord>())?;
+    let event = fields.u32(offset_of!(ProcessRecord, event))?;
+    if !matches!(
+        event,
+        process_event::FORK | process_event::EXEC | process_event::EXIT | process_event::MAPPED
+    ) {
+        return Err(Malformed::ProcessEvent(event));
+    }
+    Ok(ProcessRecord {
+        kind: kind::PROCESS,
+        event,
+        tgid: fields.u32(offset_of!(ProcessRecord, tgid))?,
+        parent: fields.u32(offset_of!(ProcessRecord, parent))?,
+        exec_generation: fields.u32(offset_of!(ProcessRecord, exec_generation))?,
+        pad: 0,
+        time_ns: fields.u64(offset_of!(ProcessRecord, time_ns))?,
+    })
+}
+
+fn file(bytes: &[u8]) -> Result<NamedFile, Malformed> {
+    let fields = Fields(bytes);
+    let len = fields.count(offset_of!(FileRecord, len), MAX_PATH)?;
+    let names = fields.bytes(offset_of!(FileRecord, names), len)?;
+    let name = fields.u32(offset_of!(FileRecord, name))?;
+    let mode = fields.u32(offset_of!(FileRecord, mode))?;
+    let magic = fields.u32(offset_of!(FileRecord, magic))?;
+    Ok(NamedFile {
+        file: fields.u32(offset_of!(FileRecord, file))?,
+        path: file_path(name, mode, magic, names).ok_or(Malformed::FileName(name))?,
+        device: fields.u32(offset_of!(FileRecord, device))?,
+        inode: fields.u64(offset_of!(FileRecord, inode))?,
+    })
+}
+
+fn request_type(value: u32) -> Result<usize, Malformed> {
+    let index = value as usize;
+    (index < MAX_REQUEST_TYPES)
+        .then_some(index)
+        .ok_or(Malformed::RequestType(value))
+}
+
+fn incomplete(value: u32) -> Result<Option<Incomplete>, Malformed> {
+    Ok(Some(match value {
+        reason::COMPLETE => return Ok(None),
+        reason::NO_END => Incomplete::NoEnd,
+        reason::THREAD_DIED => Incomplete::ThreadDied,
+        reason::EXEC => Incomplete::Exec,
+        reason::RUNNING_AT_START => Incomplete::RunningAtStart,
+        reason::RUNNING_AT_STOP => Incomplete::RunningAtStop,
+        reason::BLOCKED_AT_STOP => Incomplete::BlockedAtStop,
+        other => return Err(Malformed::Reason(other)),
+    }))
+}
+
+/// Up to the first NUL; what is not UTF-8 is replaced.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+/// Little-endian fields by offset; every read is checked.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn bytes(&self, at: usize, len: usize) -> Result<&[u8], Malformed> {
+        self.0.get(at..at + len).ok_or(Malformed::Short {
+            needed: at + len,
+            got: self.0.len(),
+        })
+    }
+
+    fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(at, N)?);
+        Ok(array)
+    }
+
+    fn u32(&self, at: usize) -> Result<u32, Malformed> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    fn i32(&self, at: usize) -> Result<i32, Malformed> {
+        self.array(at).map(i32::from_le_bytes)
+    }
+
+    fn u64(&self, at: usize) -> Result<u64, Malformed> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+
+    fn count(&self, at: usize, max: usize) -> Result<usize, Malformed> {
+        let value = self.u32(at)?;
+        match value as usize {
+            count if count <= max => Ok(count),
+            _ => Err(Malformed::Count(value)),
+        }
+    }
+
+    fn site(&self, at: usize) -> Result<BlockSite, Malformed> {
+        Ok(BlockSite {
+            kernel_stack: self.u64(at + offset_of!(BlockSite, kernel_stack))?,
+            user_stack: self.u64(at + offset_of!(BlockSite, user_stack))?,
+            syscall: self.i32(at + offset_of!(BlockSite, syscall))?,
+            file: self.u32(at + offset_of!(BlockSite, file))?,
+        })
+    }
+
+    fn slot(&self, at: usize) -> Result<Slot, Malformed> {
+        Ok(Slot {
+            site: self.site(at + offset_of!(Slot, site))?,
+            blocked_ns: self.u64(at + offset_of!(Slot, blocked_ns))?,
+        })
+    }
+
+    fn long_block(&self, at: usize) -> Result<LongBlock, Malformed> {
+        Ok(LongBlock {
+            site: self.site(at + offset_of!(LongBlock, site))?,
+            start_ns: self.u64(at + offset_of!(LongBlock, start_ns))?,
+            blocked_ns: self.u64(at + offset_of!(LongBlock, blocked_ns))?,
+            run_queue_ns: self.u64(at + offset_of!(LongBlock, run_queue_ns))?,
+            waker_tid: self.u32(at + offset_of!(LongBlock, waker_tid))?,
+            waker_tgid: self.u32(at + offset_of!(LongBlock, waker_tgid))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

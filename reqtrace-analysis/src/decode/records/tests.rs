@@ -1,0 +1,176 @@
+use proptest::prelude::*;
+use reqtrace_common::cookie::Reentry;
+use reqtrace_common::thread::Begin;
+
+use super::*;
+use crate::decode::recording::encode_request;
+
+const SITE: BlockSite = BlockSite {
+    kernel_stack: 7,
+    user_stack: 8,
+    syscall: 75,
+    file: 4,
+};
+
+fn sample() -> RequestRecord {
+    let mut record = RequestRecord::ZERO;
+    record.kind = kind::REQUEST;
+    record.tgid = 10;
+    record.tid = 11;
+    record.begin_ns = 1_000;
+    record.end_ns = 2_000;
+    record.blocked_ns = 300;
+    record.unattributed_ns = 20;
+    record.blocks = 2;
+    record.slots_used = 2;
+    record.slots[0] = Slot {
+        site: SITE,
+        blocked_ns: 100,
+    };
+    record.slots[1] = Slot {
+        site: SITE,
+        blocked_ns: 200,
+    };
+    record.longest_used = 2;
+    record.longest[0].blocked_ns = 100;
+    record.longest[1].blocked_ns = 200;
+    record.comm[..5].copy_from_slice(b"mysql");
+    record
+}
+
+#[test]
+fn a_prefix_and_a_whole_record_decode_alike() {
+    let record = sample();
+    let bytes = encode_request(&record);
+    let prefix_len = offset_of!(RequestRecord, slots) + 2 * size_of::<Slot>();
+    for bytes in [&bytes[..], &bytes[..prefix_len]] {
+        let Ok(Event::Request(request)) = decode(bytes) else {
+            panic!("not a request");
+        };
+        assert_eq!(*request, from_record(&record).unwrap());
+        assert_eq!(request.comm, "mysql");
+        assert_eq!(request.on_cpu_ns(), 680);
+        assert_eq!(request.longest[0].blocked_ns, 200);
+    }
+    assert_eq!(
+        decode(&bytes[..prefix_len - 1]),
+        Err(Malformed::Short {
+            needed: prefix_len,
+            got: prefix_len - 1
+        })
+    );
+}
+
+#[test]
+fn counts_reasons_and_sums_are_checked() {
+    let broken = |change: fn(&mut RequestRecord)| {
+        let mut record = sample();
+        change(&mut record);
+        let decoded = decode(&encode_request(&record)).unwrap_err();
+        assert_eq!(from_record(&record).unwrap_err(), decoded);
+        decoded
+    };
+    assert_eq!(broken(|r| r.slots_used = 17), Malformed::Count(17));
+    assert_eq!(
+        broken(|r| r.longest_used = u32::MAX),
+        Malformed::Count(u32::MAX)
+    );
+    assert_eq!(broken(|r| r.label_len = 129), Malformed::Count(129));
+    assert_eq!(broken(|r| r.reason = 9), Malformed::Reason(9));
+    assert_eq!(broken(|r| r.request_type = 16), Malformed::RequestType(16));
+    assert_eq!(broken(|r| r.blocked_ns = 301), Malformed::Ledger);
+    assert_eq!(broken(|r| r.run_queue_ns = 681), Malformed::Ledger);
+    assert_eq!(broken(|r| r.end_ns = 1), Malformed::Ledger);
+    assert_eq!(broken(|r| r.preempted_ns = u64::MAX), Malformed::Ledger);
+    assert_eq!(decode(&[9, 0, 0, 0]), Err(Malformed::Kind(9)));
+    assert!(matches!(decode(&[]), Err(Malformed::Short { .. })));
+}
+
+fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
+    let mut state = ThreadState::ZERO;
+    let begin = Begin {
+        now: 1_000,
+        request_type: 0,
+        reentry: Reentry::Nest,
+        sp: 0,
+        return_address: 0,
+    };
+    state.open(&begin, 10, 11, 0);
+    if let Some(at) = blocked_at {
+        state.switch_out(at, false, 1, SITE);
+    }
+    state.wake_ns = woken_at;
+    state
+}
+
+#[test]
+fn an_open_request_is_closed_at_the_stop() {
+    assert_eq!(still_open(&ThreadState::ZERO, 5_000, "x"), Ok(None));
+
+    let running = still_open(&open_state(None, 0), 5_000, "x")
+        .unwrap()
+        .unwrap();
+    assert_eq!(running.incomplete, Some(Incomplete::RunningAtStop));
+    assert_eq!((running.latency_ns(), running.on_cpu_ns()), (4_000, 4_000));
+    assert_eq!(running.comm, "x");
+
+    let blocked = still_open(&open_state(Some(2_000), 0), 5_000, "x")
+        .unwrap()
+        .unwrap();
+    assert_eq!(blocked.incomplete, Some(Incomplete::BlockedAtStop));
+    assert_eq!((blocked.blocked_ns, blocked.on_cpu_ns()), (3_000, 1_000));
+    assert_eq!(blocked.blocked_in, Some((SITE, 2_000)));
+
+    let woken = still_open(&open_state(Some(2_000), 4_500), 5_000, "x")
+        .unwrap()
+        .unwrap();
+    assert_eq!(woken.incomplete, Some(Incomplete::RunningAtStop));
+    assert_eq!((woken.blocked_ns, woken.run_queue_ns), (2_500, 500));
+}
+
+#[test]
+fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
+    // Begun after it.
+    let begun = still_open(&open_state(None, 0), 900, "x").unwrap().unwrap();
+    assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
+
+    // Left its CPU after it.
+    let left = still_open(&open_state(Some(2_000), 0), 1_500, "x")
+        .unwrap()
+        .unwrap();
+    assert_eq!((left.latency_ns(), left.on_cpu_ns()), (1_000, 1_000));
+    assert_eq!(left.incomplete, Some(Incomplete::BlockedAtStop));
+
+    // Came back after it: that it ended no earlier than its blocks add up to is all that is known.
+    let mut state = open_state(Some(2_000), 0);
+    state.waking(4_000, 1, 1);
+    state.switch_in(4_500);
+    let back = still_open(&state, 3_000, "x").unwrap().unwrap();
+    assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));
+    assert_eq!((back.blocked_ns, back.run_queue_ns), (2_000, 500));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200), kind in 0_u8..5) {
+        let mut bytes = bytes;
+        if bytes.len() >= 4 {
+            bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        }
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn a_changed_byte_never_breaks_the_ledger(at in 0_usize..976, value in any::<u8>()) {
+        let mut bytes = encode_request(&sample());
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = value;
+        }
+        if let Ok(Event::Request(request)) = decode(&bytes) {
+            prop_assert_eq!(
+                request.latency_ns(),
+                request.on_cpu_ns() + request.off_cpu_ns()
+            );
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
+
+mod labels;
+pub mod slow;
+pub mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Incomplete, ProgramCost, WalkCost};
+use crate::error::Result;
+
+pub use labels::{Grouping, LabelGroup, LabelGroups};
+
+/// One output. Made before tracing starts, so that a bad path fails in the first second.
+pub trait Exporter {
+    /// Takes one finished request, in order of its end. Most formats need only the report.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn request(&mut self, _row: &RequestRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the report and completes the output.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn finish(&mut self, report: &Report) -> Result<()>;
+}
+
+/// One row of `requests.csv`, all names known.
+#[derive(Clone, Debug)]
+pub struct RequestRow<'a> {
+    /// Begin in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: &'a str,
+    /// Label, empty when none was recorded.
+    pub label: &'a str,
+    /// The ledger.
+    pub ledger: &'a Ledger,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of preemptions.
+    pub preemptions: u32,
+    /// Why it is incomplete, if it is.
+    pub incomplete: Option<Incomplete>,
+}
+
+/// The ledger of one request, or of many added up. All in nanoseconds;
+/// `on_cpu + run_queue + preempted + Σ classes + unattributed = latency`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// From begin to end.
+    pub latency_ns: u64,
+    /// On a CPU.
+    pub on_cpu_ns: u64,
+    /// Runnable after a wakeup.
+    pub run_queue_ns: u64,
+    /// Switched out while runnable.
+    pub preempted_ns: u64,
+    /// Blocked whose stack was lost or found no slot.
+    pub unattributed_ns: u64,
+    /// Blocked per wait class, in the order of [`Report::classes`].
+    pub classes: Vec<u64>,
+}
+
+impl Ledger {
+    /// Adds another one, of the same classes. The classes of an empty ledger are those of the other.
+    pub fn add(&mut self, other: &Self) {
+        self.latency_ns += other.latency_ns;
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.run_queue_ns += other.run_queue_ns;
+        self.preempted_ns += other.preempted_ns;
+        self.unattributed_ns += other.unattributed_ns;
+        self.classes.resize(other.classes.len(), 0);
+        for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
+            *sum += ns;
+        }
+    }
+
+    /// Σ of the class columns.
+    #[must_use]
+    pub fn blocked_ns(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+}
+
+/// Everything a trace found out.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was traced, when, where.
+    pub trace: TraceInfo,
+    /// Names of all wait classes, the profile's named waits first, then the built-in ones: the
+    /// order of every ledger and of the CSV's columns.
+    pub classes: Vec<String>,
+    /// How many of `classes` are the profile's named waits.
+    pub named_waits: usize,
+    /// One entry per request type, in profile order.
+    pub requests: Vec<TypeReport>,
+    /// Requests by label, one entry per request type; empty without `--group-by`.
+    pub labels: Vec<LabelGroups>,
+    /// Folded stacks, unsorted, one per distinct stack and kind.
+    pub stacks: Vec<StackLine>,
+    /// Requests that were open when tracing stopped, the longest first.
+    pub open: Vec<OpenRequest>,
+    /// What was lost.
+    pub losses: Vec<LossLine>,
+    /// What the kernel programs cost.
+    pub programs: Vec<ProgramCost>,
+    /// How far user stacks were unwound.
+    pub unwinding: Unwinding,
+    /// What a user should know or do: probes never hit, begins without ends, ….
+    pub hints: Vec<String>,
+}
+
+/// What was traced, when, where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceInfo {
+    /// Version of reqtrace.
+    pub version: String,
+    /// Name of the profile.
+    pub profile: String,
+    /// Traced processes: pid and name.
+    pub processes: Vec<(u32, String)>,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Start in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
+    pub monotonic_to_unix_ns: i64,
+    /// Length of the trace, ns.
+    pub duration_ns: u64,
+    /// How the trace ended: `duration`, `interrupted`, `target exited`.
+    pub ended_by: String,
+    /// Markers that were probed.
+    pub markers: Vec<MarkerInfo>,
+    /// Function patterns of named waits that match nothing because the executable has no symbol
+    /// table: names of waits, and for each the patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack_filter: String,
+    /// Whether preemptions have stacks, or are only timed.
+    #[serde(default)]
+    pub preempted_stacks: bool,
+}
+
+/// One probed marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkerInfo {
+    /// Request type.
+    pub request: String,
+    /// `begin` or `end`.
+    pub marker: String,
+    /// Function or offset, with `entry` or `return`.
+    pub place: String,
+    /// Object as the process sees it.
+    pub object: String,
+    /// Number of probes it needed.
+    pub probes: usize,
+}
+
+/// One request type.
+#[derive(Clone, Debug, Default)]
+pub struct TypeReport {
+    /// Its name.
+    pub name: String,
+    /// Complete requests: exact, counted in the kernel.
+    pub count: u64,
+    /// Complete requests whose record arrived: what the CSV has as `complete=true`.
+    pub rows: u64,
+    /// Incomplete requests by reason.
+    pub incomplete: Vec<(Incomplete, u64)>,
+    /// Latency of complete requests; `None` when there was none.
+    pub latency: Option<Latency>,
+    /// Sum of the ledgers of complete requests.
+    pub ledger: Ledger,
+    /// Whether the split of blocked time by class is from the records of all complete requests.
+    /// False when records were lost: then it is estimated from the sums per stack, and still adds
+    /// up to the exact blocked time.
+    pub classes_exact: bool,
+    /// Typical and slow requests side by side; `None` when there are few, or all are alike.
+    pub slow: Option<slow::SlowRequests>,
+    /// Lengths of blocks, when they were asked for; incomplete requests included.
+    pub lengths: Vec<LengthCounts>,
+    /// Counter: begin markers hit.
+    pub begins: u64,
+    /// Counter: end markers hit.
+    pub ends: u64,
+    /// Counter: begins inside a request of the same type.
+    pub nested: u64,
+    /// Counter: begins left out because another type's request was open.
+    pub other_type: u64,
+    /// Counter: ends with no request open, but for the first marker of a thread born in the trace.
+    pub ends_without_begin: u64,
+}
+
+/// How long the blocks of one wait class were, from switch-out to switch-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthCounts {
+    /// The wait class, `unattributed`, or `preempted`.
+    pub name: String,
+    /// Intervals by powers of two of microseconds, see [`reqtrace_common::filter::least_us`].
+    pub counts: Vec<u64>,
+}
+
+/// Latency in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Arithmetic mean, rounded down.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Exact maximum.
+    pub max_ns: u64,
+    /// False when records were lost and percentiles come from the kernel's histogram (6 % wide).
+    pub from_records: bool,
+}
+
+/// Time of one stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackLine {
+    /// Name of the process.
+    pub comm: String,
+    /// Request type.
+    pub request: String,
+    /// User frames, outermost first.
+    pub user: Vec<String>,
+    /// Kernel frames, outermost first.
+    pub kernel: Vec<String>,
+    /// What the time is.
+    pub kind: StackKind,
+    /// Wait class of blocked time: an index into [`Report::classes`].
+    pub class: Option<usize>,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Number of intervals.
+    pub count: u64,
+    /// Longest interval, ns.
+    pub longest_ns: u64,
+}
+
+/// What the time of a stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StackKind {
+    /// Blocked.
+    Blocked,
+    /// On the run queue after a block here; folded with a top frame `[run queue]`.
+    RunQueue,
+    /// Preempted here, or anywhere when its stacks were not recorded; folded with a top frame
+    /// `[preempted]`.
+    Preempted,
+}
+
+/// A request that was open when tracing stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// Request type.
+    pub request: String,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: String,
+    /// Nanoseconds since its begin.
+    pub running_ns: u64,
+    /// For a blocked one: for how long, in which class, user and kernel frames innermost first.
+    pub blocked: Option<OpenBlock>,
+}
+
+/// Where an open request is blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenBlock {
+    /// Nanoseconds since the switch-out.
+    pub for_ns: u64,
+    /// Name of the wait class.
+    pub class: String,
+    /// User frames, innermost first.
+    pub user: Vec<String>,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<String>,
+}
+
+/// How far user stacks were unwound: nanoseconds blocked or preempted in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Unwinding {
+    /// Unwound to the thread's outermost function.
+    pub whole_ns: u64,
+    /// Walked by frame pointers, which cannot tell whether the walk was right.
+    pub frame_pointers_ns: u64,
+    /// Part of these that is one frame deep.
+    pub shallow_ns: u64,
+    /// Ended early, by reason.
+    pub truncated: Vec<(String, u64)>,
+    /// What walking them took; `None` unless it was counted.
+    pub walks: Option<WalkCost>,
+}
+
+impl Unwinding {
+    /// Time in truncated stacks, ns.
+    #[must_use]
+    pub fn truncated_ns(&self) -> u64 {
+        self.truncated.iter().map(|(_, ns)| ns).sum()
+    }
+
+    /// Time in all stacks, ns.
+    #[must_use]
+    pub fn all_ns(&self) -> u64 {
+        self.whole_ns + self.frame_pointers_ns + self.truncated_ns()
+    }
+}
+
+/// Something that was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossLine {
+    /// Stable name, as in `summary.json`.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// What it means for the report, and what to do about it.
+    pub advice: String,
+}

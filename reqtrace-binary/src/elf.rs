@@ -1,0 +1,341 @@
+//! ELF: a file in, an [`Object`] out: its functions, what it imports, where its bytes are loaded.
+//!
+//! Only what resolving needs is parsed, and every offset of the file is taken as hostile: a
+//! truncated or malformed file is an error, never a panic.
+
+mod parse;
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::sym::Symtab;
+use memmap2::Mmap;
+
+use crate::debuginfo::FunctionSymbols;
+use crate::error::{Error, Result};
+use crate::frames::{Frames, FramesOf};
+
+use parse::{not_elf, string_at, unreadable};
+
+/// A parsed ELF file.
+#[derive(Debug)]
+pub struct Object {
+    bytes: Bytes,
+    shown: String,
+    segments: Vec<Segment>,
+    symbols: Vec<Symbol>,
+    imported: Vec<Range<usize>>,
+    has_symtab: bool,
+    /// Names of symbols that a debug file has: their ranges begin where the file's bytes end.
+    more_names: Vec<u8>,
+    plt: Vec<Range<u64>>,
+    frames: Frames,
+    tables: Vec<SymbolTable>,
+    usdt_notes: Vec<Range<usize>>,
+    usdt_base: Option<u64>,
+    is_go: bool,
+}
+
+/// Where a symbol table stands in the file.
+#[derive(Debug)]
+struct SymbolTable {
+    offset: usize,
+    count: usize,
+    strings: Range<usize>,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+/// A `PT_LOAD` with its bytes in the file.
+#[derive(Clone, Debug)]
+struct Segment {
+    address: Range<u64>,
+    offset: u64,
+    executable: bool,
+}
+
+/// A defined function symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    name: Range<usize>,
+    /// Virtual address as linked.
+    pub address: u64,
+    /// Size in bytes; 0 when the symbol table does not say.
+    pub size: u64,
+}
+
+impl Object {
+    /// Opens and parses a file. `shown` is its name in messages.
+    ///
+    /// # Errors
+    ///
+    /// Not readable; not ELF (a script is named as such, with its interpreter); malformed; for
+    /// another machine ([`crate::error::Kind::Unsupported`]).
+    pub fn open(path: &Path, shown: &str) -> Result<Self> {
+        let file = File::open(path).map_err(|error| unreadable(shown, error))?;
+        let metadata = file.metadata().map_err(|error| unreadable(shown, error))?;
+        if !metadata.is_file() {
+            return Err(Error::usage(format!("{shown} is not a regular file"))
+                .next("name the program's ELF file"));
+        }
+        if metadata.len() == 0 {
+            return Err(not_elf(shown, &[]));
+        }
+        // SAFETY: the map is read-only and private. Another process could truncate the file
+        // meanwhile, as with any program that maps executables; that would end this one by SIGBUS
+        // and can't corrupt it. Executables in use are replaced, not truncated (ETXTBSY).
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| unreadable(shown, error))?;
+        Self::new(Bytes::Mapped(map), shown)
+    }
+
+    /// Parses bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::open`].
+    pub fn parse(bytes: Vec<u8>, shown: &str) -> Result<Self> {
+        Self::new(Bytes::Owned(bytes), shown)
+    }
+
+    fn new(bytes: Bytes, shown: &str) -> Result<Self> {
+        let mut object = Self {
+            bytes,
+            shown: shown.to_owned(),
+            segments: Vec::new(),
+            symbols: Vec::new(),
+            imported: Vec::new(),
+            has_symtab: false,
+            more_names: Vec::new(),
+            plt: Vec::new(),
+            frames: Frames::default(),
+            tables: Vec::new(),
+            usdt_notes: Vec::new(),
+            usdt_base: None,
+            is_go: false,
+        };
+        object.load()?;
+        Ok(object)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Its name in messages.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Defined functions, by address.
+    #[must_use]
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// The name of a symbol as it stands in the symbol table; empty when it is not UTF-8.
+    #[must_use]
+    pub fn name(&self, symbol: &Symbol) -> &str {
+        self.text(&symbol.name)
+    }
+
+    fn text(&self, range: &Range<usize>) -> &str {
+        std::str::from_utf8(self.raw(range)).unwrap_or_default()
+    }
+
+    fn raw(&self, range: &Range<usize>) -> &[u8] {
+        let own = self.bytes();
+        let name = match range.start.checked_sub(own.len()) {
+            Some(start) => self.more_names.get(start..start + range.len()),
+            None => own.get(range.clone()),
+        };
+        name.unwrap_or_default()
+    }
+
+    /// Names of functions that another object must provide, without their version.
+    pub fn imported(&self) -> impl Iterator<Item = &str> {
+        self.imported.iter().map(|range| {
+            let name = self.text(range);
+            name.split('@').next().unwrap_or(name)
+        })
+    }
+
+    /// Whether it was linked by Go.
+    #[must_use]
+    pub fn is_go(&self) -> bool {
+        self.is_go
+    }
+
+    /// Adds the functions of its debug file, which must be of the same build.
+    pub fn add(&mut self, functions: FunctionSymbols) {
+        let FunctionSymbols { symbols, strings } = functions;
+        let length = self.bytes().len();
+        for symbol in symbols {
+            let Some(name) = string_at(&strings, &(0..strings.len()), symbol.name) else {
+                continue;
+            };
+            if !name.is_empty() && self.code_segment(symbol.address).is_some() {
+                self.symbols.push(Symbol {
+                    name: name.start + length..name.end + length,
+                    address: symbol.address,
+                    size: symbol.size,
+                });
+            }
+        }
+        self.more_names = strings;
+        self.has_symtab = true;
+        self.sort_symbols();
+    }
+
+    /// By address and name, each once: `.dynsym` repeats what `.symtab` has.
+    fn sort_symbols(&mut self) {
+        let mut symbols = std::mem::take(&mut self.symbols);
+        let key = |symbol: &Symbol| (symbol.address, self.raw(&symbol.name));
+        symbols.sort_by(|a, b| key(a).cmp(&key(b)));
+        symbols.dedup_by(|a, b| key(a) == key(b));
+        self.symbols = symbols;
+    }
+
+    /// Whether it has a full symbol table, so that static functions can be found too.
+    #[must_use]
+    pub fn has_symtab(&self) -> bool {
+        self.has_symtab
+    }
+
+    /// Its call frame information.
+    #[must_use]
+    pub fn frames(&self) -> FramesOf<'_> {
+        FramesOf::new(&self.frames, self.bytes())
+    }
+
+    /// Whether an address is in a procedure linkage table.
+    #[must_use]
+    pub fn in_plt(&self, address: u64) -> bool {
+        self.plt.iter().any(|plt| plt.contains(&address))
+    }
+
+    /// The offset in the file of a virtual address of code.
+    #[must_use]
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        let segment = self.code_segment(address)?;
+        Some(address - segment.address.start + segment.offset)
+    }
+
+    /// The offset in the file of a virtual address of code or data; `None` for what has no bytes
+    /// in the file, such as `.bss`.
+    #[must_use]
+    pub fn data_offset(&self, address: u64) -> Option<u64> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|segment| segment.address.contains(&address))?;
+        (address - segment.address.start).checked_add(segment.offset)
+    }
+
+    /// The virtual address of a symbol of any kind, by its name as it stands in the file.
+    #[must_use]
+    pub fn address_of_symbol(&self, wanted: &str) -> Option<u64> {
+        let context = Ctx::new(Container::Big, Endian::Little);
+        let bytes = self.bytes();
+        self.tables.iter().find_map(|table| {
+            let symbols = Symtab::parse(bytes, table.offset, table.count, context).ok()?;
+            let found = symbols.iter().find(|symbol| {
+                symbol.st_shndx != 0
+                    && string_at(bytes, &table.strings, symbol.st_name)
+                        .is_some_and(|name| bytes.get(name) == Some(wanted.as_bytes()))
+            });
+            found.map(|symbol| symbol.st_value)
+        })
+    }
+
+    /// The bytes of its `.note.stapsdt` sections, as far as the file has them.
+    pub fn usdt_notes(&self) -> impl Iterator<Item = &[u8]> {
+        self.usdt_notes.iter().map(|range| {
+            let end = range.end.min(self.bytes().len());
+            self.bytes().get(range.start..end).unwrap_or_default()
+        })
+    }
+
+    /// The address of its `.stapsdt.base`.
+    pub fn usdt_base(&self) -> Option<u64> {
+        self.usdt_base
+    }
+
+    /// The virtual address of code at an offset of the file.
+    #[must_use]
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let length = segment.address.end - segment.address.start;
+            let distance = file_offset.checked_sub(segment.offset)?;
+            (segment.executable && distance < length).then(|| segment.address.start + distance)
+        })
+    }
+
+    /// Bytes of code from an address to the end of its segment; empty when it is not code.
+    #[must_use]
+    pub fn code(&self, address: u64) -> &[u8] {
+        let Some(segment) = self.code_segment(address) else {
+            return &[];
+        };
+        self.read(segment, address)
+    }
+
+    /// The eight bytes at an address of code or data, as linked (before relocation).
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|segment| segment.address.contains(&address))?;
+        let bytes = self.read(segment, address).first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    /// Where the code may hold a direct call of, or jump to, an address: what looks like one, at
+    /// any byte, so that nothing is missed.
+    pub fn references(&self, target: u64) -> impl Iterator<Item = u64> {
+        self.segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .flat_map(move |segment| {
+                let start = segment.address.start;
+                self.read(segment, start)
+                    .windows(5)
+                    .enumerate()
+                    .filter(move |(at, bytes)| {
+                        // call, jmp, and the second byte of jcc.
+                        matches!(bytes[0], 0xe8 | 0xe9 | 0x80..=0x8f)
+                            && start
+                                .wrapping_add(*at as u64 + 5)
+                                .wrapping_add_signed(i64::from(i32::from_le_bytes([
+                                    bytes[1], bytes[2], bytes[3], bytes[4],
+                                ])))
+                                == target
+                    })
+                    .map(move |(at, _)| start + at as u64)
+            })
+    }
+
+    fn code_segment(&self, address: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|segment| segment.executable && segment.address.contains(&address))
+    }
+
+    fn read(&self, segment: &Segment, address: u64) -> &[u8] {
+        let length = segment.address.end - segment.address.start;
+        let start = segment.offset + (address - segment.address.start);
+        self.bytes()
+            .get(start as usize..(segment.offset + length) as usize)
+            .unwrap_or_default()
+    }
+}

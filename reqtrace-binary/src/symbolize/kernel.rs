@@ -1,0 +1,204 @@
+//! Kernel addresses: `/proc/kallsyms` in, frames out.
+//!
+//! kallsyms has no sizes, so a function ends where the next symbol begins, whatever that is. Only
+//! code is named.
+
+use std::fs;
+use std::path::Path;
+
+use super::Frame;
+
+/// No kernel function is longer than this: what is farther from the last symbol is unknown.
+const MAX_FUNCTION: u64 = 1 << 20;
+
+/// How many of the innermost frames may belong to tracing.
+const MAX_TRACING_FRAMES: usize = 16;
+
+/// Names of kernel functions by address.
+#[derive(Debug, Default)]
+pub struct KernelSymbols {
+    /// Sorted by address; an empty name is something that is not code.
+    symbols: Vec<(u64, Box<str>)>,
+    hidden: bool,
+}
+
+impl KernelSymbols {
+    /// Reads the running kernel's symbols. To be done while the kernel programs are loaded, or
+    /// else after: both work.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_from(Path::new("/proc/kallsyms"))
+    }
+
+    fn read_from(path: &Path) -> Self {
+        fs::read(path).map_or_else(
+            |_| Self {
+                symbols: Vec::new(),
+                hidden: true,
+            },
+            |bytes| Self::parse(&String::from_utf8_lossy(&bytes)),
+        )
+    }
+
+    /// Symbols from the text of `/proc/kallsyms`; empty text is a kernel that hides them.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut symbols: Vec<_> = text.lines().filter_map(symbol).collect();
+        // Of several names at one address the first in the file stays: aliases come in a stable
+        // order. Code comes before what is not.
+        symbols.sort_by_key(|(address, name)| (*address, name.is_empty()));
+        symbols.dedup_by_key(|(address, _)| *address);
+        let hidden = symbols.is_empty();
+        Self { symbols, hidden }
+    }
+
+    /// Whether the kernel hides its addresses.
+    #[must_use]
+    pub fn hidden(&self) -> bool {
+        self.hidden
+    }
+
+    /// Names of all functions.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.symbols.iter().map(|(_, name)| &**name);
+        names.filter(|name| !name.is_empty())
+    }
+
+    /// Frames of a kernel stack, innermost first, without those of tracing itself.
+    #[must_use]
+    pub fn frames(&self, addresses: &[u64]) -> Vec<Frame> {
+        let frames: Vec<_> = addresses
+            .iter()
+            .map(|&address| match self.name(address.saturating_sub(1)) {
+                Some(name) => Frame::new(name),
+                None => Frame::new(format!("[kernel+{address:#x}]")),
+            })
+            .collect();
+        without_tracing(frames)
+    }
+
+    fn name(&self, address: u64) -> Option<&str> {
+        let after = self.symbols.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.symbols.get(after.checked_sub(1)?)?;
+        (!name.is_empty() && address - start < MAX_FUNCTION).then_some(name)
+    }
+}
+
+/// `ffffffff81000000 T _text`, with `[module]` after the names of modules.
+fn symbol(line: &str) -> Option<(u64, Box<str>)> {
+    let mut words = line.split_ascii_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let kind = words.next()?;
+    let name = words.next()?;
+    if address == 0 {
+        return None;
+    }
+    let is_code = matches!(kind, "t" | "T" | "w" | "W") && name != "_etext" && name != "_einittext";
+    Some((address, if is_code { name.into() } else { "".into() }))
+}
+
+/// Cuts the frames of the scheduler's tracepoint and of the kernel program that hangs on it.
+fn without_tracing(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let schedule = frames
+        .iter()
+        .take(MAX_TRACING_FRAMES)
+        .position(|frame| super::names::without_suffix(&frame.name) == "__schedule");
+    let cut = schedule.unwrap_or_else(|| {
+        let tracing = frames.iter().take_while(|frame| is_tracing(&frame.name));
+        tracing.count()
+    });
+    frames.drain(..cut);
+    frames
+}
+
+fn is_tracing(name: &str) -> bool {
+    [
+        "bpf_prog_",
+        "bpf_trampoline_",
+        "bpf_trace_run",
+        "bpf_get_stack",
+        "__bpf_get_stack",
+        "__bpf_trace_",
+        "__bpf_prog_",
+        "__traceiter_",
+        "get_perf_callchain",
+        "perf_trace_",
+        "trace_event_raw_event_",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000100 t __pfx_schedule
+ffffffff81000110 T schedule
+ffffffff81000200 T __schedule
+ffffffff81000300 T _etext
+ffffffff82000000 D jiffies
+ffffffffc0000000 t bpf_prog_0123_switch\t[bpf]
+ffffffffc0000100 t ext4_sync_file\t[ext4]
+";
+
+    fn names(addresses: &[u64]) -> Vec<String> {
+        let symbols = KernelSymbols::parse(KALLSYMS);
+        let frames = symbols.frames(addresses);
+        frames.into_iter().map(|frame| frame.name).collect()
+    }
+
+    #[test]
+    fn only_code_has_a_name() {
+        assert_eq!(names(&[0xffff_ffff_8100_0120]), ["schedule"]);
+        assert_eq!(names(&[0xffff_ffff_c000_0110]), ["ext4_sync_file"]);
+        for nowhere in [
+            0x1000,
+            0xffff_ffff_8100_0310,
+            0xffff_ffff_8200_0010,
+            u64::MAX,
+        ] {
+            assert_eq!(names(&[nowhere]), [format!("[kernel+{nowhere:#x}]")]);
+        }
+    }
+
+    #[test]
+    fn a_call_at_the_end_of_a_function_names_the_caller() {
+        assert_eq!(names(&[0xffff_ffff_8100_0200]), ["schedule"]);
+    }
+
+    #[test]
+    fn frames_of_tracing_are_cut() {
+        let stack = [
+            0xffff_ffff_c000_0010,
+            0xffff_ffff_8200_0010,
+            0xffff_ffff_8100_0210,
+            0xffff_ffff_8100_0120,
+        ];
+        assert_eq!(names(&stack), ["__schedule", "schedule"]);
+        assert_eq!(
+            names(&[0xffff_ffff_c000_0010, 0xffff_ffff_8100_0120]),
+            ["schedule"]
+        );
+    }
+
+    #[test]
+    fn the_running_kernel_is_read() {
+        let symbols = KernelSymbols::read();
+        if !symbols.hidden() {
+            let found = |name: &str| symbols.symbols.iter().find(|(_, known)| **known == *name);
+            let (address, _) = found("schedule").expect("every kernel has it");
+            assert_eq!(symbols.frames(&[address + 8])[0].name, "schedule");
+        }
+    }
+
+    #[test]
+    fn hidden_addresses_are_noticed() {
+        let hidden =
+            KernelSymbols::parse("0000000000000000 T _stext\n0000000000000000 T schedule\n");
+        assert!(hidden.hidden());
+        assert_eq!(hidden.frames(&[5])[0].name, "[kernel+0x5]");
+    }
+}
