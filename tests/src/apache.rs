@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::http;
-use crate::process::Child;
+use crate::process::{Child, Stream};
 use crate::workspace;
 
 /// How long starting may take.
@@ -35,7 +36,9 @@ impl Apache {
     ///
     /// When it is not installed or does not start.
     pub fn start(mpm: &str) -> Result<Self> {
-        let folder = workspace::scratch()?;
+        // In `/tmp`: Apache's workers are `nobody`, who may not enter every checkout.
+        let folder = tempfile::tempdir()?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let port = http::free_port()?;
         fs::create_dir(folder.path().join("documents"))?;
         let config = folder.path().join("apache.conf");
@@ -44,7 +47,7 @@ impl Apache {
         command.arg("-d").arg(folder.path()).arg("-f").arg(&config);
         command.arg("-DFOREGROUND");
         let process = Child::start(command, folder.path(), "apache")?;
-        http::listens(port, LIMIT)?;
+        http::listens(port, LIMIT).with_context(|| process.output(Stream::Err))?;
         Ok(Self {
             process,
             port,
@@ -86,7 +89,7 @@ fn configuration(folder: &Path, mpm: &str, port: u16) -> Result<String> {
     let modules = roots.iter().find(|folder| folder.is_dir());
     let modules = modules.with_context(|| format!("no /{MODULES}; run: cargo xtask setup"))?;
     let mut text = format!(
-        "ServerName localhost\nListen 127.0.0.1:{port}\nPidFile apache.pid\nUser #0\nGroup #0\n\
+        "ServerName localhost\nListen 127.0.0.1:{port}\nPidFile apache.pid\nUser #65534\nGroup #65534\n\
          DocumentRoot {}\nErrorLog error.log\nLogFormat \"%U %s\" short\n\
          CustomLog access.log short\n",
         folder.join("documents").display()
