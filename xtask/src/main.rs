@@ -7,6 +7,8 @@ mod demo;
 mod dist;
 mod kernel;
 mod linker;
+#[cfg(test)]
+mod links;
 mod packages;
 mod process;
 mod servers;
