@@ -259,12 +259,15 @@ fn words_that_are_not_what_was_meant() {
 fn an_object_that_is_named_is_not_to_be_named() {
     let folder = workspace::scratch().unwrap();
     let path = folder.path().join("imported.toml");
-    fixtures::write_profile(&path, "work", "read", "").unwrap();
+    fixtures::write_profile(&path, "work", "posix_memalign", "").unwrap();
     let program = workspace::shop().unwrap();
     expect(check(&path, &program), 2, &[&["set object ="]]);
     let shop = Shop::open().unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    let named = text.replace("\"read\"", "\"read\", object = \"shop\"");
+    let named = text.replace(
+        "\"posix_memalign\"",
+        "\"posix_memalign\", object = \"shop\"",
+    );
     fs::write(&path, named).unwrap();
     let outcome = expect(
         trace(&path, &shop.pid().to_string()),
