@@ -4,8 +4,11 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod kernel;
 mod linker;
+#[cfg(test)]
+mod links;
 mod packages;
 mod process;
 mod servers;
@@ -38,6 +41,8 @@ enum Command {
     Test(test::Args),
     /// Measure what tracing costs and how right it is, for the pages of docs/
     Bench(bench::Args),
+    /// Make the packages that users install: a .deb and a .tar.gz
+    Dist(dist::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
     VmTest(vm::Args),
 }
@@ -58,6 +63,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }
 }
@@ -77,9 +83,13 @@ mod tests {
         let takes = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
         assert!(takes("xtask bench --rounds 2 --write"));
         assert!(takes("xtask bench tracers --rounds 2 --write"));
+        assert!(takes("xtask bench --quick --json new.json"));
+        assert!(takes("xtask bench compare old.json new.json"));
         assert!(takes("xtask bench ledger --seconds 2 --write"));
         assert!(!takes("xtask bench ledger --rounds 2"));
         assert!(!takes("xtask bench --rounds 2 ledger"));
         assert!(!takes("xtask bench --seconds 2"));
+        assert!(!takes("xtask bench --only redis --write"));
+        assert!(!takes("xtask bench compare old.json"));
     }
 }

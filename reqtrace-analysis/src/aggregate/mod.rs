@@ -17,14 +17,15 @@ mod stacks;
 mod tail;
 mod types;
 mod unwinding;
+mod warnings;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;
-use crate::decode::{Incomplete, RawRequest, Snapshot};
+use crate::decode::{Incomplete, NamedFile, RawRequest, Snapshot};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow, TraceInfo};
-use crate::symbolize::{AddressSpace, Symbolizer};
+use crate::symbolize::Symbolizer;
 
 pub use crate::decode::StackSource;
 pub use order::WINDOW_NS;
@@ -108,8 +109,8 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     }
 
     /// Takes the file behind a descriptor: a path, or the kernel's name for it (`socket:[123]`).
-    pub fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
-        self.sites.file(space, fd, path);
+    pub fn file(&mut self, file: &NamedFile) {
+        self.sites.file(file.file, &file.path);
     }
 
     /// Takes the name of a process, for the first frame of its stacks.

@@ -5,11 +5,12 @@ mod waits;
 
 use std::path::PathBuf;
 
+use super::library;
 use super::options::parse_pids;
 use super::profiles::print;
 use crate::attach::safety;
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe, builtin};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 use crate::resolve::{
     ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
     resolve_file, returns, symbols,
@@ -22,7 +23,7 @@ const MAX_SITES: usize = 12;
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Profile: the path of a TOML file, or the name of a built-in one
+    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists
     #[arg(long, value_name = "PROFILE")]
     pub profile: String,
 
@@ -39,6 +40,11 @@ pub struct CheckArgs {
     /// Resolve it in this program or library, which need not run
     #[arg(value_name = "BINARY")]
     pub binary: Option<PathBuf>,
+
+    /// Print only the places that would be probed, for other programs: a line each with marker, offset
+    /// in the file, file and request type, tabs between
+    #[arg(long)]
+    pub sites: bool,
 }
 
 /// Runs it. Without a process and a program only the profile is checked.
@@ -47,10 +53,13 @@ pub struct CheckArgs {
 ///
 /// What is wrong with the profile, what cannot be resolved, or what a trace would be refused for.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let profile = builtin::load(&args.profile)?;
+    let profile = library::load(&args.profile)?;
     let pids = parse_pids(&args.pids)?;
     if let Some(binary) = &args.binary {
         let resolved = resolve_file(&profile, binary)?;
+        if args.sites {
+            return print(&sites(&resolved));
+        }
         return report(&profile, &resolved, &Target::file(binary), None);
     }
     if pids.is_empty() {
@@ -63,7 +72,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         ));
     }
     for (index, &pid) in pids.iter().enumerate() {
-        if index > 0 {
+        if index > 0 && !args.sites {
             print("\n")?;
         }
         let process = Process::open(pid)?;
@@ -75,6 +84,10 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
         };
         let resolved = resolve(&profile, &process).map_err(within)?;
+        if args.sites {
+            print(&sites(&resolved))?;
+            continue;
+        }
         let target = Target::Process(&process);
         report(&profile, &resolved, &target, Some(&process)).map_err(within)?;
     }
@@ -121,6 +134,22 @@ fn report(
     refused.into_iter().next().map_or(Ok(()), Err)
 }
 
+/// The probed places, a line each.
+fn sites(resolved: &ResolvedProfile) -> String {
+    let mut text = String::new();
+    for request in &resolved.requests {
+        for (name, marker) in [("begin", &request.begin), ("end", &request.end)] {
+            for site in &marker.sites {
+                text.push_str(&format!(
+                    "{name}\t0x{:x}\t{}\t{}\n",
+                    site.file_offset, marker.object_shown, request.name
+                ));
+            }
+        }
+    }
+    text
+}
+
 fn describe(spec: &RequestSpec, request: &ResolvedRequest, target: &Target<'_>) -> Result<String> {
     let probe = request.return_probe;
     let end = spec.end.as_ref();
@@ -156,6 +185,7 @@ fn marker(
     let is_usdt = spec.is_some_and(|spec| matches!(spec.place, PlaceSpec::Usdt { .. }));
     let how = match (marker.at, probe) {
         _ if is_usdt => "USDT",
+        (At::Entry, _) if !marker.is_function => "instruction",
         (At::Entry, _) => "entry",
         (At::Return, ReturnProbe::Sites) => "return",
         (At::Return, ReturnProbe::Uretprobe) => "return by uretprobe",
