@@ -77,7 +77,10 @@ fn node_functions_are_in_the_stacks() {
     let mut command = Command::new(workspace::program("node").unwrap());
     command.args(["--perf-basic-prof", "--interpreted-frames-native-stack"]);
     command.arg(workspace::root().join("tests/fixtures/blocks.js"));
-    let node = Runtime::start(command, workspace::scratch().unwrap(), "node");
+    // V8 leaves a log where it was started.
+    let folder = workspace::scratch().unwrap();
+    command.current_dir(folder.path());
+    let node = Runtime::start(command, folder, "node");
     let map = format!("/tmp/perf-{}.map", node.child.pid());
     let outcome = node.trace("function = \"node::Environment::RunTimers\"");
     std::fs::remove_file(map).unwrap();
