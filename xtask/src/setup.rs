@@ -100,13 +100,9 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     if !linker_is_ready {
         packages.extend(linker::packages(llvm));
     }
-    if needs.contains(&Need::Test) {
-        packages.extend(servers::libraries(&apt));
-    }
+    packages.extend(servers::libraries(&apt, needs));
     apt.install(&packages, verbose)?;
-    if needs.contains(&Need::Test) {
-        servers::unpack(&apt, verbose)?;
-    }
+    servers::unpack(&apt, needs, verbose)?;
 
     compiler.link()?;
     if !linker_is_ready {
