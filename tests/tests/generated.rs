@@ -27,7 +27,8 @@ struct Runtime {
 
 impl Runtime {
     fn start(mut command: Command, folder: TempDir, name: &str) -> Self {
-        command.arg(CALLS.to_string());
+        // Node leaves a log of its own in its working directory.
+        command.arg(CALLS.to_string()).current_dir(folder.path());
         let mut child = Child::start(command, folder.path(), name).unwrap();
         child.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
         Self { child, folder }
