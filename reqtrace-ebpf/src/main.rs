@@ -8,6 +8,7 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 mod assembly;
+mod cost;
 mod emit;
 mod file;
 mod globals;
@@ -26,25 +27,26 @@ mod walks;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};
+use reqtrace_common::cost::program;
 
 #[uprobe]
 fn request_begin(ctx: ProbeContext) -> u32 {
-    request::begin(&ctx, ctx.regs)
+    cost::of(program::BEGIN, || request::begin(&ctx, ctx.regs))
 }
 
 #[uprobe]
 fn request_end(ctx: ProbeContext) -> u32 {
-    request::end(&ctx, ctx.regs)
+    cost::of(program::END, || request::end(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_begin_ret(ctx: RetProbeContext) -> u32 {
-    request::begin(&ctx, ctx.regs)
+    cost::of(program::BEGIN_RET, || request::begin(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_end_ret(ctx: RetProbeContext) -> u32 {
-    request::end(&ctx, ctx.regs)
+    cost::of(program::END_RET, || request::end(&ctx, ctx.regs))
 }
 
 #[btf_tracepoint(function = "sched_switch")]

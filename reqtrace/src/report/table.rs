@@ -1,6 +1,7 @@
 //! The report on the terminal: a report in, at most 100 columns of text out.
 
 mod histogram;
+mod overhead;
 mod page;
 mod slow;
 
@@ -77,6 +78,7 @@ pub fn render(report: &Report, verbose: bool) -> String {
     incomplete(&mut page, report);
     open(&mut page, report);
     losses(&mut page, report);
+    overhead::draw(&mut page, report);
     hints(&mut page, report);
     if verbose {
         unwinding(&mut page, report);

@@ -6,6 +6,7 @@ use std::time::Instant;
 use log::info;
 
 use super::follow::{Follower, Signals};
+use super::guarding::Guarding;
 use super::{progress, targets};
 use crate::attach::{Session, StackTable};
 use crate::cli::args::TraceOptions;
@@ -55,6 +56,11 @@ impl Tracing {
     ) -> Result<()> {
         let start_ns = self.session.start_ns();
         let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
+        let mut guarding = Guarding::new(
+            self.options.max_overhead,
+            follower.alive(),
+            self.options.quiet,
+        );
         let outcome = follower
             .run(
                 &mut self.session,
@@ -63,11 +69,13 @@ impl Tracing {
                 self.options.duration,
                 signals,
                 &mut progress,
+                &mut guarding,
             )
             .await?;
         progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
+        let (overhead, shed) = guarding.finish(&self.session, follower.alive())?;
         follower.drain(
             &mut self.session,
             &mut self.exporters,
@@ -82,6 +90,8 @@ impl Tracing {
         trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
         trace.duration_ns = stop_ns.saturating_sub(start_ns);
         outcome.name().clone_into(&mut trace.ended_by);
+        trace.overhead = Some(overhead);
+        trace.shed = shed;
         trace.late_children = self.session.late_children();
         if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
             let (stacks, symbols) = aggregator.sources();
