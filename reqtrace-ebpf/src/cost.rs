@@ -31,7 +31,8 @@ fn start(program: u32) {
     unsafe {
         let runs = (*time).runs.wrapping_add(1);
         (*time).runs = runs;
-        if runs & (TIMED_ONE_IN - 1) == 0 {
+        // The first one too: a short trace has no more.
+        if runs & (TIMED_ONE_IN - 1) == 1 {
             (*time).started_ns = bpf_ktime_get_ns();
         }
     }

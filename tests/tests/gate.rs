@@ -54,7 +54,7 @@ fn a_function_that_is_called_all_the_time_is_refused_and_nothing_stays_behind() 
     assert!(!code.is_probed().unwrap(), "a probe was left behind");
     // Its requests are nothing but traps: recording fewer of them would not help.
     assert!(
-        outcome.stderr.contains("no --sample would fit"),
+        !outcome.stderr.contains("(--sample 1/"),
         "{}",
         outcome.stderr
     );
@@ -96,12 +96,12 @@ fn the_gate_is_quick_when_nothing_is_hit() {
     let line = outcome
         .stderr
         .lines()
-        .find(|line| line.contains("measured in "));
+        .find(|line| line.contains("counted for "));
     let line = line.unwrap_or_else(|| panic!("{}", outcome.stderr));
-    let milliseconds = line.rsplit("measured in ").next().unwrap();
-    let milliseconds: f64 = milliseconds.trim_end_matches("ms").parse().unwrap();
-    // 0.2 s, and what a busy machine adds.
-    assert!(milliseconds < 600.0, "{line}");
+    let milliseconds = line.rsplit("counted for ").next().unwrap();
+    let milliseconds: u64 = milliseconds.trim_end_matches(" ms").parse().unwrap();
+    // 0.15 s, and what a busy machine adds; under load it would be 0.5 s.
+    assert!(milliseconds < 400, "{line}");
     fixture.end().unwrap();
 }
 

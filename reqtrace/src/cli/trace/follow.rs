@@ -9,8 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::early;
-use super::guarding::Guarding;
-use super::progress::Progress;
+use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::{Aggregator, StackSource};
 use crate::attach::Session;
@@ -136,8 +135,7 @@ impl<K: StackSource> Follower<K> {
         mut recorder: Option<&mut Recorder>,
         duration: Option<Duration>,
         signals: &mut Signals,
-        progress: &mut Progress,
-        guarding: &mut Guarding,
+        watched: &mut Watched,
     ) -> Result<Outcome> {
         let deadline = duration.map(|duration| Instant::now() + duration);
         let mut ticks = interval(TICK);
@@ -155,11 +153,12 @@ impl<K: StackSource> Follower<K> {
                     count = count.wrapping_add(1);
                     if second.elapsed() >= SECOND {
                         second = Instant::now();
-                        progress.overhead(guarding.second(session, &self.alive)?);
+                        let share = watched.guarding.second(session, &self.alive)?;
+                        watched.progress.overhead(share);
                     }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         let (complete, incomplete) = self.aggregator.requests();
-                        progress.update(complete + incomplete, self.aggregator.p99_ns());
+                        watched.progress.update(complete + incomplete, self.aggregator.p99_ns());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
                             break Outcome::TargetExited;

@@ -3,13 +3,12 @@
 //! In: resolved markers, planned probes, processes. Out: a trace may go on, or the error that says why
 //! not and what overrules it.
 
-use std::time::Instant;
-
+use clap::CommandFactory as _;
 use log::info;
 
 use crate::attach::estimate::{HitCost, Rate};
 use crate::attach::{ProbePlan, rate, safety, self_test};
-use crate::cli::args::TraceOptions;
+use crate::cli::args::{Args, TraceOptions};
 use crate::error::{Error, Result};
 use crate::report::text::number;
 use crate::resolve::ResolvedProfile;
@@ -42,7 +41,6 @@ pub(super) fn safety(
 /// Refuses what would cost more than `--max-probe-rate`, and gives what a hit costs here. With
 /// `--yes`, or when any cost is allowed, the load is not measured.
 pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) -> Result<HitCost> {
-    let started = Instant::now();
     let cost = self_test::run()?.cost;
     let limit = options.max_probe_rate / 100.0;
     if options.yes || limit >= 1.0 {
@@ -53,8 +51,8 @@ pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) ->
     let percent = (measured.share() * 100.0).round();
     info!(
         "the probes were hit {per_second} times a second: {percent} % of the processes' CPU time; \
-         measured in {:.0?}",
-        started.elapsed()
+         counted for {} ms",
+        measured.elapsed.as_millis()
     );
     if measured.share() > limit {
         return Err(refusal(&measured, options.max_probe_rate));
@@ -68,14 +66,23 @@ pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) ->
     Ok(cost)
 }
 
+/// Whether this version has `--sample`.
+fn can_sample() -> bool {
+    let command = Args::command();
+    command.get_arguments().any(|arg| arg.get_id() == "sample")
+}
+
 fn refusal(measured: &Rate, limit: f64) -> Error {
-    let sample = match measured.sample_within(limit / 100.0) {
-        Some(every) => format!("record one of {every} requests (--sample 1/{every}), "),
-        None => String::new(),
-    };
-    let without = match measured.sample_within(limit / 100.0) {
-        Some(_) => "",
-        None => "; no --sample would fit, as the traps alone take more than that",
+    let (sample, without) = match measured.sample_within(limit / 100.0) {
+        _ if !can_sample() => (String::new(), ""),
+        Some(every) => (
+            format!("record one of {every} requests (--sample 1/{every}), "),
+            "",
+        ),
+        None => (
+            String::new(),
+            "; no --sample would fit, as the traps alone take more than that",
+        ),
     };
     Error::usage(format!(
         "the probes would be hit {} times a second or more: tracing would take about {:.0} % of \

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::progress::Progress;
 use crate::attach::Session;
 use crate::attach::guard::{Guard, Shed};
 use crate::error::Result;
@@ -11,6 +12,12 @@ use crate::report::{Overhead, ShedSpan};
 
 /// The most that is shed: requests are not sampled by these kernel programs.
 const DEEPEST: Shed = Shed::Stacks;
+
+/// What is looked at while a trace runs.
+pub(super) struct Watched {
+    pub(super) progress: Progress,
+    pub(super) guarding: Guarding,
+}
 
 /// What a trace takes, and what it leaves out because of that.
 pub(super) struct Guarding {

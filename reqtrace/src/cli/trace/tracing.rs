@@ -6,7 +6,7 @@ use std::time::Instant;
 use log::info;
 
 use super::follow::{Follower, Signals};
-use super::guarding::Guarding;
+use super::guarding::{Guarding, Watched};
 use super::{progress, targets};
 use crate::attach::{Session, StackTable};
 use crate::cli::args::TraceOptions;
@@ -55,12 +55,11 @@ impl Tracing {
         recording: Option<std::fs::File>,
     ) -> Result<()> {
         let start_ns = self.session.start_ns();
-        let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
-        let mut guarding = Guarding::new(
-            self.options.max_overhead,
-            follower.alive(),
-            self.options.quiet,
-        );
+        let (quiet, limit) = (self.options.quiet, self.options.max_overhead);
+        let mut watched = Watched {
+            progress: progress::Progress::new(quiet, self.options.duration),
+            guarding: Guarding::new(limit, follower.alive(), quiet),
+        };
         let outcome = follower
             .run(
                 &mut self.session,
@@ -68,14 +67,13 @@ impl Tracing {
                 self.recorder.as_mut(),
                 self.options.duration,
                 signals,
-                &mut progress,
-                &mut guarding,
+                &mut watched,
             )
             .await?;
-        progress.finish();
+        watched.progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
-        let (overhead, shed) = guarding.finish(&self.session, follower.alive())?;
+        let (overhead, shed) = watched.guarding.finish(&self.session, follower.alive())?;
         follower.drain(
             &mut self.session,
             &mut self.exporters,
