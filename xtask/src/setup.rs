@@ -32,11 +32,15 @@ pub(crate) enum Need {
     Build,
     /// Formatting and lints
     Lint,
-    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx and their load generators; no
+    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java; no
     /// service is installed or started
     Test,
     /// The VM tier: qemu and busybox
     Vm,
+    /// Packages, and their trial in a bare Debian
+    Dist,
+    /// Trials of further servers: `cargo xtask test --all`
+    All,
 }
 
 impl Need {
@@ -57,11 +61,21 @@ impl Need {
                 Package::with_command("apache2-utils", "ab"),
                 Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
                 Package::with_command("sqlite3", "sqlite3"),
+                // Stacks through generated code.
+                Package::with_command("nodejs", "node"),
+                Package::with_command("default-jdk-headless", "javac"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
                 Package::with_command("e2fsprogs", "mke2fs"),
                 Package::with_command("busybox-static", "busybox"),
+            ],
+            Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
+            Self::All => vec![
+                Package::with_command("nodejs", "node"),
+                Package::with_command("openjdk-17-jdk-headless", "jcmd"),
+                Package::with_file("python3", "/usr/bin/python3"),
+                Package::with_command("ldap-utils", "ldapsearch"),
             ],
         }
     }

@@ -37,12 +37,12 @@ pub struct FunctionsArgs {
     #[arg(long, value_name = "OBJECT")]
     pub object: Option<String>,
 
-    /// List at most so many matches
+    /// List at most so many matches; of counted ones those with most hits
     #[arg(long, value_name = "N", default_value_t = LISTED)]
     pub limit: usize,
 
     /// Count for so many seconds how often each match is hit
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["as_profile", "limit"])]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "as_profile")]
     pub count: Option<String>,
 
     /// Stop counting when that takes more than this share of the CPU time; 100 never stops
@@ -81,8 +81,8 @@ pub fn run(args: &FunctionsArgs) -> Result<()> {
     let search = search(args)?;
     let findings = Findings::of(&search, args.object.as_deref())?;
     if let Some(seconds) = &args.count {
-        let limit = if args.yes { 100.0 } else { args.max_probe_rate };
-        return count::run(&search, &findings, seconds, limit);
+        let allowed = if args.yes { 100.0 } else { args.max_probe_rate };
+        return count::run(&search, &findings, seconds, args.limit, allowed);
     }
     if args.as_profile {
         return print(&starter::profile(&search, &findings)?);

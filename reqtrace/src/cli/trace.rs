@@ -3,15 +3,18 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod choice;
 mod early;
 mod follow;
 pub(super) mod gate;
 mod guarding;
 mod progress;
 mod resolved;
+mod started;
 pub(super) mod targets;
 mod tracing;
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,13 +28,14 @@ use crate::classify::Classifier;
 use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
-use crate::profile::{At, Profile, builtin};
+use crate::profile::{At, Profile};
 use crate::report::outputs::{self, OutputOptions};
 use crate::report::{Grouping, MarkerInfo, TraceInfo};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
+use choice::Choice;
 use follow::{Follower, Signals};
 use resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
 use tracing::Tracing;
@@ -53,19 +57,18 @@ pub fn run(options: TraceOptions) -> Result<()> {
 }
 
 async fn trace(options: TraceOptions) -> Result<()> {
-    let profile = builtin::load(&options.profile)?;
-    let pids = targets::pids(&options)?;
+    let Choice {
+        profile,
+        mut processes,
+        mut started,
+    } = choice::choose(&options)?;
     let host = Host::examine()?;
-    let mut processes = pids
-        .iter()
-        .map(|&pid| Process::open(pid))
-        .collect::<Result<Vec<_>>>()?;
     let mut resolved = resolve_all(&profile, &processes)?;
     if options.labels {
         say_unlabelled(&profile, &resolved)?;
     }
     let unmatched_waits = unmatched_waits(&profile, &processes);
-    let mut pids = pids;
+    let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     if options.follow {
         for child in targets::descendants(&pids) {
             pids.push(child);
@@ -90,12 +93,19 @@ async fn trace(options: TraceOptions) -> Result<()> {
     gate::safety(&options, &resolved, &pids)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let _stats = (options.verbose > 0).then(|| enable_stats(Stats::RunTime));
+    // What has not begun hits no probe.
+    let has_begun = started.is_none();
     let load = || {
         let tables = match options.unwind {
-            Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, &options)),
+            Unwind::Auto | Unwind::Dwarf => Some(compile_tables(
+                &pids,
+                &processes,
+                started.is_some(),
+                &options,
+            )),
             Unwind::Fp => None,
         };
-        let started = Instant::now();
+        let load_started = Instant::now();
         let loaded = attach::load(
             &host,
             LoadOptions {
@@ -111,12 +121,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
             },
             tables,
         );
-        info!("kernel programs loaded in {:.0?}", started.elapsed());
+        info!("kernel programs loaded in {:.0?}", load_started.elapsed());
         loaded
     };
     // The verifier takes as long as the gate does: both at once.
     let (gate, loaded) = thread::scope(|scope| {
-        let gate = scope.spawn(|| gate::rate(&options, &plans, &pids));
+        let gate = scope.spawn(|| gate::rate(&options, &plans, &pids, has_begun));
         let loaded = load();
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
@@ -168,18 +178,36 @@ async fn trace(options: TraceOptions) -> Result<()> {
         recorder: recording.is_some().then(Recorder::new),
     };
     let mut signals = Signals::take()?;
-    tracing.announce();
+    tracing.announce(started.is_some());
     let follower = Follower::new(aggregator, &pids);
-    let report = tracing.follow(follower, &mut signals, recording).await;
+    if let Some(started) = &mut started {
+        started.release()?;
+    }
+    let quiet = tracing.options.quiet;
+    let outcome = tracing.follow(follower, &mut signals, recording).await;
     tracing.session.detach();
-    report
+    match (outcome, started) {
+        (Ok(outcome), Some(started)) => started.finish(outcome, quiet),
+        (outcome, _) => outcome.map(drop),
+    }
 }
 
-fn compile_tables(pids: &[u32], options: &TraceOptions) -> Compiled {
+/// A program that has not begun has mapped nothing yet: then its files are given.
+fn compile_tables(
+    pids: &[u32],
+    processes: &[Process],
+    is_started: bool,
+    options: &TraceOptions,
+) -> Compiled {
     let progress = progress::Compiling::new(options.quiet);
     let mut registry = Registry::new().with_progress(move |now| progress.update(now));
     if options.unwind == Unwind::Auto {
         registry = registry.with_frame_pointers();
+    }
+    if is_started {
+        let files = processes.iter().flat_map(|process| &process.objects);
+        let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
+        return Compiled::ahead_of(registry, &files);
     }
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
     Compiled::of(registry, &spaces)
@@ -217,14 +245,14 @@ fn trace_info(
     let marker = |request: &str, name: &str, marker: &ResolvedMarker| MarkerInfo {
         request: request.to_owned(),
         marker: name.to_owned(),
-        place: format!(
-            "{} at {}",
-            marker.symbol,
-            match marker.at {
-                At::Entry => "entry",
-                At::Return => "return",
+        place: match (marker.at, marker.is_function) {
+            (At::Return, _) => format!("{} at return", marker.symbol),
+            (At::Entry, true) => format!("{} at entry", marker.symbol),
+            (At::Entry, false) if marker.symbol.starts_with("0x") => {
+                format!("offset {}", marker.symbol)
             }
-        ),
+            (At::Entry, false) => marker.symbol.clone(),
+        },
         object: marker.object_shown.clone(),
         probes: marker.sites.len(),
     };

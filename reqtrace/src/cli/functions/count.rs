@@ -33,7 +33,13 @@ struct Counted {
 }
 
 /// Counts, and prints the result.
-pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: f64) -> Result<()> {
+pub(super) fn run(
+    search: &Search,
+    findings: &Findings,
+    seconds: &str,
+    limit: usize,
+    allowed: f64,
+) -> Result<()> {
     let duration = parse_duration(seconds).map_err(|_| {
         Error::usage(format!("--count `{seconds}`: not a number of seconds"))
             .next("give seconds, such as --count 5 or --count 0.5")
@@ -79,8 +85,8 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: f6
     let outcome = wait(duration, counted.len(), || {
         let hits = watch.counter.hits()?;
         let seen = watch.look(&hits, &kinds);
-        if !seen.is_harmless() && rate::is_certain(&seen, limit / 100.0) {
-            return Err(refusal(&counted, &hits, &seen, limit));
+        if !seen.is_harmless() && rate::is_certain(&seen, allowed / 100.0) {
+            return Err(refusal(&counted, &hits, &seen, allowed));
         }
         Ok(())
     });
@@ -96,7 +102,7 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: f6
     let refused: BTreeSet<usize> = refused.into_iter().map(|(index, _)| index).collect();
     counted.retain(|one| one.places.iter().any(|index| !refused.contains(index)));
     // Taking probes out may wait for the kernel.
-    print(&text(&counted, &hits, elapsed, findings))?;
+    print(&text(&counted, &hits, elapsed, findings, limit))?;
     counter.detach();
     Ok(())
 }
@@ -185,7 +191,7 @@ fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>
 }
 
 /// Counting costs too much: says which function is to blame.
-fn refusal(counted: &[Counted], hits: &[u64], seen: &Rate, limit: f64) -> Error {
+fn refusal(counted: &[Counted], hits: &[u64], seen: &Rate, allowed: f64) -> Error {
     let of = |one: &Counted| one.places.iter().map(|&at| hits[at]).sum::<u64>();
     let most = counted.iter().max_by_key(|one| of(one));
     let name = most.map_or("?", |one| &one.name);
@@ -193,14 +199,20 @@ fn refusal(counted: &[Counted], hits: &[u64], seen: &Rate, limit: f64) -> Error 
     let of_it = most.map_or(0.0, |one| of(one) as f64 / seconds);
     Error::usage(format!(
         "counting is stopped: it takes about {:.0} % of the CPU time, and --max-probe-rate allows \
-         {limit:.0} %; `{name}` alone is called {} times a second",
+         {allowed:.0} %; `{name}` alone is called {} times a second",
         seen.share() * 100.0,
         number(of_it.round() as u64)
     ))
     .next("give a pattern without that function, or count all the same with --yes")
 }
 
-fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Findings) -> String {
+fn text(
+    counted: &[Counted],
+    hits: &[u64],
+    elapsed: Duration,
+    findings: &Findings,
+    limit: usize,
+) -> String {
     let seconds = elapsed.as_secs_f64().max(0.001);
     let mut rows: Vec<(u64, &Counted)> = counted
         .iter()
@@ -210,7 +222,8 @@ fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Finding
     let silent = rows.iter().filter(|(hits, _)| *hits == 0).count();
     let several = findings.objects.len() > 1;
     let mut text = String::from("        HITS        PER S  NAME\n");
-    for (hits, one) in rows.iter().filter(|(hits, _)| *hits > 0) {
+    let hit = rows.iter().filter(|(hits, _)| *hits > 0);
+    for (hits, one) in hit.take(limit) {
         let object = if several {
             format!("  [{}]", one.object.rsplit('/').next().unwrap_or_default())
         } else {
@@ -221,6 +234,14 @@ fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Finding
             number(*hits),
             number((*hits as f64 / seconds).round() as u64),
             one.name
+        ));
+    }
+    let left_out = (rows.len() - silent).saturating_sub(limit);
+    if left_out > 0 {
+        text.push_str(&format!(
+            "{} more were hit and are not listed: give --limit {}\n",
+            number(left_out as u64),
+            rows.len() - silent
         ));
     }
     text.push_str(&format!(

@@ -39,11 +39,16 @@ pub(super) fn safety(
 }
 
 /// Refuses what would cost more than `--max-probe-rate`, and gives what a hit costs here. With
-/// `--yes`, or when any cost is allowed, the load is not measured.
-pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) -> Result<HitCost> {
+/// `--yes`, when any cost is allowed, and before the program has begun, the load is not measured.
+pub(super) fn rate(
+    options: &TraceOptions,
+    plans: &[ProbePlan],
+    pids: &[u32],
+    has_begun: bool,
+) -> Result<HitCost> {
     let cost = self_test::run()?.cost;
     let limit = options.max_probe_rate / 100.0;
-    if options.yes || limit >= 1.0 {
+    if options.yes || limit >= 1.0 || !has_begun {
         return Ok(cost);
     }
     let measured = rate::measure(plans, pids, limit, cost)?;

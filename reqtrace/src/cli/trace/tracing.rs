@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use log::info;
 
-use super::follow::{Follower, Signals};
+use super::follow::{Follower, Outcome, Signals};
 use super::guarding::{Guarding, Watched};
 use super::{progress, targets};
 use crate::attach::{Session, StackTable};
@@ -32,12 +32,13 @@ pub(super) struct Tracing {
 
 impl Tracing {
     /// Says what is traced.
-    pub(super) fn announce(&self) {
+    pub(super) fn announce(&self, is_started: bool) {
         if self.options.quiet {
             return;
         }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
+            None if is_started => "until it ends".to_owned(),
             None => "until Ctrl-C".to_owned(),
         };
         eprintln!(
@@ -47,13 +48,13 @@ impl Tracing {
         );
     }
 
-    /// Follows until the end, then reports; the probes are still in.
+    /// Follows until the end, then reports, and says how it ended; the probes are still in.
     pub(super) async fn follow(
         &mut self,
         mut follower: Follower<StackTable>,
         signals: &mut Signals,
         recording: Option<std::fs::File>,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let start_ns = self.session.start_ns();
         let (quiet, limit) = (self.options.quiet, self.options.max_overhead);
         let mut watched = Watched {
@@ -107,24 +108,31 @@ impl Tracing {
             reporting.elapsed(),
             peak_memory()
         );
-        Ok(())
+        Ok(outcome)
     }
 
     /// The table goes to standard output, or to standard error when an output has taken that.
     fn print_table(&self, report: &crate::report::Report) -> Result<()> {
         let verbose = self.options.verbose > 0;
         if self.options.quiet {
+            for warning in &report.warnings {
+                eprintln!("reqtrace: warning: {warning}");
+            }
             for loss in &report.losses {
                 eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
             }
             return Ok(());
         }
-        let out: Box<dyn std::io::Write> = if self.options.takes_stdout() {
-            Box::new(std::io::stderr())
+        let (out, columns): (Box<dyn std::io::Write>, _) = if self.options.takes_stdout() {
+            let err = std::io::stderr();
+            let columns = progress::columns(&err);
+            (Box::new(err), columns)
         } else {
-            Box::new(std::io::stdout())
+            let out = std::io::stdout();
+            let columns = progress::columns(&out);
+            (Box::new(out), columns)
         };
-        TableExporter::new(Box::new(UntilClosed::new(out)), verbose).finish(report)?;
+        TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)?;
         if let Some(out) = &self.options.out {
             eprintln!(
                 "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
