@@ -11,7 +11,7 @@ use page::{Page, bar, frames};
 use super::text::{cut, duration, number, rate, share};
 use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
-use crate::symbolize::names::clean;
+use crate::names::clean;
 
 /// Widest line.
 pub(super) const WIDTH: usize = 100;
