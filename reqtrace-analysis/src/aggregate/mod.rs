@@ -23,11 +23,11 @@ use std::cell::RefCell;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;
-use crate::decode::{Incomplete, RawRequest, Snapshot};
+use crate::decode::{Incomplete, NamedFile, RawRequest, Snapshot};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow, TraceInfo};
-use crate::symbolize::{AddressSpace, Symbolizer};
+use crate::symbolize::Symbolizer;
 
 pub use crate::decode::StackSource;
 pub use order::WINDOW_NS;
@@ -112,8 +112,8 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     }
 
     /// Takes the file behind a descriptor: a path, or the kernel's name for it (`socket:[123]`).
-    pub fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
-        self.sites.get_mut().file(space, fd, path);
+    pub fn file(&mut self, file: &NamedFile) {
+        self.sites.get_mut().file(file.file, &file.path);
     }
 
     /// Takes the name of a process, for the first frame of its stacks.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Aggregator, Options};
 use crate::decode::Event;
-use crate::decode::recording::{RecordedEvent, RecordedSymbols, Recording};
+use crate::decode::recording::{RecordedSymbols, Recording};
 use crate::decode::records::{Malformed, decode};
 use crate::error::Result;
 use crate::profile::Profile;
@@ -35,10 +35,6 @@ pub fn replay(
     let stacks: HashMap<_, _> = recording.stack_source();
     let mut aggregator = Aggregator::new(profile, options, symbols, stacks)?;
     for event in &recording.events {
-        if let RecordedEvent::File { space, fd, path } = event {
-            aggregator.file(*space, *fd, path);
-            continue;
-        }
         let decoded = match event.bytes() {
             Some(bytes) => decode(&bytes),
             None => Err(Malformed::Kind(0)),
@@ -46,7 +42,8 @@ pub fn replay(
         match decoded {
             Ok(Event::Request(request)) => aggregator.request(&request, exporters)?,
             // Names are in the recording already.
-            Ok(Event::Process(_) | Event::File(_)) => {}
+            Ok(Event::Process(_)) => {}
+            Ok(Event::File(file)) => aggregator.file(&file),
             Err(malformed) => aggregator.malformed(malformed),
         }
     }

@@ -99,7 +99,7 @@ fn is_network_read<S: Symbolizer, K: StackSource>(
     let class = table::class(&Block {
         kernel: kernel.frames(),
         user: &[],
-        file: sites.file_of(space_of(key), &site),
+        file: sites.file_of(&site),
         syscall: site.syscall,
     });
     matches!(class, WaitClass::Network | WaitClass::Poll)

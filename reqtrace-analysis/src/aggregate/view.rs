@@ -54,7 +54,6 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             programs: &snapshot.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
-            files_renamed: sites.files_renamed,
             unknown_stacks: sites.unknown_stacks,
             slow_overflowed: self.slow.as_ref().map_or(0, |slow| slow.overflowed),
         });

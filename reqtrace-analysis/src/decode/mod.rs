@@ -1,5 +1,6 @@
 //! Decode: bytes of the ring buffer and entries of the maps in, checked plain types out.
 
+mod file;
 mod label;
 pub mod recording;
 pub mod records;
@@ -8,7 +9,7 @@ use std::collections::HashMap;
 
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, Slot, StackId};
+use reqtrace_common::record::{BlockSite, FileId, LongBlock, ProcessRecord, Slot, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_common::unwind::Stop;
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,22 @@ pub enum Event {
     Request(Box<RawRequest>),
     /// A traced process came, changed or went.
     Process(ProcessRecord),
-    /// A descriptor to look up.
-    File(FileRecord),
+    /// A file that was blocked on has this name.
+    File(NamedFile),
+}
+
+/// A file that was blocked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Its id in places of blocking.
+    pub file: FileId,
+    /// Its path; the last part of it behind `…/` when that is all that is known; the kernel's name
+    /// for what is no file (`socket:[]`, `pipe:[]`, `anon_inode:[eventfd]`).
+    pub path: String,
+    /// Device: major number << 20 | minor number.
+    pub device: u32,
+    /// Inode number.
+    pub inode: u64,
 }
 
 /// A request as the kernel told it: ids, no names.
@@ -225,6 +240,6 @@ pub fn site_of(key: &StackSumKey) -> BlockSite {
         kernel_stack: key.kernel_stack,
         user_stack: key.user_stack,
         syscall: key.syscall,
-        fd: key.fd,
+        file: key.file,
     }
 }

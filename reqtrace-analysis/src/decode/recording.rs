@@ -62,15 +62,6 @@ pub struct Recording {
 pub enum RecordedEvent {
     /// A ring record, in hexadecimal.
     Ring(String),
-    /// A descriptor whose file was found.
-    File {
-        /// Process and exec generation.
-        space: AddressSpace,
-        /// The descriptor.
-        fd: i32,
-        /// Its path, or what the kernel calls it (`socket:[123]`).
-        path: String,
-    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -96,12 +87,6 @@ impl Recorder {
     /// Takes the bytes of one ring record.
     pub fn ring(&mut self, bytes: &[u8]) {
         self.events.push(RecordedEvent::Ring(to_hex(bytes)));
-    }
-
-    /// Takes the name of a descriptor's file.
-    pub fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
-        let path = path.to_owned();
-        self.events.push(RecordedEvent::File { space, fd, path });
     }
 
     /// Completes the recording: looks up and names every stack that occurs in it.
@@ -183,12 +168,11 @@ impl Recorder {
 }
 
 impl RecordedEvent {
-    /// The bytes of a ring record; `None` for another event, or when they are damaged.
+    /// The bytes of a ring record; `None` when they are damaged.
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Ring(hex) => from_hex(hex),
-            Self::File { .. } => None,
         }
     }
 

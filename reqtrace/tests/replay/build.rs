@@ -1,6 +1,7 @@
 //! Recordings made by hand: what a server does in, a recording as the kernel would give it out.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::offset_of;
 
 use reqtrace::decode::RawStack;
 use reqtrace::decode::recording::{
@@ -11,7 +12,9 @@ use reqtrace::report::{MarkerInfo, TraceInfo};
 use reqtrace_analysis::symbolize::{AddressSpace, Frame};
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, LongBlock, STACK_LOST, Slot};
+use reqtrace_common::record::{
+    BlockSite, FileId, FileRecord, LongBlock, STACK_LOST, Slot, file_name, kind,
+};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_common::unwind::Stop;
 
@@ -44,7 +47,7 @@ pub(crate) struct Builder {
     recorder: Recorder,
     symbols: RecordedSymbols,
     stacks: HashMap<u64, Vec<u64>>,
-    sums: BTreeMap<(u64, u64, u32, u32, i32, i32), StackSum>,
+    sums: BTreeMap<(u64, u64, u32, u32, i32, FileId), StackSum>,
     totals: Vec<TypeTotals>,
     open: Vec<RawRequest>,
     losses: Vec<(Loss, u64)>,
@@ -70,7 +73,7 @@ impl Builder {
         kernel: &[&str],
         user: &[&str],
         syscall: i32,
-        fd: i32,
+        file: FileId,
     ) -> BlockSite {
         let frames = |names: &[&str]| names.iter().map(|name| Frame::new(*name)).collect();
         let kernel_stack = stack_id(kernel, 0xffff_ffff_8100_0000);
@@ -83,13 +86,31 @@ impl Builder {
             kernel_stack: kernel_stack.0,
             user_stack: user_stack.0,
             syscall,
-            fd,
+            file,
         }
     }
 
-    /// The file behind a descriptor.
-    pub(crate) fn file(&mut self, fd: i32, path: &str) {
-        self.recorder.file(SPACE, fd, path);
+    /// The name of a file, as the kernel sends it.
+    pub(crate) fn file(&mut self, file: FileId, path: &str) {
+        let names: Vec<u8> = path
+            .split('/')
+            .rev()
+            .filter(|name| !name.is_empty())
+            .flat_map(|name| [name.as_bytes(), b"\0"].concat())
+            .collect();
+        let words = [
+            kind::FILE,
+            file,
+            file_name::WHOLE,
+            names.len() as u32,
+            0o100_600,
+            0xef53,
+        ];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        // Device and inode say nothing here.
+        bytes.resize(offset_of!(FileRecord, names), 0);
+        bytes.extend(names);
+        self.recorder.ring(&bytes);
     }
 
     /// A request, as the kernel closes it. Times in ns, the begin since the start of the trace.
@@ -174,7 +195,7 @@ impl Builder {
                 kind as u32,
                 why,
                 site.syscall,
-                site.fd,
+                site.file,
             );
             let sum = self.sums.entry(key).or_default();
             sum.off_ns += ns;
@@ -275,7 +296,7 @@ impl Builder {
     /// The recording.
     pub(crate) fn finish(mut self, profile: &str) -> Recording {
         let sums = self.sums.iter().map(|(key, sum)| {
-            let (kernel_stack, user_stack, request_type, off_kind, syscall, fd) = *key;
+            let (kernel_stack, user_stack, request_type, off_kind, syscall, file) = *key;
             let key = StackSumKey {
                 user_stack,
                 kernel_stack,
@@ -284,7 +305,7 @@ impl Builder {
                 request_type,
                 off_kind,
                 syscall,
-                fd,
+                file,
             };
             (key, *sum)
         });

@@ -33,8 +33,10 @@ fn report(recording: &Recording, slower_than_ns: Option<u64>, looking: bool) -> 
         let Some(bytes) = event.bytes() else {
             continue;
         };
-        if let Ok(Event::Request(request)) = decode(&bytes) {
-            aggregator.request(&request, &mut []).unwrap();
+        match decode(&bytes) {
+            Ok(Event::Request(request)) => aggregator.request(&request, &mut []).unwrap(),
+            Ok(Event::File(file)) => aggregator.file(&file),
+            _ => {}
         }
         if looking {
             let rows = aggregator.view(&recording.trace).requests[0].rows;

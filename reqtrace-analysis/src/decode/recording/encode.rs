@@ -7,7 +7,7 @@ use std::mem::size_of;
 use reqtrace_common::filter::{LengthHistogram, POWERS};
 use reqtrace_common::histogram::BUCKETS;
 use reqtrace_common::limits::{COMM_LEN, MAX_LABEL};
-use reqtrace_common::record::{BlockSite, RequestRecord, StackId, kind, reason};
+use reqtrace_common::record::{BlockSite, FileId, RequestRecord, StackId, kind, reason};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl RecordedTotals {
 }
 
 /// The fields of [`StackSumKey`] in their order.
-type RecordedKey = (StackId, StackId, u32, u32, u32, u32, i32, i32);
+type RecordedKey = (StackId, StackId, u32, u32, u32, u32, i32, FileId);
 
 fn recorded(key: &StackSumKey) -> RecordedKey {
     (
@@ -97,7 +97,7 @@ fn recorded(key: &StackSumKey) -> RecordedKey {
         key.request_type,
         key.off_kind,
         key.syscall,
-        key.fd,
+        key.file,
     )
 }
 
@@ -110,7 +110,7 @@ fn restored(key: RecordedKey) -> StackSumKey {
         request_type: key.4,
         off_kind: key.5,
         syscall: key.6,
-        fd: key.7,
+        file: key.7,
     }
 }
 
@@ -159,7 +159,7 @@ impl RecordedHistogram {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RecordedOpen {
     record: String,
-    blocked_in: Option<((StackId, StackId, i32, i32), u64)>,
+    blocked_in: Option<((StackId, StackId, i32, FileId), u64)>,
 }
 
 impl RecordedOpen {
@@ -167,7 +167,7 @@ impl RecordedOpen {
         Self {
             record: to_hex(&encode_request(&to_record(request))),
             blocked_in: request.blocked_in.map(|(site, since)| {
-                let site = (site.kernel_stack, site.user_stack, site.syscall, site.fd);
+                let site = (site.kernel_stack, site.user_stack, site.syscall, site.file);
                 (site, since)
             }),
         }
@@ -178,12 +178,12 @@ impl RecordedOpen {
             return None;
         };
         request.blocked_in = self.blocked_in.map(|(site, since)| {
-            let (kernel_stack, user_stack, syscall, fd) = site;
+            let (kernel_stack, user_stack, syscall, file) = site;
             let site = BlockSite {
                 kernel_stack,
                 user_stack,
                 syscall,
-                fd,
+                file,
             };
             (site, since)
         });
@@ -264,7 +264,7 @@ pub fn encode_request(record: &RequestRecord) -> Vec<u8> {
     let site = |site: &BlockSite, out: &mut Vec<u8>| {
         wide(&[site.kernel_stack, site.user_stack], out);
         out.extend(site.syscall.to_le_bytes());
-        out.extend(site.fd.to_le_bytes());
+        out.extend(site.file.to_le_bytes());
     };
     narrow(
         &[

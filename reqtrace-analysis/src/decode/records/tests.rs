@@ -9,7 +9,7 @@ const SITE: BlockSite = BlockSite {
     kernel_stack: 7,
     user_stack: 8,
     syscall: 75,
-    fd: 4,
+    file: 4,
 };
 
 fn sample() -> RequestRecord {

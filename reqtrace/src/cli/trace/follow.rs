@@ -1,11 +1,10 @@
 //! Follows a trace: records of the ring in, rows to the exporters out, until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use log::debug;
-use reqtrace_common::record::{FileRecord, ProcessRecord, process_event};
+use reqtrace_common::record::{ProcessRecord, process_event};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -27,8 +26,6 @@ use crate::symbolize::live::LiveSymbolizer;
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks between two looks at progress and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 10;
-/// Ticks between two looks at the descriptors that are known.
-const TICKS_PER_FILE_LOOK: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
 /// Records taken at a time, so that signals are not kept waiting.
@@ -92,8 +89,6 @@ pub(super) struct Follower<K: StackSource> {
     /// Processes that had left at the last look: their last records may still be in the ring.
     left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
-    /// What was seen behind a descriptor, to be looked at again.
-    files: BTreeMap<(AddressSpace, i32), PathBuf>,
     record: Vec<u8>,
 }
 
@@ -105,7 +100,6 @@ impl<K: StackSource> Follower<K> {
             alive: BTreeSet::new(),
             left: BTreeSet::new(),
             generations: BTreeMap::new(),
-            files: BTreeMap::new(),
             record: Vec::new(),
         };
         for &pid in pids {
@@ -149,9 +143,6 @@ impl<K: StackSource> Follower<K> {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
-                    if count.is_multiple_of(TICKS_PER_FILE_LOOK) {
-                        self.look_at_files(recorder.as_deref_mut());
-                    }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         let (complete, incomplete) = self.aggregator.requests();
                         progress.update(complete + incomplete, self.aggregator.p99_ns());
@@ -182,11 +173,9 @@ impl<K: StackSource> Follower<K> {
         &mut self,
         session: &mut Session,
         exporters: &mut [Box<dyn Exporter>],
-        mut recorder: Option<&mut Recorder>,
+        recorder: Option<&mut Recorder>,
     ) -> Result<()> {
-        self.take(session, exporters, recorder.as_deref_mut(), usize::MAX)?;
-        self.look_at_files(recorder);
-        Ok(())
+        self.take(session, exporters, recorder, usize::MAX)
     }
 
     fn take(
@@ -207,7 +196,7 @@ impl<K: StackSource> Follower<K> {
             match decode(&record) {
                 Ok(Event::Request(request)) => self.aggregator.request(&request, exporters)?,
                 Ok(Event::Process(process)) => self.process(&process, session)?,
-                Ok(Event::File(file)) => self.file(&file, recorder.as_deref_mut()),
+                Ok(Event::File(file)) => self.aggregator.file(&file),
                 Err(malformed) => self.aggregator.malformed(malformed),
             }
         }
@@ -281,52 +270,6 @@ impl<K: StackSource> Follower<K> {
         }
     }
 
-    fn file(&mut self, record: &FileRecord, recorder: Option<&mut Recorder>) {
-        let space = AddressSpace {
-            tgid: record.tgid,
-            exec_generation: record.exec_generation,
-        };
-        if let Some(path) = file_behind(record.tgid, record.fd) {
-            self.name_file(space, record.fd, path, recorder);
-        }
-    }
-
-    fn name_file(
-        &mut self,
-        space: AddressSpace,
-        fd: i32,
-        path: PathBuf,
-        recorder: Option<&mut Recorder>,
-    ) {
-        let text = path.to_string_lossy();
-        if let Some(recorder) = recorder {
-            recorder.file(space, fd, &text);
-        }
-        self.aggregator.file(space, fd, &text);
-        self.files.insert((space, fd), path);
-    }
-
-    /// A descriptor that is blocked on in a known place makes no new notice when it has become
-    /// another file.
-    fn look_at_files(&mut self, mut recorder: Option<&mut Recorder>) {
-        let generation = |pid| self.generations.get(&pid).copied().unwrap_or(0);
-        let mut renamed = Vec::new();
-        self.files.retain(|(space, fd), known| {
-            if space.exec_generation != generation(space.tgid) || !self.alive.contains(&space.tgid)
-            {
-                return false;
-            }
-            let now = file_behind(space.tgid, *fd);
-            if let Some(path) = now.filter(|path| path != known) {
-                renamed.push((*space, *fd, path));
-            }
-            true
-        });
-        for (space, fd, path) in renamed {
-            self.name_file(space, fd, path, recorder.as_deref_mut());
-        }
-    }
-
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's
     /// tables otherwise.
     fn let_go(&mut self, session: &mut Session) -> Result<()> {
@@ -346,11 +289,6 @@ impl<K: StackSource> Follower<K> {
         }
         session.forget(&gone)
     }
-}
-
-/// The file behind a descriptor; `None` when it is closed by now.
-fn file_behind(pid: u32, fd: i32) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()
 }
 
 /// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left
