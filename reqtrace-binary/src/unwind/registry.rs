@@ -21,10 +21,11 @@ pub use compile::Progress;
 pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
-use super::process::{Backing, FileKey, Line, NoTable, executable_mappings};
+use super::process::{Backing, NoTable, executable_mappings, open};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
+use crate::maps::{FileKey, Mapped};
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
 
@@ -177,7 +178,7 @@ impl Registry {
                 Ok(mapping) => mapping,
                 Err(cause) => {
                     without.push(Without {
-                        name: line.name,
+                        name: line.name.into(),
                         cause,
                         bytes: line.end - line.start,
                     });
@@ -201,14 +202,14 @@ impl Registry {
     }
 
     /// Says for each mapping what is behind it, and which objects have to be compiled.
-    fn identify(&mut self, pid: u32, lines: &[Line]) -> (Vec<Found>, Vec<Job>) {
+    fn identify(&mut self, pid: u32, lines: &[Mapped]) -> (Vec<Found>, Vec<Job>) {
         let mut jobs: Vec<Job> = Vec::new();
         // Two mappings of one file are common; its contents are read once.
         let mut read: HashMap<FileKey, ContentKey> = HashMap::new();
         let found = lines
             .iter()
             .map(|line| {
-                let backing = match line.open(pid) {
+                let backing = match open(line, pid) {
                     Ok(backing) => backing,
                     Err((cause, error)) => {
                         if let Some(error) = error {
@@ -251,7 +252,7 @@ impl Registry {
                 } else if jobs.iter().all(|job| job.content != content) {
                     jobs.push(Job {
                         content,
-                        name: line.name.clone(),
+                        name: line.name.clone().into(),
                         object,
                     });
                 }
