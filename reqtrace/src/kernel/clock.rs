@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
+
 /// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
 /// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. Taken once per trace,
@@ -16,7 +19,7 @@ pub fn monotonic_to_unix_ns() -> i64 {
     (0..8)
         .map(|_| {
             let before = monotonic_ns();
-            let unix = read(libc::CLOCK_REALTIME);
+            let unix = read(ClockId::Realtime);
             let after = monotonic_ns();
             (
                 after - before,
@@ -36,7 +39,13 @@ pub fn cpu_time(pid: u32) -> Duration {
     if found != 0 {
         return Duration::ZERO;
     }
-    Duration::from_nanos(read(clock))
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result; it stays 0 when the process has left.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 /// Time for which CPUs were idle since boot, all CPUs together, in steps of the kernel's tick; 0
@@ -44,9 +53,7 @@ pub fn cpu_time(pid: u32) -> Duration {
 #[must_use]
 pub fn idle_time() -> Duration {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // SAFETY: no precondition.
-    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
-    Duration::from_secs_f64(idle_ticks(&text).unwrap_or(0) as f64 / ticks_per_second as f64)
+    Duration::from_secs_f64(idle_ticks(&text).unwrap_or(0) as f64 / clock_ticks_per_second() as f64)
 }
 
 /// Idle and waiting for a disk, of the first line of `/proc/stat`.
@@ -56,13 +63,8 @@ fn idle_ticks(text: &str) -> Option<u64> {
     Some(idle.parse::<u64>().ok()? + disk.parse::<u64>().ok()?)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the result; it stays 0 when a process's clock is gone.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
