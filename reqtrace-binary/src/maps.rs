@@ -262,7 +262,7 @@ mod tests {
             let maps = parse(&text);
             assert_eq!(maps.len(), 2, "{name:?}");
             assert_eq!(maps[0].name.as_bytes(), name);
-            maps[0].behind();
+            assert_ne!(maps[0].behind(), Behind::Nothing);
         }
     }
 

@@ -24,7 +24,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "attach",
         &[
-            "binary", "decode", "error", "kernel", "profile", "resolve", "symbolize",
+            "binary",
+            "decode",
+            "error",
+            "kernel",
+            "profile",
+            "resolve",
+            "symbolize",
         ],
     ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
@@ -33,8 +39,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "aggregate", "analysis", "attach", "binary", "classify", "decode", "error", "kernel",
-            "profile", "report", "resolve", "symbolize", "text",
+            "aggregate",
+            "analysis",
+            "attach",
+            "binary",
+            "classify",
+            "decode",
+            "error",
+            "kernel",
+            "profile",
+            "report",
+            "resolve",
+            "symbolize",
+            "text",
         ],
     ),
     ("main", &["cli", "error"]),
@@ -182,7 +199,10 @@ fn a_turned_arrow_is_found() {
     for (file, line) in [
         ("attach/mod.rs", "use crate::report::Report;"),
         ("attach/mod.rs", "use super::report::Report;"),
-        ("attach/probes.rs", "fn f() { super::super::report::open() }"),
+        (
+            "attach/probes.rs",
+            "fn f() { super::super::report::open() }",
+        ),
         ("attach/probes.rs", "use reqtrace::report::open;"),
         ("attach/probes.rs", "use crate::{error, report};"),
     ] {

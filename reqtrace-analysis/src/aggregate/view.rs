@@ -1,7 +1,7 @@
 //! The model, when it is asked for: everything gathered, and what the kernel's maps held, in; the
 //! report out. Nothing is used up, so it can be asked for again.
 
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::sums::TypeTotals;
 
 use super::labels::Labels;
 use super::sites::Sites;

@@ -149,12 +149,31 @@ pub struct TraceInfo {
     /// table: names of waits, and for each the patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Children that got their probes in libraries only after their start.
+    #[serde(default, skip_serializing_if = "LateChildren::is_none")]
+    pub late_children: LateChildren,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,
     /// Whether preemptions have stacks, or are only timed.
     #[serde(default)]
     pub preempted_stacks: bool,
+}
+
+/// Children that got their probes in libraries only after their start: what they did before is not
+/// in the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateChildren {
+    /// How many.
+    pub count: u64,
+    /// How long after its start the slowest had its probes, ns.
+    pub slowest_ns: u64,
+}
+
+impl LateChildren {
+    fn is_none(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// One probed marker.

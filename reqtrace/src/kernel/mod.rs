@@ -110,6 +110,12 @@ fn release() -> Result<String> {
         })
 }
 
+/// The first two numbers of the running kernel's release; `None` when it has none.
+#[must_use]
+pub fn running_version() -> Option<(u32, u32)> {
+    version(&release().ok()?)
+}
+
 /// The first two numbers of a kernel's release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release

@@ -8,7 +8,7 @@ use reqtrace::decode::recording::{
     RecordedSymbols, Recorder, Recording, encode_request, to_record,
 };
 use reqtrace::decode::{Incomplete, ProgramCost, RawRequest, Snapshot};
-use reqtrace::report::{MarkerInfo, TraceInfo};
+use reqtrace::report::{LateChildren, MarkerInfo, TraceInfo};
 use reqtrace_analysis::symbolize::{AddressSpace, Frame};
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss;
@@ -376,6 +376,7 @@ fn trace() -> TraceInfo {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         duration_ns: DURATION_NS,
         ended_by: "duration".to_owned(),
+        late_children: LateChildren::default(),
         stack_filter: String::new(),
         preempted_stacks: true,
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],

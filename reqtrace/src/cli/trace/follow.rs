@@ -218,6 +218,7 @@ impl<K: StackSource> Follower<K> {
                     exec_generation: generation,
                 };
                 self.generations.insert(record.tgid, 0);
+                session.follow(record.tgid, record.time_ns);
                 session.inherit(space, parent)?;
                 self.aggregator.symbolizer().inherit(space, parent);
                 self.appear(record.tgid, Some(record.parent));

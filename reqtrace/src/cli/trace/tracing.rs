@@ -82,6 +82,7 @@ impl Tracing {
         trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
         trace.duration_ns = stop_ns.saturating_sub(start_ns);
         outcome.name().clone_into(&mut trace.ended_by);
+        trace.late_children = self.session.late_children();
         if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
             let (stacks, symbols) = aggregator.sources();
             let text = targets::profile_text(&self.profile)?;
