@@ -13,20 +13,21 @@ use std::path::{Path, PathBuf};
 /// Each part, and what it may use. What is not listed is a failure, a new part too.
 const ARROWS: &[(&str, &[&str])] = &[
     // What reqtrace knows of the running kernel.
-    ("kernel", &["error", "symbolize"]),
+    ("kernel", &["base", "common", "symbolize"]),
     // Names of a live trace, for the analysis.
     ("symbolize", &["analysis", "binary"]),
     // Capture: what to probe, and the probes. It knows no output and no command line.
     (
         "resolve",
-        &["binary", "classify", "error", "profile", "text"],
+        &["analysis", "base", "binary", "common", "profile"],
     ),
     (
         "attach",
         &[
+            "analysis",
+            "base",
             "binary",
-            "decode",
-            "error",
+            "common",
             "kernel",
             "profile",
             "resolve",
@@ -34,35 +35,40 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
-    ("report", &["analysis", "classify", "error", "names"]),
+    ("report", &["analysis", "base", "common"]),
     // The command line is around all.
     (
         "cli",
         &[
-            "aggregate",
             "analysis",
             "attach",
+            "base",
             "binary",
-            "classify",
-            "decode",
-            "error",
+            "common",
             "kernel",
             "profile",
             "report",
             "resolve",
             "symbolize",
-            "text",
         ],
     ),
-    ("main", &["cli", "error"]),
+    ("main", &["base", "cli"]),
 ];
 
-/// Names under which another crate's modules can be reached.
-const ELSEWHERE: &[(&str, &str)] = &[
+/// Other crates, under each name by which they can be reached.
+const CRATES: &[(&str, &str)] = &[
+    ("aggregate", "analysis"),
+    ("classify", "analysis"),
+    ("decode", "analysis"),
+    ("reqtrace_analysis", "analysis"),
+    ("error", "base"),
+    ("names", "base"),
+    ("text", "base"),
+    ("reqtrace_base", "base"),
     ("debuginfo", "binary"),
     ("unwind", "binary"),
-    ("reqtrace_analysis", "analysis"),
     ("reqtrace_binary", "binary"),
+    ("reqtrace_common", "common"),
     ("reqtrace_profile", "profile"),
 ];
 
@@ -103,33 +109,36 @@ fn part_of(inside: &Path) -> String {
 
 /// The parts that a file names.
 fn named(text: &str, inside: &Path) -> BTreeSet<String> {
-    let mut roots = vec!["crate::".to_owned(), "reqtrace::".to_owned()];
-    // `super::` that leads to the top of the crate, from this depth.
+    // `super::` that leads to the top of the crate, from this depth. In a module inside the file it
+    // leads to the file itself, so that there only names of parts count.
     let is_mod = inside.ends_with("mod.rs");
     let depth = inside.components().count() - usize::from(is_mod);
-    roots.push("super::".repeat(depth));
+    let up = "super::".repeat(depth);
+    let roots = ["crate::", "reqtrace::", up.as_str()];
+    let is_part = |name: &str| ARROWS.iter().any(|(part, _)| *part == name);
     let mut found = BTreeSet::new();
     for line in text.lines().map(str::trim_start) {
         if line.starts_with("//") {
             continue;
         }
-        for root in &roots {
-            for (at, _) in line.match_indices(root.as_str()) {
+        for root in roots {
+            for (at, _) in line.match_indices(root) {
                 let before = line[..at].chars().next_back();
                 let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-                if !before.is_some_and(is_path) {
-                    found.insert(word(&line[at + root.len()..]));
+                let name = word(&line[at + root.len()..]);
+                if !before.is_some_and(is_path) && (root != up || is_part(&name)) {
+                    found.insert(name);
                 }
             }
         }
-        for (name, part) in ELSEWHERE {
+        for (name, _) in CRATES.iter().filter(|(name, _)| name.contains('_')) {
             if line.contains(&format!("{name}::")) {
-                found.insert((*part).to_owned());
+                found.insert((*name).to_owned());
             }
         }
     }
     let renamed = |name: String| {
-        let part = ELSEWHERE.iter().find(|(other, _)| *other == name);
+        let part = CRATES.iter().find(|(other, _)| *other == name);
         part.map_or(name, |(_, part)| (*part).to_owned())
     };
     found.into_iter().map(renamed).collect()

@@ -31,8 +31,8 @@ use super::uprobe::Engine;
 use crate::decode::{ProgramCost, Snapshot, WalkCost};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
-use crate::report::LateChildren;
 use crate::symbolize::AddressSpace;
+use reqtrace_analysis::report::LateChildren;
 
 /// A running trace.
 pub struct Session {
