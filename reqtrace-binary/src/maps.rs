@@ -179,8 +179,8 @@ impl Mapped {
     /// When it is no regular file, or cannot be opened.
     pub fn open(&self, pid: u32) -> io::Result<(File, FileKey)> {
         let mapped = format!("/proc/{pid}/map_files/{}", self.range());
-        let denied = match open_regular(Path::new(&mapped)) {
-            Ok(file) => return keyed(file),
+        let denied = match open_file(Path::new(&mapped)) {
+            Ok(opened) => return Ok(opened),
             Err(error) => error,
         };
         let path = Path::new(&self.name);
@@ -198,11 +198,15 @@ impl Mapped {
 }
 
 /// Opens a regular file: opening a device could have effects, opening a FIFO could hang.
-fn open_regular(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+///
+/// When it is no regular file, or cannot be opened.
+pub fn open_file(path: &Path) -> io::Result<(File, FileKey)> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    File::open(path)
+    keyed(File::open(path)?)
 }
 
 fn keyed(file: File) -> io::Result<(File, FileKey)> {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use crate::maps::{self, FileKey, Mapped};
 
@@ -65,6 +66,41 @@ pub(super) enum Backing {
     Image(Vec<u8>),
 }
 
+/// Why nothing was opened; with the cause if there is one.
+pub(super) type Unopened = (NoTable, Option<io::Error>);
+
+impl Backing {
+    /// What is behind a mapping of a process.
+    ///
+    /// # Errors
+    ///
+    /// When there is no file, or it cannot be opened.
+    pub(super) fn of_mapping(mapped: &Mapped, pid: u32) -> Result<Self, Unopened> {
+        if mapped.name == "[vdso]" {
+            return image(mapped, pid).map(Self::Image).map_err(unreadable);
+        }
+        if mapped.inode == 0 {
+            return Err((NoTable::Anonymous, None));
+        }
+        let (file, key) = mapped.open(pid).map_err(unreadable)?;
+        Ok(Self::File(file, key))
+    }
+
+    /// A file that need not be mapped.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub(super) fn of_file(path: &Path) -> Result<Self, Unopened> {
+        let (file, key) = maps::open_file(path).map_err(unreadable)?;
+        Ok(Self::File(file, key))
+    }
+}
+
+fn unreadable(error: io::Error) -> Unopened {
+    (NoTable::Unreadable, Some(error))
+}
+
 /// Executable mappings of user code, in the kernel's order.
 ///
 /// # Errors
@@ -80,23 +116,6 @@ pub(super) fn executable_mappings(pid: u32) -> io::Result<Vec<Mapped>> {
 /// for the replaced return address where it finds none.
 fn is_user_code(mapped: &Mapped) -> bool {
     mapped.start < USER_END && mapped.name != "[uprobes]"
-}
-
-/// Opens what is behind a mapping.
-///
-/// # Errors
-///
-/// When there is no file, or it cannot be opened; with the cause if there is one.
-pub(super) fn open(mapped: &Mapped, pid: u32) -> Result<Backing, (NoTable, Option<io::Error>)> {
-    let unreadable = |error| (NoTable::Unreadable, Some(error));
-    if mapped.name == "[vdso]" {
-        return image(mapped, pid).map(Backing::Image).map_err(unreadable);
-    }
-    if mapped.inode == 0 {
-        return Err((NoTable::Anonymous, None));
-    }
-    let (file, key) = mapped.open(pid).map_err(unreadable)?;
-    Ok(Backing::File(file, key))
 }
 
 fn image(mapped: &Mapped, pid: u32) -> io::Result<Vec<u8>> {
@@ -129,7 +148,7 @@ mod tests {
         let pid = std::process::id();
         let maps = executable_mappings(pid).unwrap();
         let vdso = maps.iter().find(|map| map.name == "[vdso]").unwrap();
-        let Backing::Image(image) = open(vdso, pid).unwrap() else {
+        let Backing::Image(image) = Backing::of_mapping(vdso, pid).unwrap() else {
             panic!("it has no file");
         };
         assert!(image.starts_with(b"\x7fELF"));

@@ -11,11 +11,14 @@ pub mod doctor;
 mod filter;
 #[cfg(feature = "capture")]
 pub mod functions;
+pub mod library;
 #[cfg(feature = "capture")]
 mod logger;
 #[cfg(feature = "capture")]
 pub mod options;
 pub mod profiles;
+#[cfg(feature = "capture")]
+mod running;
 #[cfg(feature = "capture")]
 pub mod trace;
 
