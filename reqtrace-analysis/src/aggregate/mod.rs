@@ -18,6 +18,7 @@ mod tail;
 mod types;
 mod unwinding;
 mod view;
+mod warnings;
 
 use std::cell::RefCell;
 

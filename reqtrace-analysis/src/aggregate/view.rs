@@ -6,7 +6,7 @@ use reqtrace_common::sums::TypeTotals;
 use super::labels::Labels;
 use super::sites::Sites;
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
+use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding, warnings};
 use crate::decode::{RawRequest, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -70,8 +70,12 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             losses,
             programs: snapshot.programs.clone(),
             unwinding,
+            warnings: Vec::new(),
             hints: Vec::new(),
         };
+        let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
+        report.trace.unmatched_waits = sites.without_matches(unmatched);
+        report.warnings = warnings::of(&report);
         report.hints = hints::of(&report, &signs, sites.kernel_names());
         // The look-ups of this view are in it, and in no later one.
         sites.unknown_stacks = unknown_before;
