@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 /// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
@@ -48,21 +47,6 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// Time for which CPUs were idle since boot, all CPUs together, in steps of the kernel's tick; 0
-/// when `/proc/stat` does not say.
-#[must_use]
-pub fn idle_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    Duration::from_secs_f64(idle_ticks(&text).unwrap_or(0) as f64 / clock_ticks_per_second() as f64)
-}
-
-/// Idle and waiting for a disk, of the first line of `/proc/stat`.
-fn idle_ticks(text: &str) -> Option<u64> {
-    let mut fields = text.lines().next()?.split_ascii_whitespace();
-    let (idle, disk) = (fields.nth(4)?, fields.next()?);
-    Some(idle.parse::<u64>().ok()? + disk.parse::<u64>().ok()?)
-}
-
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
@@ -71,14 +55,6 @@ fn read(clock: ClockId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idle_is_the_fourth_number_and_the_fifth() {
-        let text = "cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 1 1 1 1 1\n";
-        assert_eq!(idle_ticks(text), Some(45));
-        assert_eq!(idle_ticks("cpu 1"), None);
-        assert!(idle_time() > Duration::ZERO);
-    }
 
     #[test]
     fn a_process_that_works_uses_its_clock() {
