@@ -92,6 +92,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let text = report::page(&results)?;
     if args.common.write {
         page::write_picture("cost.svg", &chart::draw(&results))?;
+        if let Some(table) = report::beside_peers(&results) {
+            page::write_into_readme("tracers", &table)?;
+        }
     }
     args.common.page("cost.md", &text)
 }
