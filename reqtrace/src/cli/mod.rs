@@ -6,9 +6,11 @@ mod classes;
 pub mod doctor;
 mod filter;
 pub mod functions;
+pub mod library;
 mod logger;
 pub mod options;
 pub mod profiles;
+mod running;
 pub mod trace;
 
 use args::{Args, Command};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use log::info;
 
-use super::follow::{Follower, Signals};
+use super::follow::{Follower, Outcome, Signals};
 use super::{progress, targets};
 use crate::attach::{Session, StackTable};
 use crate::cli::args::TraceOptions;
@@ -31,12 +31,13 @@ pub(super) struct Tracing {
 
 impl Tracing {
     /// Says what is traced.
-    pub(super) fn announce(&self) {
+    pub(super) fn announce(&self, is_started: bool) {
         if self.options.quiet {
             return;
         }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
+            None if is_started => "until it ends".to_owned(),
             None => "until Ctrl-C".to_owned(),
         };
         eprintln!(
@@ -46,13 +47,13 @@ impl Tracing {
         );
     }
 
-    /// Follows until the end, then reports; the probes are still in.
+    /// Follows until the end, then reports, and says how it ended; the probes are still in.
     pub(super) async fn follow(
         &mut self,
         mut follower: Follower<StackTable>,
         signals: &mut Signals,
         recording: Option<std::fs::File>,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let start_ns = self.session.start_ns();
         let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
         let outcome = follower
@@ -99,7 +100,7 @@ impl Tracing {
             reporting.elapsed(),
             peak_memory()
         );
-        Ok(())
+        Ok(outcome)
     }
 
     /// The table goes to standard output, or to standard error when an output has taken that.
