@@ -32,7 +32,7 @@ pub(crate) enum Need {
     Build,
     /// Formatting and lints
     Lint,
-    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx and their load generators; no
+    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java; no
     /// service is installed or started
     Test,
     /// The VM tier: qemu and busybox
@@ -61,6 +61,9 @@ impl Need {
                 Package::with_command("apache2-utils", "ab"),
                 Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
                 Package::with_command("sqlite3", "sqlite3"),
+                // Stacks through generated code.
+                Package::with_command("nodejs", "node"),
+                Package::with_command("default-jdk-headless", "javac"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
@@ -70,7 +73,10 @@ impl Need {
             Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
             Self::All => vec![
                 Package::with_command("nodejs", "node"),
-                Package::with_command("openjdk-17-jdk-headless", "jcmd"),
+                Package::with_file(
+                    "openjdk-17-jdk-headless",
+                    "/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
+                ),
                 Package::with_file("python3", "/usr/bin/python3"),
                 Package::with_command("ldap-utils", "ldapsearch"),
             ],
@@ -100,13 +106,9 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     if !linker_is_ready {
         packages.extend(linker::packages(llvm));
     }
-    if needs.contains(&Need::Test) {
-        packages.extend(servers::libraries(&apt));
-    }
+    packages.extend(servers::libraries(&apt, needs));
     apt.install(&packages, verbose)?;
-    if needs.contains(&Need::Test) {
-        servers::unpack(&apt, verbose)?;
-    }
+    servers::unpack(&apt, needs, verbose)?;
 
     compiler.link()?;
     if !linker_is_ready {

@@ -4,7 +4,7 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use super::labels::Labels;
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
+use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding, warnings};
 use crate::decode::{RawRequest, Snapshot, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
@@ -75,8 +75,12 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             losses,
             programs,
             unwinding,
+            warnings: Vec::new(),
             hints: Vec::new(),
         };
+        let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
+        report.trace.unmatched_waits = self.sites.without_matches(unmatched);
+        report.warnings = warnings::of(&report);
         report.hints = hints::of(&report, &signs, self.sites.kernel_names());
         report
     }

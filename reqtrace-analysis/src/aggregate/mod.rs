@@ -17,6 +17,7 @@ mod stacks;
 mod tail;
 mod types;
 mod unwinding;
+mod warnings;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;

@@ -118,6 +118,8 @@ pub struct Report {
     pub programs: Vec<ProgramCost>,
     /// How far user stacks were unwound.
     pub unwinding: Unwinding,
+    /// Why numbers of this report are wrong, and what to do. Printed before them.
+    pub warnings: Vec<String>,
     /// What a user should know or do: probes never hit, begins without ends, ….
     pub hints: Vec<String>,
 }

@@ -107,17 +107,24 @@ impl Tracing {
     fn print_table(&self, report: &crate::report::Report) -> Result<()> {
         let verbose = self.options.verbose > 0;
         if self.options.quiet {
+            for warning in &report.warnings {
+                eprintln!("reqtrace: warning: {warning}");
+            }
             for loss in &report.losses {
                 eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
             }
             return Ok(());
         }
-        let out: Box<dyn std::io::Write> = if self.options.takes_stdout() {
-            Box::new(std::io::stderr())
+        let (out, columns): (Box<dyn std::io::Write>, _) = if self.options.takes_stdout() {
+            let err = std::io::stderr();
+            let columns = progress::columns(&err);
+            (Box::new(err), columns)
         } else {
-            Box::new(std::io::stdout())
+            let out = std::io::stdout();
+            let columns = progress::columns(&out);
+            (Box::new(out), columns)
         };
-        TableExporter::new(Box::new(UntilClosed::new(out)), verbose).finish(report)?;
+        TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)?;
         if let Some(out) = &self.options.out {
             eprintln!(
                 "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",

@@ -14,6 +14,9 @@ use super::watchers::Watcher;
 /// Programs that ran less often are left out: of them an average says nothing.
 const FEW_RUNS: u64 = 100;
 
+/// With fewer rounds a page says that it is not to be relied on.
+const ENOUGH_ROUNDS: u32 = 9;
+
 /// How it was measured, after the first sentence.
 const METHOD: &str = "\
 All servers and load generators share the machine, and its CPUs are busy: the hardest case. In a round every load \
@@ -40,6 +43,12 @@ pub(super) fn page(results: &Results) -> Result<String> {
         "Written by `cargo xtask bench --write`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
         results.rounds, results.cpus, results.kernel, results.commit, results.took_s
     )?;
+    if results.rounds < ENOUGH_ROUNDS {
+        writeln!(
+            text,
+            "**A first look**: fewer than {ENOUGH_ROUNDS} rounds, of which a single one is off by a tenth and more.\n"
+        )?;
+    }
     writeln!(text, "![Throughput and CPU time](../img/cost.svg)\n")?;
     writeln!(text, "{METHOD}")?;
     writeln!(text, "## Targets\n\n{}", targets::table(results)?)?;
@@ -293,6 +302,7 @@ mod tests {
             text.contains("| `redis-benchmark` | 1.0 µs/command | 1.20 (1.20–1.20) |"),
             "{text}"
         );
+        assert!(text.contains("**A first look**"), "{text}");
         // Peers were not measured.
         assert!(beside_peers(&example(0.8)).is_none());
         // 100 runs are few.
