@@ -61,6 +61,8 @@ pub struct TraceOptions {
     pub group_by: Option<GroupBy>,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub max_probe_rate: f64,
+    /// Share of the CPU time above which less is recorded, percent; 100: never.
+    pub max_overhead: f64,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
     /// No table, no progress.
@@ -174,6 +176,7 @@ impl TraceArgs {
             labels: self.labels || self.group_by.is_some(),
             group_by: self.group_by,
             max_probe_rate: self.max_probe_rate,
+            max_overhead: self.max_overhead,
             yes: self.yes,
             quiet: self.quiet,
             verbose: self.verbose,

@@ -2,6 +2,7 @@
 //! terminal has.
 
 mod histogram;
+mod overhead;
 mod page;
 mod slow;
 
@@ -97,6 +98,7 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     incomplete(&mut page, report);
     open(&mut page, report);
     losses(&mut page, report);
+    overhead::draw(&mut page, report);
     hints(&mut page, report);
     if verbose {
         unwinding(&mut page, report);

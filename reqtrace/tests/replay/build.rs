@@ -376,6 +376,8 @@ fn trace() -> TraceInfo {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         duration_ns: DURATION_NS,
         ended_by: "duration".to_owned(),
+        overhead: None,
+        shed: Vec::new(),
         late_children: LateChildren::default(),
         stack_filter: String::new(),
         preempted_stacks: true,

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::early;
-use super::progress::Progress;
+use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::{Aggregator, StackSource};
 use crate::attach::Session;
@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(20);
 const TICKS_PER_LOOK: u32 = 10;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
+/// How often it is looked at what tracing takes.
+const SECOND: Duration = Duration::from_secs(1);
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -116,6 +118,11 @@ impl<K: StackSource> Follower<K> {
             .collect()
     }
 
+    /// Processes that are traced and run.
+    pub(super) fn alive(&self) -> &BTreeSet<u32> {
+        &self.alive
+    }
+
     pub(super) fn into_aggregator(self) -> Aggregator<LiveSymbolizer, K> {
         self.aggregator
     }
@@ -128,12 +135,13 @@ impl<K: StackSource> Follower<K> {
         mut recorder: Option<&mut Recorder>,
         duration: Option<Duration>,
         signals: &mut Signals,
-        progress: &mut Progress,
+        watched: &mut Watched,
     ) -> Result<Outcome> {
         let deadline = duration.map(|duration| Instant::now() + duration);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut count = 0_u32;
+        let mut second = Instant::now();
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -143,9 +151,14 @@ impl<K: StackSource> Follower<K> {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
+                    if second.elapsed() >= SECOND {
+                        second = Instant::now();
+                        let share = watched.guarding.second(session, &self.alive)?;
+                        watched.progress.overhead(share);
+                    }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         let (complete, incomplete) = self.aggregator.requests();
-                        progress.update(complete + incomplete, self.aggregator.p99_ns());
+                        watched.progress.update(complete + incomplete, self.aggregator.p99_ns());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
                             break Outcome::TargetExited;

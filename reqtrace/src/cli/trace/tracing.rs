@@ -6,6 +6,7 @@ use std::time::Instant;
 use log::info;
 
 use super::follow::{Follower, Outcome, Signals};
+use super::guarding::{Guarding, Watched};
 use super::{progress, targets};
 use crate::attach::{Session, StackTable};
 use crate::cli::args::TraceOptions;
@@ -55,7 +56,11 @@ impl Tracing {
         recording: Option<std::fs::File>,
     ) -> Result<Outcome> {
         let start_ns = self.session.start_ns();
-        let mut progress = progress::Progress::new(self.options.quiet, self.options.duration);
+        let (quiet, limit) = (self.options.quiet, self.options.max_overhead);
+        let mut watched = Watched {
+            progress: progress::Progress::new(quiet, self.options.duration),
+            guarding: Guarding::new(limit, follower.alive(), quiet),
+        };
         let outcome = follower
             .run(
                 &mut self.session,
@@ -63,12 +68,13 @@ impl Tracing {
                 self.recorder.as_mut(),
                 self.options.duration,
                 signals,
-                &mut progress,
+                &mut watched,
             )
             .await?;
-        progress.finish();
+        watched.progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
+        let (overhead, shed) = watched.guarding.finish(&self.session, follower.alive())?;
         follower.drain(
             &mut self.session,
             &mut self.exporters,
@@ -83,6 +89,8 @@ impl Tracing {
         trace.start_unix_ns = unix(start_ns, trace.monotonic_to_unix_ns);
         trace.duration_ns = stop_ns.saturating_sub(start_ns);
         outcome.name().clone_into(&mut trace.ended_by);
+        trace.overhead = Some(overhead);
+        trace.shed = shed;
         trace.late_children = self.session.late_children();
         if let (Some(recorder), Some(file)) = (self.recorder.take(), recording) {
             let (stacks, symbols) = aggregator.sources();
