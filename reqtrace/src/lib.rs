@@ -10,14 +10,19 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
+#[cfg(feature = "capture")]
 pub mod attach;
 pub mod cli;
+#[cfg(feature = "capture")]
 pub mod kernel;
 pub mod report;
+#[cfg(feature = "capture")]
 pub mod resolve;
+#[cfg(feature = "capture")]
 pub mod symbolize;
 
 pub use reqtrace_analysis::{aggregate, classify, decode};
-pub use reqtrace_base::{error, text};
+pub use reqtrace_base::{error, names, text};
+#[cfg(feature = "capture")]
 pub use reqtrace_binary::{debuginfo, unwind};
 pub use reqtrace_profile as profile;

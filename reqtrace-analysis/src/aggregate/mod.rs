@@ -1,10 +1,10 @@
-//! Aggregate: decoded requests in while tracing, ordered rows out; at the end a [`Report`].
+//! Aggregate: decoded requests in while tracing, ordered rows out; whenever it is asked for, and at the
+//! end, a [`Report`].
 //!
 //! Memory does not grow with the number of requests: per request type a histogram and sums, per
 //! place of blocking a class, and the rows of the last 200 ms.
 
 mod fingerprint;
-mod finish;
 mod hints;
 mod labels;
 mod lengths;
@@ -17,7 +17,10 @@ mod stacks;
 mod tail;
 mod types;
 mod unwinding;
+mod view;
 mod warnings;
+
+use std::cell::RefCell;
 
 use crate::classify::Classifier;
 use crate::decode::records::Malformed;
@@ -56,12 +59,17 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Aggregator<S, K> {
     options: Options,
-    sites: Sites<S, K>,
+    /// Behind a cell: a view names stacks, and what is named once is kept.
+    sites: RefCell<Sites<S, K>>,
     types: Vec<TypeState>,
     rows: RowOrder,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
     malformed: u64,
+    /// Requests so far: the id of the last one.
+    last_id: u64,
+    /// What the kernel's tables held when it was last said.
+    snapshot: Snapshot,
 }
 
 impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
@@ -80,7 +88,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .collect();
         Ok(Self {
             options,
-            sites: Sites::new(classifier, symbols, stacks),
+            sites: RefCell::new(Sites::new(classifier, symbols, stacks)),
             types,
             rows: RowOrder::default(),
             labels: options
@@ -88,34 +96,30 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
                 .map(|by| Labels::new(by, profile.requests.len(), classes)),
             slow: options.slower_than_ns.map(SlowStacks::new),
             malformed: 0,
+            last_id: 0,
+            snapshot: Snapshot::default(),
         })
-    }
-
-    /// Names of all wait classes, in the order of every ledger; exporters need them at their
-    /// start.
-    #[must_use]
-    pub fn classes(&self) -> &[String] {
-        self.sites.classifier.names()
     }
 
     /// The symbolizer, to remember processes with.
     pub fn symbolizer(&mut self) -> &mut S {
-        &mut self.sites.symbols
+        &mut self.sites.get_mut().symbols
     }
 
     /// Where stacks are looked up, and the symbolizer.
     pub fn sources(&mut self) -> (&mut K, &mut S) {
-        (&mut self.sites.stacks, &mut self.sites.symbols)
+        let sites = self.sites.get_mut();
+        (&mut sites.stacks, &mut sites.symbols)
     }
 
     /// Takes the file behind a descriptor: a path, or the kernel's name for it (`socket:[123]`).
     pub fn file(&mut self, file: &NamedFile) {
-        self.sites.file(file.file, &file.path);
+        self.sites.get_mut().file(file.file, &file.path);
     }
 
     /// Takes the name of a process, for the first frame of its stacks.
     pub fn process(&mut self, tgid: u32, name: &str) {
-        self.sites.process(tgid, name);
+        self.sites.get_mut().process(tgid, name);
     }
 
     /// Counts a ring record that could not be decoded.
@@ -170,20 +174,22 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             request
         };
         let ledger = self.ledger(request);
-        self.sites.thread(request.tgid, &request.comm);
+        self.sites.get_mut().thread(request.tgid, &request.comm);
         if let Some(slow) = &mut self.slow {
             slow.add(request);
         }
         let state = &mut self.types[request.request_type];
         state.add(request, &ledger);
         if request.incomplete.is_none() {
-            state.tail.add(request, &ledger, &mut self.sites);
+            state.tail.add(request, &ledger, self.sites.get_mut());
         }
         if let Some(labels) = &mut self.labels {
             labels.add(request, &ledger);
         }
         let end_ns = request.end_ns;
-        if let Some(late) = self.rows.push(end_ns, Row::new(request, ledger)) {
+        self.last_id += 1;
+        let row = Row::new(self.last_id, request, ledger);
+        if let Some(late) = self.rows.push(end_ns, row) {
             self.write(&late, exporters)?;
         }
         self.write_due(end_ns, exporters)
@@ -199,36 +205,46 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         self.write_due(now_ns, exporters)
     }
 
-    /// Takes what the maps held at the end, writes all rows that are left, and makes the report.
+    /// Takes what the kernel's tables hold now, in place of what they held before.
+    pub fn snapshot(&mut self, mut snapshot: Snapshot) {
+        let stacks = std::mem::take(&mut snapshot.stacks);
+        self.sites.get_mut().use_snapshot(stacks);
+        self.snapshot = snapshot;
+    }
+
+    /// Takes what the tables held at the end, writes all rows that are left, and makes the report.
     /// The exporters' `finish` is the caller's.
     ///
     /// # Errors
     ///
     /// When an output cannot be written.
     pub fn finish(
-        mut self,
+        &mut self,
         snapshot: Snapshot,
-        trace: TraceInfo,
+        trace: &TraceInfo,
         exporters: &mut [Box<dyn Exporter>],
     ) -> Result<Report> {
         for (tgid, name) in &trace.processes {
-            self.sites.process(*tgid, name);
+            self.sites.get_mut().process(*tgid, name);
         }
         for request in &snapshot.open {
             self.request(request, exporters)?;
         }
         self.write_due(u64::MAX, exporters)?;
-        Ok(self.report(snapshot, trace))
+        self.snapshot(snapshot);
+        Ok(self.view(trace))
     }
 
     /// The ledger of a request: slots whose stack is not known any more are unattributed.
     fn ledger(&mut self, request: &RawRequest) -> Ledger {
+        let sites = self.sites.get_mut();
+        let classes = vec![0; sites.classifier.names().len()];
         if request.incomplete == Some(Incomplete::RunningAtStart) {
             // Nothing is known of it but that it ended.
             return Ledger {
                 latency_ns: request.latency_ns(),
                 unattributed_ns: request.latency_ns(),
-                classes: vec![0; self.classes().len()],
+                classes,
                 ..Ledger::default()
             };
         }
@@ -238,11 +254,11 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             run_queue_ns: request.run_queue_ns,
             preempted_ns: request.preempted_ns,
             unattributed_ns: request.unattributed_ns,
-            classes: vec![0; self.classes().len()],
+            classes,
         };
         let space = request.space();
         for slot in &request.slots {
-            match self.sites.class(space, &slot.site) {
+            match sites.class(space, &slot.site) {
                 Some(class) => ledger.classes[class] += slot.blocked_ns,
                 None => ledger.unattributed_ns += slot.blocked_ns,
             }
@@ -259,6 +275,7 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
 
     fn write(&self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let row = RequestRow {
+            id: row.id,
             start_unix_ns: row
                 .begin_ns
                 .saturating_add_signed(self.options.monotonic_to_unix_ns),

@@ -13,6 +13,7 @@ pub const WINDOW_NS: u64 = 200_000_000;
 /// A request that waits to be written.
 #[derive(Debug)]
 pub(super) struct Row {
+    pub(super) id: u64,
     pub(super) request_type: usize,
     pub(super) pid: u32,
     pub(super) tid: u32,
@@ -26,8 +27,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(request: &RawRequest, ledger: Ledger) -> Self {
+    pub(super) fn new(id: u64, request: &RawRequest, ledger: Ledger) -> Self {
         Self {
+            id,
             request_type: request.request_type,
             pid: request.tgid,
             tid: request.tid,
@@ -117,6 +119,7 @@ mod tests {
 
     fn row(tid: u32) -> Row {
         Row {
+            id: 1,
             request_type: 0,
             pid: 1,
             tid,

@@ -47,5 +47,5 @@ pub fn replay(
             Err(malformed) => aggregator.malformed(malformed),
         }
     }
-    aggregator.finish(recording.snapshot()?, recording.trace.clone(), exporters)
+    aggregator.finish(recording.snapshot()?, &recording.trace, exporters)
 }

@@ -60,7 +60,7 @@ pub(super) struct Sites<S, K> {
     pub(super) classifier: Classifier,
     pub(super) symbols: S,
     pub(super) stacks: K,
-    /// Stacks of the final snapshot; empty while tracing.
+    /// Stacks of the last snapshot; empty before.
     snapshot: HashMap<StackId, RawStack>,
     files: HashMap<FileId, String>,
     classes: HashMap<(AddressSpace, BlockSite), usize>,

@@ -4,7 +4,8 @@
 use crate::error::{Error, Result};
 
 /// Columns before those of the wait classes.
-pub const BEFORE: [&str; 12] = [
+pub const BEFORE: [&str; 13] = [
+    "id",
     "start_unix_ns",
     "request",
     "pid",

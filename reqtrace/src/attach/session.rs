@@ -34,8 +34,8 @@ use super::uprobe::Engine;
 use crate::decode::{ProgramCost, Snapshot, WalkCost};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
-use crate::report::{LateChildren, Overhead};
 use crate::symbolize::AddressSpace;
+use reqtrace_analysis::report::{LateChildren, Overhead};
 
 /// A running trace.
 pub struct Session {

@@ -66,6 +66,7 @@ impl Exporter for CsvExporter {
             return Ok(());
         }
         let before = [
+            row.id.to_string(),
             row.start_unix_ns.to_string(),
             row.request.to_owned(),
             row.pid.to_string(),

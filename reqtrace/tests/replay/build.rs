@@ -9,7 +9,7 @@ use reqtrace::decode::recording::{
 };
 use reqtrace::decode::{Incomplete, ProgramCost, RawRequest, Snapshot};
 use reqtrace::report::{LateChildren, MarkerInfo, TraceInfo};
-use reqtrace::symbolize::{AddressSpace, Frame};
+use reqtrace_analysis::symbolize::{AddressSpace, Frame};
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{

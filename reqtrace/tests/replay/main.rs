@@ -7,6 +7,7 @@
 
 mod build;
 mod scenes;
+mod views;
 
 use std::collections::HashMap;
 use std::fs;

@@ -98,7 +98,7 @@ impl Tracing {
             let recording = recorder.finish(text, trace.clone(), &snapshot, stacks, symbols);
             targets::write(file, &recording.to_json()?)?;
         }
-        let report = aggregator.finish(snapshot, trace, &mut self.exporters)?;
+        let report = aggregator.finish(snapshot, &trace, &mut self.exporters)?;
         for exporter in &mut self.exporters {
             exporter.finish(&report)?;
         }

@@ -1,31 +1,28 @@
-//! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
+//! The model, when it is asked for: everything gathered, and what the kernel's maps held, in; the
+//! report out. Nothing is used up, so it can be asked for again.
 
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::sums::TypeTotals;
 
 use super::labels::Labels;
+use super::sites::Sites;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding, warnings};
-use crate::decode::{RawRequest, Snapshot, site_of, space_of};
+use crate::decode::{RawRequest, site_of, space_of};
 use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
 use crate::symbolize::Symbolizer;
 
 impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
-    pub(super) fn report(mut self, snapshot: Snapshot, trace: TraceInfo) -> Report {
-        let Snapshot {
-            stop_ns,
-            totals,
-            sums,
-            histograms,
-            stacks: known,
-            open,
-            losses: counted,
-            programs,
-            walks,
-        } = snapshot;
-        self.sites.use_snapshot(known);
-        let by_class = self.class_sums(&sums);
-        let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
-        let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
+    /// What is known now: of all requests that were taken, and of what the kernel's tables held when
+    /// [`Aggregator::snapshot`] last said it. A view changes nothing that a later one shows.
+    #[must_use]
+    pub fn view(&self, trace: &TraceInfo) -> Report {
+        let sites = &mut *self.sites.borrow_mut();
+        let snapshot = &self.snapshot;
+        let unknown_before = sites.unknown_stacks;
+        let by_class = self.class_sums(sites);
+        let types = self.types.len();
+        let signs = signs::of(sites, types, &snapshot.sums, &snapshot.open);
+        let lengths = lengths::of(sites, types, &snapshot.histograms);
         let requests: Vec<_> = self
             .types
             .iter()
@@ -33,10 +30,8 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .zip(lengths)
             .enumerate()
             .map(|(index, ((state, sums), lengths))| {
-                let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let slow = state
-                    .tail
-                    .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
+                let totals = snapshot.totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state.tail.slow(sites, self.options.monotonic_to_unix_ns);
                 TypeReport {
                     slow,
                     lengths,
@@ -45,55 +40,58 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let slow = self.slow.take();
-        let slow_overflowed = slow.as_ref().map_or(0, |slow| slow.overflowed);
-        let kept = slow.map_or(sums, stacks::SlowStacks::into_sums);
-        let stacks = stacks::lines(&mut self.sites, &names, &kept);
-        let mut open: Vec<_> = open
+        let slow_sums = self.slow.as_ref().map(stacks::SlowStacks::sums);
+        let kept = slow_sums.as_ref().unwrap_or(&snapshot.sums);
+        let stacks = stacks::lines(sites, &names, kept);
+        let mut open: Vec<_> = snapshot
+            .open
             .iter()
-            .filter_map(|request| self.open_request(request, stop_ns))
+            .filter_map(|request| self.open_request(sites, request))
             .collect();
         open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
         let losses = losses::lines(&losses::Counts {
-            kernel: &counted,
-            programs: &programs,
+            kernel: &snapshot.losses,
+            programs: &snapshot.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
-            unknown_stacks: self.sites.unknown_stacks,
-            slow_overflowed,
+            unknown_stacks: sites.unknown_stacks,
+            slow_overflowed: self.slow.as_ref().map_or(0, |slow| slow.overflowed),
         });
-        let mut unwinding = unwinding::of(&mut self.sites, &kept);
-        unwinding.walks = walks;
+        let mut unwinding = unwinding::of(sites, kept);
+        unwinding.walks.clone_from(&snapshot.walks);
         let mut report = Report {
-            trace,
-            classes: self.classes().to_vec(),
-            named_waits: self.sites.classifier.named(),
+            trace: trace.clone(),
+            classes: sites.classifier.names().to_vec(),
+            named_waits: sites.classifier.named(),
             requests,
-            labels: self.labels.take().map(Labels::report).unwrap_or_default(),
+            labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
             open,
             losses,
-            programs,
+            programs: snapshot.programs.clone(),
             unwinding,
             warnings: Vec::new(),
             hints: Vec::new(),
         };
         let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
-        report.trace.unmatched_waits = self.sites.without_matches(unmatched);
+        report.trace.unmatched_waits = sites.without_matches(unmatched);
         report.warnings = warnings::of(&report);
-        report.hints = hints::of(&report, &signs, self.sites.kernel_names());
+        report.hints = hints::of(&report, &signs, sites.kernel_names());
+        // The look-ups of this view are in it, and in no later one.
+        sites.unknown_stacks = unknown_before;
         report
     }
 
     /// Blocked time per type and class by the kernel's sums, incomplete requests included.
-    fn class_sums(&mut self, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
-        let mut by_class = vec![vec![0; self.classes().len()]; self.types.len()];
-        for (key, sum) in sums {
+    fn class_sums(&self, sites: &mut Sites<S, K>) -> Vec<Vec<u64>> {
+        let classes = sites.classifier.names().len();
+        let mut by_class = vec![vec![0; classes]; self.types.len()];
+        for (key, sum) in &self.snapshot.sums {
             let Some(classes) = by_class.get_mut(key.request_type as usize) else {
                 continue;
             };
             if key.is_block()
-                && let Some(class) = self.sites.class(space_of(key), &site_of(key))
+                && let Some(class) = sites.class(space_of(key), &site_of(key))
             {
                 classes[class] += sum.off_ns;
             }
@@ -101,21 +99,19 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         by_class
     }
 
-    fn open_request(&mut self, request: &RawRequest, stop_ns: u64) -> Option<OpenRequest> {
+    fn open_request(&self, sites: &mut Sites<S, K>, request: &RawRequest) -> Option<OpenRequest> {
         let state = self.types.get(request.request_type)?;
-        let name = state.name.clone();
-        let space = request.space();
         let blocked = request.blocked_in.map(|(site, since_ns)| {
-            let place = self.sites.place(space, &site);
+            let place = sites.place(request.space(), &site);
             OpenBlock {
-                for_ns: stop_ns.saturating_sub(since_ns),
+                for_ns: self.snapshot.stop_ns.saturating_sub(since_ns),
                 class: place.class,
                 user: place.user,
                 kernel: place.kernel,
             }
         });
         Some(OpenRequest {
-            request: name,
+            request: state.name.clone(),
             pid: request.tgid,
             tid: request.tid,
             comm: request.comm.clone(),
