@@ -130,9 +130,6 @@ pub(super) struct UnwindTables {
     mappings: HashMap<MapData, u64, Mappings>,
     /// What was stored, to see changes and to give to children.
     stored: StdHashMap<AddressSpace, Box<Mappings>>,
-    /// Numbers of all entries that were ever stored.
-    generations: StdHashMap<Box<[Mapping]>, u32>,
-    last_generation: u32,
     full: bool,
     said: HashSet<(PathBuf, NoTable)>,
 }
@@ -145,8 +142,6 @@ impl UnwindTables {
             index: Array::try_from(index).map_err(map_error)?,
             mappings: HashMap::try_from(mappings).map_err(map_error)?,
             stored: StdHashMap::new(),
-            generations: StdHashMap::new(),
-            last_generation: 0,
             full: false,
             said: compiled.said,
         };
@@ -206,7 +201,7 @@ impl UnwindTables {
         Ok(true)
     }
 
-    fn put(&mut self, space: AddressSpace, mut mappings: Box<Mappings>) -> Result<()> {
+    fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
         if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
             if !self.full {
                 warn!(
@@ -217,28 +212,11 @@ impl UnwindTables {
             self.full = true;
             return Ok(());
         }
-        mappings.generation = self.generation(used(&mappings));
         self.mappings
             .insert(key(space), *mappings, 0)
             .map_err(map_error)?;
         self.stored.insert(space, mappings);
         Ok(())
-    }
-
-    /// The number of these entries: processes that a server forks have the same, and so share what
-    /// the kernel programs remember.
-    fn generation(&mut self, entries: &[Mapping]) -> u32 {
-        if let Some(known) = self.generations.get(entries) {
-            return *known;
-        }
-        if self.generations.len() >= MAX_ADDRESS_SPACES as usize {
-            // Numbers are not given twice: equal entries only are remembered apart then.
-            self.generations.clear();
-        }
-        self.last_generation += 1;
-        self.generations
-            .insert(entries.into(), self.last_generation);
-        self.last_generation
     }
 
     /// Stores a table. False when the arrays, made before it was known, have no room for it.
