@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::mariadb::MariaDb;
@@ -17,6 +18,9 @@ use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::workspace;
+
+/// Held by tests that load the machine: what they expect holds for one of them at a time.
+static LOADED: Mutex<()> = Mutex::new(());
 
 /// Traces for half a second, with more options.
 fn trace(profile: &Path, pid: u32, more: &[&str]) -> Outcome {
@@ -45,6 +49,7 @@ const COSTLY: [&str; 3] = ["times a second", "--max-probe-rate allows", "--yes"]
 
 #[test]
 fn a_function_that_is_called_all_the_time_is_refused_and_nothing_stays_behind() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut fixture = Fixture::start("spinner", &["plain"]).unwrap();
     let profile = fixture.profile("work", "nest").unwrap();
     let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
@@ -108,6 +113,7 @@ fn the_gate_is_quick_when_nothing_is_hit() {
 /// It was refused for 56 % once, and tracing took 4.7 % of its throughput.
 #[test]
 fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut fixture = Fixture::start("spinner", &["napping"]).unwrap();
     let profile = fixture.profile("work", "nest").unwrap();
     fixture.work().unwrap();
@@ -135,6 +141,7 @@ fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
 
 #[test]
 fn counting_is_stopped_when_it_costs_too_much_and_the_function_is_named() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut fixture = Fixture::start("spinner", &["plain"]).unwrap();
     fixture.work().unwrap();
     let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
@@ -165,6 +172,7 @@ fn counting_is_stopped_when_it_costs_too_much_and_the_function_is_named() {
 
 #[test]
 fn redis_with_pipelined_commands_is_refused_unless_one_insists() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::redis_without_file().unwrap();
     let folder = workspace::scratch().unwrap();
     let mut load = Command::new(workspace::program("redis-benchmark").unwrap());
@@ -192,6 +200,7 @@ fn redis_with_pipelined_commands_is_refused_unless_one_insists() {
 
 #[test]
 fn mariadb_under_a_full_load_of_transactions_passes() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let server = MariaDb::open().unwrap();
     let sysbench = Sysbench::prepare(&server, 2, 5_000).unwrap();
     let over = AtomicBool::new(false);

@@ -211,7 +211,8 @@ fn end_to_end(all: bool) -> Outcome {
         let mut command = cargo();
         command
             // One failure should not hide the next.
-            .args(["test", "--no-fail-fast", "--package", "reqtrace-tests"])
+            .args(["test", "--release", "--no-fail-fast"])
+            .args(["--package", "reqtrace-tests"])
             .env("REQTRACE_BIN", &binaries.reqtrace)
             .env("SHOP_BIN", &binaries.shop)
             .env("TRUTH_BIN", &binaries.truth);

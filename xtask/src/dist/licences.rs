@@ -231,12 +231,7 @@ mod tests {
         ] {
             assert!(text.contains(linked), "{linked}");
         }
-        for other in [
-            "\nclap_derive ",
-            "\ntempfile ",
-            "\nproptest ",
-            "\nreqtrace-common ",
-        ] {
+        for other in ["\nclap_derive ", "\nproptest ", "\nreqtrace-common "] {
             assert!(!text.contains(other), "{other}");
         }
         assert!(text.contains("Permission is hereby granted, free of charge"));

@@ -142,7 +142,7 @@ fn whatever_is_missing_in_a_go_program_it_is_said_to_be_one() {
     for marker in [
         "{ function = \"main.handle\" }",
         "{ function = \"serve\" }\nend = { usdt = \"go:gc\" }",
-        "{ usdt = \"go:gc\" }",
+        "{ usdt = \"go:gc\" }\nend = { function = \"serve\" }",
         "{ offset = 0x7fffffff }",
     ] {
         let error = resolve_text(&fixture, &format!("begin = {marker}")).unwrap_err();

@@ -142,6 +142,7 @@ impl Walk<'_> {
         let mut at = exit;
         let mut sites = Vec::new();
         let mut guarded = true;
+        let mut closed = false;
         for _ in 0..MAX_BETWEEN {
             if flow.is_entered(self, at) || at == self.entry {
                 return None;
@@ -161,7 +162,6 @@ impl Walk<'_> {
                     guarded = false;
                     let place = before(place, code)?;
                     sites.push(self.site(flow, code, None, 0, place, distance)?);
-                    break;
                 }
                 FlowControl::Next => {
                     if !is_harmless(code) {
@@ -178,28 +178,19 @@ impl Walk<'_> {
                     let condition = condition_of(code)?;
                     let condition = (!is_guard).then_some(condition ^ 1);
                     sites.push(self.site(flow, code, condition, other, place, distance)?);
-                    break;
                 }
-                FlowControl::Call if self.is_failure(code) => break,
-                FlowControl::Call => return None,
-                _ if ends_flow(code) => break,
+                FlowControl::Call if self.is_failure(code) => {}
+                _ if ends_flow(code) => {}
                 _ => return None,
             }
+            closed = true;
+            break;
         }
         // Nothing but the check of the stack's guard leads here, whatever jumps there are: without
         // it no compiler returns.
         let certain = guarded || flow.open.is_empty() && flow.pads_known;
         let ends_in_sites = (1..=MAX_SITES).contains(&sites.len());
-        (certain && ends_in_sites && self.is_closed(at, &sites)).then_some(sites)
-    }
-
-    /// Whether the walk back ended at what the sites cover, and not because it went too far.
-    fn is_closed(&self, at: u64, sites: &[Site]) -> bool {
-        self.instruction_before(at).is_some_and(|code| {
-            ends_flow(code)
-                || self.is_failure(code)
-                || sites.iter().any(|site| site.address == code.ip())
-        })
+        (closed && certain && ends_in_sites).then_some(sites)
     }
 
     /// A site, if the kernel emulates it, the frame is certain there, and a condition that must be
