@@ -33,8 +33,8 @@ const _: () = {
     assert!(size_of::<Control>() == 32);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(offset_of!(ThreadState, record) == 88);
-    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16 + 8);
+    assert!(offset_of!(ThreadState, record) == 96);
+    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 96);
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);

@@ -59,6 +59,10 @@ pub struct ThreadState {
     pub out_state: u32,
     /// [`crate::config::Process::inherited`] of the process, as it was at begin.
     pub inherited: u64,
+    /// Where a search among the slots or the longest blocks ended; means nothing between events.
+    pub found: u32,
+    /// The slot with the least time, of the same search.
+    pub least: u32,
     /// The request so far. Sums are up to date whenever the thread is on a CPU.
     pub record: RequestRecord,
 }
@@ -124,6 +128,8 @@ impl ThreadState {
         switches: 0,
         out_state: 0,
         inherited: 0,
+        found: 0,
+        least: 0,
         record: RequestRecord::ZERO,
     };
 

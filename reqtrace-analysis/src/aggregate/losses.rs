@@ -103,7 +103,7 @@ fn advice(loss: Loss) -> &'static str {
              ledger has it"
         }
         Loss::SlotsFull => {
-            "blocks of requests that blocked in more than 16 places; their time is `unattributed` \
+            "blocks of requests that blocked in more than 32 places; their time is `unattributed` \
              in the ledger, and in its stack in the folded stacks"
         }
         Loss::EndRaced => {

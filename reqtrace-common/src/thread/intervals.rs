@@ -111,38 +111,28 @@ impl ThreadState {
     /// Returns what has no slot.
     #[inline]
     fn attribute(&mut self, site: BlockSite, blocked_ns: u64) -> u64 {
-        let record = &mut self.record;
         if blocked_ns == 0 {
             return 0;
         }
         if site.kernel_stack == STACK_LOST {
-            record.unattributed_ns += blocked_ns;
+            self.record.unattributed_ns += blocked_ns;
             return 0;
         }
-        let mut least = 0;
-        let mut least_ns = u64::MAX;
-        let mut index = 0;
-        while index < MAX_SLOTS {
-            let used = index < record.slots_used as usize;
+        let (index, least) = self.find_slot(&site);
+        let record = &mut self.record;
+        if index < MAX_SLOTS {
             let slot = &mut record.slots[index];
-            if !used {
+            if index >= record.slots_used as usize {
                 *slot = Slot { site, blocked_ns };
                 record.slots_used = index as u32 + 1;
-                record.blocked_ns += blocked_ns;
-                return 0;
-            }
-            if same_site(&slot.site, &site) {
+            } else {
                 slot.blocked_ns += blocked_ns;
-                record.blocked_ns += blocked_ns;
-                return 0;
             }
-            if slot.blocked_ns < least_ns {
-                least_ns = slot.blocked_ns;
-                least = index;
-            }
-            index += 1;
+            record.blocked_ns += blocked_ns;
+            return 0;
         }
-        if blocked_ns > least_ns && least < MAX_SLOTS {
+        if least < MAX_SLOTS && blocked_ns > record.slots[least].blocked_ns {
+            let least_ns = record.slots[least].blocked_ns;
             record.slots[least] = Slot { site, blocked_ns };
             record.blocked_ns = record.blocked_ns - least_ns + blocked_ns;
             record.unattributed_ns += least_ns;
@@ -152,32 +142,66 @@ impl ThreadState {
         blocked_ns
     }
 
+    /// The slot of a site, or the first free one, or [`MAX_SLOTS`]; and the slot with the least time.
+    #[inline]
+    fn find_slot(&mut self, site: &BlockSite) -> (usize, usize) {
+        let record = &self.record;
+        let mut least_ns = u64::MAX;
+        let mut index = 0;
+        self.found = MAX_SLOTS as u32;
+        self.least = 0;
+        while index < MAX_SLOTS {
+            let slot = &record.slots[index];
+            if index >= record.slots_used as usize || same_site(&slot.site, site) {
+                self.found = index as u32;
+                break;
+            }
+            if slot.blocked_ns < least_ns {
+                least_ns = slot.blocked_ns;
+                self.least = index as u32;
+            }
+            index += 1;
+        }
+        (reread(&self.found), reread(&self.least))
+    }
+
     /// Keeps the block if it is one of the longest so far.
     #[inline]
     fn keep_longest(&mut self, block: &LongBlock) {
         let record = &mut self.record;
         let length = block.blocked_ns + block.run_queue_ns;
-        let mut shortest = 0;
         let mut shortest_ns = u64::MAX;
         let mut index = 0;
+        self.found = 0;
         while index < MAX_LONGEST {
             if index >= record.longest_used as usize {
-                record.longest[index] = *block;
+                self.found = index as u32;
                 record.longest_used = index as u32 + 1;
-                return;
+                shortest_ns = 0;
+                break;
             }
             let kept = &record.longest[index];
             let kept_ns = kept.blocked_ns + kept.run_queue_ns;
             if kept_ns < shortest_ns {
                 shortest_ns = kept_ns;
-                shortest = index;
+                self.found = index as u32;
             }
             index += 1;
         }
-        if length > shortest_ns && shortest < MAX_LONGEST {
+        let shortest = reread(&self.found);
+        if length >= shortest_ns && shortest < MAX_LONGEST {
             record.longest[shortest] = *block;
         }
     }
+}
+
+/// Reads an index back from memory. The kernel's verifier follows every value that a register can
+/// have, so each way out of a search would be verified to the end of the program; a value read from
+/// a map is one unknown number to it.
+#[inline]
+fn reread(index: &u32) -> usize {
+    // SAFETY: the reference is valid.
+    unsafe { core::ptr::read_volatile(index) as usize }
 }
 
 /// Whether a switch-out is a preemption: the flag of `sched_switch` wins, then a state of 0

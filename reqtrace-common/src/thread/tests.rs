@@ -422,7 +422,7 @@ fn the_longest_blocks_stay() {
 fn sites_beyond_the_slots_are_unattributed() {
     let mut state = opened(0, Reentry::Nest);
     let mut lost = 0;
-    for stack in 0..20_u64 {
+    for stack in 0..40_u64 {
         let now = 1_000 + stack * 10;
         let site = BlockSite {
             kernel_stack: stack + 2,
@@ -434,7 +434,7 @@ fn sites_beyond_the_slots_are_unattributed() {
     }
     assert_eq!(state.record.slots_used as usize, MAX_SLOTS);
     assert_eq!(state.record.blocked_ns, 5 * MAX_SLOTS as u64);
-    assert_eq!(state.record.unattributed_ns, 5 * (20 - MAX_SLOTS as u64));
+    assert_eq!(state.record.unattributed_ns, 5 * (40 - MAX_SLOTS as u64));
     assert_eq!(lost, state.record.unattributed_ns);
 }
 
