@@ -183,13 +183,18 @@ fn binary_log_and_data_files_have_their_names() {
     server.close().unwrap();
 }
 
-/// A new table's file is written and synced by the connection that makes it.
+/// A table's file is synced by the connection that exports it.
 #[test]
 fn writing_data_files_has_its_name() {
     let server = MariaDb::open().unwrap();
+    server
+        .sql("create table sbtest.t (id int primary key)")
+        .unwrap();
     let trace = trace(&server);
-    for table in 0..10 {
-        let sql = format!("create table sbtest.t{table} (id int primary key)");
+    for id in 0..10 {
+        let sql = format!(
+            "insert into sbtest.t values ({id}); flush tables sbtest.t for export; unlock tables"
+        );
         server.sql(&sql).unwrap();
     }
     server.wait_until_alone().unwrap();
