@@ -23,6 +23,13 @@ pub struct Control {
     /// 0 while tracing; the stop time (`CLOCK_MONOTONIC` ns) once it is fixed. From then on no
     /// program changes anything.
     pub stop_ns: u64,
+    /// How many requests one is recorded of: 0 and 1 record all, N about each N-th, picked at
+    /// random at its begin. May change at any time; a request keeps the value of its begin, which is
+    /// in its record as its weight.
+    pub sample_every: u64,
+    /// Not 0: no stacks are recorded from now on, neither user nor kernel. May change at any time.
+    /// Times stay exact; blocks without stacks keep their system call and descriptor.
+    pub shed_stacks: u64,
 }
 
 /// What is known of a traced process; keyed by tgid.
@@ -46,4 +53,6 @@ pub mod stacks_wanted {
     pub const KERNEL: u32 = 1;
     /// Record user stacks.
     pub const USER: u32 = 2;
+    /// Record them of preemptions too.
+    pub const PREEMPTED: u32 = 4;
 }

@@ -19,11 +19,39 @@ pub enum Frame {
     /// Not at all: begin and end are in different functions.
     #[default]
     Unrelated,
-    /// Begin: remember the stack pointer. End: it must be the same, as it is at an entry and at
-    /// each return instruction of one activation.
+    /// Begin: remember where the return address stands, as [`ReturnSlot`] tells. End: it must be
+    /// the same place, as it is everywhere in one activation.
     Same,
     /// End at a uretprobe: the return address is already popped, so 8 bytes above.
     Popped,
+}
+
+/// Where the return address stands when a probe is hit: at `register + 8 * words`.
+///
+/// That is CFA − 8 of the call frame information. At an entry and at a return instruction it is
+/// the stack pointer itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReturnSlot {
+    /// Counted from `%rbp`, otherwise from `%rsp`.
+    pub from_rbp: bool,
+    /// Distance above the register, in words of 8 bytes.
+    pub words: u16,
+}
+
+impl ReturnSlot {
+    /// At the stack pointer: at an entry, or at a return instruction.
+    pub const AT_RSP: Self = Self {
+        from_rbp: false,
+        words: 0,
+    };
+
+    /// Its address, from the registers at the probe.
+    #[must_use]
+    #[inline]
+    pub const fn address(self, rsp: u64, rbp: u64) -> u64 {
+        let base = if self.from_rbp { rbp } else { rsp };
+        base.wrapping_add(8 * self.words as u64)
+    }
 }
 
 /// A decoded cookie.
@@ -38,6 +66,8 @@ pub struct Cookie {
     /// The probe is on a conditional jump out of the function: only when this x86 condition code
     /// (0–15, the low four bits of `Jcc`'s opcode) holds is the function left.
     pub condition: Option<u8>,
+    /// Where the frame's return address stands at this probe.
+    pub slot: ReturnSlot,
     /// How the label is read at this begin: index of a [`crate::label::LabelPlan`], 0 for none.
     pub label: u16,
 }
@@ -46,7 +76,9 @@ const REENTRY_SHIFT: u64 = 8;
 const FRAME_SHIFT: u64 = 12;
 const CONDITION_SHIFT: u64 = 16;
 const LABEL_SHIFT: u64 = 32;
+const WORDS_SHIFT: u64 = 48;
 const CONDITION_FLAG: u64 = 1 << 20;
+const RBP_FLAG: u64 = 1 << 21;
 
 impl Cookie {
     /// The 64 bits handed to the kernel at attach.
@@ -65,7 +97,9 @@ impl Cookie {
             | (self.reentry as u64) << REENTRY_SHIFT
             | frame << FRAME_SHIFT
             | condition
+            | if self.slot.from_rbp { RBP_FLAG } else { 0 }
             | (self.label as u64) << LABEL_SHIFT
+            | (self.slot.words as u64) << WORDS_SHIFT
     }
 
     /// The reverse of [`Cookie::encode`]; unknown bits are ignored.
@@ -92,6 +126,10 @@ impl Cookie {
             reentry,
             frame,
             condition,
+            slot: ReturnSlot {
+                from_rbp: bits & RBP_FLAG != 0,
+                words: (bits >> WORDS_SHIFT) as u16,
+            },
             label: (bits >> LABEL_SHIFT) as u16,
         }
     }
@@ -134,11 +172,16 @@ mod tests {
                             reentry,
                             frame,
                             condition,
+                            slot: ReturnSlot::AT_RSP,
                             label: 0,
                         };
                         assert_eq!(Cookie::decode(cookie.encode()), cookie);
                         let cookie = Cookie {
                             label: 0xfedc,
+                            slot: ReturnSlot {
+                                from_rbp: true,
+                                words: 0xabcd,
+                            },
                             ..cookie
                         };
                         assert_eq!(Cookie::decode(cookie.encode()), cookie);
@@ -146,6 +189,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_return_address_is_found_from_either_register() {
+        let slot = |from_rbp, words| ReturnSlot { from_rbp, words };
+        assert_eq!(ReturnSlot::AT_RSP.address(0x1000, 0x2000), 0x1000);
+        assert_eq!(slot(false, 3).address(0x1000, 0x2000), 0x1018);
+        assert_eq!(slot(true, 1).address(0x1000, 0x2000), 0x2008);
+        assert_eq!(slot(false, u16::MAX).address(0x1000, 0), 0x80ff8);
     }
 
     #[test]

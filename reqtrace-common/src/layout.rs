@@ -29,7 +29,7 @@ const _: () = {
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<WalkTotals>().is_multiple_of(8));
-    assert!(size_of::<Control>() == 16);
+    assert!(size_of::<Control>() == 32);
     assert!(size_of::<Process>() == 24);
     assert!(offset_of!(ThreadState, record) == 88);
     assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16 + 8);

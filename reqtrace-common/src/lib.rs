@@ -16,6 +16,7 @@ mod layout;
 pub mod limits;
 pub mod loss;
 pub mod record;
+pub mod registers;
 pub mod sums;
 pub mod syscall;
 pub mod thread;
@@ -23,4 +24,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;

@@ -52,6 +52,16 @@ pub struct BlockSite {
     pub fd: i32,
 }
 
+impl BlockSite {
+    /// Where a preemption happened whose stacks were not asked for: anywhere.
+    pub const PREEMPTED: Self = Self {
+        kernel_stack: STACK_NONE,
+        user_stack: STACK_NONE,
+        syscall: -1,
+        fd: -1,
+    };
+}
+
 /// Blocked time of one request at one site.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

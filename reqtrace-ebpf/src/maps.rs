@@ -184,6 +184,16 @@ pub(crate) fn tracing() -> bool {
     }
 }
 
+/// Whether user space has asked for no more stacks.
+#[inline(always)]
+pub(crate) fn stacks_shed() -> bool {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry.
+        Some(control) => unsafe { (&raw const (*control).shed_stacks).read_volatile() != 0 },
+        None => true,
+    }
+}
+
 /// Whether tracing has been stopped.
 #[inline(always)]
 pub(crate) fn stopped() -> bool {

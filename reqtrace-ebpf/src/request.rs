@@ -29,6 +29,7 @@ struct Hit {
     cookie: Cookie,
     tgid: u32,
     tid: u32,
+    /// Where the return address of the marked function stands.
     sp: u64,
 }
 
@@ -211,7 +212,15 @@ fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
     // SAFETY: `ctx` is the context of a uprobe program.
     let cookie = Cookie::decode(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the context of a uprobe program is its registers.
-    let (sp, flags) = unsafe { ((*regs).rsp, (*regs).eflags) };
+    let (rsp, rbp, flags) = unsafe {
+        // Volatile: of two loads the compiler would make one at a variable offset of the context,
+        // which the verifier refuses.
+        (
+            (&raw const (*regs).rsp).read_volatile(),
+            (&raw const (*regs).rbp).read_volatile(),
+            (*regs).eflags,
+        )
+    };
     if let Some(code) = cookie.condition
         && !condition_holds(code, flags)
     {
@@ -222,7 +231,7 @@ fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
         cookie,
         tgid,
         tid,
-        sp,
+        sp: cookie.slot.address(rsp, rbp),
     })
 }
 

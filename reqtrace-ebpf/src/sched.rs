@@ -11,7 +11,7 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::BlockSite;
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_common::syscall::takes_file_descriptor;
-use reqtrace_common::thread::{Closed, Interval, ThreadState};
+use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
@@ -64,21 +64,27 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         set_tid_flag(tid, flag::KNOWN);
         return;
     }
-    let preempted: u64 = ctx.arg(0);
+    let flag: u64 = ctx.arg(0);
     let prev_state: u32 = ctx.arg(3);
-    let fd = if takes_file_descriptor(user.syscall) {
-        user.first_argument as i32
+    let preempted = is_preemption(flag & 1 != 0, prev_state);
+    let wanted = stack::wanted(preempted);
+    let site = if preempted && wanted == 0 {
+        BlockSite::PREEMPTED
     } else {
-        -1
+        let fd = if takes_file_descriptor(user.syscall) {
+            user.first_argument as i32
+        } else {
+            -1
+        };
+        let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+        BlockSite {
+            kernel_stack: stack::kernel(ctx, wanted),
+            user_stack: stack::user(ctx, &user, space, state.inherited, wanted),
+            syscall: user.syscall,
+            fd,
+        }
     };
-    let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
-    let site = BlockSite {
-        kernel_stack: stack::kernel(ctx),
-        user_stack: stack::user(ctx, &user, space, state.inherited),
-        syscall: user.syscall,
-        fd,
-    };
-    state.switch_out(now, preempted & 1 != 0, prev_state, site);
+    state.switch_out(now, preempted, prev_state, site);
 }
 
 /// What stands now where the request's return address stood.

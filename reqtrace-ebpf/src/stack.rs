@@ -13,7 +13,7 @@ use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
-use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose};
+use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose, stacks_shed};
 use crate::process;
 use crate::task::UserContext;
 use crate::unwind;
@@ -22,10 +22,20 @@ use crate::walks;
 /// `EEXIST`: another CPU stored the same stack first.
 const EEXIST: i32 = -17;
 
+/// Which stacks a thread that leaves its CPU is to have: bits of [`stacks_wanted`].
+#[inline(always)]
+pub(crate) fn wanted(preempted: bool) -> u32 {
+    let wanted = STACKS_WANTED.load();
+    if (preempted && wanted & stacks_wanted::PREEMPTED == 0) || stacks_shed() {
+        return 0;
+    }
+    wanted
+}
+
 /// Stores the kernel stack of the current thread.
 #[inline(always)]
-pub(crate) fn kernel<C: EbpfContext>(ctx: &C) -> StackId {
-    if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
+pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32) -> StackId {
+    if wanted & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
     let Some((scratch, len)) = read(ctx, 0) else {
@@ -43,8 +53,9 @@ pub(crate) fn user<C: EbpfContext>(
     user: &UserContext,
     space: u64,
     inherited: u64,
+    wanted: u32,
 ) -> StackId {
-    if STACKS_WANTED.load() & stacks_wanted::USER == 0 {
+    if wanted & stacks_wanted::USER == 0 {
         return STACK_NONE;
     }
     let mappings = MAPPINGS

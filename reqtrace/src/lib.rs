@@ -10,17 +10,14 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
-pub mod aggregate;
 pub mod attach;
-pub mod classify;
 pub mod cli;
-pub mod debuginfo;
-pub mod decode;
-pub mod error;
 pub mod kernel;
-pub mod profile;
 pub mod report;
 pub mod resolve;
 pub mod symbolize;
-pub mod text;
-pub mod unwind;
+
+pub use reqtrace_analysis::{aggregate, classify, decode};
+pub use reqtrace_base::{error, text};
+pub use reqtrace_binary::{debuginfo, unwind};
+pub use reqtrace_profile as profile;

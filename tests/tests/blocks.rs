@@ -65,6 +65,11 @@ fn blocks_are_chosen_by_the_state_of_the_thread() {
         folded.lines().all(|line| line.contains(";[preempted] ")),
         "{folded}"
     );
+    // Asked for by themselves they have their stacks.
+    assert!(
+        folded.lines().all(|line| line.split(';').count() > 3),
+        "{folded}"
+    );
 }
 
 /// Timers and child, on CPUs that are busy with others: who was interrupted by the timer has woken

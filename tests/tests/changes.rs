@@ -72,7 +72,12 @@ fn a_thread_preempted_on_its_way_over_a_probe_has_its_whole_stack() {
         command.arg("1");
         let mut child = Child::start(command, at, "busy").unwrap();
         child.wait_for_line(Stream::Out, "chain: ", LIMIT).unwrap();
-        let trace = Trace::start(&profile(at, "request", more), child.pid(), &["-d"]).unwrap();
+        let trace = Trace::start(
+            &profile(at, "request", more),
+            child.pid(),
+            &["-d", "--preempted-stacks"],
+        )
+        .unwrap();
         child.tell("go").unwrap();
         assert!(child.wait(LIMIT).unwrap().success());
         let outcome = trace.wait().unwrap();

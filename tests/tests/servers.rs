@@ -38,7 +38,7 @@ fn postgresql_has_one_request_per_statement_in_every_mode() {
         ("prepared", load + prepares),
     ] {
         let profile = Path::new("postgresql.toml");
-        let trace = Trace::start(profile, server.pid(), &[]).unwrap();
+        let trace = Trace::start(profile, server.pid(), &["--preempted-stacks"]).unwrap();
         let (clients, transactions) = (CLIENTS.to_string(), TRANSACTIONS.to_string());
         let args = ["-n", "-M", mode, "-c", &clients, "-t", &transactions];
         server.run("pgbench", &args).unwrap();

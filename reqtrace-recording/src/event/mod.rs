@@ -6,7 +6,9 @@ mod stack;
 mod totals;
 mod trace;
 
-pub use process::{AddressSpace, File, Mapping, Object, Process, ProcessChange, Thread};
+pub use reqtrace_base::frame::AddressSpace;
+
+pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};

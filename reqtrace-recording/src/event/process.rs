@@ -1,17 +1,7 @@
 //! Processes, what they have mapped and opened, and their threads.
 
+use reqtrace_base::frame::AddressSpace;
 use serde::{Deserialize, Serialize};
-
-/// An address space: a process between two execs.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-pub struct AddressSpace {
-    /// The process.
-    pub tgid: u32,
-    /// How often it had called exec since tracing began.
-    pub exec_generation: u32,
-}
 
 /// A traced process appeared, changed or left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -66,6 +66,8 @@ pub struct Request<'a> {
     pub preemptions: u32,
     /// How deep begins nested at most; 1 when they did not.
     pub max_depth: u32,
+    /// How many requests it stands for; 1 unless requests were sampled.
+    pub weight: u32,
     /// Blocked time per site.
     pub slots: &'a [Slot],
     /// The longest blocks, the longest first.

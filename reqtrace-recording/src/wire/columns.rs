@@ -52,6 +52,8 @@ pub(super) struct Columns {
     long_run_queue: Vec<u64>,
     /// Index of the waker and 1; 0 for none.
     long_waker: Vec<u32>,
+    /// For each request, its weight less 1; empty when all weights are 1.
+    more_weight: Vec<u32>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
@@ -164,6 +166,11 @@ impl Builder {
             .push(request.blocks.wrapping_sub(slots) as i32);
         columns.preemptions.push(request.preemptions);
         columns.max_depth.push(request.max_depth);
+        if request.weight != 1 || !columns.more_weight.is_empty() {
+            // The requests before it have the weight 1.
+            columns.more_weight.resize(columns.thread.len() - 1, 0);
+            columns.more_weight.push(request.weight.wrapping_sub(1));
+        }
         columns.slots.push(slots);
         columns.longest.push(request.longest.len() as u32);
         let label = if request.label.is_empty() {
@@ -310,6 +317,10 @@ impl Rows<'_> {
             blocks: slots.wrapping_add_signed(at(&columns.more_blocks, row)?),
             preemptions: at(&columns.preemptions, row)?,
             max_depth: at(&columns.max_depth, row)?,
+            weight: columns
+                .more_weight
+                .get(row)
+                .map_or(1, |more| more.wrapping_add(1)),
             slots: &self.slots,
             longest: &self.longest,
         })

@@ -26,6 +26,7 @@ pub(super) struct WireOpen {
     slots: Vec<(WireSite, u64)>,
     longest: Vec<WireLong>,
     blocked_in: Option<(WireSite, u64)>,
+    more_weight: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,6 +106,7 @@ impl From<&Open> for WireOpen {
                 .blocked_in
                 .as_ref()
                 .map(|(site, since)| (site.into(), *since)),
+            more_weight: request.weight.wrapping_sub(1),
         }
     }
 }
@@ -151,6 +153,7 @@ impl TryFrom<WireOpen> for Open {
                 blocks: wire.blocks,
                 preemptions: wire.preemptions,
                 max_depth: wire.max_depth,
+                weight: wire.more_weight.wrapping_add(1),
                 slots: &[],
                 longest: &[],
             },

@@ -46,6 +46,8 @@ pub struct LoadOptions<'a> {
     pub kernel_stacks: bool,
     /// Record user stacks.
     pub user_stacks: bool,
+    /// Record the stacks of preemptions too, as far as the above say.
+    pub preempted_stacks: bool,
     /// Which intervals go into the stacks.
     pub stack_filter: StackFilter,
     /// Count the lengths of intervals in histograms.
@@ -81,6 +83,9 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     }
     if options.user_stacks {
         wanted |= stacks_wanted::USER;
+    }
+    if options.preempted_stacks {
+        wanted |= stacks_wanted::PREEMPTED;
     }
     let level = if options.messages {
         aya_log::Level::Debug

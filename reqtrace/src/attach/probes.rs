@@ -159,6 +159,7 @@ fn of_marker(
             reentry: request.reentry,
             frame,
             condition: site.condition,
+            slot: site.slot,
             label,
         };
         plans.push(ProbePlan {

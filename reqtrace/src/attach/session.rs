@@ -41,6 +41,7 @@ pub struct Session {
     kernel_memory: u64,
     tables: Option<UnwindTables>,
     start_ns: u64,
+    control: Control,
 }
 
 impl Loaded {
@@ -81,6 +82,7 @@ impl Loaded {
             kernel_memory,
             tables,
             start_ns: 0,
+            control: Control::default(),
         };
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
@@ -110,7 +112,8 @@ impl Loaded {
         }
         debug!("attached {} probes", session.uprobes.len());
         session.start_ns = clock::monotonic_ns();
-        session.control(0)?;
+        session.control.start_ns = session.start_ns;
+        session.write_control()?;
         Ok((session, stacks))
     }
 
@@ -206,7 +209,8 @@ impl Session {
     /// When the kernel's control map cannot be written.
     pub fn stop(&mut self) -> Result<u64> {
         let stop_ns = clock::monotonic_ns();
-        self.control(stop_ns)?;
+        self.control.stop_ns = stop_ns;
+        self.write_control()?;
         // A program that had looked at the control before may still be running; each takes
         // microseconds.
         thread::sleep(std::time::Duration::from_millis(2));
@@ -219,14 +223,20 @@ impl Session {
         self.start_ns
     }
 
-    fn control(&mut self, stop_ns: u64) -> Result<()> {
+    /// Records stacks no more, or again: see [`Control::shed_stacks`].
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's control map cannot be written.
+    pub fn shed_stacks(&mut self, shed: bool) -> Result<()> {
+        self.control.shed_stacks = u64::from(shed);
+        self.write_control()
+    }
+
+    fn write_control(&mut self) -> Result<()> {
         let mut control: Array<&mut MapData, Control> =
             Array::try_from(map_mut(&mut self.loaded.ebpf, "CONTROL")?).map_err(map_error)?;
-        let now = Control {
-            start_ns: self.start_ns,
-            stop_ns,
-        };
-        control.set(0, now, 0).map_err(map_error)
+        control.set(0, self.control, 0).map_err(map_error)
     }
 
     /// Reads all maps. Call it after [`Session::stop`] and after the last record was taken.

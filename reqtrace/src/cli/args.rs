@@ -132,6 +132,11 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Stacks")]
     pub(super) blocked_only: bool,
 
+    /// Record stacks of preemptions too; without this a preemption is only timed, and is
+    /// [preempted] in the stacks
+    #[arg(long, help_heading = "Stacks")]
+    pub(super) preempted_stacks: bool,
+
     /// Which blocks.
     #[command(flatten)]
     pub(super) filter: FilterArgs,

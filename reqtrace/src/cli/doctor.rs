@@ -90,6 +90,7 @@ fn load() -> Result<u64> {
     let options = LoadOptions {
         kernel_stacks: true,
         user_stacks: true,
+        preempted_stacks: true,
         stack_filter: StackFilter::ALL,
         histogram: false,
         measure_walks: false,

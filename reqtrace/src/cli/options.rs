@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqtrace_common::filter::StackFilter;
+use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
 use super::args::{GroupBy, TraceArgs, Unwind, with_unit};
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub struct TraceOptions {
     pub stacks: Stacks,
     /// Leave run queue and preemption out of the stacks.
     pub blocked_only: bool,
+    /// Record the stacks of preemptions.
+    pub preempted_stacks: bool,
     /// Which blocks go into the stacks.
     pub stack_filter: StackFilter,
     /// Whether the lengths of blocks are counted.
@@ -134,6 +136,7 @@ impl TraceArgs {
             (_, true) => Some(Target::Stdout),
             (path, false) => path.map(Target::from),
         };
+        let stack_filter = self.filter.filter(self.slower_than.is_some())?;
         let options = TraceOptions {
             profile,
             pids,
@@ -148,7 +151,12 @@ impl TraceArgs {
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
-            stack_filter: self.filter.filter(self.slower_than.is_some())?,
+            preempted_stacks: match stack_filter.state {
+                ANY_STATE => self.preempted_stacks,
+                // Stacks of preemptions only, or of none.
+                state => state == 0,
+            },
+            stack_filter,
             histogram: self.histogram,
             unwind: self.unwind,
             slower_than: self.slower_than,

@@ -100,6 +100,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         LoadOptions {
             kernel_stacks: true,
             user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+            preempted_stacks: options.preempted_stacks,
             stack_filter: options.stack_filter,
             histogram: options.histogram,
             measure_walks: options.verbose > 0,
@@ -144,6 +145,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
     trace.unmatched_waits = unmatched_waits;
     trace.stack_filter = super::filter::describe(&options.stack_filter);
+    trace.preempted_stacks = options.preempted_stacks;
     let mut tracing = Tracing {
         options,
         profile,

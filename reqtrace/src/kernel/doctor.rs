@@ -377,10 +377,7 @@ mod tests {
                 memory(&text("MemTotal: 9 kB\nMemAvailable:   60000 kB\n")),
                 "memory",
             ),
-            (
-                kernel_symbols(&KernelSymbols::default_hidden()),
-                "kptr_restrict",
-            ),
+            (kernel_symbols(&KernelSymbols::parse("")), "kptr_restrict"),
         ] {
             assert_eq!(finding.state, State::Degraded, "{finding:?}");
             assert!(finding.next.unwrap().contains(word));

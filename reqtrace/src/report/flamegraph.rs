@@ -50,8 +50,10 @@ fn draw(report: &Report, options: FoldedOptions) -> Result<Vec<u8>, String> {
         duration(report.trace.duration_ns),
         if options.blocked_only {
             ""
-        } else {
+        } else if report.trace.preempted_stacks {
             ", run queue and preempted"
+        } else {
+            ", run queue and preempted (without its stacks)"
         }
     );
     if !report.trace.stack_filter.is_empty() {

@@ -60,7 +60,8 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
     if options.user {
         frames.extend(line.user.iter().map(|name| clean(name)));
     }
-    if options.delimiter && options.user && options.kernel {
+    let has_stacks = !(line.user.is_empty() && line.kernel.is_empty());
+    if options.delimiter && options.user && options.kernel && has_stacks {
         frames.push("-".to_owned());
     }
     if options.kernel {

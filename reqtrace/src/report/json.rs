@@ -1,5 +1,7 @@
 //! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
 
+mod slow;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -63,6 +65,7 @@ pub fn summary(report: &Report) -> Value {
             "ended_by": trace.ended_by,
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
+            "preempted_stacks": trace.preempted_stacks,
             "unmatched_waits": trace
                 .unmatched_waits
                 .iter()
@@ -121,7 +124,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "ledger": ledger(&report.classes, &request.ledger),
         "block_lengths": request.lengths.iter().map(lengths).collect::<Vec<_>>(),
         "classes_exact": request.classes_exact,
-        "slow": request.slow.as_ref().map(|slow| super::slow::value(slow, &report.classes)),
+        "slow": request.slow.as_ref().map(|slow| slow::value(slow, &report.classes)),
         "begins": request.begins,
         "ends": request.ends,
         "nested": request.nested,

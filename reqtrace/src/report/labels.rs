@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::table::WIDTH;
 use super::text::{cut, duration, number, share};
-use super::{Ledger, Report};
+use super::{Grouping, LabelGroup, LabelGroups, Report};
 use crate::symbolize::names::clean;
 
 /// Widest name of a wait class in a row.
@@ -15,107 +15,44 @@ const LABEL: usize = WIDTH - CLASS - 48;
 /// Characters at the end of a long label that are shown.
 const TAIL: usize = 14;
 
-/// What one group of requests has in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Grouping {
-    /// The label.
-    #[default]
-    Label,
-    /// The label but for numbers and strings in it.
-    Fingerprint,
+/// What most of the time was, by its name in the ledger.
+fn mostly<'a>(group: &LabelGroup, classes: &'a [String]) -> &'a str {
+    let parts = [
+        ("on CPU", group.ledger.on_cpu_ns),
+        ("run queue", group.ledger.run_queue_ns),
+        ("preempted", group.ledger.preempted_ns),
+        ("unattributed", group.ledger.unattributed_ns),
+    ];
+    let blocked = classes
+        .iter()
+        .map(String::as_str)
+        .zip(group.ledger.classes.iter().copied());
+    // The first of equals.
+    let all = parts.into_iter().chain(blocked);
+    all.fold(
+        ("", 0),
+        |most, part| if part.1 > most.1 { part } else { most },
+    )
+    .0
 }
 
-/// Requests of one request type by label.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelGroups {
-    /// What the groups are of.
-    pub by: Grouping,
-    /// Those with the most latency in all, the most first.
-    pub shown: Vec<LabelGroup>,
-    /// All others added up; its label is empty.
-    pub rest: LabelGroup,
-    /// How many labels `rest` is made of, as far as they were told apart.
-    pub rest_labels: u64,
-    /// There were more labels than could be told apart: the later ones are in `rest` too.
-    pub table_full: bool,
-}
-
-/// Complete requests with one label.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelGroup {
-    /// The label; empty for requests without one.
-    pub label: String,
-    /// Number of requests.
-    pub count: u64,
-    /// The longest latency, ns.
-    pub max_ns: u64,
-    /// Their ledgers added up.
-    pub ledger: Ledger,
-}
-
-impl LabelGroup {
-    /// An empty group.
-    #[must_use]
-    pub fn new(label: &str, classes: usize) -> Self {
-        Self {
-            label: label.to_owned(),
-            ledger: Ledger {
-                classes: vec![0; classes],
-                ..Ledger::default()
-            },
-            ..Self::default()
-        }
-    }
-
-    /// Adds requests: how many, the longest of them, and their ledgers added up.
-    pub fn add(&mut self, count: u64, max_ns: u64, ledger: &Ledger) {
-        self.count += count;
-        self.max_ns = self.max_ns.max(max_ns);
-        self.ledger.latency_ns += ledger.latency_ns;
-        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
-        self.ledger.run_queue_ns += ledger.run_queue_ns;
-        self.ledger.preempted_ns += ledger.preempted_ns;
-        self.ledger.unattributed_ns += ledger.unattributed_ns;
-        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
-            *sum += ns;
-        }
-    }
-
-    /// What most of the time was, by its name in the ledger.
-    fn mostly<'a>(&self, classes: &'a [String]) -> &'a str {
-        let parts = [
-            ("on CPU", self.ledger.on_cpu_ns),
-            ("run queue", self.ledger.run_queue_ns),
-            ("preempted", self.ledger.preempted_ns),
-            ("unattributed", self.ledger.unattributed_ns),
-        ];
-        let blocked = classes
-            .iter()
-            .map(String::as_str)
-            .zip(self.ledger.classes.iter().copied());
-        // The first of equals.
-        let all = parts.into_iter().chain(blocked);
-        all.fold(
-            ("", 0),
-            |most, part| if part.1 > most.1 { part } else { most },
-        )
-        .0
-    }
-
-    fn row(&self, label: &str, all_ns: u64, classes: &[String]) -> String {
-        let mean = self.ledger.latency_ns.checked_div(self.count).unwrap_or(0);
-        let mostly = clean(self.mostly(classes));
-        let mostly = cut(&mostly, CLASS);
-        format!(
-            "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
-            number(self.count),
-            share(self.ledger.latency_ns, all_ns),
-            duration(mean),
-            duration(self.max_ns),
-            share(self.ledger.blocked_ns(), self.ledger.latency_ns),
-            label = shortened(label),
-        )
-    }
+fn row(group: &LabelGroup, label: &str, all_ns: u64, classes: &[String]) -> String {
+    let mean = group
+        .ledger
+        .latency_ns
+        .checked_div(group.count)
+        .unwrap_or(0);
+    let mostly = clean(mostly(group, classes));
+    let mostly = cut(&mostly, CLASS);
+    format!(
+        "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
+        number(group.count),
+        share(group.ledger.latency_ns, all_ns),
+        duration(mean),
+        duration(group.max_ns),
+        share(group.ledger.blocked_ns(), group.ledger.latency_ns),
+        label = shortened(label),
+    )
 }
 
 /// A label of at most [`LABEL`] characters: statements that begin alike are told apart by their end.
@@ -158,12 +95,12 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
             } else {
                 &group.label
             };
-            lines.push(group.row(label, all_ns, &report.classes));
+            lines.push(row(group, label, all_ns, &report.classes));
         }
         if groups.rest.count > 0 {
             let more = if groups.table_full { "or more " } else { "" };
             let label = format!("({} {more}other {others})", number(groups.rest_labels));
-            lines.push(groups.rest.row(&label, all_ns, &report.classes));
+            lines.push(row(&groups.rest, &label, all_ns, &report.classes));
         }
     }
     lines
@@ -199,6 +136,7 @@ pub(super) fn json(groups: &LabelGroups) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Ledger;
 
     #[test]
     fn a_group_says_what_most_of_its_time_was() {
@@ -214,13 +152,14 @@ mod tests {
                 ..Ledger::default()
             },
         );
-        assert_eq!(group.mostly(&classes), "lock");
+        assert_eq!(mostly(&group, &classes), "lock");
         assert_eq!(
-            group.row("update t", 10_000_000, &classes),
+            row(&group, "update t", 10_000_000, &classes),
             "        4   80.0 %  2.00 ms  3.00 ms   62.5 %  lock             update t"
         );
-        assert_eq!(LabelGroup::new("", 2).mostly(&classes), "");
-        let long = group.row(
+        assert_eq!(mostly(&LabelGroup::new("", 2), &classes), "");
+        let long = row(
+            &group,
             "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
             10_000_000,
             &classes,

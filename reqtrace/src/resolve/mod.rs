@@ -2,15 +2,11 @@
 //! which files to probe. Nothing is attached.
 
 mod calls;
-pub mod demangle;
-pub mod elf;
-pub mod frames;
 pub mod hazards;
 mod instructions;
 mod labels;
 mod markers;
 pub mod process;
-pub mod registers;
 pub mod returns;
 pub mod search;
 pub mod symbols;
@@ -20,16 +16,20 @@ pub mod usdt;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod objects;
 
 use std::path::PathBuf;
 
-use reqtrace_common::cookie::Reentry;
+use reqtrace_common::cookie::{Reentry, ReturnSlot};
 use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
 pub use markers::{resolve, resolve_file};
 pub use process::{ObjectFile, Process};
+pub use reqtrace_binary::{demangle, elf, frames};
+pub use reqtrace_common::registers;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
 
@@ -95,6 +95,7 @@ impl ProbeSite {
             file_offset,
             semaphore: None,
             condition: None,
+            slot: ReturnSlot::AT_RSP,
             labels: Vec::new(),
         }
     }
@@ -110,6 +111,8 @@ pub struct ProbeSite {
     /// Set for a conditional jump out of the function: the x86 condition code under which the
     /// function is left.
     pub condition: Option<u8>,
+    /// Where the function's return address stands when the probe is hit.
+    pub slot: ReturnSlot,
     /// Ways to read the label here, of a begin; the first whose condition holds is taken.
     /// [`LabelPlan::next`] is 0.
     pub labels: Vec<LabelPlan>,

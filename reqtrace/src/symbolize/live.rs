@@ -1,7 +1,8 @@
 //! The symbolizer of a live trace: kernel and user names together.
 
-use super::kernel::KernelSymbols;
-use super::user::UserSymbols;
+use reqtrace_binary::symbolize::kernel::KernelSymbols;
+use reqtrace_binary::symbolize::user::UserSymbols;
+
 use super::{AddressSpace, Frame, Symbolizer};
 
 /// Names addresses of the running kernel and of processes.

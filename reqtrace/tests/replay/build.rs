@@ -356,6 +356,7 @@ fn trace() -> TraceInfo {
         duration_ns: DURATION_NS,
         ended_by: "duration".to_owned(),
         stack_filter: String::new(),
+        preempted_stacks: true,
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         markers: vec![
             marker("begin", "dispatch_command entry", 1),

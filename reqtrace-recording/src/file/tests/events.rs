@@ -157,6 +157,7 @@ pub(super) fn request(id: u64) -> Open {
             blocks: slots.len() as u32,
             preemptions: (id % 2) as u32,
             max_depth: 1,
+            weight: if id % 9 == 4 { 7 } else { 1 },
             ..Request::default()
         },
         slots,
@@ -325,6 +326,7 @@ prop_compose! {
                 blocks,
                 preemptions,
                 max_depth,
+                weight: blocks % 3 + 1,
                 slots: &[],
                 longest: &[],
             },

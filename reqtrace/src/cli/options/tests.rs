@@ -110,3 +110,16 @@ fn a_duration_may_have_a_unit() {
         assert!(error.advice().unwrap().contains("500ms"), "{word}");
     }
 }
+
+#[test]
+fn preemptions_have_stacks_when_they_are_asked_for() {
+    let wanted = |line: &str| {
+        parse(&format!("--profile p -p 1 {line}"))
+            .unwrap()
+            .preempted_stacks
+    };
+    assert!(!wanted(""));
+    assert!(wanted("--preempted-stacks"));
+    assert!(wanted("--state 0"));
+    assert!(!wanted("--state 1 --preempted-stacks"));
+}

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{Origin, Profile};
-use crate::error::{Error, Result};
-use crate::text::nearest;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::nearest;
 
 /// A profile that comes with the program.
 #[derive(Clone, Copy, Debug)]
@@ -30,31 +30,31 @@ impl BuiltIn {
 pub const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "mysql",
-        text: include_str!("../../../profiles/mysql.toml"),
+        text: include_str!("../../profiles/mysql.toml"),
     },
     BuiltIn {
         name: "nginx",
-        text: include_str!("../../../profiles/nginx.toml"),
+        text: include_str!("../../profiles/nginx.toml"),
     },
     BuiltIn {
         name: "nginx-event-loop",
-        text: include_str!("../../../profiles/nginx-event-loop.toml"),
+        text: include_str!("../../profiles/nginx-event-loop.toml"),
     },
     BuiltIn {
         name: "mysql-do-command",
-        text: include_str!("../../../profiles/mysql-do-command.toml"),
+        text: include_str!("../../profiles/mysql-do-command.toml"),
     },
     BuiltIn {
         name: "postgresql",
-        text: include_str!("../../../profiles/postgresql.toml"),
+        text: include_str!("../../profiles/postgresql.toml"),
     },
     BuiltIn {
         name: "postgresql-usdt",
-        text: include_str!("../../../profiles/postgresql-usdt.toml"),
+        text: include_str!("../../profiles/postgresql-usdt.toml"),
     },
     BuiltIn {
         name: "redis",
-        text: include_str!("../../../profiles/redis.toml"),
+        text: include_str!("../../profiles/redis.toml"),
     },
 ];
 

@@ -15,7 +15,7 @@ use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
 use crate::debuginfo::{self, DebugFile, Links, Root};
-use crate::resolve::demangle::signature;
+use crate::demangle::signature;
 use crate::unwind::{Object, function_ranges};
 
 /// Program headers that are read at most; a real file has about a dozen.

@@ -1,7 +1,11 @@
+//! What resolving does with files that are no programs, truncated or malformed: errors, never a panic.
+
+use std::path::Path;
+
 use proptest::prelude::*;
 
-use super::*;
-use crate::error::Kind;
+use super::elf::Object;
+use crate::error::{Error, Kind};
 use crate::profile::builtin::built_in;
 use crate::resolve::fixtures::Fixture;
 use crate::resolve::hazards::hazards;

@@ -14,7 +14,7 @@ use super::schema;
 use super::{
     At, Combine, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, WaitSpec,
 };
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 
 /// Wait classes that reqtrace knows by itself.
 const BUILT_IN_WAITS: &[&str] = &[

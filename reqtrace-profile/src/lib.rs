@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use reqtrace_common::cookie::Reentry;
 
-use crate::error::Result;
+use reqtrace_base::error::Result;
 
 pub use label::{ConditionSpec, LabelKind, LabelSpec, ValueSource, ValueSpec};
 
@@ -147,12 +147,12 @@ pub struct WaitSpec {
     /// How the four kinds below are put together.
     pub combine: Combine,
     /// Globs over demangled names of user functions on the stack, or chains of them with
-    /// [`CALLS`]; see [`crate::text::glob_matches`].
+    /// [`CALLS`]; see [`reqtrace_base::text::glob_matches`].
     pub functions: Vec<String>,
     /// Globs over the path behind the descriptor of the blocking system call. Valid for the
     /// globset crate, in which `*` also matches a slash.
     pub files: Vec<String>,
-    /// Globs over names of kernel functions on the stack; see [`crate::text::glob_matches`].
+    /// Globs over names of kernel functions on the stack; see [`reqtrace_base::text::glob_matches`].
     pub kernel_functions: Vec<String>,
     /// Names of system calls.
     pub syscalls: Vec<String>,

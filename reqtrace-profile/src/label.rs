@@ -10,8 +10,8 @@ use reqtrace_common::limits::{MAX_LABEL_ALTERNATIVES, MAX_READS};
 use super::place::Source;
 use super::schema::label as schema;
 use super::{At, PlaceSpec};
-use crate::error::{Error, Result};
-use crate::resolve::registers::Register;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_common::registers::Register;
 
 /// Reads that a profile can ask for; one more is kept for USDT arguments in memory.
 const MAX_DEREF: usize = MAX_READS - 1;

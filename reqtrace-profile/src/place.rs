@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::error::Error;
-use crate::text::nearest;
+use reqtrace_base::error::Error;
+use reqtrace_base::text::nearest;
 
 /// The text of a profile and what to call it in messages.
 pub(super) struct Source<'a> {

@@ -40,7 +40,9 @@ impl KernelSymbols {
         )
     }
 
-    fn parse(text: &str) -> Self {
+    /// Symbols from the text of `/proc/kallsyms`; empty text is a kernel that hides them.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
         let mut symbols: Vec<_> = text.lines().filter_map(symbol).collect();
         // Of several names at one address the first in the file stays: aliases come in a stable
         // order. Code comes before what is not.
@@ -48,12 +50,6 @@ impl KernelSymbols {
         symbols.dedup_by_key(|(address, _)| *address);
         let hidden = symbols.is_empty();
         Self { symbols, hidden }
-    }
-
-    /// Symbols of a kernel that hides its addresses.
-    #[cfg(test)]
-    pub(crate) fn default_hidden() -> Self {
-        Self::parse("")
     }
 
     /// Whether the kernel hides its addresses.

@@ -58,7 +58,7 @@ pub fn share(part: u64, whole: u64) -> String {
 }
 
 /// At most `width` characters; what is cut off is `…`.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

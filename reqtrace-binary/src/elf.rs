@@ -13,9 +13,9 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::sym::Symtab;
 use memmap2::Mmap;
 
-use super::frames::{Frames, FramesOf};
 use crate::debuginfo::FunctionSymbols;
 use crate::error::{Error, Result};
+use crate::frames::{Frames, FramesOf};
 
 use parse::{not_elf, string_at, unreadable};
 
@@ -258,7 +258,7 @@ impl Object {
     }
 
     /// The bytes of its `.note.stapsdt` sections, as far as the file has them.
-    pub(super) fn usdt_notes(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn usdt_notes(&self) -> impl Iterator<Item = &[u8]> {
         self.usdt_notes.iter().map(|range| {
             let end = range.end.min(self.bytes().len());
             self.bytes().get(range.start..end).unwrap_or_default()
@@ -266,7 +266,7 @@ impl Object {
     }
 
     /// The address of its `.stapsdt.base`.
-    pub(super) fn usdt_base(&self) -> Option<u64> {
+    pub fn usdt_base(&self) -> Option<u64> {
         self.usdt_base
     }
 
@@ -339,6 +339,3 @@ impl Object {
             .unwrap_or_default()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,7 +12,7 @@ use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 
 use super::{Bytes, Object, Segment, Symbol, SymbolTable};
 use crate::error::{Error, Result};
-use crate::resolve::frames::Frames;
+use crate::frames::Frames;
 
 /// Sections that the Go linker makes, the first also in stripped programs.
 const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", b".go.buildinfo", b".note.go.buildid"];

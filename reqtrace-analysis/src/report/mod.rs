@@ -1,15 +1,7 @@
-//! Report: a [`Report`] and a stream of [`RequestRow`]s in, files and a table out.
-//!
-//! One file per format; each implements [`Exporter`].
+//! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
 
-pub mod csv;
-pub mod flamegraph;
-pub mod folded;
-pub mod json;
 mod labels;
-pub mod outputs;
 pub mod slow;
-pub mod table;
 pub mod text;
 
 use serde::{Deserialize, Serialize};
@@ -158,6 +150,9 @@ pub struct TraceInfo {
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,
+    /// Whether preemptions have stacks, or are only timed.
+    #[serde(default)]
+    pub preempted_stacks: bool,
 }
 
 /// One probed marker.
@@ -270,7 +265,8 @@ pub enum StackKind {
     Blocked,
     /// On the run queue after a block here; folded with a top frame `[run queue]`.
     RunQueue,
-    /// Preempted here; folded with a top frame `[preempted]`.
+    /// Preempted here, or anywhere when its stacks were not recorded; folded with a top frame
+    /// `[preempted]`.
     Preempted,
 }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::error::Kind;
-use crate::profile::builtin::{BUILT_IN, built_in, load};
+use crate::builtin::{BUILT_IN, built_in, load};
+use reqtrace_base::error::Kind;
 
 const GOOD: &str =
     "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";

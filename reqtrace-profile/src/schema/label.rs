@@ -7,7 +7,7 @@ use toml::Spanned;
 
 /// One label, or a list of ways to read it.
 #[derive(Debug)]
-pub(in crate::profile) enum Labels {
+pub(crate) enum Labels {
     One(Box<Label>),
     Many(Vec<Spanned<Label>>),
 }
@@ -15,12 +15,12 @@ pub(in crate::profile) enum Labels {
 /// One way to read a label.
 #[derive(Debug, Deserialize)]
 #[serde(from = "LabelKeys")]
-pub(in crate::profile) struct Label {
-    pub(in crate::profile) function: Option<Spanned<String>>,
-    pub(in crate::profile) when: Option<Spanned<When>>,
-    pub(in crate::profile) kind: Option<Spanned<LabelType>>,
-    pub(in crate::profile) length: Option<Spanned<Length>>,
-    pub(in crate::profile) value: Value,
+pub(crate) struct Label {
+    pub(crate) function: Option<Spanned<String>>,
+    pub(crate) when: Option<Spanned<When>>,
+    pub(crate) kind: Option<Spanned<LabelType>>,
+    pub(crate) length: Option<Spanned<Length>>,
+    pub(crate) value: Value,
 }
 
 /// Flat, because serde's `flatten` loses the places of values.
@@ -57,7 +57,7 @@ impl From<LabelKeys> for Label {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::profile) enum LabelType {
+pub(crate) enum LabelType {
     String,
     Integer,
     Unsigned,
@@ -66,19 +66,19 @@ pub(in crate::profile) enum LabelType {
 /// Where a value is.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::profile) struct Value {
-    pub(in crate::profile) arg: Option<Spanned<i64>>,
-    pub(in crate::profile) register: Option<Spanned<String>>,
-    pub(in crate::profile) deref: Option<Spanned<Numbers>>,
-    pub(in crate::profile) size: Option<Spanned<i64>>,
+pub(crate) struct Value {
+    pub(crate) arg: Option<Spanned<i64>>,
+    pub(crate) register: Option<Spanned<String>>,
+    pub(crate) deref: Option<Spanned<Numbers>>,
+    pub(crate) size: Option<Spanned<i64>>,
 }
 
 /// A condition.
 #[derive(Debug, Deserialize)]
 #[serde(from = "WhenKeys")]
-pub(in crate::profile) struct When {
-    pub(in crate::profile) value: Value,
-    pub(in crate::profile) equals: Spanned<Numbers>,
+pub(crate) struct When {
+    pub(crate) value: Value,
+    pub(crate) equals: Spanned<Numbers>,
 }
 
 #[derive(Deserialize)]
@@ -107,14 +107,14 @@ impl From<WhenKeys> for When {
 
 /// A length: a number of bytes, or where it is.
 #[derive(Debug)]
-pub(in crate::profile) enum Length {
+pub(crate) enum Length {
     Fixed(i64),
     Read(Value),
 }
 
 /// A number, or a list of numbers.
 #[derive(Debug)]
-pub(in crate::profile) struct Numbers(pub(in crate::profile) Vec<i64>);
+pub(crate) struct Numbers(pub(crate) Vec<i64>);
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

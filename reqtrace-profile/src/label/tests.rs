@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::{Origin, Profile};
+use crate::{Origin, Profile};
 
 const GOOD: &str =
     "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";

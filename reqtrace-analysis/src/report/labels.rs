@@ -1,0 +1,70 @@
+//! Requests by label: what `--group-by` adds to the report.
+
+use super::Ledger;
+
+/// What one group of requests has in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// The label.
+    #[default]
+    Label,
+    /// The label but for numbers and strings in it.
+    Fingerprint,
+}
+
+/// Requests of one request type by label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelGroups {
+    /// What the groups are of.
+    pub by: Grouping,
+    /// Those with the most latency in all, the most first.
+    pub shown: Vec<LabelGroup>,
+    /// All others added up; its label is empty.
+    pub rest: LabelGroup,
+    /// How many labels `rest` is made of, as far as they were told apart.
+    pub rest_labels: u64,
+    /// There were more labels than could be told apart: the later ones are in `rest` too.
+    pub table_full: bool,
+}
+
+/// Complete requests with one label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelGroup {
+    /// The label; empty for requests without one.
+    pub label: String,
+    /// Number of requests.
+    pub count: u64,
+    /// The longest latency, ns.
+    pub max_ns: u64,
+    /// Their ledgers added up.
+    pub ledger: Ledger,
+}
+
+impl LabelGroup {
+    /// An empty group.
+    #[must_use]
+    pub fn new(label: &str, classes: usize) -> Self {
+        Self {
+            label: label.to_owned(),
+            ledger: Ledger {
+                classes: vec![0; classes],
+                ..Ledger::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Adds requests: how many, the longest of them, and their ledgers added up.
+    pub fn add(&mut self, count: u64, max_ns: u64, ledger: &Ledger) {
+        self.count += count;
+        self.max_ns = self.max_ns.max(max_ns);
+        self.ledger.latency_ns += ledger.latency_ns;
+        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
+        self.ledger.run_queue_ns += ledger.run_queue_ns;
+        self.ledger.preempted_ns += ledger.preempted_ns;
+        self.ledger.unattributed_ns += ledger.unattributed_ns;
+        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
+            *sum += ns;
+        }
+    }
+}

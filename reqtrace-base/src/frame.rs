@@ -1,0 +1,44 @@
+//! What names are looked up for, and what is found: address spaces and frames.
+
+use serde::{Deserialize, Serialize};
+
+/// An address space: a process between two execs.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct AddressSpace {
+    /// The process.
+    pub tgid: u32,
+    /// How often it had called exec since tracing began.
+    pub exec_generation: u32,
+}
+
+/// Name of an address where nothing was mapped.
+pub const UNKNOWN: &str = "[unknown]";
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Frame {
+    /// Demangled function name, or `[module+0xoffset]`, or `[unknown]`.
+    pub name: String,
+}
+
+impl Frame {
+    /// A frame of that name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+
+    /// Whether nothing was mapped there when it was looked up.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.name == UNKNOWN
+    }
+
+    /// Whether it names a function, and not only a place or that something is missing.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        !self.name.starts_with('[')
+    }
+}

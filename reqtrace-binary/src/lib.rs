@@ -1,0 +1,11 @@
+//! Programs, as files and as what a process has mapped: ELF files, their debug files, names of
+//! addresses, unwind tables.
+
+pub mod debuginfo;
+pub mod demangle;
+pub mod elf;
+pub mod frames;
+pub mod symbolize;
+pub mod unwind;
+
+use reqtrace_base::error;

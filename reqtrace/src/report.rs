@@ -1,0 +1,13 @@
+//! Report: a [`Report`] and a stream of [`RequestRow`]s in, files and a table out.
+//!
+//! One file per format; each implements [`Exporter`].
+
+pub mod csv;
+pub mod flamegraph;
+pub mod folded;
+pub mod json;
+mod labels;
+pub mod outputs;
+pub mod table;
+
+pub use reqtrace_analysis::report::*;

@@ -1,0 +1,7 @@
+//! Symbolize: the names of a live trace.
+
+pub mod live;
+
+pub use live::LiveSymbolizer;
+pub use reqtrace_analysis::symbolize::Symbolizer;
+pub use reqtrace_binary::symbolize::{AddressSpace, Frame, UNKNOWN, kernel, names, user};
