@@ -3,21 +3,22 @@
 //! The modules are the stages, in the order in which data goes through them:
 //!
 //! ```text
-//! profile ──► resolve ──► attach ──► (kernel programs) ──► decode ──► aggregate
-//!                                                                         │
-//!                     report ◄── classify ◄── symbolize ◄─────────────────┘
+//! profile ──► resolve ──► attach ──► (kernel programs) ──► capture ──► recording ──► file
+//!                                                                         │           │
+//!                                             report ◄── aggregate ◄──────┴───────────┘
 //! ```
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
 pub mod attach;
+mod capture;
 pub mod cli;
 pub mod kernel;
 pub mod report;
 pub mod resolve;
 pub mod symbolize;
 
-pub use reqtrace_analysis::{aggregate, classify, decode};
+pub use reqtrace_analysis::{aggregate, classify};
 pub use reqtrace_base::{error, text};
 pub use reqtrace_binary::{debuginfo, unwind};
 pub use reqtrace_profile as profile;

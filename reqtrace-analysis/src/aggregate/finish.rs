@@ -1,31 +1,28 @@
-//! The end of a trace: everything gathered, and what the kernel's maps held, in; the report out.
+//! The end of a trace: everything gathered in; the report out.
 
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_recording::{Ending, Open};
 
+use super::filter::Filter;
 use super::labels::Labels;
+use super::sites::{site_of, space_of};
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding};
-use crate::decode::{RawRequest, Snapshot, site_of, space_of};
-use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
-use crate::symbolize::Symbolizer;
+use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding};
+use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
 
-impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
-    pub(super) fn report(mut self, snapshot: Snapshot, trace: TraceInfo) -> Report {
-        let Snapshot {
-            stop_ns,
-            totals,
-            sums,
-            histograms,
-            stacks: known,
-            open,
-            losses: counted,
-            programs,
-            walks,
-        } = snapshot;
-        self.sites.use_snapshot(known);
+impl Aggregator {
+    pub(super) fn report(mut self, ending: &Ending) -> Report {
+        let sums = self.sums.stacks();
+        let histograms = if self.options.histogram {
+            self.sums.histograms()
+        } else {
+            Vec::new()
+        };
+        let open = std::mem::take(&mut self.open);
         let by_class = self.class_sums(&sums);
         let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
         let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
+        let filtered = self.filter.take().map(filtered);
         let requests: Vec<_> = self
             .types
             .iter()
@@ -33,14 +30,12 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .zip(lengths)
             .enumerate()
             .map(|(index, ((state, sums), lengths))| {
-                let totals = totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let slow = state
-                    .tail
-                    .slow(&mut self.sites, self.options.monotonic_to_unix_ns);
+                let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state.tail.slow(&mut self.sites, &self.trace);
                 TypeReport {
                     slow,
                     lengths,
-                    ..type_report(state, totals, sums)
+                    ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
             .collect();
@@ -49,24 +44,29 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         let slow_overflowed = slow.as_ref().map_or(0, |slow| slow.overflowed);
         let kept = slow.map_or(sums, stacks::SlowStacks::into_sums);
         let stacks = stacks::lines(&mut self.sites, &names, &kept);
-        let mut open: Vec<_> = open
-            .iter()
-            .filter_map(|request| self.open_request(request, stop_ns))
-            .collect();
+        let mut open: Vec<_> = if filtered.is_some() {
+            Vec::new()
+        } else {
+            open.iter()
+                .filter_map(|request| self.open_request(request))
+                .collect()
+        };
         open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
+        let cost = self.trace.take_cost();
         let losses = losses::lines(&losses::Counts {
-            kernel: &counted,
-            programs: &programs,
+            recorded: &self.losses,
+            programs: &cost.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
             files_renamed: self.sites.files_renamed,
             unknown_stacks: self.sites.unknown_stacks,
             slow_overflowed,
+            ending,
         });
-        let mut unwinding = unwinding::of(&mut self.sites, &kept);
-        unwinding.walks = walks;
+        let mut unwinding = unwinding::of(&self.sites, &kept);
+        unwinding.walks = cost.walks;
         let mut report = Report {
-            trace,
+            trace: self.trace.info(),
             classes: self.classes().to_vec(),
             named_waits: self.sites.classifier.named(),
             requests,
@@ -74,8 +74,9 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             stacks,
             open,
             losses,
-            programs,
+            programs: cost.programs,
             unwinding,
+            filtered,
             hints: Vec::new(),
         };
         report.hints = hints::of(&report, &signs, self.sites.kernel_names());
@@ -98,14 +99,14 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         by_class
     }
 
-    fn open_request(&mut self, request: &RawRequest, stop_ns: u64) -> Option<OpenRequest> {
-        let state = self.types.get(request.request_type)?;
+    fn open_request(&mut self, open: &Open) -> Option<OpenRequest> {
+        let request = open.request();
+        let state = self.types.get(request.request_type as usize)?;
         let name = state.name.clone();
-        let space = request.space();
-        let blocked = request.blocked_in.map(|(site, since_ns)| {
-            let place = self.sites.place(space, &site);
+        let blocked = open.blocked_in.map(|(site, since_ns)| {
+            let place = self.sites.place(request.space, &site);
             OpenBlock {
-                for_ns: stop_ns.saturating_sub(since_ns),
+                for_ns: self.trace.stop_ns().saturating_sub(since_ns),
                 class: place.class,
                 user: place.user,
                 kernel: place.kernel,
@@ -113,21 +114,35 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         });
         Some(OpenRequest {
             request: name,
-            pid: request.tgid,
+            pid: request.space.tgid,
             tid: request.tid,
-            comm: request.comm.clone(),
+            comm: request.comm.text().into_owned(),
             running_ns: request.latency_ns(),
             blocked,
         })
     }
 }
 
-fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeReport {
+fn filtered(filter: Filter) -> Filtered {
+    Filtered {
+        which: filter.which,
+        kept: filter.kept,
+        left_out: filter.left_out,
+        without_stack_ns: filter.without_stack_ns,
+    }
+}
+
+/// A filtered report knows of its requests what their records say.
+fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: bool) -> TypeReport {
     let rows = state.complete.rows;
-    let classes_exact = rows >= totals.count;
+    let classes_exact = filtered || rows >= totals.count;
     TypeReport {
         name: state.name.clone(),
-        count: totals.count.max(rows),
+        count: if filtered {
+            rows
+        } else {
+            totals.count.max(rows)
+        },
         rows,
         incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),
         latency: if classes_exact {

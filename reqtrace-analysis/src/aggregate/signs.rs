@@ -2,18 +2,16 @@
 //!
 //! Everything is judged by the kernel's sums, so that no option that leaves stacks out hides a sign.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 
-use super::StackSource;
-use super::sites::Sites;
+use super::sites::{Sites, site_of, space_of};
 use crate::classify::table::{self, WaitClass};
 use crate::classify::{Block, syscalls};
-use crate::decode::{RawRequest, site_of, space_of};
 use crate::symbolize::names::{clean, plain};
-use crate::symbolize::{AddressSpace, Symbolizer};
+use reqtrace_recording::{AddressSpace, Open};
 
 /// System calls in which a thread waits for something to read.
 const READS: &[&str] = &[
@@ -47,14 +45,14 @@ pub(super) struct Signs {
 }
 
 /// Looks at all sums, and at the requests that are open.
-pub(super) fn of<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
+pub(super) fn of(
+    sites: &mut Sites,
     types: usize,
     sums: &[(StackSumKey, StackSum)],
-    open: &[RawRequest],
+    open: &[Open],
 ) -> Vec<Signs> {
     let mut signs = vec![Signs::default(); types];
-    let mut reads: HashMap<(usize, AddressSpace, StackId), u64> = HashMap::new();
+    let mut reads: BTreeMap<(usize, AddressSpace, StackId), u64> = BTreeMap::new();
     let mut stacks: BTreeSet<(usize, AddressSpace, StackId)> = BTreeSet::new();
     for (key, sum) in sums {
         let place = (key.request_type as usize, space_of(key), key.user_stack);
@@ -78,8 +76,8 @@ pub(super) fn of<S: Symbolizer, K: StackSource>(
         let pools = names.filter(|name| POOLS.contains(&name.as_str()));
         signs[request_type].pools.extend(pools);
     }
-    for request in open {
-        if let Some(of_type) = signs.get_mut(request.request_type) {
+    for request in open.iter().map(Open::request) {
+        if let Some(of_type) = signs.get_mut(request.request_type as usize) {
             of_type.open_nested += u64::from(request.max_depth.saturating_sub(1));
         }
     }
@@ -87,10 +85,7 @@ pub(super) fn of<S: Symbolizer, K: StackSource>(
 }
 
 /// Whether a block waits for something to read from the network, whatever a profile calls it.
-fn is_network_read<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    key: &StackSumKey,
-) -> bool {
+fn is_network_read(sites: &mut Sites, key: &StackSumKey) -> bool {
     let site = site_of(key);
     if !syscalls::name(site.syscall).is_some_and(|name| READS.contains(&name)) {
         return false;
@@ -106,11 +101,7 @@ fn is_network_read<S: Symbolizer, K: StackSource>(
 }
 
 /// The innermost functions of a stack that have names, at most three.
-fn innermost<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    space: AddressSpace,
-    stack: StackId,
-) -> String {
+fn innermost(sites: &mut Sites, space: AddressSpace, stack: StackId) -> String {
     let side = sites.user_side(space, stack);
     let named = side.frames().iter().filter(|frame| frame.is_named());
     let names: Vec<String> = named

@@ -6,10 +6,10 @@ pub mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{Incomplete, ProgramCost, WalkCost};
 use crate::error::Result;
 
 pub use labels::{Grouping, LabelGroup, LabelGroups};
+pub use reqtrace_recording::{Incomplete, ProgramCost, WalkCost};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -20,6 +20,11 @@ pub trait Exporter {
     /// When the output cannot be written.
     fn request(&mut self, _row: &RequestRow<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether [`Exporter::request`] does anything.
+    fn wants_requests(&self) -> bool {
+        false
     }
 
     /// Takes the report and completes the output.
@@ -33,6 +38,8 @@ pub trait Exporter {
 /// One row of `requests.csv`, all names known.
 #[derive(Clone, Debug)]
 pub struct RequestRow<'a> {
+    /// Unique in the trace, from 1 on.
+    pub id: u64,
     /// Begin in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// Request type.
@@ -118,8 +125,23 @@ pub struct Report {
     pub programs: Vec<ProgramCost>,
     /// How far user stacks were unwound.
     pub unwinding: Unwinding,
+    /// Which requests it is about; `None` for all.
+    pub filtered: Option<Filtered>,
     /// What a user should know or do: probes never hit, begins without ends, ….
     pub hints: Vec<String>,
+}
+
+/// A report about some of the requests of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filtered {
+    /// Which ones: `requests of type `command`, pid 4711`.
+    pub which: String,
+    /// How many of them were recorded.
+    pub kept: u64,
+    /// How many others were recorded.
+    pub left_out: u64,
+    /// Off-CPU time of the requests that is in no stack, ns: on the run queue and preempted.
+    pub without_stack_ns: u64,
 }
 
 /// What was traced, when, where.

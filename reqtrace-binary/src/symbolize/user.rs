@@ -4,6 +4,8 @@
 //! mapped files are kept open: a process that has left by the time of the report still gets its
 //! names. Code generated at run time is named by the process's perf map.
 
+mod place;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
@@ -19,6 +21,7 @@ use super::names::clean;
 use super::perf_map::{NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
+pub use place::{ObjectKey, Place};
 
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);
@@ -26,8 +29,8 @@ const REFRESH_PAUSE: Duration = Duration::from_millis(200);
 /// Addresses kept named; beyond it the cache starts anew (about 100 bytes each).
 const MAX_CACHED: usize = 1 << 17;
 
-/// Name of executable memory that nothing is known about.
-const ANONYMOUS: &str = "[anonymous]";
+/// Name of executable memory that nothing is known about, as far as can be told now.
+pub const ANONYMOUS: &str = "[anonymous]";
 
 /// Where blazesym looks for debug files.
 const NO_FOLDERS: [&str; 0] = [];
@@ -52,7 +55,7 @@ struct Generated {
 }
 
 /// Device and inode, and the path: one file.
-type FileKey = ((String, u64), String);
+pub type FileKey = ((String, u64), String);
 
 /// What is known of one process between two execs.
 #[derive(Clone, Debug)]
@@ -133,7 +136,9 @@ impl UserSymbols {
         frames
     }
 
-    fn frame(&mut self, space: AddressSpace, address: u64, is_return: bool) -> Rc<[Frame]> {
+    /// Functions at an address, the innermost first: the caller of one that was inlined comes after
+    /// it.
+    pub fn frame(&mut self, space: AddressSpace, address: u64, is_return: bool) -> Rc<[Frame]> {
         let key = (space, address, is_return);
         if let Some(known) = self.cache.get(&key) {
             return Rc::clone(known);

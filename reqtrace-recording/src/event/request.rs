@@ -12,6 +12,12 @@ use super::AddressSpace;
 pub struct Comm(pub [u8; COMM_LEN]);
 
 impl Comm {
+    /// Whether there is no name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+
     /// The name as text: up to the first NUL; what is not UTF-8 is replaced.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {

@@ -41,6 +41,8 @@ pub struct Options {
     pub no_kernel_stacks: bool,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     pub stack_filter: String,
+    /// Stacks of preemptions; without them a preemption is only timed.
+    pub preempted_stacks: bool,
 }
 
 /// One probed marker.

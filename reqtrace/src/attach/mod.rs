@@ -1,7 +1,7 @@
 //! Attach: resolved markers and processes in, a running [`Session`] out.
 //!
-//! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
-//! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
+//! Two types say how far it has come: [`Loaded`] (the verifier has taken the programs) and
+//! [`Session`] (attached).
 
 pub mod count;
 mod detach;

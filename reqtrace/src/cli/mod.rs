@@ -8,7 +8,10 @@ mod filter;
 pub mod functions;
 mod logger;
 pub mod options;
+mod outputs;
 pub mod profiles;
+pub mod report;
+mod show;
 pub mod trace;
 
 use args::{Args, Command};
@@ -27,6 +30,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Functions(functions)) => functions::run(&functions),
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
+        Some(Command::Report(report)) => report::run(report),
         None => trace::run(args.trace.into_options()?),
     }
 }

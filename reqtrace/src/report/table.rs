@@ -9,7 +9,7 @@ use std::io::Write;
 use page::{Page, bar, frames};
 
 use super::text::{cut, duration, number, rate, share};
-use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
+use super::{Exporter, Filtered, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::symbolize::names::clean;
 
@@ -52,6 +52,10 @@ impl Exporter for TableExporter {
 pub fn render(report: &Report, verbose: bool) -> String {
     let mut page = Page::default();
     page.line(&headline(report));
+    if let Some(filtered) = &report.filtered {
+        let text = filter(filtered);
+        page.wrapped("Filter: ", &text);
+    }
     page.line("");
     requests(&mut page, report);
     for request in &report.requests {
@@ -83,6 +87,18 @@ pub fn render(report: &Report, verbose: bool) -> String {
         programs(&mut page, report);
     }
     page.text
+}
+
+/// What a report of some requests is of, and what it cannot have.
+fn filter(filtered: &Filtered) -> String {
+    format!(
+        "{}: {} of {} requests that were recorded. Stacks are those of these requests, by their own \
+         records; {} that they were on the run queue or preempted is in no stack",
+        filtered.which,
+        number(filtered.kept),
+        number(filtered.kept + filtered.left_out),
+        duration(filtered.without_stack_ns),
+    )
 }
 
 fn headline(report: &Report) -> String {

@@ -47,7 +47,7 @@ pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) ->
     if options.yes || limit >= 1.0 {
         return Ok(());
     }
-    let terminal = !options.quiet && std::io::stderr().is_terminal();
+    let terminal = !options.outputs.quiet && std::io::stderr().is_terminal();
     if terminal {
         eprint!("measuring what the probes would cost…");
     }
@@ -64,7 +64,7 @@ pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) ->
     if measured.share() > limit {
         return Err(refusal(&measured, options.max_probe_rate));
     }
-    if measured.share() >= WORTH_SAYING && !options.quiet {
+    if measured.share() >= WORTH_SAYING && !options.outputs.quiet {
         eprintln!(
             "reqtrace: the probes are hit {per_second} times a second: tracing will take about \
              {percent} % of the CPU time at this load"

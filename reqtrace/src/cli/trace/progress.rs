@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::aggregate::Aggregator;
 use crate::report::text;
 
 /// A line on standard error that is redrawn, or nothing.
@@ -30,8 +31,10 @@ impl Progress {
         }
     }
 
-    pub(super) fn update(&self, requests: u64, p99_ns: Option<u64>) {
+    pub(super) fn update(&self, analysis: &Aggregator) {
         let Some(bar) = &self.bar else { return };
+        let (complete, incomplete) = analysis.requests();
+        let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
         let elapsed = self.started.elapsed();
         let total = self
             .duration
