@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 
 /// How often the sums are looked at while tracing; a recording that is cut lacks those since.
 const PAUSE: Duration = Duration::from_secs(5);
+/// When they are looked at first.
+const FIRST: Duration = Duration::from_secs(1);
 /// The pause is so many times as long as a look takes, so that looking costs 0.2 % of a CPU at most.
 const PAUSE_PER_LOOK: u32 = 500;
 
@@ -46,7 +48,7 @@ impl Windows {
             stacks: FxHashMap::default(),
             histograms: FxHashMap::default(),
             losses: BTreeMap::new(),
-            next: Instant::now() + PAUSE,
+            next: Instant::now() + FIRST,
         }
     }
 
