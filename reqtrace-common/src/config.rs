@@ -38,13 +38,23 @@ pub struct Control {
 pub struct Process {
     /// How often it called exec since tracing began.
     pub exec_generation: u32,
-    /// 1 when children are to be followed.
+    /// Bits of [`follow`].
     pub follow: u32,
     /// Address space (`tgid << 32 | generation`) whose unwind tables hold until user space has
     /// stored the process's own: that of its parent. 0 after an exec.
     pub inherited: u64,
     /// When user space was last asked to look at its mappings, `CLOCK_MONOTONIC` nanoseconds.
     pub asked_ns: u64,
+}
+
+/// Bits of [`Process::follow`].
+pub mod follow {
+    /// Children are traced.
+    pub const CHILDREN: u32 = 1;
+    /// Children get some of their probes only when user space has heard of them.
+    pub const LATE: u32 = 2;
+    /// This process is such a child: its threads may be in a request that began unseen.
+    pub const WAS_LATE: u32 = 4;
 }
 
 /// Bits of the `STACKS_WANTED` global.

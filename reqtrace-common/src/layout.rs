@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 use crate::config::{Control, Process};
 use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
-use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_SLOTS, RING_BYTES};
+use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::ThreadState;
@@ -22,7 +22,7 @@ const _: () = {
     assert!(offset_of!(RequestRecord, label) == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
     assert!(size_of::<RequestRecord>() == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
     assert!(size_of::<ProcessRecord>() == 32);
-    assert!(size_of::<FileRecord>() == 16);
+    assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
     assert!(size_of::<StackSum>() == 32);
     assert!(size_of::<LengthHistogram>() == 8 * POWERS);

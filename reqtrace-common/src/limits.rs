@@ -46,6 +46,13 @@ pub const RING_BYTES: u32 = 8 << 20;
 /// waits for a grace period of the kernel, so more would be no pleasure.
 pub const MAX_COUNTED: u32 = 4096;
 
+/// Files that are told apart, 32 bytes each. A server that makes a file with a new name for each
+/// request fills the table; [`crate::loss::Loss::FilesFull`] counts what finds no room.
+pub const MAX_FILES: u32 = 16384;
+
+/// Longest path of a file in bytes; of a longer one the last names are kept.
+pub const MAX_PATH: usize = 512;
+
 /// Longest label in bytes.
 pub const MAX_LABEL: usize = 128;
 

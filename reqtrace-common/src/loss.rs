@@ -27,7 +27,7 @@ pub enum Loss {
     /// A switch during the end of a request could not be told apart from the request; at most
     /// some microseconds went to on-CPU time.
     EndRaced = 10,
-    /// A file notice did not fit into the ring buffer: the descriptor may stay without a name.
+    /// The name of a file did not fit into the ring buffer; it is sent again at the next block.
     FileNotice = 11,
     /// A process notice did not fit into the ring buffer.
     ProcessNotice = 12,
@@ -42,11 +42,15 @@ pub enum Loss {
     SwitchInUnseen = 16,
     /// The table of histograms was full or busy: a block is in no histogram.
     HistogramFull = 17,
+    /// A thread blocked on a descriptor behind which no file could be read.
+    FileUnknown = 18,
+    /// A thread blocked on a file that found no room in the table of files.
+    FilesFull = 19,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -65,6 +69,8 @@ impl Loss {
         Self::LabelUnreadable,
         Self::SwitchInUnseen,
         Self::HistogramFull,
+        Self::FileUnknown,
+        Self::FilesFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -89,6 +95,8 @@ impl Loss {
             Self::LabelUnreadable => "label_unreadable",
             Self::SwitchInUnseen => "switch_in_unseen",
             Self::HistogramFull => "histogram_full",
+            Self::FileUnknown => "file_unknown",
+            Self::FilesFull => "files_full",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Records of the ring buffer: one per finished request, and few others.
 
-use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_SLOTS};
+use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
 
 /// What a ring record is; the first `u32` of every record.
 pub mod kind {
@@ -38,6 +38,17 @@ pub const STACK_LOST: StackId = 0;
 /// There is no stack on this side (a kernel thread, or a side that was not asked for).
 pub const STACK_NONE: StackId = 1;
 
+/// The id of a file: a hash of its mount and of its name in its folder, or one of the constants
+/// below. A file that is renamed gets another id, one that is removed and made again keeps it. All
+/// sockets are one file, and so are all pipes without a name.
+pub type FileId = u32;
+
+/// The block was not in a system call on a descriptor.
+pub const FILE_NONE: FileId = 0;
+/// The file could not be found out. Counted as [`crate::loss::Loss::FileUnknown`] or
+/// [`crate::loss::Loss::FilesFull`].
+pub const FILE_UNKNOWN: FileId = 1;
+
 /// Where a block happened: all that a wait class or a named wait is decided from.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,8 +59,8 @@ pub struct BlockSite {
     pub user_stack: StackId,
     /// System call the thread was in (x86-64 number), −1 outside any (page fault, preemption).
     pub syscall: i32,
-    /// First argument of that system call if it takes a descriptor there, otherwise −1.
-    pub fd: i32,
+    /// The file behind the descriptor of that system call, or [`FILE_NONE`] or [`FILE_UNKNOWN`].
+    pub file: FileId,
 }
 
 impl BlockSite {
@@ -58,7 +69,7 @@ impl BlockSite {
         kernel_stack: STACK_NONE,
         user_stack: STACK_NONE,
         syscall: -1,
-        fd: -1,
+        file: FILE_NONE,
     };
 }
 
@@ -171,7 +182,7 @@ impl RequestRecord {
                 kernel_stack: 0,
                 user_stack: 0,
                 syscall: 0,
-                fd: 0,
+                file: FILE_NONE,
             },
             start_ns: 0,
             blocked_ns: 0,
@@ -184,7 +195,7 @@ impl RequestRecord {
                 kernel_stack: 0,
                 user_stack: 0,
                 syscall: 0,
-                fd: 0,
+                file: FILE_NONE,
             },
             blocked_ns: 0,
         }; MAX_SLOTS],
@@ -242,17 +253,40 @@ pub struct ProcessRecord {
     pub time_ns: u64,
 }
 
-/// A descriptor was blocked on for the first time: user space looks up what file it is while it
-/// is still open.
+/// What kind of name a [`FileRecord`] has.
+pub mod file_name {
+    /// The names of all folders up to the root of the mount namespace.
+    pub const WHOLE: u32 = 0;
+    /// The last names of a path that is longer than the record, or that ends where a folder was
+    /// moved away meanwhile.
+    pub const CUT: u32 = 1;
+    /// One name, of a file that is in no folder: a socket, a pipe, an eventfd, a memfd.
+    pub const NO_FOLDER: u32 = 2;
+}
+
+/// A file was blocked on for the first time. The kernel sends a prefix: up to the last used byte of
+/// `names`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRecord {
     /// [`kind::FILE`].
     pub kind: u32,
-    /// The process.
-    pub tgid: u32,
-    /// Its exec generation.
-    pub exec_generation: u32,
-    /// The descriptor.
-    pub fd: i32,
+    /// The file.
+    pub file: FileId,
+    /// One of [`file_name`].
+    pub name: u32,
+    /// Bytes used of `names`.
+    pub len: u32,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Magic number of its file system, as in `statfs`.
+    pub magic: u32,
+    /// Its file system's device: major number << 20 | minor number.
+    pub device: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Names of the file and its folders, the file's first, each with a NUL.
+    pub names: [u8; MAX_PATH],
 }

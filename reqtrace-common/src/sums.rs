@@ -2,7 +2,7 @@
 
 use crate::histogram::{BUCKETS, lower_bound};
 use crate::limits::MAX_FRAMES;
-use crate::record::StackId;
+use crate::record::{FileId, StackId};
 
 /// What walking user stacks took, counted when that is asked for.
 #[repr(C)]
@@ -160,8 +160,8 @@ pub struct StackSumKey {
     pub off_kind: u32,
     /// System call, −1 outside any.
     pub syscall: i32,
-    /// Descriptor of a file system call, −1 for any other.
-    pub fd: i32,
+    /// As in [`crate::record::BlockSite`].
+    pub file: FileId,
 }
 
 impl StackSumKey {

@@ -11,7 +11,7 @@ mod intervals;
 
 use crate::cookie::{Frame, Reentry};
 use crate::limits::SAME_STACK_WINDOW;
-use crate::record::{BlockSite, RequestRecord, kind, reason};
+use crate::record::{BlockSite, FILE_NONE, RequestRecord, kind, reason};
 
 pub use intervals::{Closed, Interval, is_preemption};
 
@@ -111,7 +111,7 @@ impl ThreadState {
             kernel_stack: 0,
             user_stack: 0,
             syscall: 0,
-            fd: 0,
+            file: FILE_NONE,
         },
         out_ns: 0,
         wake_ns: 0,

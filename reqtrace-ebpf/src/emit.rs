@@ -5,9 +5,9 @@ use core::slice;
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
-use reqtrace_common::limits::{MAX_LONGEST, MAX_SLOTS, RING_BYTES};
+use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind};
+use reqtrace_common::record::{FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
 
 use crate::maps::{RING, lose};
 
@@ -58,19 +58,15 @@ pub(crate) fn process(record: &ProcessRecord) {
     }
 }
 
-/// Asks user space to find out what a descriptor is.
+/// Sends the name of a file, as far as it is used; whether there was room.
 #[inline(always)]
-pub(crate) fn file(tgid: u32, exec_generation: u32, fd: i32) {
-    let record = FileRecord {
-        kind: kind::FILE,
-        tgid,
-        exec_generation,
-        fd,
-    };
-    if RING
-        .output::<FileRecord>(&record, u64::from(BPF_RB_FORCE_WAKEUP))
-        .is_err()
-    {
+pub(crate) fn file(record: &FileRecord) -> bool {
+    let len = offset_of!(FileRecord, names) + at_most(record.len, MAX_PATH);
+    // SAFETY: the record is in a map and at least this long.
+    let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
+    let sent = RING.output::<[u8]>(bytes, wakeup()).is_ok();
+    if !sent {
         lose(Loss::FileNotice);
     }
+    sent
 }

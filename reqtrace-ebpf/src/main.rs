@@ -9,6 +9,7 @@
 
 mod assembly;
 mod emit;
+mod file;
 mod globals;
 mod histogram;
 mod label;

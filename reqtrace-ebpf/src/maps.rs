@@ -7,16 +7,17 @@ use reqtrace_common::config::{Control, Process};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
-    MAX_ADDRESS_SPACES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS,
-    RING_BYTES, TID_TABLE_SIZE,
+    MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS,
+    MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::StackId;
+use reqtrace_common::record::{FileId, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use reqtrace_common::thread::ThreadState;
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::assembly::add;
+use crate::file::{FileScratch, Known};
 
 /// One byte per thread id: the first and for most switches the only look.
 #[map]
@@ -40,6 +41,15 @@ pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
 #[map]
 pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
     HashMap::with_max_entries(MAX_STACK_SUMS, 0);
+
+/// Files that were blocked on.
+#[map]
+pub(crate) static FILES: HashMap<FileId, Known> = HashMap::with_max_entries(MAX_FILES, 0);
+
+/// Where the name of a file is put together. Only `sched_switch` uses it: interrupts are off there
+/// and it does not nest.
+#[map]
+pub(crate) static FILE_SCRATCH: PerCpuArray<FileScratch> = PerCpuArray::with_max_entries(1, 0);
 
 /// Lengths of intervals per stack pair; sized by user space before loading, when they are wanted.
 #[map]

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 
-use reqtrace_common::config::{Process, tid_flag as flag};
+use reqtrace_common::config::{Process, follow, tid_flag as flag};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::phase;
@@ -33,7 +33,11 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     if tid != tgid {
-        if PROCESSES.get_ptr(tgid).is_some() {
+        // SAFETY: points into the map.
+        let bits = PROCESSES
+            .get_ptr(tgid)
+            .map(|process| unsafe { (*process).follow });
+        if bits.is_some_and(|bits| bits & follow::WAS_LATE == 0) {
             born(tid);
         }
         return 0;
@@ -41,7 +45,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     let parent_tgid = task::tgid(parent);
     // SAFETY: copied at once.
     let known = unsafe { PROCESSES.get(parent_tgid) }.copied();
-    let Some(known) = known.filter(|known| known.follow != 0) else {
+    let Some(known) = known.filter(|known| known.follow & follow::CHILDREN != 0) else {
         // A traced process with this id left long ago; this one is somebody else.
         if PROCESSES.get_ptr(tgid).is_some() {
             let _ = PROCESSES.remove(tgid);
@@ -56,9 +60,10 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     } else {
         known.inherited
     };
+    let late = known.follow & follow::LATE != 0;
     let new = Process {
         exec_generation: 0,
-        follow: 1,
+        follow: known.follow | if late { follow::WAS_LATE } else { 0 },
         inherited,
         asked_ns: 0,
     };
@@ -66,7 +71,9 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         lose(Loss::ProcessTableFull);
         return 0;
     }
-    born(tid);
+    if !late {
+        born(tid);
+    }
     debug!(
         ctx,
         "process {} forked {}, which is followed", parent_tgid, tgid

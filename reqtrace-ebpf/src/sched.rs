@@ -8,7 +8,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::filter::StackFilter;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::BlockSite;
+use reqtrace_common::record::{BlockSite, FILE_NONE};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_common::syscall::takes_file_descriptor;
 use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
@@ -17,7 +17,7 @@ use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
-use crate::{emit, histogram, stack};
+use crate::{file, histogram, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -71,17 +71,18 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     let site = if preempted && wanted == 0 {
         BlockSite::PREEMPTED
     } else {
-        let fd = if takes_file_descriptor(user.syscall) {
-            user.first_argument as i32
+        // A preemption has no wait class, so its file does not matter.
+        let file = if !preempted && takes_file_descriptor(user.syscall) {
+            file::behind(user.first_argument)
         } else {
-            -1
+            FILE_NONE
         };
         let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
         BlockSite {
             kernel_stack: stack::kernel(ctx, wanted),
             user_stack: stack::user(ctx, &user, space, state.inherited, wanted),
             syscall: user.syscall,
-            fd,
+            file,
         }
     };
     state.switch_out(now, preempted, prev_state, site);
@@ -143,7 +144,7 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         request_type: state.record.request_type,
         off_kind: kind | outside,
         syscall: closed.site.syscall,
-        fd: closed.site.fd,
+        file: closed.site.file,
     };
     if HISTOGRAM_WANTED.load() != 0 {
         histogram::count(&key, longest_ns);
@@ -182,10 +183,6 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
             add(&raw mut (*sum).run_queue_ns, run_queue_ns);
             add(&raw mut (*sum).count, 1);
         }
-        return;
-    }
-    if key.fd >= 0 {
-        emit::file(key.tgid, key.exec_generation, key.fd);
     }
 }
 

@@ -21,9 +21,9 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Mapping,
-    Marker, NOWHERE, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request,
-    Stack, Thread, WalkCost, Window,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, LateChildren,
+    Loss, Mapping, Marker, NOWHERE, Name, Object, Open, Options, Process, ProcessChange,
+    ProgramCost, Request, Stack, Thread, WalkCost, Window,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

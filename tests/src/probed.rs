@@ -1,7 +1,7 @@
 //! Whether a probe is set in a process, seen in the process itself: by number of process, so that
 //! other people's tracers on the same machine do not matter.
 //!
-//! In: a process and a function of its executable. Out: whether a breakpoint is there now. A test
+//! In: a process and a function of its executable or of a library. Out: whether a breakpoint is there now. A test
 //! that uses this runs a program of its own: probes are set per file.
 
 use std::fs::File;
@@ -28,19 +28,37 @@ impl Code {
     ///
     /// When the process is gone, or `reqtrace functions` does not find it.
     pub fn of_function(pid: u32, signature: &str) -> Result<Self> {
-        let executable = format!("/proc/{pid}/exe");
-        let outcome = reqtrace::run(reqtrace::command(["functions", &executable, signature])?)?;
+        let executable = std::fs::read_link(format!("/proc/{pid}/exe"))?;
+        Self::of_file(pid, &executable.to_string_lossy(), signature)
+    }
+
+    /// Where a function of a library begins that the process has mapped; `name` is the file's.
+    ///
+    /// # Errors
+    ///
+    /// When the process is gone, has no such library, or `reqtrace functions` does not find it.
+    pub fn of_library(pid: u32, name: &str, signature: &str) -> Result<Self> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let mut files = maps.lines().filter_map(|line| line.split(' ').next_back());
+        let file = files.find(|file| file.ends_with(&format!("/{name}")));
+        Self::of_file(pid, file.context("the library is not mapped")?, signature)
+    }
+
+    fn of_file(pid: u32, file: &str, signature: &str) -> Result<Self> {
+        let outcome = reqtrace::run(reqtrace::command(["functions", file, signature])?)?;
         let line = outcome
             .stdout
             .lines()
             .find(|line| line.ends_with(&format!("  {signature}")))
+            // With debug symbols libc's names are other ones.
+            .or_else(|| outcome.stdout.lines().find(|line| line.contains("  0x")))
             .with_context(|| outcome.said())?;
         let offset = line.trim_start().trim_start_matches("0x");
         let offset = offset.split(' ').next().unwrap_or_default();
         let offset = u64::from_str_radix(offset, 16).with_context(|| line.to_owned())?;
         Ok(Self {
             memory: File::open(format!("/proc/{pid}/mem"))?,
-            address: address_of(pid, offset)?,
+            address: address_of(pid, file, offset)?,
         })
     }
 
@@ -56,12 +74,10 @@ impl Code {
     }
 }
 
-/// The address of code at an offset of the executable.
-fn address_of(pid: u32, offset: u64) -> Result<u64> {
+/// The address of code at an offset of a file.
+fn address_of(pid: u32, file: &str, offset: u64) -> Result<u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let executable = std::fs::read_link(format!("/proc/{pid}/exe"))?;
-    let executable = executable.to_string_lossy();
-    for line in maps.lines().filter(|line| line.ends_with(&*executable)) {
+    for line in maps.lines().filter(|line| line.ends_with(file)) {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         ensure!(fields.len() >= 6, "{line}");
         let (start, end) = fields[0].split_once('-').context("no range")?;
@@ -72,5 +88,5 @@ fn address_of(pid: u32, offset: u64) -> Result<u64> {
             return Ok(start + offset - from);
         }
     }
-    anyhow::bail!("offset {offset:#x} of {executable} is not mapped in {pid}")
+    anyhow::bail!("offset {offset:#x} of {file} is not mapped in {pid}")
 }

@@ -89,6 +89,12 @@ impl Trace {
         Ok(Self { process, folder })
     }
 
+    /// Process number of the tracer.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Ends it as Ctrl-C does.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub struct Run {
     pub queries: u64,
     /// Transactions begun again, mostly after a deadlock.
     pub ignored_errors: u64,
+    /// How long the load itself ran, µs.
+    pub micros: u64,
 }
 
 impl<'a> Sysbench<'a> {
@@ -111,7 +113,18 @@ fn parse(text: &str) -> Result<Run> {
         transactions: number("transactions:")?,
         queries: number("queries:")?,
         ignored_errors: number("ignored errors:")?,
+        micros: micros(text)?,
     })
+}
+
+/// sysbench's `total time: 2.0013s`.
+fn micros(text: &str) -> Result<u64> {
+    let mut lines = text.lines().map(str::trim);
+    let value = lines.find_map(|line| line.strip_prefix("total time:"));
+    let seconds = value.and_then(|value| value.trim().strip_suffix('s'));
+    let seconds =
+        seconds.with_context(|| format!("no total time in what sysbench says: {text}"))?;
+    Ok((seconds.parse::<f64>()? * 1e6).round() as u64)
 }
 
 #[cfg(test)]
@@ -124,12 +137,14 @@ mod tests {
             \x20       total:                           10000\n\
             \x20   transactions:                        500    (2398.94 per sec.)\n\
             \x20   queries:                             10000  (47978.78 per sec.)\n\
-            \x20   ignored errors:                      3      (0.00 per sec.)\n";
+            \x20   ignored errors:                      3      (0.00 per sec.)\n\
+            \x20   total time:                          0.2084s\n";
         let run = parse(text).unwrap();
         let expected = Run {
             transactions: 500,
             queries: 10_000,
             ignored_errors: 3,
+            micros: 208_400,
         };
         assert_eq!(run, expected);
         assert!(parse("FATAL: no\n").is_err());

@@ -36,6 +36,31 @@ fn line<'a>(text: &'a str, words: &str) -> &'a str {
 }
 
 #[test]
+fn sites_alone_are_those_of_the_full_text() {
+    let shop = Shop::open().unwrap();
+    let pid = shop.pid().to_string();
+    let full = accepted(&shop::profile(), &["-p", &pid]);
+    let sites = accepted(&shop::profile(), &["-p", &pid, "--sites"]);
+    let places = ["begin", "end"].map(|marker| {
+        let lines = sites
+            .lines()
+            .map(|line| line.split('\t').collect::<Vec<_>>());
+        let of_marker = lines.filter(|fields| fields[0] == marker && fields[3] == "order");
+        of_marker
+            .map(|fields| fields[1].to_owned())
+            .collect::<Vec<_>>()
+    });
+    assert!(places.iter().all(|places| !places.is_empty()), "{sites}");
+    for place in places.iter().flatten() {
+        let named = full.split_whitespace().any(|word| word == place);
+        assert!(named, "{place} is not in {full}");
+    }
+    let program = sites.lines().next().unwrap().split('\t').nth(2).unwrap();
+    assert_eq!(Path::new(program), workspace::shop().unwrap(), "{sites}");
+    assert_eq!(accepted(&shop::profile(), &["--sites", program]), sites);
+}
+
+#[test]
 fn a_process_of_the_shop_in_full() {
     let shop = Shop::open().unwrap();
     // The journal is opened with the first order.

@@ -181,6 +181,32 @@ fn hits_are_counted_exactly() {
     assert!(text.contains(" were hit in "), "{text}");
 }
 
+/// Its first instruction is `lock decl`, which no kernel probes.
+#[test]
+fn a_function_that_cannot_be_probed_is_named_and_the_others_are_counted() {
+    let shop = Shop::open().unwrap();
+    let pid = shop.pid().to_string();
+    let count = |pattern| run(&["functions", "-p", &pid, pattern, "--count", "0.2"]);
+    let outcome = count("pthread_spin_*");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let said = outcome
+        .stderr
+        .lines()
+        .find(|line| line.contains("left out"));
+    let said = said.unwrap_or_else(|| panic!("{}", outcome.said()));
+    assert!(said.contains("pthread_spin_lock"), "{said}");
+    assert!(
+        outcome.stdout.contains("0 of 3 were hit"),
+        "{}",
+        outcome.stdout
+    );
+    // Alone it is an error, with what to do.
+    let outcome = count("pthread_spin_lock");
+    assert_eq!(outcome.code, Some(1), "{}", outcome.said());
+    assert!(outcome.stderr.contains("error 524"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
+}
+
 /// Waits until reqtrace has its probes set and sleeps.
 fn wait_for_probe(counting: &mut Child) {
     let line = counting.wait_for_line(Stream::Err, "counting ", Duration::from_secs(60));

@@ -91,14 +91,21 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
     assert!(ends.is_sorted());
 
     // Filters need no new trace.
-    let filtered = report(&recording, &["--from", "0s", "--slower-than", "1ms", "--csv", "-"]);
+    let filtered = report(
+        &recording,
+        &["--from", "0s", "--slower-than", "1ms", "--csv", "-"],
+    );
     let slow = rows.iter().filter(|row| row.latency_ns >= 1_000_000);
     assert_eq!(filtered.stdout.lines().count(), slow.count() + 1);
     let tid = rows[7].tid;
     let of_thread = rows.iter().filter(|row| row.tid == tid).count();
     let filtered = report(&recording, &["--tid", &tid.to_string(), "--csv", "-"]);
     assert_eq!(filtered.stdout.lines().count(), of_thread + 1);
-    assert!(filtered.stderr.contains("Filter: thread"), "{}", filtered.said());
+    assert!(
+        filtered.stderr.contains("Filter: thread"),
+        "{}",
+        filtered.said()
+    );
     // Labels are the numbers of orders.
     let label = rows[7].label.as_str();
     let filtered = report(&recording, &["--label", label, "--csv", "-"]);
@@ -179,7 +186,10 @@ fn a_report_of_mariadb_is_what_the_trace_was() {
     let trace = Trace::start(Path::new("mysql"), server.pid(), &more).unwrap();
     sysbench.run(8, 300).unwrap();
     check_same(&trace.finish().unwrap(), &recording, &[]);
-    let slow = report(&recording, &["--slower-than", "5ms", "--group-by", "fingerprint"]);
+    let slow = report(
+        &recording,
+        &["--slower-than", "5ms", "--group-by", "fingerprint"],
+    );
     assert_eq!(slow.code, Some(0), "{}", slow.said());
 }
 
@@ -200,7 +210,11 @@ fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
     let out = folder.path().join("out");
     let reported = report(&recording, &["--out", &out.to_string_lossy()]);
     assert_eq!(reported.code, Some(0), "{}", reported.said());
-    assert!(reported.stderr.contains("has no end"), "{}", reported.said());
+    assert!(
+        reported.stderr.contains("has no end"),
+        "{}",
+        reported.said()
+    );
     assert!(reported.stdout.contains("recording_unended"));
     assert!(reported.stdout.contains("(recording ended)"));
     let rows = fs::read_to_string(out.join("requests.csv")).unwrap();
@@ -223,7 +237,11 @@ fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
     fs::write(&recording, &flipped).unwrap();
     let reported = report(&recording, &[]);
     assert_eq!(reported.code, Some(0), "{}", reported.said());
-    assert!(reported.stderr.contains("is damaged"), "{}", reported.said());
+    assert!(
+        reported.stderr.contains("is damaged"),
+        "{}",
+        reported.said()
+    );
 }
 
 /// A small file system in memory.
@@ -233,7 +251,9 @@ impl Small {
     fn mount(at: &Path) -> Self {
         fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(at);
+        mount
+            .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+            .arg(at);
         assert!(mount.status().unwrap().success());
         Self(at.to_owned())
     }
@@ -261,8 +281,16 @@ fn a_full_disk_ends_the_recording_and_not_the_trace() {
     let outcome = trace.finish().unwrap();
     assert_eq!(outcome.code, Some(1), "{}", outcome.said());
     assert!(outcome.stderr.contains("No space left on device"));
-    assert!(outcome.stderr.contains("tracing goes on"), "{}", outcome.said());
-    assert!(outcome.stderr.contains("is not whole"), "{}", outcome.said());
+    assert!(
+        outcome.stderr.contains("tracing goes on"),
+        "{}",
+        outcome.said()
+    );
+    assert!(
+        outcome.stderr.contains("is not whole"),
+        "{}",
+        outcome.said()
+    );
     // The trace has all of it.
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.request("order").unwrap().count, load);

@@ -6,12 +6,13 @@
 //! [`What`], its line in [`run`], and a row in docs/development.md.
 
 mod accuracy;
+mod cost;
 mod do_command;
 mod ledger;
 mod page;
+mod scaling;
 mod servers;
 mod stacks;
-mod tracers;
 
 use std::path::PathBuf;
 
@@ -33,15 +34,19 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    tracers: tracers::Args,
+    cost: cost::Args,
 }
 
 /// What is measured.
 #[derive(clap::Subcommand)]
 enum What {
-    /// What tracing costs, beside a peer, on MariaDB under sysbench (the default):
+    /// What tracing costs, beside empty probes and peers, on four servers (the default):
     /// docs/benchmarks.md
-    Tracers(tracers::Args),
+    Tracers(cost::Args),
+    /// What has changed between two results of `bench --json`
+    Compare(cost::compare::Args),
+    /// How the cost grows with requests a second, threads in requests, different stacks: docs/scaling.md
+    Scaling(scaling::Args),
     /// How far user stacks come and what a walk takes, on four servers: docs/unwinding.md
     Stacks(stacks::Args),
     /// What a request that begins at the wrong place says of MariaDB: docs/do-command.md
@@ -122,8 +127,10 @@ impl Common {
 /// When something that is measured does not run, or a result is not what it must be.
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.what {
-        None => tracers::run(&args.tracers),
-        Some(What::Tracers(args)) => tracers::run(args),
+        None => cost::run(&args.cost),
+        Some(What::Tracers(args)) => cost::run(args),
+        Some(What::Compare(args)) => cost::compare::run(args),
+        Some(What::Scaling(args)) => scaling::run(args),
         Some(What::Stacks(args)) => stacks::run(args),
         Some(What::DoCommand(args)) => do_command::run(args),
         Some(What::Servers(args)) => servers::run(args),

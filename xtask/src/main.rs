@@ -77,9 +77,13 @@ mod tests {
         let takes = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
         assert!(takes("xtask bench --rounds 2 --write"));
         assert!(takes("xtask bench tracers --rounds 2 --write"));
+        assert!(takes("xtask bench --quick --json new.json"));
+        assert!(takes("xtask bench compare old.json new.json"));
         assert!(takes("xtask bench ledger --seconds 2 --write"));
         assert!(!takes("xtask bench ledger --rounds 2"));
         assert!(!takes("xtask bench --rounds 2 ledger"));
         assert!(!takes("xtask bench --seconds 2"));
+        assert!(!takes("xtask bench --only redis --write"));
+        assert!(!takes("xtask bench compare old.json"));
     }
 }

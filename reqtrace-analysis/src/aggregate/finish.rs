@@ -58,7 +58,6 @@ impl Aggregator {
             programs: &cost.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
-            files_renamed: self.sites.files_renamed,
             unknown_stacks: self.sites.unknown_stacks,
             slow_overflowed,
             ending,

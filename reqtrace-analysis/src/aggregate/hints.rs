@@ -29,6 +29,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
         idle(request, signs, &mut hints);
         pool(request, signs, &mut hints);
     }
+    late_children(report, &mut hints);
     never_left(report, &mut hints);
     scattered(report, &mut hints);
     let unwinding = &report.unwinding;
@@ -223,6 +224,25 @@ fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
          requests, and the wait between is in neither",
         request.name,
         functions.join(", ")
+    ));
+}
+
+/// Requests that nobody saw because the probes came after the process.
+fn late_children(report: &Report, hints: &mut Vec<String>) {
+    let late = report.trace.late_children;
+    if late.count == 0 {
+        return;
+    }
+    let children = if late.count == 1 {
+        "1 child".to_owned()
+    } else {
+        format!("{} children", number(late.count))
+    };
+    hints.push(format!(
+        "{children} got their probes in a library up to {} after their start: requests that began \
+         before are not counted, or have no begin. Markers in the executable itself are in each \
+         child from its start",
+        duration(late.slowest_ns)
     ));
 }
 

@@ -18,7 +18,6 @@ pub(super) struct Counts<'a> {
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
     pub(super) rows_late: u64,
-    pub(super) files_renamed: u64,
     pub(super) unknown_stacks: u64,
     pub(super) slow_overflowed: u64,
     /// What is missing in the recording.
@@ -63,12 +62,6 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.rows_late,
             "CSV rows written after rows that ended later: all are there, sort by start + latency \
              where the order matters; reqtrace itself got too little CPU",
-        ),
-        (
-            "files_renamed",
-            counts.files_renamed,
-            "descriptors that became a file of another wait class while tracing: their blocks of \
-             the second before may be in the class of the old file",
         ),
         (
             "stacks_unknown",
@@ -166,7 +159,17 @@ fn advice(loss: Loss) -> &'static str {
             "requests that were switched out while they ended; some microseconds count as on CPU"
         }
         Loss::FileNotice => {
-            "descriptors that may have no file name: named waits by `files` may miss them"
+            "names of files that found no room on their way to reqtrace: until the name was sent \
+             again, named waits by `files` may have missed blocks on that file"
+        }
+        Loss::FileUnknown => {
+            "blocks on a descriptor whose file could not be read, for another thread had closed it: \
+             named waits by `files` miss them"
+        }
+        Loss::FilesFull => {
+            "blocks on files that have no name, because more than 16,384 files were blocked on: named \
+             waits by `files` miss them. Name the wait by `functions` or `syscalls` as well, or trace \
+             for a shorter time"
         }
         Loss::ProcessNotice => {
             "forks, execs or exits that reqtrace was not told of: stacks of these processes may \

@@ -170,7 +170,7 @@ impl Aggregator {
                     self.sites.process(process.space.tgid, &process.name);
                 }
             }
-            Event::File(file) => self.sites.file(file.space, file.fd, &file.path),
+            Event::File(file) => self.sites.file(file.file, &file.path),
             Event::Thread(thread) => self.sites.thread(thread),
             Event::Stack(stack) => self.sites.stack(stack),
             Event::Name(name) => self.sites.name(name),

@@ -94,7 +94,7 @@ fn is_network_read(sites: &mut Sites, key: &StackSumKey) -> bool {
     let class = table::class(&Block {
         kernel: kernel.frames(),
         user: &[],
-        file: sites.file_of(space_of(key), &site),
+        file: sites.file_of(&site),
         syscall: site.syscall,
     });
     matches!(class, WaitClass::Network | WaitClass::Poll)

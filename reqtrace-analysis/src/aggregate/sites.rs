@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
@@ -60,7 +60,7 @@ pub(super) struct Place {
 pub(super) struct Sites {
     pub(super) classifier: Classifier,
     names: Names,
-    files: HashMap<(AddressSpace, i32), String>,
+    files: HashMap<FileId, String>,
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
@@ -69,8 +69,6 @@ pub(super) struct Sites {
     any_thread: HashMap<u32, String>,
     /// Names of threads that woke others, by process and thread.
     threads: HashMap<(u32, u32), String>,
-    /// Descriptors that became a file of another class, while places that block on them were known.
-    pub(super) files_renamed: u64,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
@@ -97,7 +95,6 @@ impl Sites {
             processes: HashMap::new(),
             any_thread: HashMap::new(),
             threads: HashMap::new(),
-            files_renamed: 0,
             unknown_stacks: 0,
         }
     }
@@ -124,30 +121,17 @@ impl Sites {
         self.user.clear();
     }
 
-    /// A descriptor may be closed and opened again: what was decided with the old name is decided
-    /// anew. It is counted only where that makes a difference, which another connection of a server
-    /// on the same descriptor does not.
-    pub(super) fn file(&mut self, space: AddressSpace, fd: i32, path: &str) {
-        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let old = self.files.insert((space, fd), path.to_owned());
-        if old.as_deref() == Some(path) {
-            return;
+    /// The name of a file. It comes before the first request that blocked on it, unless the ring had
+    /// no room for it: then what was decided without it is decided anew.
+    pub(super) fn file(&mut self, file: FileId, path: &str) {
+        if self.files.insert(file, path.to_owned()).is_none() {
+            self.classes.retain(|(_, site), _| site.file != file);
         }
-        let decided: Vec<_> = self
-            .classes
-            .extract_if(|(of, site), _| *of == space && site.fd == fd)
-            .collect();
-        let mut differs = false;
-        for ((_, site), class) in decided {
-            differs |= self.class(space, &site).is_some_and(|now| now != class);
-        }
-        self.files_renamed += u64::from(differs && old.is_some());
     }
 
     /// The file behind the descriptor of a place.
-    pub(super) fn file_of(&self, space: AddressSpace, site: &BlockSite) -> Option<&str> {
-        let file = self.files.get(&(space, site.fd));
-        file.filter(|_| site.fd >= 0).map(String::as_str)
+    pub(super) fn file_of(&self, site: &BlockSite) -> Option<&str> {
+        self.files.get(&site.file).map(String::as_str)
     }
 
     pub(super) fn process(&mut self, tgid: u32, name: &str) {
@@ -202,7 +186,7 @@ impl Sites {
         let class = self.classifier.class(&Block {
             kernel: kernel.frames(),
             user: user.frames(),
-            file: self.file_of(space, site),
+            file: self.file_of(site),
             syscall: site.syscall,
         });
         insert(&mut self.classes, (space, *site), class);
@@ -291,7 +275,7 @@ pub(super) fn site_of(key: &StackSumKey) -> BlockSite {
         kernel_stack: key.kernel_stack,
         user_stack: key.user_stack,
         syscall: key.syscall,
-        fd: key.fd,
+        file: key.file,
     }
 }
 

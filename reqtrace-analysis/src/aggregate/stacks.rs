@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use reqtrace_common::limits::MAX_STACK_SUMS;
-use reqtrace_common::record::{BlockSite, STACK_LOST};
+use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_recording::Request;
 use rustc_hash::FxHashMap;
@@ -42,7 +42,7 @@ impl SlowStacks {
                 kernel_stack: STACK_LOST,
                 user_stack: STACK_LOST,
                 syscall: -1,
-                fd: -1,
+                file: FILE_NONE,
             };
             self.add_site(request, lost, request.unattributed_ns);
         }
@@ -57,7 +57,7 @@ impl SlowStacks {
             request_type: request.request_type,
             off_kind: off_kind::BLOCK,
             syscall: site.syscall,
-            fd: site.fd,
+            file: site.file,
         };
         if self.sums.len() >= MAX_STACK_SUMS as usize && !self.sums.contains_key(&key) {
             self.overflowed += 1;

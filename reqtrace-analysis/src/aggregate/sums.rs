@@ -58,7 +58,7 @@ impl Sums {
 pub(super) fn in_order<T>(sums: FxHashMap<StackSumKey, T>) -> Vec<(StackSumKey, T)> {
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_unstable_by_key(|(key, _)| {
-        let place = (key.kernel_stack, key.user_stack, key.syscall, key.fd);
+        let place = (key.kernel_stack, key.user_stack, key.syscall, key.file);
         let process = (key.tgid, key.exec_generation);
         (process, key.request_type, key.off_kind, place)
     });

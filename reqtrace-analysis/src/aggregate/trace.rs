@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use reqtrace_recording::{Cost, End, Header, Process, ProcessChange};
 
-use crate::report::{MarkerInfo, TraceInfo};
+use crate::report::{LateChildren, MarkerInfo, TraceInfo};
 
 /// What is known of the trace.
 #[derive(Debug)]
@@ -102,6 +102,10 @@ impl Trace {
             unmatched_waits: header.unmatched_waits.clone(),
             stack_filter: header.options.stack_filter.clone(),
             preempted_stacks: header.options.preempted_stacks,
+            late_children: self
+                .end
+                .as_ref()
+                .map_or_else(LateChildren::default, |end| end.late_children),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 
 pub use labels::{Grouping, LabelGroup, LabelGroups};
-pub use reqtrace_recording::{Incomplete, ProgramCost, WalkCost};
+pub use reqtrace_recording::{Incomplete, LateChildren, ProgramCost, WalkCost};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -169,6 +169,9 @@ pub struct TraceInfo {
     /// table: names of waits, and for each the patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Children that got their probes in libraries only after their start.
+    #[serde(default, skip_serializing_if = "LateChildren::is_none")]
+    pub late_children: LateChildren,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,

@@ -193,5 +193,5 @@ const fn same_site(a: &BlockSite, b: &BlockSite) -> bool {
     a.kernel_stack == b.kernel_stack
         && a.user_stack == b.user_stack
         && a.syscall == b.syscall
-        && a.fd == b.fd
+        && a.file == b.file
 }

@@ -12,7 +12,7 @@ pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};
-pub use trace::{End, Header, Marker, Options};
+pub use trace::{End, Header, LateChildren, Marker, Options};
 
 /// One event of a trace.
 ///
@@ -26,7 +26,7 @@ pub enum Event<'a> {
     Object(&'a Object),
     /// A part of an object in an address space.
     Mapping(&'a Mapping),
-    /// The file behind a descriptor.
+    /// The name of a file that was blocked on.
     File(&'a File),
     /// The name of a thread that woke one in a request.
     Thread(&'a Thread),

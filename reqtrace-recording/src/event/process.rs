@@ -1,6 +1,7 @@
 //! Processes, what they have mapped and opened, and their threads.
 
 use reqtrace_base::frame::AddressSpace;
+use reqtrace_common::record::FileId;
 use serde::{Deserialize, Serialize};
 
 /// A traced process appeared, changed or left.
@@ -57,15 +58,18 @@ pub struct Mapping {
     pub object: u32,
 }
 
-/// The file behind a descriptor.
+/// A file that was blocked on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// The process.
-    pub space: AddressSpace,
-    /// The descriptor.
-    pub fd: i32,
-    /// Its path, or what the kernel calls it: `socket:[123]`, `pipe:[7]`, `anon_inode:[eventpoll]`.
+    /// Its id in places of blocking.
+    pub file: FileId,
+    /// Its path; the last part of it behind `…/` when that is all that is known; the kernel's name
+    /// for what is no file: `socket:[]`, `pipe:[]`, `anon_inode:[eventfd]`.
     pub path: String,
+    /// Device: major number << 20 | minor number.
+    pub device: u32,
+    /// Inode number.
+    pub inode: u64,
 }
 
 /// The name of a thread.

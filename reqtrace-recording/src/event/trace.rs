@@ -67,4 +67,24 @@ pub struct End {
     pub stop_ns: u64,
     /// Why: `duration`, `interrupted`, `target exited`.
     pub ended_by: String,
+    /// Children that got their probes in libraries only after their start.
+    pub late_children: LateChildren,
+}
+
+/// Children that got their probes in libraries only after their start: what they did before is not
+/// in the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateChildren {
+    /// How many.
+    pub count: u64,
+    /// How long after its start the slowest had its probes, ns.
+    pub slowest_ns: u64,
+}
+
+impl LateChildren {
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
 }

@@ -68,7 +68,7 @@ struct Site {
     user_stack: u64,
     kernel_stack: u64,
     syscall: i32,
-    fd: i32,
+    file: u32,
 }
 
 impl From<BlockSite> for Site {
@@ -77,7 +77,7 @@ impl From<BlockSite> for Site {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
             syscall: site.syscall,
-            fd: site.fd,
+            file: site.file,
         }
     }
 }
@@ -88,7 +88,7 @@ impl From<Site> for BlockSite {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
             syscall: site.syscall,
-            fd: site.fd,
+            file: site.file,
         }
     }
 }

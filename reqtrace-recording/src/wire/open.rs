@@ -34,7 +34,7 @@ struct WireSite {
     user_stack: u64,
     kernel_stack: u64,
     syscall: i32,
-    fd: i32,
+    file: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl From<&BlockSite> for WireSite {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
             syscall: site.syscall,
-            fd: site.fd,
+            file: site.file,
         }
     }
 }
@@ -64,7 +64,7 @@ impl From<&WireSite> for BlockSite {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
             syscall: site.syscall,
-            fd: site.fd,
+            file: site.file,
         }
     }
 }

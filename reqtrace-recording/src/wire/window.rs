@@ -42,7 +42,7 @@ struct WireKey {
     request_type: u32,
     off_kind: u32,
     syscall: i32,
-    fd: i32,
+    file: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ impl From<&StackSumKey> for WireKey {
             request_type: key.request_type,
             off_kind: key.off_kind,
             syscall: key.syscall,
-            fd: key.fd,
+            file: key.file,
         }
     }
 }
@@ -91,7 +91,7 @@ impl From<&WireKey> for StackSumKey {
             request_type: key.request_type,
             off_kind: key.off_kind,
             syscall: key.syscall,
-            fd: key.fd,
+            file: key.file,
         }
     }
 }

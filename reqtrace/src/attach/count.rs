@@ -3,23 +3,22 @@
 //!
 //! The kernel program is an object apart from the tracer's, with two small maps.
 
-use std::os::fd::AsFd as _;
+use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
-use std::thread;
 
-use aya::maps::{HashMap, MapData, PerCpuArray};
-use aya::programs::UProbe;
+use aya::maps::{self, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfLoader};
 use reqtrace_common::limits::MAX_COUNTED;
 
 use super::detach;
-use super::loader::{explain_load, explain_program, map, map_error, map_mut, program};
+use super::image::Image;
+use super::loader::{explain_load, map, map_error, map_mut};
 use super::object::{COUNT_OBJECT, check_abi};
-use super::uprobe::{self, UprobeEvents, UprobeLink};
+use super::probes::Identity;
+use super::targets::executables;
+use super::uprobe::{self, Engine, Refused, Setter, UprobeLink};
 use crate::error::{Error, Result};
-
-/// Threads that set probes.
-const THREADS: usize = 16;
 
 /// Name of the kernel program.
 const PROGRAM: &str = "count_hit";
@@ -47,43 +46,46 @@ pub enum Whose<'a> {
 /// Counting probes in place. They are taken out when it is dropped.
 pub struct Counter {
     ebpf: Ebpf,
+    setter: Setter,
+    places: usize,
     links: Vec<UprobeLink>,
+    refused: Vec<Refused>,
 }
 
 impl Counter {
     /// Loads the program and sets a probe at each place, of which there are at most
-    /// [`MAX_COUNTED`]. A place that stands twice counts twice.
+    /// [`MAX_COUNTED`]. A place that stands twice counts twice. Where no probe can be set none is;
+    /// [`Counter::refused`] has those.
     ///
     /// # Errors
     ///
     /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program; a failure, when it
-    /// refuses a probe. What was set by then is taken out.
+    /// refuses all probes.
     pub fn attach(places: &[Place], whose: Whose<'_>) -> Result<Self> {
-        let events = UprobeEvents::of_kernel()?;
         let mut counter = Self::load(whose)?;
-        let program: &mut UProbe = program(&mut counter.ebpf, PROGRAM)?;
-        let program = program
-            .fd()
-            .map_err(|error| Error::failed("a program has no file").because(error))?;
         let places = &places[..places.len().min(MAX_COUNTED as usize)];
-        counter.links = in_parallel(places, |index, place| {
-            let at = uprobe::Place {
-                object: &place.object,
-                file_offset: place.file_offset,
-                counter: place.semaphore,
-                on_return: false,
-                process: None,
-                cookie: index as u64,
-            };
-            events.attach(program.as_fd(), &at).map_err(|error| {
-                Error::failed(format!(
-                    "the counting probe at offset {:#x} of {} could not be set",
-                    place.file_offset,
-                    place.object.display()
-                ))
-                .because(error)
-            })
-        })?;
+        let at = at(places, whose);
+        let (links, refused) = counter.setter.set(PROGRAM, &at)?;
+        let of_place = |one: Refused| Refused {
+            index: at[one.index].cookie as usize,
+            ..one
+        };
+        let refused = refused.into_iter().map(of_place).collect();
+        counter.places = places.len();
+        counter.links = links;
+        counter.refused = refused;
+        if counter.links.is_empty()
+            && let Some(first) = counter.refused.pop()
+        {
+            let place = &places[first.index];
+            return Err(Error::failed(format!(
+                "the counting probe at offset {:#x} of {} could not be set",
+                place.file_offset,
+                place.object.display()
+            ))
+            .because(why_refused(&first.error))
+            .next("choose another function: one that it calls, or its caller"));
+        }
         Ok(counter)
     }
 
@@ -95,20 +97,32 @@ impl Counter {
             .load(COUNT_OBJECT)
             .map_err(|error| explain_load(&error))?;
         if let Whose::Processes(pids) = whose {
-            let mut counted: HashMap<&mut MapData, u32, u8> =
-                HashMap::try_from(map_mut(&mut ebpf, "COUNTED_PROCESSES")?).map_err(map_error)?;
+            let mut counted: maps::HashMap<&mut MapData, u32, u8> =
+                maps::HashMap::try_from(map_mut(&mut ebpf, "COUNTED_PROCESSES")?)
+                    .map_err(map_error)?;
             for &pid in pids {
                 counted.insert(pid, 1, 0).map_err(map_error)?;
             }
         }
-        let program: &mut UProbe = program(&mut ebpf, PROGRAM)?;
-        program
-            .load()
-            .map_err(|error| explain_program(PROGRAM, error))?;
+        let setter = Setter::new(Image::of(COUNT_OBJECT, &ebpf)?, &[PROGRAM])?;
         Ok(Self {
             ebpf,
+            setter,
+            places: 0,
             links: Vec::new(),
+            refused: Vec::new(),
         })
+    }
+
+    /// Where no probe could be set, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (usize, &io::Error)> {
+        self.refused.iter().map(|one| (one.index, &one.error))
+    }
+
+    /// What set the probes.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        self.setter.engine()
     }
 
     /// Hits of each place so far, in the order in which they were given.
@@ -119,7 +133,7 @@ impl Counter {
     pub fn hits(&self) -> Result<Vec<u64>> {
         let hits: PerCpuArray<_, u64> =
             PerCpuArray::try_from(map(&self.ebpf, "HITS")?).map_err(map_error)?;
-        (0..self.links.len() as u32)
+        (0..self.places as u32)
             .map(|index| {
                 let of_cpus = hits.get(&index, 0).map_err(map_error)?;
                 Ok(of_cpus.iter().sum())
@@ -133,48 +147,50 @@ impl Counter {
     }
 }
 
-/// Sets probes many at a time: each waits for a grace period of the kernel, which they share when
-/// they wait at the same time. The first error wins; what was set by then is taken out.
-fn in_parallel(
-    places: &[Place],
-    set: impl Fn(usize, &Place) -> Result<UprobeLink> + Sync,
-) -> Result<Vec<UprobeLink>> {
-    let share = places.len().div_ceil(THREADS).max(1);
-    let set = &set;
-    let results: Vec<Result<UprobeLink>> = thread::scope(|scope| {
-        let workers: Vec<_> = places
-            .chunks(share)
-            .enumerate()
-            .map(|(number, mine)| {
-                scope.spawn(move || {
-                    let numbered = mine.iter().zip(number * share..);
-                    numbered
-                        .map(|(place, index)| set(index, place))
-                        .collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        let panicked = || vec![Err(Error::failed("a thread that sets probes panicked"))];
-        let joined = workers.into_iter();
-        joined
-            .flat_map(|worker| worker.join().unwrap_or_else(|_| panicked()))
-            .collect()
-    });
-    let mut links = Vec::new();
-    let mut failed = None;
-    for result in results {
-        match result {
-            Ok(link) => links.push(link),
-            Err(error) => failed = failed.or(Some(error)),
+/// What the kernel said about a place that it does not probe.
+#[must_use]
+pub fn why_refused(error: &io::Error) -> String {
+    // ENOTSUPP, which no C library has a text for.
+    const NOT_SUPPORTED: i32 = 524;
+    match error.raw_os_error() {
+        Some(NOT_SUPPORTED) => {
+            "the kernel does not probe the instruction there (error 524)".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Where probes are set for these places. Those in a library are set for each process by itself:
+/// everybody else who has it mapped would pay for each hit.
+fn at<'a>(places: &'a [Place], whose: Whose<'_>) -> Vec<uprobe::Place<'a>> {
+    let mut at = Vec::new();
+    let (own, pids) = match whose {
+        Whose::Processes(pids) => (Some(executables(pids)), pids),
+        Whose::Everybody => (None, [].as_slice()),
+    };
+    let mut is_own = HashMap::new();
+    for (index, place) in places.iter().enumerate() {
+        let object = place.object.as_path();
+        let for_all = own.as_ref().is_none_or(|own| {
+            *is_own
+                .entry(object)
+                .or_insert_with(|| own.contains(&Identity::of(object)))
+        });
+        let set = |process| uprobe::Place {
+            object,
+            file_offset: place.file_offset,
+            counter: place.semaphore,
+            on_return: false,
+            process,
+            cookie: index as u64,
+        };
+        if for_all {
+            at.push(set(None));
+        } else {
+            at.extend(pids.iter().map(|&pid| set(Some(pid))));
         }
     }
-    match failed {
-        None => Ok(links),
-        Some(error) => {
-            detach::all(links);
-            Err(error)
-        }
-    }
+    at
 }
 
 impl Drop for Counter {

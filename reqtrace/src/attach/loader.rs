@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+use std::time::Instant;
 
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::{BtfTracePoint, Program, ProgramError, UProbe};
+use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use log::{debug, warn};
 use reqtrace_common::config::{Process, stacks_wanted};
@@ -16,8 +18,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Compiled;
+use super::image::Image;
 use super::labels::LabelTable;
 use super::object::{OBJECT, check_abi};
+use super::probes::ProbePlan;
+use super::targets::UPROBES;
+use super::uprobe::Setter;
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 
@@ -29,14 +35,6 @@ pub(super) const TRACEPOINTS: [&str; 5] = [
     "sched_process_exit",
     "sched_waking",
     "sched_switch",
-];
-
-/// Programs for markers, by (begin, uretprobe).
-pub(super) const UPROBES: [&str; 4] = [
-    "request_begin",
-    "request_end",
-    "request_begin_ret",
-    "request_end_ret",
 ];
 
 /// What to load.
@@ -58,11 +56,14 @@ pub struct LoadOptions<'a> {
     pub messages: bool,
     /// How labels are read; `None`: they are not.
     pub labels: Option<&'a LabelTable>,
+    /// Probes that will be set: only their programs are loaded. `None`: all programs are.
+    pub probes: Option<&'a [ProbePlan]>,
 }
 
 /// Programs that the kernel has verified; nothing is attached.
 pub struct Loaded {
     pub(super) ebpf: Ebpf,
+    pub(super) setter: Setter,
     pub(super) tables: Option<Compiled>,
 }
 
@@ -100,7 +101,11 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
-    let mut ebpf = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (global, offset) in host.file_offsets.globals() {
+        loader.override_global(global, offset, true);
+    }
+    let mut ebpf = loader
         .btf(Some(&btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
@@ -137,57 +142,108 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     for (index, plan) in labels.iter().enumerate() {
         plans.set(index as u32, plan, 0).map_err(map_error)?;
     }
+    let image = Image::of(OBJECT, &ebpf)?;
     forward_kernel_log(&mut ebpf);
-    for name in TRACEPOINTS {
-        let program: &mut BtfTracePoint = program(&mut ebpf, name)?;
-        program
-            .load(name, &btf)
-            .map_err(|error| explain_program(name, error))?;
-        debug!("loaded {name}");
-    }
-    for name in UPROBES {
-        let program: &mut UProbe = program(&mut ebpf, name)?;
-        program
-            .load()
-            .map_err(|error| explain_program(name, error))?;
-        debug!("loaded {name}");
-    }
-    Ok(Loaded { ebpf, tables })
+    let wanted = |name: &&str| match options.probes {
+        Some(plans) => plans.iter().any(|plan| plan.program == *name),
+        None => true,
+    };
+    let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
+    let setter = thread::scope(|scope| {
+        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf));
+        let setter = Setter::new(image, &uprobes);
+        let panicked = |_| Error::failed("a thread that loads programs panicked");
+        tracepoints.join().map_err(panicked).flatten()?;
+        setter
+    })?;
+    Ok(Loaded {
+        ebpf,
+        setter,
+        tables,
+    })
 }
 
-impl Loaded {
-    /// Names the processes to trace.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel's table cannot take them.
-    pub(super) fn trace_processes(&mut self, pids: &[u32], follow: bool) -> Result<()> {
-        let mut processes: HashMap<&mut MapData, u32, Process> =
-            HashMap::try_from(map_mut(&mut self.ebpf, "PROCESSES")?).map_err(map_error)?;
-        for &pid in pids {
-            let process = Process {
-                exec_generation: 0,
-                follow: u32::from(follow),
-                inherited: 0,
-                asked_ns: 0,
-            };
-            processes.insert(pid, process, 0).map_err(|error| {
-                Error::failed(format!("process {pid} has no room in the table")).because(error)
-            })?;
-        }
-        Ok(())
+/// Loads the programs of the scheduler, at the same time: the verifier takes half a second for
+/// the largest.
+fn load_tracepoints(ebpf: &mut Ebpf, btf: &Btf) -> Result<()> {
+    let programs = ebpf.programs_mut();
+    let programs: Vec<_> = programs
+        .filter_map(|(name, program)| {
+            let name = TRACEPOINTS.into_iter().find(|known| *known == name)?;
+            Some((name, program))
+        })
+        .collect();
+    if programs.len() != TRACEPOINTS.len() {
+        return Err(Error::failed(
+            "the kernel object has not all programs of the scheduler",
+        ));
     }
+    thread::scope(|scope| {
+        let workers: Vec<_> = programs
+            .into_iter()
+            .map(|(name, program)| scope.spawn(move || load_tracepoint(name, program, btf)))
+            .collect();
+        let panicked = |_| Error::failed("a thread that loads programs panicked");
+        let mut workers = workers.into_iter();
+        workers.try_for_each(|worker| worker.join().map_err(panicked).flatten())
+    })
+}
 
-    /// Gives the room of processes that have left to others.
-    pub(super) fn forget_processes(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
-        let mut processes: HashMap<&mut MapData, u32, Process> =
-            HashMap::try_from(map_mut(&mut self.ebpf, "PROCESSES")?).map_err(map_error)?;
-        for pid in pids {
-            // A child that could not be stored is not there.
-            let _ = processes.remove(pid);
-        }
-        Ok(())
+fn load_tracepoint(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
+    let started = Instant::now();
+    let program: &mut BtfTracePoint = program
+        .try_into()
+        .map_err(|error| explain_program(name, error))?;
+    program
+        .load(name, btf)
+        .map_err(|error| explain_program(name, error))?;
+    debug!("loaded {name} in {:.0?}", started.elapsed());
+    Ok(())
+}
+
+/// Names the processes to trace; `children` are bits of [`reqtrace_common::config::follow`].
+///
+/// # Errors
+///
+/// When the kernel's table cannot take them.
+pub(super) fn trace_processes(ebpf: &mut Ebpf, pids: &[u32], children: u32) -> Result<()> {
+    let mut processes: HashMap<&mut MapData, u32, Process> =
+        HashMap::try_from(map_mut(ebpf, "PROCESSES")?).map_err(map_error)?;
+    for &pid in pids {
+        let process = Process {
+            exec_generation: 0,
+            follow: children,
+            inherited: 0,
+            asked_ns: 0,
+        };
+        processes.insert(pid, process, 0).map_err(|error| {
+            Error::failed(format!("process {pid} has no room in the table")).because(error)
+        })?;
     }
+    Ok(())
+}
+
+/// Gives the room of processes that have left to others.
+pub(super) fn forget_processes(ebpf: &mut Ebpf, pids: &BTreeSet<u32>) -> Result<()> {
+    let mut processes: HashMap<&mut MapData, u32, Process> =
+        HashMap::try_from(map_mut(ebpf, "PROCESSES")?).map_err(map_error)?;
+    for pid in pids {
+        // A child that could not be stored is not there.
+        let _ = processes.remove(pid);
+    }
+    Ok(())
+}
+
+/// A program of the object by its name, for looking at it.
+pub(super) fn program_of<'a, P>(ebpf: &'a Ebpf, name: &str) -> Result<&'a P>
+where
+    &'a P: TryFrom<&'a Program, Error = ProgramError>,
+{
+    let missing = || Error::failed(format!("the kernel object has no program `{name}`"));
+    ebpf.program(name)
+        .ok_or_else(missing)?
+        .try_into()
+        .map_err(|error: ProgramError| missing().because(error))
 }
 
 /// A program of the object by its name.

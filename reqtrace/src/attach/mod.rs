@@ -5,6 +5,7 @@
 
 pub mod count;
 mod detach;
+mod image;
 mod labels;
 mod loader;
 mod object;
@@ -15,7 +16,9 @@ pub mod safety;
 pub mod self_test;
 mod session;
 mod stacks;
+mod system;
 mod tables;
+mod targets;
 mod uprobe;
 
 pub use labels::LabelTable;
@@ -24,3 +27,4 @@ pub use probes::ProbePlan;
 pub use session::Session;
 pub use stacks::StackTable;
 pub use tables::Compiled;
+pub use uprobe::Engine;

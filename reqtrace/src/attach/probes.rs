@@ -1,30 +1,17 @@
 //! Which probes to set: resolved requests in, one flat list of probes out, each once.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
-use std::os::fd::AsFd as _;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use aya::Ebpf;
-use aya::programs::{ProbeKind, UProbe};
 use reqtrace_common::cookie::{Cookie, Frame};
 
 use super::labels::LabelTable;
-use super::loader::program;
-use super::uprobe::{Place, UprobeEvents, UprobeLink};
+use super::uprobe::Place;
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
-
-/// Which processes hit the probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// All that run the file; the kernel programs pick the traced ones. Children are followed.
-    File,
-    /// One process only, no children.
-    Process(NonZeroU32),
-}
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,49 +58,38 @@ impl ProbePlan {
         Ok(plans)
     }
 
-    /// Sets the probe.
-    pub(super) fn attach(
-        &self,
-        ebpf: &mut Ebpf,
-        events: UprobeEvents,
-        target: Target,
-    ) -> Result<UprobeLink> {
-        let program: &mut UProbe = program(ebpf, self.program)?;
-        let place = Place {
+    /// Where its probe is set, for all that run the file or for one process.
+    pub(super) fn place(&self, process: Option<u32>) -> Place<'_> {
+        Place {
             object: &self.object,
             file_offset: self.file_offset,
             counter: self.semaphore,
-            on_return: matches!(program.kind(), ProbeKind::Return),
-            process: match target {
-                Target::File => None,
-                Target::Process(pid) => Some(pid.get()),
-            },
+            on_return: self.program.ends_with("_ret"),
+            process,
             cookie: self.cookie,
+        }
+    }
+
+    /// The probe could not be set.
+    pub(super) fn refused(&self, error: io::Error) -> Error {
+        let next = match (self.semaphore, error.raw_os_error()) {
+            // The kernel keeps one counter per place: another tracer has set its probe without it.
+            (Some(_), Some(libc::EINVAL)) => {
+                "another tracer may have a probe there without the semaphore: end it first"
+            }
+            _ => {
+                "`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` \
+                 avoids probes inside functions"
+            }
         };
-        let program = program
-            .fd()
-            .map_err(|error| Error::failed("a program has no file").because(error))?;
-        events.attach(program.as_fd(), &place).map_err(|error| {
-            let next = match (self.semaphore, error.raw_os_error()) {
-                // The kernel keeps one counter per place: another tracer has set its probe
-                // without it.
-                (Some(_), Some(libc::EINVAL)) => {
-                    "another tracer may have a probe there without the semaphore: end it first"
-                }
-                _ => {
-                    "`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` \
-                     avoids probes inside functions"
-                }
-            };
-            Error::failed(format!(
-                "the probe on {} at offset {:#x} of {} could not be set",
-                self.shown,
-                self.file_offset,
-                self.object.display()
-            ))
-            .because(error)
-            .next(next)
-        })
+        Error::failed(format!(
+            "the probe on {} at offset {:#x} of {} could not be set",
+            self.shown,
+            self.file_offset,
+            self.object.display()
+        ))
+        .because(error)
+        .next(next)
     }
 }
 
@@ -175,8 +151,8 @@ fn of_marker(
 }
 
 /// What makes two paths one file.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Identity {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Identity {
     /// Device and inode.
     Inode(u64, u64),
     /// A file that cannot be looked at; attaching will say why.
@@ -184,7 +160,7 @@ enum Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> Self {
+    pub(super) fn of(path: &Path) -> Self {
         std::fs::metadata(path).map_or_else(
             |_| Self::Path(path.to_owned()),
             |metadata| Self::Inode(metadata.dev(), metadata.ino()),

@@ -1,6 +1,6 @@
 //! A probe on this program itself: shows that probes work here, and what one hit costs.
 //!
-//! In: nothing. Out: [`HitCost`], or why a probe does not work.
+//! In: nothing. Out: [`SelfTest`], or why a probe does not work.
 
 use std::fs;
 use std::hint::black_box;
@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use super::count::{Counter, Place, Whose};
 use crate::error::{Error, Result};
 
@@ -25,6 +26,15 @@ pub struct HitCost {
     pub stepped: Duration,
 }
 
+/// What a self-test has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelfTest {
+    /// What sets probes on this kernel.
+    pub engine: Engine,
+    /// What one hit costs.
+    pub cost: HitCost,
+}
+
 /// The function that is probed: one instruction that is emulated, and one that is stepped.
 #[unsafe(naked)]
 extern "C" fn probed() {
@@ -37,10 +47,20 @@ extern "C" fn probed() {
 ///
 /// When probes cannot be set, or are not hit.
 pub fn cost_of_hit() -> Result<HitCost> {
+    run().map(|found| found.cost)
+}
+
+/// The same, and what has set the probes.
+///
+/// # Errors
+///
+/// When probes cannot be set, or are not hit.
+pub fn run() -> Result<SelfTest> {
     let entry = probed as extern "C" fn();
     let (object, offset) = file_offset_of(entry as usize as u64)?;
     let bare = fastest();
-    let with = |distance: u64| -> Result<Duration> {
+    let mut engine = Engine::PerfEvents;
+    let mut with = |distance: u64| -> Result<Duration> {
         let place = Place {
             object: object.clone(),
             file_offset: offset + distance,
@@ -48,6 +68,7 @@ pub fn cost_of_hit() -> Result<HitCost> {
         };
         let own = [std::process::id()];
         let counter = Counter::attach(&[place], Whose::Processes(&own))?;
+        engine = counter.engine();
         let round = fastest();
         let hits = counter.hits()?.iter().sum::<u64>();
         let expected = u64::from(CALLS * ROUNDS);
@@ -59,10 +80,11 @@ pub fn cost_of_hit() -> Result<HitCost> {
         }
         Ok(round.saturating_sub(bare) / CALLS)
     };
-    Ok(HitCost {
+    let cost = HitCost {
         emulated: with(0)?,
         stepped: with(1)?,
-    })
+    };
+    Ok(SelfTest { engine, cost })
 }
 
 /// The fastest round.

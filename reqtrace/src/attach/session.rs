@@ -2,16 +2,16 @@
 //! detached.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
-use log::{debug, warn};
-use reqtrace_common::config::Control;
+use log::warn;
+use reqtrace_common::config::{Control, follow};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, WalkTotals};
@@ -19,28 +19,32 @@ use reqtrace_common::thread::ThreadState;
 use reqtrace_recording::{Cost, Open, ProgramCost, WalkCost};
 use tokio::io::unix::AsyncFd;
 
-use super::detach;
 use super::loader::{
-    Loaded, TRACEPOINTS, UPROBES, array, chain, map, map_error, map_mut, program, readable_fd,
+    Loaded, TRACEPOINTS, array, chain, forget_processes, map, map_error, map_mut, program,
+    program_of, readable_fd, trace_processes,
 };
 use super::open;
-use super::probes::{ProbePlan, Target};
+use super::probes::ProbePlan;
 use super::stacks::StackTable;
 use super::tables::UnwindTables;
-use super::uprobe::{UprobeEvents, UprobeLink};
+use super::targets::{self, Probes, UPROBES};
+use super::uprobe::Engine;
 use crate::capture::Sums;
 use crate::error::{Error, Result};
 use crate::kernel::clock;
+use crate::report::LateChildren;
 use crate::symbolize::AddressSpace;
 
 /// A running trace.
 pub struct Session {
-    loaded: Loaded,
+    ebpf: Ebpf,
     ring: AsyncFd<RingBuf<MapData>>,
     tracepoints: Vec<BtfTracePointLink>,
-    uprobes: Vec<UprobeLink>,
+    probes: Probes,
     kernel_memory: u64,
     tables: Option<UnwindTables>,
+    /// Bits of [`follow`] for processes that are traced.
+    children: u32,
     start_ns: u64,
     control: Control,
 }
@@ -57,7 +61,12 @@ impl Loaded {
         pids: &[u32],
         follow: bool,
     ) -> Result<(Session, StackTable)> {
-        self.trace_processes(pids, follow)?;
+        let children = match (follow, targets::are_late_in_children(plans, pids)) {
+            (false, _) => 0,
+            (true, false) => follow::CHILDREN,
+            (true, true) => follow::CHILDREN | follow::LATE,
+        };
+        trace_processes(&mut self.ebpf, pids, children)?;
         let kernel_memory = self
             .ebpf
             .maps()
@@ -75,18 +84,9 @@ impl Loaded {
             }
             None => None,
         };
-        let mut session = Session {
-            loaded: self,
-            ring,
-            tracepoints: Vec::new(),
-            uprobes: Vec::new(),
-            kernel_memory,
-            tables,
-            start_ns: 0,
-            control: Control::default(),
-        };
+        let mut tracepoints = Vec::new();
         for name in TRACEPOINTS {
-            let program: &mut BtfTracePoint = program(&mut session.loaded.ebpf, name)?;
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             let link = program
                 .attach()
                 .and_then(|id| program.take_link(id))
@@ -94,24 +94,19 @@ impl Loaded {
                     Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
                         .because(chain(&error))
                 })?;
-            session.tracepoints.push(link);
+            tracepoints.push(link);
         }
-        let targets: Vec<Target> = if follow {
-            vec![Target::File]
-        } else {
-            pids.iter()
-                .filter_map(|&pid| NonZeroU32::new(pid))
-                .map(Target::Process)
-                .collect()
+        let mut session = Session {
+            probes: Probes::set(self.setter, plans, pids, follow)?,
+            ebpf: self.ebpf,
+            ring,
+            tracepoints,
+            kernel_memory,
+            tables,
+            children,
+            start_ns: 0,
+            control: Control::default(),
         };
-        let events = UprobeEvents::of_kernel()?;
-        for target in targets {
-            for plan in plans {
-                let link = plan.attach(&mut session.loaded.ebpf, events, target)?;
-                session.uprobes.push(link);
-            }
-        }
-        debug!("attached {} probes", session.uprobes.len());
         session.start_ns = clock::monotonic_ns();
         session.control.start_ns = session.start_ns;
         session.write_control()?;
@@ -159,7 +154,29 @@ impl Session {
     ///
     /// When the kernel's table cannot take them.
     pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
-        self.loaded.trace_processes(pids, true)
+        trace_processes(&mut self.ebpf, pids, self.children)?;
+        for &pid in pids {
+            self.probes.follow(pid, self.start_ns);
+        }
+        Ok(())
+    }
+
+    /// Sets the probes of a child that was forked then, `CLOCK_MONOTONIC` ns, if it has not all
+    /// of them.
+    pub fn follow(&mut self, pid: u32, forked_ns: u64) {
+        self.probes.follow(pid, forked_ns);
+    }
+
+    /// Children that got some of their probes only after their start.
+    #[must_use]
+    pub fn late_children(&self) -> LateChildren {
+        self.probes.late()
+    }
+
+    /// What sets the probes.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        self.probes.engine()
     }
 
     /// Gives the room of processes that have left to others, when all their records were taken.
@@ -171,7 +188,8 @@ impl Session {
         if let Some(tables) = &mut self.tables {
             tables.forget(pids);
         }
-        self.loaded.forget_processes(pids)
+        self.probes.forget(pids);
+        forget_processes(&mut self.ebpf, pids)
     }
 
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.
@@ -236,7 +254,7 @@ impl Session {
 
     fn write_control(&mut self) -> Result<()> {
         let mut control: Array<&mut MapData, Control> =
-            Array::try_from(map_mut(&mut self.loaded.ebpf, "CONTROL")?).map_err(map_error)?;
+            Array::try_from(map_mut(&mut self.ebpf, "CONTROL")?).map_err(map_error)?;
         control.set(0, self.control, 0).map_err(map_error)
     }
 
@@ -247,7 +265,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn sums(&self, request_types: usize) -> Result<Sums> {
-        let ebpf = &self.loaded.ebpf;
+        let ebpf = &self.ebpf;
         let totals: PerCpuArray<_, TypeTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
         let totals = (0..request_types as u32)
@@ -291,7 +309,7 @@ impl Session {
     /// When a map cannot be read.
     pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Open>> {
         let threads: HashMap<_, u32, ThreadState> =
-            HashMap::try_from(map(&self.loaded.ebpf, "THREADS")?).map_err(map_error)?;
+            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
         open::requests(&threads, stop_ns)
     }
 
@@ -310,7 +328,7 @@ impl Session {
     /// What walking user stacks took; `None` when that was not counted.
     fn walks(&self) -> Result<Option<WalkCost>> {
         let map: PerCpuArray<_, WalkTotals> =
-            PerCpuArray::try_from(map(&self.loaded.ebpf, "WALKS")?).map_err(map_error)?;
+            PerCpuArray::try_from(map(&self.ebpf, "WALKS")?).map_err(map_error)?;
         let mut sum = WalkTotals::ZERO;
         for cpu in map.get(&0, 0).map_err(map_error)?.iter() {
             sum.merge(cpu);
@@ -325,27 +343,17 @@ impl Session {
     }
 
     fn costs(&self) -> Result<Vec<ProgramCost>> {
-        let ebpf = &self.loaded.ebpf;
+        let ebpf = &self.ebpf;
         let mut costs = Vec::new();
-        for name in TRACEPOINTS.into_iter().chain(UPROBES) {
-            let Some(program) = ebpf.program(name) else {
-                continue;
-            };
-            let fd = match program {
-                aya::programs::Program::BtfTracePoint(program) => program.fd(),
-                aya::programs::Program::UProbe(program) => program.fd(),
-                _ => continue,
-            };
-            let fd = fd
-                .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?
-                .as_fd()
-                .as_raw_fd();
-            costs.push(ProgramCost {
-                name: name.to_owned(),
-                runs: fd_field(fd, "run_cnt").unwrap_or(0),
-                run_ns: fd_field(fd, "run_time_ns").unwrap_or(0),
-                recursion_misses: fd_field(fd, "recursion_misses").unwrap_or(0),
-            });
+        for name in TRACEPOINTS {
+            let program: &BtfTracePoint = program_of(ebpf, name)?;
+            let file = program
+                .fd()
+                .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
+            costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
+        }
+        for name in UPROBES {
+            costs.push(cost(name, self.probes.files(name)));
         }
         Ok(costs)
     }
@@ -357,7 +365,7 @@ impl Session {
                 warn!("a tracepoint could not be detached: {error}");
             }
         }
-        detach::all(self.uprobes.drain(..).collect());
+        self.probes.detach();
     }
 }
 
@@ -367,7 +375,23 @@ impl Drop for Session {
     }
 }
 
-fn map_fd(map: &aya::maps::Map) -> Option<i32> {
+/// What the kernel counted of a program, in all forms in which it is loaded.
+fn cost(name: &str, files: impl Iterator<Item = i32>) -> ProgramCost {
+    let mut cost = ProgramCost {
+        name: name.to_owned(),
+        runs: 0,
+        run_ns: 0,
+        recursion_misses: 0,
+    };
+    for file in files {
+        cost.runs += fd_field(file, "run_cnt").unwrap_or(0);
+        cost.run_ns += fd_field(file, "run_time_ns").unwrap_or(0);
+        cost.recursion_misses += fd_field(file, "recursion_misses").unwrap_or(0);
+    }
+    cost
+}
+
+pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
     use aya::maps::Map;
     let (Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data)) = map
     else {

@@ -7,13 +7,15 @@
 use std::fmt;
 use std::mem::{offset_of, size_of};
 
-use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_REQUEST_TYPES, MAX_SLOTS};
+use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
     BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
     reason,
 };
 use reqtrace_common::thread::{ThreadState, phase};
-use reqtrace_recording::{AddressSpace, Comm, Incomplete, Open, Request};
+use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request};
+
+use super::file::file_path;
 
 /// Why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(crate) enum Malformed {
     RequestType(u32),
     /// Its process event is not known.
     ProcessEvent(u32),
+    /// The kind of a file's name is not known.
+    FileName(u32),
     /// Its times do not close the ledger.
     Ledger,
 }
@@ -48,6 +52,7 @@ impl fmt::Display for Malformed {
             Self::Reason(value) => write!(f, "unknown reason {value}"),
             Self::RequestType(value) => write!(f, "request type {value} is out of range"),
             Self::ProcessEvent(value) => write!(f, "unknown process event {value}"),
+            Self::FileName(value) => write!(f, "unknown kind of file name {value}"),
             Self::Ledger => f.write_str("times that do not close the ledger"),
         }
     }
@@ -56,14 +61,14 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// One record of the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     /// A finished request; its id is 0.
     Request(Request<'a>),
     /// A traced process came, changed or went.
     Process(ProcessRecord),
-    /// A descriptor to look up.
-    File(FileRecord),
+    /// A file that was blocked on has this name.
+    File(File),
 }
 
 /// Decodes records, one after the other, in the same memory.
@@ -286,13 +291,18 @@ fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
     })
 }
 
-fn file(bytes: &[u8]) -> Result<FileRecord, Malformed> {
+fn file(bytes: &[u8]) -> Result<File, Malformed> {
     let fields = Fields(bytes);
-    Ok(FileRecord {
-        kind: kind::FILE,
-        tgid: fields.u32(offset_of!(FileRecord, tgid))?,
-        exec_generation: fields.u32(offset_of!(FileRecord, exec_generation))?,
-        fd: fields.i32(offset_of!(FileRecord, fd))?,
+    let len = fields.count(offset_of!(FileRecord, len), MAX_PATH)?;
+    let names = fields.bytes(offset_of!(FileRecord, names), len)?;
+    let name = fields.u32(offset_of!(FileRecord, name))?;
+    let mode = fields.u32(offset_of!(FileRecord, mode))?;
+    let magic = fields.u32(offset_of!(FileRecord, magic))?;
+    Ok(File {
+        file: fields.u32(offset_of!(FileRecord, file))?,
+        path: file_path(name, mode, magic, names).ok_or(Malformed::FileName(name))?,
+        device: fields.u32(offset_of!(FileRecord, device))?,
+        inode: fields.u64(offset_of!(FileRecord, inode))?,
     })
 }
 
@@ -348,7 +358,7 @@ impl<'a> Fields<'a> {
             kernel_stack: self.u64(at + offset_of!(BlockSite, kernel_stack))?,
             user_stack: self.u64(at + offset_of!(BlockSite, user_stack))?,
             syscall: self.i32(at + offset_of!(BlockSite, syscall))?,
-            fd: self.i32(at + offset_of!(BlockSite, fd))?,
+            file: self.u32(at + offset_of!(BlockSite, file))?,
         })
     }
 

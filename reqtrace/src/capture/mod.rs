@@ -4,6 +4,7 @@
 //! and to a recording when one is wanted: the same events, in the same order.
 
 pub(crate) mod decode;
+mod file;
 mod names;
 mod stream;
 mod windows;

@@ -108,7 +108,7 @@ impl Names {
             kernel_stack: key.kernel_stack,
             user_stack: key.user_stack,
             syscall: key.syscall,
-            fd: key.fd,
+            file: key.file,
         };
         self.site(space, site, at_end, stream)
     }

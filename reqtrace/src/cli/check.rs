@@ -39,6 +39,11 @@ pub struct CheckArgs {
     /// Resolve it in this program or library, which need not run
     #[arg(value_name = "BINARY")]
     pub binary: Option<PathBuf>,
+
+    /// Print only the places that would be probed, for other programs: a line each with marker, offset
+    /// in the file, file and request type, tabs between
+    #[arg(long)]
+    pub sites: bool,
 }
 
 /// Runs it. Without a process and a program only the profile is checked.
@@ -51,6 +56,9 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let pids = parse_pids(&args.pids)?;
     if let Some(binary) = &args.binary {
         let resolved = resolve_file(&profile, binary)?;
+        if args.sites {
+            return print(&sites(&resolved));
+        }
         return report(&profile, &resolved, &Target::file(binary), None);
     }
     if pids.is_empty() {
@@ -63,7 +71,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         ));
     }
     for (index, &pid) in pids.iter().enumerate() {
-        if index > 0 {
+        if index > 0 && !args.sites {
             print("\n")?;
         }
         let process = Process::open(pid)?;
@@ -75,6 +83,10 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
         };
         let resolved = resolve(&profile, &process).map_err(within)?;
+        if args.sites {
+            print(&sites(&resolved))?;
+            continue;
+        }
         let target = Target::Process(&process);
         report(&profile, &resolved, &target, Some(&process)).map_err(within)?;
     }
@@ -119,6 +131,22 @@ fn report(
     print(&text)?;
     let refused = judgement.refused.into_iter().chain(judgement.doubted);
     refused.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The probed places, a line each.
+fn sites(resolved: &ResolvedProfile) -> String {
+    let mut text = String::new();
+    for request in &resolved.requests {
+        for (name, marker) in [("begin", &request.begin), ("end", &request.end)] {
+            for site in &marker.sites {
+                text.push_str(&format!(
+                    "{name}\t0x{:x}\t{}\t{}\n",
+                    site.file_offset, marker.object_shown, request.name
+                ));
+            }
+        }
+    }
+    text
 }
 
 fn describe(spec: &RequestSpec, request: &ResolvedRequest, target: &Target<'_>) -> Result<String> {

@@ -6,7 +6,8 @@
 use reqtrace_common::filter::StackFilter;
 
 use super::profiles::print;
-use crate::attach::{self, LoadOptions, self_test};
+use crate::attach::self_test::{self, SelfTest};
+use crate::attach::{self, LoadOptions};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
@@ -96,6 +97,7 @@ fn load() -> Result<u64> {
         measure_walks: false,
         messages: false,
         labels: None,
+        probes: None,
     };
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -113,11 +115,11 @@ fn load() -> Result<u64> {
 /// Sets probes on this program and hits them.
 fn probes() -> Finding {
     let subject = "probes";
-    match self_test::cost_of_hit() {
-        Ok(cost) => Finding::ok(
+    match self_test::run() {
+        Ok(SelfTest { engine, cost }) => Finding::ok(
             subject,
             format!(
-                "set, hit and counted; a hit costs {} ns at an entry, {} ns at a return",
+                "set by {engine}, hit and counted; a hit costs {} ns at an entry, {} ns at a return",
                 cost.emulated.as_nanos(),
                 cost.stepped.as_nanos()
             ),

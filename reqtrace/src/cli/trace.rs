@@ -106,6 +106,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
             measure_walks: options.outputs.verbose > 0,
             messages: options.outputs.verbose > 0,
             labels: labels.as_ref(),
+            probes: Some(&plans),
         },
         tables,
     )?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::btf::Types;
-use super::{btf_path, check_version, privileges, release, task_offsets};
+use super::{btf_path, check_version, offsets, privileges, release};
 use crate::error::Error;
 use crate::symbolize::kernel::KernelSymbols;
 
@@ -163,7 +163,7 @@ fn kernel_version() -> Finding {
 fn btf() -> Finding {
     let path = btf_path();
     let seen = format!("{}, with all members that are needed", path.display());
-    Finding::of("type information", task_offsets(&path).map(|_| seen))
+    Finding::of("type information", offsets(&path).map(|_| seen))
 }
 
 fn tracepoints() -> Option<Finding> {

@@ -6,12 +6,15 @@
 pub mod btf;
 pub mod clock;
 pub mod doctor;
+mod files;
 pub mod privileges;
 pub mod uretprobe;
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+
+pub use files::FileOffsets;
 
 /// Where the kernel shows its BTF.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -31,6 +34,8 @@ pub struct Host {
     pub btf_path: PathBuf,
     /// Offsets in the running kernel's structures.
     pub offsets: TaskOffsets,
+    /// Offsets on the way to the file behind a descriptor.
+    pub file_offsets: FileOffsets,
 }
 
 /// Byte offsets in `task_struct`, and in what uprobes hang on it.
@@ -82,12 +87,13 @@ impl Host {
         check_version(&release)?;
         privileges::check()?;
         let btf_path = btf_path();
-        let offsets = task_offsets(&btf_path)?;
+        let (offsets, file_offsets) = offsets(&btf_path)?;
         Ok(Self {
             name: name(),
             release,
             btf_path,
             offsets,
+            file_offsets,
         })
     }
 }
@@ -113,6 +119,12 @@ fn release() -> Result<String> {
         })
 }
 
+/// The first two numbers of the running kernel's release; `None` when it has none.
+#[must_use]
+pub fn running_version() -> Option<(u32, u32)> {
+    version(&release().ok()?)
+}
+
 /// The first two numbers of a kernel's release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
@@ -136,7 +148,7 @@ fn check_version(release: &str) -> Result<()> {
     Ok(())
 }
 
-fn task_offsets(path: &Path) -> Result<TaskOffsets> {
+fn offsets(path: &Path) -> Result<(TaskOffsets, FileOffsets)> {
     let data = std::fs::read(path).map_err(|error| {
         Error::unsupported(format!(
             "the kernel's type information {} is missing",
@@ -148,16 +160,21 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
     let types = btf::Types::parse(&data).map_err(|what| {
         Error::unsupported(format!("{}: {what}", path.display())).next(btf_advice())
     })?;
-    let offset = |structure, member| {
-        types.member_offset(structure, member).ok_or_else(|| {
-            Error::unsupported(format!(
-                "{}: {structure}.{member} is missing",
-                path.display()
-            ))
-            .next(btf_advice())
-        })
+    let missing = |structure: &str, member: &str| {
+        Error::unsupported(format!(
+            "{}: {structure}.{member} is missing",
+            path.display()
+        ))
+        .next(btf_advice())
     };
-    Ok(TaskOffsets {
+    let offset = |structure, member| {
+        types
+            .member_offset(structure, member)
+            .ok_or_else(|| missing(structure, member))
+    };
+    let files =
+        FileOffsets::of(&types).map_err(|(structure, member)| missing(structure, member))?;
+    let task = TaskOffsets {
         pid: offset("task_struct", "pid")?,
         tgid: offset("task_struct", "tgid")?,
         stack: offset("task_struct", "stack")?,
@@ -171,7 +188,8 @@ fn task_offsets(path: &Path) -> Result<TaskOffsets> {
         instance_stack: offset("return_instance", "stack")?,
         instance_original: offset("return_instance", "orig_ret_vaddr")?,
         instance_next: offset("return_instance", "next")?,
-    })
+    };
+    Ok((task, files))
 }
 
 /// What to do about type information that is not there or not usable.

@@ -65,6 +65,7 @@ pub fn summary(report: &Report) -> Value {
             "ended_by": trace.ended_by,
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
+            "late_children": trace.late_children,
             "preempted_stacks": trace.preempted_stacks,
             "unmatched_waits": trace
                 .unmatched_waits

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use reqtrace::aggregate::MALFORMED;
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss as Cause;
-use reqtrace_common::record::{BlockSite, LongBlock, STACK_LOST, Slot};
+use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_recording::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Marker,
@@ -44,7 +44,7 @@ pub(crate) enum Off {
 pub(crate) struct Builder {
     writer: Writer<Vec<u8>>,
     stacks: HashSet<u64>,
-    sums: BTreeMap<(u64, u64, u32, u32, i32, i32), StackSum>,
+    sums: BTreeMap<(u64, u64, u32, u32, i32, FileId), StackSum>,
     totals: Vec<TypeTotals>,
     open: Vec<Open>,
     losses: Vec<(Cause, u64)>,
@@ -88,13 +88,13 @@ impl Builder {
         kernel: &[&str],
         user: &[&str],
         syscall: i32,
-        fd: i32,
+        file: FileId,
     ) -> BlockSite {
         BlockSite {
             kernel_stack: self.stack(None, kernel),
             user_stack: self.stack(Some(SPACE), user),
             syscall,
-            fd,
+            file,
         }
     }
 
@@ -124,13 +124,13 @@ impl Builder {
         id
     }
 
-    /// The file behind a descriptor.
-    pub(crate) fn file(&mut self, fd: i32, path: &str) {
-        let path = path.to_owned();
+    /// The name of a file.
+    pub(crate) fn file(&mut self, file: FileId, path: &str) {
         self.event(&Event::File(&File {
-            space: SPACE,
-            fd,
-            path,
+            file,
+            path: path.to_owned(),
+            device: 0,
+            inode: 0,
         }));
     }
 
@@ -216,7 +216,7 @@ impl Builder {
                 kind as u32,
                 why,
                 site.syscall,
-                site.fd,
+                site.file,
             );
             let sum = self.sums.entry(key).or_default();
             sum.off_ns += ns;
@@ -331,7 +331,7 @@ impl Builder {
     /// The recording.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let sums = self.sums.iter().map(|(key, sum)| {
-            let (kernel_stack, user_stack, request_type, off_kind, syscall, fd) = *key;
+            let (kernel_stack, user_stack, request_type, off_kind, syscall, file) = *key;
             let key = StackSumKey {
                 user_stack,
                 kernel_stack,
@@ -340,7 +340,7 @@ impl Builder {
                 request_type,
                 off_kind,
                 syscall,
-                fd,
+                file,
             };
             (key, *sum)
         });
@@ -370,7 +370,11 @@ impl Builder {
             walks: None,
         }));
         let ended_by = "duration".to_owned();
-        self.event(&Event::End(&End { stop_ns, ended_by }));
+        self.event(&Event::End(&End {
+            stop_ns,
+            ended_by,
+            ..End::default()
+        }));
         self.writer.flush().unwrap();
         self.writer.into_inner()
     }

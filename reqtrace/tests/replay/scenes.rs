@@ -1,7 +1,7 @@
 //! The recorded scenes.
 
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, STACK_LOST};
+use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
 use reqtrace_recording::Incomplete;
 
 use crate::build::{Builder, Off};
@@ -89,14 +89,14 @@ fn sites(builder: &mut Builder) -> Sites {
             75,
             7,
         ),
-        row_lock: builder.site(&futex, &lock_wait, 202, -1),
+        row_lock: builder.site(&futex, &lock_wait, 202, FILE_NONE),
         net: builder.site(
             &net,
             &["recv", "net_read;raw\n", COMMAND, "start_thread"],
             45,
             31,
         ),
-        page: builder.site(&fault, &["memcpy", COMMAND, "start_thread"], -1, -1),
+        page: builder.site(&fault, &["memcpy", COMMAND, "start_thread"], -1, FILE_NONE),
         data: builder.site(
             &read,
             &["pread64", "[mariadbd+0x8c0012]", COMMAND, "start_thread"],
@@ -107,13 +107,13 @@ fn sites(builder: &mut Builder) -> Sites {
             &["__schedule", "schedule"],
             &["evaluate()", COMMAND, "start_thread"],
             -1,
-            -1,
+            FILE_NONE,
         ),
         lost: BlockSite {
             kernel_stack: STACK_LOST,
             user_stack: STACK_LOST,
             syscall: 1,
-            fd: 4,
+            file: 4,
         },
     }
 }
@@ -210,27 +210,14 @@ pub(crate) fn idle() -> Vec<u8> {
     Builder::new(1, PROFILE).finish()
 }
 
-/// A descriptor that is blocked on, and becomes first another connection, then another log, then a
-/// file that no wait is named after.
-pub(crate) fn reopened() -> Vec<u8> {
+/// The ring had no room for the name of the log until it was blocked on again.
+pub(crate) fn late_name() -> Vec<u8> {
     let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
-    for (round, path) in [
-        "/var/lib/mysql/ib_logfile0",
-        "/var/lib/mysql/ib_logfile1",
-        "/tmp/sort.tmp",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        builder.file(7, path);
-        builder.file(31, &format!("socket:[{round}]"));
-        // Nothing blocks on it.
-        builder.file(40, &format!("/var/lib/mysql/ib_logfile{round}"));
-        builder.file(40, "/tmp/other");
-        let from = 10 * round as u64;
-        commands(&mut builder, &sites, from, from + 10, true);
-    }
+    commands(&mut builder, &sites, 0, 10, true);
+    builder.file(7, "/var/lib/mysql/ib_logfile0");
+    commands(&mut builder, &sites, 10, 20, true);
+    builder.loss(Loss::FileNotice, 1);
     builder.finish()
 }
 

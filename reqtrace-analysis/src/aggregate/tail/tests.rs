@@ -1,4 +1,4 @@
-use reqtrace_common::record::BlockSite;
+use reqtrace_common::record::{BlockSite, FILE_NONE};
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn block(place: u64, blocked_ns: u64) -> LongBlock {
             kernel_stack: place,
             user_stack: place,
             syscall: 0,
-            fd: -1,
+            file: FILE_NONE,
         },
         blocked_ns,
         ..LongBlock::default()

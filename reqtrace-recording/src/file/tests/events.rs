@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::record::{BlockSite, LongBlock, Slot};
+use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, Loss, Mapping, Marker,
-    Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, Stack, Thread,
-    WalkCost, Window,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, LateChildren, Loss,
+    Mapping, Marker, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request,
+    Stack, Thread, WalkCost, Window,
 };
 
 /// An event with memory of its own.
@@ -115,7 +115,11 @@ fn site(number: u64) -> BlockSite {
         kernel_stack: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         user_stack: number.wrapping_mul(0xc2b2_ae3d_27d4_eb4f),
         syscall: 202,
-        fd: if number.is_multiple_of(3) { 7 } else { -1 },
+        file: if number.is_multiple_of(3) {
+            7
+        } else {
+            FILE_NONE
+        },
     }
 }
 
@@ -177,7 +181,6 @@ pub(super) fn some_events() -> Vec<Owned> {
         kernel_stack: 6,
         tgid: 4711,
         syscall: -1,
-        fd: -1,
         ..StackSumKey::default()
     };
     let mut totals = TypeTotals::ZERO;
@@ -211,9 +214,10 @@ pub(super) fn some_events() -> Vec<Owned> {
             object: 2,
         }),
         Owned::File(File {
-            space,
-            fd: 7,
+            file: 7,
             path: "/var/lib/mysql/ib_logfile0".to_owned(),
+            device: 8 << 20 | 1,
+            inode: 1_234,
         }),
     ];
     for id in 1..12 {
@@ -273,14 +277,18 @@ pub(super) fn some_events() -> Vec<Owned> {
         Owned::End(End {
             stop_ns: 2_000_000_000,
             ended_by: "duration".to_owned(),
+            late_children: LateChildren {
+                count: 2,
+                slowest_ns: 5_000,
+            },
         }),
     ]);
     events
 }
 
 prop_compose! {
-    fn any_site()(number in 0_u64..5, syscall in any::<i32>(), fd in -1..3) -> BlockSite {
-        BlockSite { syscall, fd, ..site(number) }
+    fn any_site()(number in 0_u64..5, syscall in any::<i32>(), file in 0_u32..3) -> BlockSite {
+        BlockSite { syscall, file, ..site(number) }
     }
 }
 

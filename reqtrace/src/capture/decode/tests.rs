@@ -8,7 +8,7 @@ const SITE: BlockSite = BlockSite {
     kernel_stack: 7,
     user_stack: 8,
     syscall: 75,
-    fd: 4,
+    file: 4,
 };
 
 /// The bytes of a record, as the kernel sends them.

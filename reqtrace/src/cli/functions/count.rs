@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Search;
 use super::find::Findings;
-use crate::attach::count::{Counter, Place, Whose};
+use crate::attach::count::{self, Counter, Place, Whose};
 use crate::cli::options::parse_duration;
 use crate::cli::profiles::print;
 use crate::cli::trace::targets;
@@ -13,9 +13,11 @@ use crate::error::{Error, Result};
 use crate::kernel::privileges;
 use crate::report::text::number;
 
-/// Probes set at once. Each is set and taken out by itself, and each call of what it is on costs
-/// the program a trap.
+/// Probes set at once. Each call of what one is on costs the program a trap.
 const MAX_PLACES: usize = 512;
+
+/// Places that cannot be probed named before the rest is only counted.
+const MAX_NAMED: usize = 10;
 
 /// One match, with the numbers of its places.
 struct Counted {
@@ -30,7 +32,7 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str) -> Result
         Error::usage(format!("--count `{seconds}`: not a number of seconds"))
             .next("give seconds, such as --count 5 or --count 0.5")
     })?;
-    let (counted, places) = places(findings);
+    let (mut counted, places) = places(findings);
     if places.len() > MAX_PLACES {
         return Err(Error::usage(format!(
             "`{}` fits {} functions and probes with {} places to count at; at most {MAX_PLACES} \
@@ -61,7 +63,11 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str) -> Result
     wait(duration, counted.len())?;
     let hits = counter.hits()?;
     let elapsed = started.elapsed();
-    // Taking probes out waits for the kernel, a tenth of a second each on a busy machine.
+    let refused: Vec<_> = counter.refused().collect();
+    say_refused(&counted, &refused);
+    let refused: BTreeSet<usize> = refused.into_iter().map(|(index, _)| index).collect();
+    counted.retain(|one| one.places.iter().any(|index| !refused.contains(index)));
+    // Taking probes out may wait for the kernel.
     print(&text(&counted, &hits, elapsed, findings))?;
     counter.detach();
     Ok(())
@@ -100,6 +106,24 @@ fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
         }
     }
     (counted, places)
+}
+
+/// Names what could not be probed, on standard error: its hits are not in the table.
+fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
+    for (index, error) in refused.iter().take(MAX_NAMED) {
+        let name = counted
+            .iter()
+            .find(|one| one.places.contains(index))
+            .map_or("a function", |one| &one.name);
+        let reason = count::why_refused(error);
+        eprintln!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
+    }
+    if let more @ 1.. = refused.len().saturating_sub(MAX_NAMED) {
+        eprintln!(
+            "reqtrace: {} more places cannot be probed",
+            number(more as u64)
+        );
+    }
 }
 
 /// Sleeps; Ctrl-C ends it early.

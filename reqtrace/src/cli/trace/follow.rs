@@ -1,12 +1,11 @@
 //! Follows a trace: records of the ring in, events out, until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use log::debug;
-use reqtrace_common::record::{FileRecord, ProcessRecord, process_event};
-use reqtrace_recording::{End, Event, File, Process, ProcessChange};
+use reqtrace_common::record::{ProcessRecord, process_event};
+use reqtrace_recording::{End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -25,8 +24,6 @@ use crate::symbolize::AddressSpace;
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks between two looks at progress and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 10;
-/// Ticks between two looks at the descriptors that are known.
-const TICKS_PER_FILE_LOOK: u32 = 50;
 /// Ticks between two writes of a recording: what a trace that is killed may lose.
 const TICKS_PER_FLUSH: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
@@ -96,8 +93,6 @@ pub(super) struct Follower {
     /// Processes that had left at the last look: their last records may still be in the ring.
     left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
-    /// What was seen behind a descriptor, to be looked at again.
-    files: BTreeMap<(AddressSpace, i32), PathBuf>,
     record: Vec<u8>,
 }
 
@@ -119,7 +114,6 @@ impl Follower {
             alive: BTreeSet::new(),
             left: BTreeSet::new(),
             generations: BTreeMap::new(),
-            files: BTreeMap::new(),
             record: Vec::new(),
         };
         for &pid in pids {
@@ -154,7 +148,11 @@ impl Follower {
         }
         self.stream.send(&Event::Cost(&session.cost()?))?;
         let ended_by = ended_by.name().to_owned();
-        self.stream.send(&Event::End(&End { stop_ns, ended_by }))?;
+        self.stream.send(&Event::End(&End {
+            stop_ns,
+            ended_by,
+            late_children: session.late_children(),
+        }))?;
         Ok(self.stream)
     }
 
@@ -195,9 +193,6 @@ impl Follower {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
-                    if count.is_multiple_of(TICKS_PER_FILE_LOOK) {
-                        self.look_at_files()?;
-                    }
                     if count.is_multiple_of(TICKS_PER_FLUSH) {
                         if self.stream.is_recording() && self.windows.is_due() {
                             self.window(session, clock::monotonic_ns(), false)?;
@@ -235,8 +230,7 @@ impl Follower {
 
     /// Takes all records that are left.
     pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
-        self.take(session, usize::MAX)?;
-        self.look_at_files()
+        self.take(session, usize::MAX).map(|_| ())
     }
 
     /// Takes records; true when the ring is empty then.
@@ -254,7 +248,7 @@ impl Follower {
                     self.stream.request(request)?;
                 }
                 Ok(Record::Process(process)) => self.process(&process, session)?,
-                Ok(Record::File(file)) => self.file(&file)?,
+                Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
                 Err(malformed) => {
                     debug!("malformed record: {malformed}");
                     self.stream.lost(MALFORMED, 1)?;
@@ -286,6 +280,7 @@ impl Follower {
                     exec_generation: generation,
                 };
                 self.generations.insert(record.tgid, 0);
+                session.follow(record.tgid, record.time_ns);
                 session.inherit(space, parent)?;
                 self.names.symbols().inherit(space, parent);
                 self.appear(process)?;
@@ -342,49 +337,6 @@ impl Follower {
         self.stream.send(&Event::Process(&process))
     }
 
-    fn file(&mut self, record: &FileRecord) -> Result<()> {
-        let space = AddressSpace {
-            tgid: record.tgid,
-            exec_generation: record.exec_generation,
-        };
-        match file_behind(record.tgid, record.fd) {
-            Some(path) => self.name_file(space, record.fd, path),
-            None => Ok(()),
-        }
-    }
-
-    fn name_file(&mut self, space: AddressSpace, fd: i32, path: PathBuf) -> Result<()> {
-        let file = File {
-            space,
-            fd,
-            path: path.to_string_lossy().into_owned(),
-        };
-        self.files.insert((space, fd), path);
-        self.stream.send(&Event::File(&file))
-    }
-
-    /// A descriptor that is blocked on in a known place makes no new notice when it has become
-    /// another file.
-    fn look_at_files(&mut self) -> Result<()> {
-        let generation = |pid| self.generations.get(&pid).copied().unwrap_or(0);
-        let mut renamed = Vec::new();
-        self.files.retain(|(space, fd), known| {
-            if space.exec_generation != generation(space.tgid) || !self.alive.contains(&space.tgid)
-            {
-                return false;
-            }
-            let now = file_behind(space.tgid, *fd);
-            if let Some(path) = now.filter(|path| path != known) {
-                renamed.push((*space, *fd, path));
-            }
-            true
-        });
-        for (space, fd, path) in renamed {
-            self.name_file(space, fd, path)?;
-        }
-        Ok(())
-    }
-
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's
     /// tables otherwise.
     fn let_go(&mut self, session: &mut Session) -> Result<()> {
@@ -404,11 +356,6 @@ impl Follower {
         }
         session.forget(&gone)
     }
-}
-
-/// The file behind a descriptor; `None` when it is closed by now.
-fn file_behind(pid: u32, fd: i32) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()
 }
 
 /// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left

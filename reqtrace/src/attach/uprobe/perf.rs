@@ -1,4 +1,5 @@
-//! One uprobe: a place in a file and a loaded program in, a [`UprobeLink`] out that holds it there.
+//! One uprobe by a perf event of its own, on any kernel: a place and a loaded program in, a
+//! [`UprobeLink`] out.
 //!
 //! The system calls are made here, and not by aya, because aya 0.14 cannot set the *reference
 //! counter* of a uprobe: a counter in the program's data that the kernel raises as long as the
@@ -9,17 +10,15 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
+use super::super::system::{bpf_fd, owned};
+use super::{BPF_LINK_CREATE, Place, UprobeLink};
 use crate::error::{Error, Result};
 
 /// Where the kernel tells about its uprobe events.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe";
-
-/// `BPF_LINK_CREATE` of `enum bpf_cmd` (5.7; with a cookie 5.15).
-const BPF_LINK_CREATE: libc::c_long = 28;
 
 /// `BPF_PERF_EVENT` of `enum bpf_attach_type`.
 const BPF_PERF_EVENT: u32 = 41;
@@ -34,27 +33,6 @@ pub(super) struct UprobeEvents {
     return_bit: u32,
     counter_shift: u32,
 }
-
-/// Where a probe is set, and for whom.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    /// File to open.
-    pub(super) object: &'a Path,
-    /// Offset in it, bytes.
-    pub(super) file_offset: u64,
-    /// Offset in it of the reference counter, bytes.
-    pub(super) counter: Option<u64>,
-    /// Hit when the function returns.
-    pub(super) on_return: bool,
-    /// One process; `None`: all that run the file.
-    pub(super) process: Option<u32>,
-    /// What the program is told.
-    pub(super) cookie: u64,
-}
-
-/// A probe that is set; it is taken out when this is dropped.
-#[derive(Debug)]
-pub(super) struct UprobeLink(OwnedFd);
 
 /// The first 72 bytes of the kernel's `struct perf_event_attr` (`PERF_ATTR_SIZE_VER1`, 2.6.33).
 #[repr(C)]
@@ -135,15 +113,14 @@ impl UprobeEvents {
         };
         // SAFETY: the kernel reads as many bytes as it is told, and takes the rest as 0.
         let link = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
+            bpf_fd(
                 BPF_LINK_CREATE,
                 &raw const attr,
                 size_of::<LinkCreateAttr>(),
             )
         };
         // The link keeps the event.
-        Ok(UprobeLink(owned(link)?))
+        Ok(UprobeLink(link?))
     }
 
     fn open(self, place: &Place<'_>) -> io::Result<OwnedFd> {
@@ -198,26 +175,9 @@ fn first_bit(text: &str) -> Option<u32> {
     (first < u64::BITS).then_some(first)
 }
 
-fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
-    match i32::try_from(result) {
-        Ok(fd) if fd >= 0 => {
-            // SAFETY: the kernel has just opened it for us.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-        }
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Descriptors are not negative.
 fn number(fd: i32) -> u32 {
     fd.cast_unsigned()
-}
-
-impl UprobeLink {
-    /// Takes the probe out; waits until the kernel has done it.
-    pub(super) fn detach(self) {
-        drop(self.0);
-    }
 }
 
 #[cfg(test)]
@@ -232,7 +192,7 @@ mod tests {
 
     fn place(counter: Option<u64>, on_return: bool) -> Place<'static> {
         Place {
-            object: Path::new("/bin/true"),
+            object: std::path::Path::new("/bin/true"),
             file_offset: 0,
             counter,
             on_return,

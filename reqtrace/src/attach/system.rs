@@ -1,0 +1,25 @@
+//! The system call `bpf`, as far as aya does not make it for us.
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+/// `bpf(2)` with a command that opens a descriptor.
+///
+/// # Safety
+///
+/// `attr` points to `size` bytes that are what the command reads, and what they point to is valid.
+pub(super) unsafe fn bpf_fd<T>(command: i64, attr: *const T, size: usize) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    owned(unsafe { libc::syscall(libc::SYS_bpf, command, attr, size) })
+}
+
+/// The descriptor that a system call has opened, or its error.
+pub(super) fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        Ok(fd) if fd >= 0 => {
+            // SAFETY: the kernel has just opened it for us.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,172 @@
+//! Whom probes are set for: planned probes and processes in, links out, which come and go with
+//! the processes.
+//!
+//! Probes in the executable are set for all that run it, so that a child is probed from its first
+//! instruction; the kernel programs pick the traced processes. A library is mapped by processes that have
+//! nothing to do with the trace, and each hit would cost them a trap: probes in libraries are set for
+//! the traced processes only, one by one, and for a child when the kernel tells of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use log::{debug, info, warn};
+
+use super::detach;
+use super::probes::{Identity, ProbePlan};
+use super::uprobe::{Engine, Setter, UprobeLink};
+use crate::error::Result;
+use crate::kernel::clock;
+use crate::report::LateChildren;
+
+/// Programs for markers: those of ends first, so that no begin is seen without its end.
+pub(super) const UPROBES: [&str; 4] = [
+    "request_end",
+    "request_end_ret",
+    "request_begin",
+    "request_begin_ret",
+];
+
+/// The probes of a trace.
+pub(super) struct Probes {
+    setter: Setter,
+    of_files: Vec<UprobeLink>,
+    of_processes: BTreeMap<u32, Vec<UprobeLink>>,
+    /// Set for each process by itself.
+    shared: Vec<ProbePlan>,
+    late: LateChildren,
+    warned: bool,
+}
+
+impl Probes {
+    /// Sets them. Without `follow` all of them are set for these processes only.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be set; what was set by then is taken out.
+    pub(super) fn set(
+        setter: Setter,
+        plans: &[ProbePlan],
+        pids: &[u32],
+        follow: bool,
+    ) -> Result<Self> {
+        let (files, shared): (Vec<_>, Vec<_>) = if follow {
+            let own = executables(pids);
+            let plans = plans.iter().cloned();
+            plans.partition(|plan| own.contains(&Identity::of(&plan.object)))
+        } else {
+            (Vec::new(), plans.to_vec())
+        };
+        let mut probes = Self {
+            setter,
+            of_files: Vec::new(),
+            of_processes: BTreeMap::new(),
+            shared,
+            late: LateChildren::default(),
+            warned: false,
+        };
+        probes.of_files = set(&mut probes.setter, &files, None)?;
+        for &pid in pids {
+            let links = set(&mut probes.setter, &probes.shared, Some(pid))?;
+            probes.of_processes.insert(pid, links);
+        }
+        info!(
+            "probes set by {}: {} for all that run their file, {} for {} processes each",
+            probes.engine(),
+            files.len(),
+            probes.shared.len(),
+            pids.len()
+        );
+        Ok(probes)
+    }
+
+    /// What sets them.
+    pub(super) fn engine(&self) -> Engine {
+        self.setter.engine()
+    }
+
+    /// Descriptors of one of [`UPROBES`].
+    pub(super) fn files(&self, name: &str) -> impl Iterator<Item = i32> {
+        self.setter.files(name)
+    }
+
+    /// A child is traced that runs since then, `CLOCK_MONOTONIC` ns.
+    pub(super) fn follow(&mut self, pid: u32, since_ns: u64) {
+        if self.shared.is_empty() || self.of_processes.contains_key(&pid) {
+            return;
+        }
+        match set(&mut self.setter, &self.shared, Some(pid)) {
+            Ok(links) => {
+                self.of_processes.insert(pid, links);
+                let late_ns = clock::monotonic_ns().saturating_sub(since_ns);
+                self.late.count += 1;
+                self.late.slowest_ns = self.late.slowest_ns.max(late_ns);
+                debug!("probes of process {pid} set {late_ns} ns after its start");
+            }
+            // Gone already.
+            Err(error) if !Path::new(&format!("/proc/{pid}")).exists() => {
+                debug!("no probes for process {pid}: {error}");
+            }
+            Err(error) => {
+                if !self.warned {
+                    warn!("requests of process {pid} are not seen: {error}");
+                }
+                self.warned = true;
+            }
+        }
+    }
+
+    /// Children that got probes late.
+    pub(super) fn late(&self) -> LateChildren {
+        self.late
+    }
+
+    /// These processes have left. Their links go in a thread of their own: that takes a while.
+    pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let gone = pids.iter().filter_map(|pid| self.of_processes.remove(pid));
+        let links: Vec<_> = gone.flatten().collect();
+        if !links.is_empty() {
+            std::thread::spawn(move || detach::all(links));
+        }
+    }
+
+    /// Takes all of them out.
+    pub(super) fn detach(&mut self) {
+        let of_processes = std::mem::take(&mut self.of_processes);
+        let mut links = std::mem::take(&mut self.of_files);
+        links.extend(of_processes.into_values().flatten());
+        detach::all(links);
+    }
+}
+
+/// Whether children of these processes get some of their probes only after they have started.
+pub(super) fn are_late_in_children(plans: &[ProbePlan], pids: &[u32]) -> bool {
+    let own = executables(pids);
+    plans
+        .iter()
+        .any(|plan| !own.contains(&Identity::of(&plan.object)))
+}
+
+/// Sets probes for all that run their file, or for one process.
+fn set(setter: &mut Setter, plans: &[ProbePlan], process: Option<u32>) -> Result<Vec<UprobeLink>> {
+    let mut links = Vec::new();
+    for name in UPROBES {
+        let mine: Vec<&ProbePlan> = plans.iter().filter(|plan| plan.program == name).collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let places: Vec<_> = mine.iter().map(|plan| plan.place(process)).collect();
+        let (set, refused) = setter.set(name, &places)?;
+        links.extend(set);
+        if let Some(first) = refused.into_iter().next() {
+            detach::all(links);
+            return Err(mine[first.index].refused(first.error));
+        }
+    }
+    Ok(links)
+}
+
+/// The files that these processes execute.
+pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
+    let files = pids.iter().map(|pid| format!("/proc/{pid}/exe"));
+    files.map(|file| Identity::of(Path::new(&file))).collect()
+}

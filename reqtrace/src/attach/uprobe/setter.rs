@@ -1,0 +1,219 @@
+//! Sets uprobes with the best engine that the kernel has: programs by name and places in, links
+//! out, and which places were refused.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::thread;
+
+use log::debug;
+
+use super::super::image::{AttachType, Image};
+use super::{Engine, Place, UprobeEvents, UprobeLink, multi};
+use crate::error::{Error, Result};
+use crate::kernel;
+
+/// Threads that set probes of perf events: each waits for a grace period of the kernel, which they
+/// share when they wait at the same time.
+const THREADS: usize = 16;
+
+/// The first kernel whose `uprobe_multi` link filters by process, not by thread.
+const FILTERS_PROCESSES: (u32, u32) = (6, 12);
+
+/// `perf` makes perf events set all probes; for tests and bug reports.
+const VARIABLE: &str = "REQTRACE_PROBES";
+
+/// A place where no probe could be set.
+#[derive(Debug)]
+pub(in super::super) struct Refused {
+    /// Its index in what was asked for.
+    pub(in super::super) index: usize,
+    /// What the kernel said.
+    pub(in super::super) error: io::Error,
+}
+
+/// The programs for probes, and what sets them.
+pub(in super::super) struct Setter {
+    image: Image,
+    engine: Engine,
+    filters_processes: bool,
+    programs: BTreeMap<(String, AttachType), OwnedFd>,
+}
+
+impl Setter {
+    /// Loads these programs for the engine that the kernel has.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Unsupported`] when the kernel refuses one for either engine.
+    pub(in super::super) fn new(image: Image, names: &[&str]) -> Result<Self> {
+        let mut setter = Self {
+            image,
+            engine: Engine::UprobeMulti,
+            filters_processes: kernel::running_version() >= Some(FILTERS_PROCESSES),
+            programs: BTreeMap::new(),
+        };
+        let wanted = match std::env::var_os(VARIABLE) {
+            Some(word) if word == "perf" => Engine::PerfEvents,
+            Some(word) if !word.is_empty() => {
+                let word = word.display();
+                return Err(Error::usage(format!("{VARIABLE} is `{word}`"))
+                    .next(format!("unset {VARIABLE}, or set it to `perf`")));
+            }
+            _ => Engine::UprobeMulti,
+        };
+        let first = names.first();
+        if wanted == Engine::PerfEvents || !first.is_some_and(|name| setter.takes_multi(name)) {
+            setter.engine = Engine::PerfEvents;
+        }
+        let attach = setter.attach_type();
+        for name in names {
+            setter.load(name, attach)?;
+        }
+        Ok(setter)
+    }
+
+    /// Which engine sets probes.
+    pub(in super::super) fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Descriptors of a program in all forms that are loaded.
+    pub(in super::super) fn files(&self, name: &str) -> impl Iterator<Item = RawFd> {
+        let of_name = move |(key, _): &(&(String, AttachType), &OwnedFd)| key.0 == name;
+        let programs = self.programs.iter().filter(of_name);
+        programs.map(|(_, file)| file.as_raw_fd())
+    }
+
+    /// Sets a probe with this program at each place. Where one cannot be set the others are; what
+    /// could not be set is in the second list.
+    ///
+    /// # Errors
+    ///
+    /// When a program cannot be loaded, or the kernel has no uprobes.
+    pub(in super::super) fn set(
+        &mut self,
+        name: &str,
+        places: &[Place<'_>],
+    ) -> Result<(Vec<UprobeLink>, Vec<Refused>)> {
+        let mut links = Vec::new();
+        let mut rest = Vec::new();
+        let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (index, place) in places.iter().enumerate() {
+            let filtered = place.process.is_some() && !self.filters_processes;
+            if self.engine == Engine::PerfEvents || filtered {
+                rest.push(index);
+            } else {
+                let key = (place.object, place.process, place.on_return);
+                groups.entry(key).or_default().push(index);
+            }
+        }
+        if !groups.is_empty() {
+            self.load(name, AttachType::UprobeMulti)?;
+        }
+        for group in groups.into_values() {
+            let program = self.program(name, AttachType::UprobeMulti)?;
+            split(program, places, &group, &mut links, &mut rest);
+        }
+        if rest.is_empty() {
+            return Ok((links, Vec::new()));
+        }
+        self.load(name, AttachType::Perf)?;
+        let program = self.program(name, AttachType::Perf)?;
+        let events = UprobeEvents::of_kernel()?;
+        let (more, refused) = by_events(program, events, places, &rest)?;
+        links.extend(more);
+        Ok((links, refused))
+    }
+
+    fn attach_type(&self) -> AttachType {
+        match self.engine {
+            Engine::UprobeMulti => AttachType::UprobeMulti,
+            Engine::PerfEvents => AttachType::Perf,
+        }
+    }
+
+    fn takes_multi(&mut self, name: &str) -> bool {
+        self.load(name, AttachType::UprobeMulti)
+            .inspect_err(|error| debug!("no uprobe_multi: {error}"))
+            .is_ok()
+    }
+
+    fn load(&mut self, name: &str, attach: AttachType) -> Result<()> {
+        let key = (name.to_owned(), attach);
+        if !self.programs.contains_key(&key) {
+            let program = self.image.load(name, attach)?;
+            debug!("loaded {name} for {attach:?}");
+            self.programs.insert(key, program);
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &str, attach: AttachType) -> Result<BorrowedFd<'_>> {
+        let program = self.programs.get(&(name.to_owned(), attach));
+        program
+            .map(|program| program.as_fd())
+            .ok_or_else(|| Error::failed(format!("`{name}` is not loaded")))
+    }
+}
+
+/// Sets places by one link, or, where the kernel refuses one of them, by a link for each half of
+/// them. A place that is refused alone is left to perf events.
+fn split(
+    program: BorrowedFd<'_>,
+    places: &[Place<'_>],
+    group: &[usize],
+    links: &mut Vec<UprobeLink>,
+    rest: &mut Vec<usize>,
+) {
+    let chosen: Vec<Place<'_>> = group.iter().map(|&index| places[index]).collect();
+    match multi::attach(program, &chosen) {
+        Ok(link) => links.push(link),
+        Err(error) if group.len() > 1 => {
+            debug!("a link of {} probes is refused: {error}", group.len());
+            let (first, second) = group.split_at(group.len() / 2);
+            split(program, places, first, links, rest);
+            split(program, places, second, links, rest);
+        }
+        Err(error) => {
+            debug!("uprobe_multi at {:#x}: {error}", chosen[0].file_offset);
+            rest.extend(group);
+        }
+    }
+}
+
+/// Sets places by a perf event each, many at a time.
+fn by_events(
+    program: BorrowedFd<'_>,
+    events: UprobeEvents,
+    places: &[Place<'_>],
+    chosen: &[usize],
+) -> Result<(Vec<UprobeLink>, Vec<Refused>)> {
+    let share = chosen.len().div_ceil(THREADS).max(1);
+    let set = |&index: &usize| {
+        events
+            .attach(program, &places[index])
+            .map_err(|error| Refused { index, error })
+    };
+    let set = &set;
+    let results = thread::scope(|scope| {
+        let workers: Vec<_> = chosen
+            .chunks(share)
+            .map(|mine| scope.spawn(move || mine.iter().map(set).collect::<Vec<_>>()))
+            .collect();
+        let joined = workers.into_iter();
+        joined
+            .map(thread::ScopedJoinHandle::join)
+            .collect::<Result<Vec<_>, _>>()
+    });
+    let results = results.map_err(|_| Error::failed("a thread that sets probes panicked"))?;
+    let mut links = Vec::new();
+    let mut refused = Vec::new();
+    for result in results.into_iter().flatten() {
+        match result {
+            Ok(link) => links.push(link),
+            Err(one) => refused.push(one),
+        }
+    }
+    Ok((links, refused))
+}

@@ -1,0 +1,63 @@
+//! Waits named by files that are closed and removed as soon as they were waited for.
+//!
+//! Needs root, a kernel with BPF and g++.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::{ledger, rows, workspace};
+
+const CALLS: usize = 40;
+/// As in the fixture.
+const FIFOS: u64 = 17_000;
+/// `reqtrace_common::limits::MAX_FILES`.
+const TABLE: u64 = 16_384;
+
+#[test]
+fn a_file_has_its_name_when_it_is_gone() {
+    // Beside the other results of tests: in memory no sync would wait.
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().display().to_string();
+    let mut fixture = Fixture::start("shortlived", &[&CALLS.to_string(), &path]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let text = std::fs::read_to_string(&profile).unwrap();
+    let more = format!(
+        "\n[[request]]\nname = \"many\"\nbegin = {{ function = \"many\" }}\n\
+         \n[[wait]]\nname = \"journal\"\nfiles = [\"{path}/db-journal\"]\n\
+         \n[[wait]]\nname = \"scratch\"\nfiles = [\"{path}/scratch\"]\nsyscalls = [\"fdatasync\"]\n\
+         match = \"all\"\n\
+         \n[[wait]]\nname = \"fifo\"\nfiles = [\"*/fifo*\"]\n"
+    );
+    std::fs::write(&profile, format!("{text}{more}")).unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
+    fixture.work().unwrap();
+    fixture.end().unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let (handled, many): (Vec<_>, Vec<_>) = outcome
+        .rows()
+        .unwrap()
+        .into_iter()
+        .partition(|row| row.request == "work");
+    assert_eq!((handled.len(), many.len()), (CALLS, 1));
+
+    // Each call waits for both files, one after the other on one descriptor.
+    for row in &handled {
+        let class = |name: &str| row.classes[name];
+        assert!(class("journal") > 0 && class("scratch") > 0, "{row:?}");
+    }
+
+    // More files than the table holds: each block without a name is counted.
+    let losses = outcome.summary().unwrap().losses;
+    let full = losses.iter().find(|loss| loss.name == "files_full");
+    let full = full.map_or(0, |loss| loss.count);
+    assert!(full > 0, "{losses:?}");
+    assert!(
+        full <= many[0].blocks && many[0].blocks - full <= TABLE,
+        "{full} of {}, of {FIFOS} files",
+        many[0].blocks
+    );
+    assert!(rows::sum(&many, "fifo") > 0 || many[0].unattributed_ns > 0);
+}
