@@ -29,7 +29,7 @@ impl Source<'_> {
             Some(advice) => failure.next(advice),
             None => failure.next(
                 "`reqtrace profiles redis` prints a small profile to compare with; all keys are in \
-                 docs/profile-reference.md",
+                 docs/profiles.md",
             ),
         }
     }

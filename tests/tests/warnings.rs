@@ -72,7 +72,7 @@ fn idle_time_that_counts_as_latency_is_named() {
     thoughtful_client(&server);
     server.wait_until_alone().unwrap();
     let outcome = naive.finish().unwrap();
-    let hint = hint_with(&hints(&outcome), "docs/do-command.md");
+    let hint = hint_with(&hints(&outcome), "docs/measured/do-command.md");
     assert!(
         hint.contains("waiting for work counts as latency"),
         "{hint}"
@@ -87,7 +87,10 @@ fn idle_time_that_counts_as_latency_is_named() {
     let (naive, _folder) = trace(&server, &named);
     thoughtful_client(&server);
     server.wait_until_alone().unwrap();
-    hint_with(&hints(&naive.finish().unwrap()), "docs/do-command.md");
+    hint_with(
+        &hints(&naive.finish().unwrap()),
+        "docs/measured/do-command.md",
+    );
 
     // What begins after the read has no such sign.
     let right = Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap();

@@ -42,23 +42,23 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     /// What tracing costs, beside empty probes and peers, on four servers (the default):
-    /// docs/benchmarks.md
+    /// docs/measured/cost.md
     Tracers(cost::Args),
     /// What has changed between two results of `bench --json`
     Compare(cost::compare::Args),
-    /// How the cost grows with requests a second, threads in requests, different stacks: docs/scaling.md
+    /// How the cost grows with requests a second, threads in requests, different stacks: docs/measured/scaling.md
     Scaling(scaling::Args),
-    /// How far user stacks come and what a walk takes, on four servers: docs/unwinding.md
+    /// How far user stacks come and what a walk takes, on four servers: docs/measured/stacks.md
     Stacks(stacks::Args),
-    /// What a request that begins at the wrong place says of MariaDB: docs/do-command.md
+    /// What a request that begins at the wrong place says of MariaDB: docs/measured/do-command.md
     DoCommand(do_command::Args),
-    /// Requests of every profile against the number of its load generator: docs/servers.md
+    /// Requests of every profile against the number of its load generator: docs/measured/servers.md
     Servers(servers::Args),
-    /// Where the time of MariaDB's commands goes: docs/ledger.md
+    /// Where the time of MariaDB's commands goes: docs/measured/ledger.md
     Ledger(ledger::Args),
-    /// What a recording costs, and how large it is: docs/recording.md
+    /// What a recording costs, and how large it is: docs/measured/recording.md
     Recording(recording::Args),
-    /// How far a trace is from what a service measures itself: docs/accuracy.md
+    /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
 }
 
@@ -103,7 +103,7 @@ impl Common {
         Ok(())
     }
 
-    /// Prints a page and, with `--write`, writes all of `docs/NAME`.
+    /// Prints a page and, with `--write`, writes all of `docs/measured/NAME`.
     fn page(&self, name: &str, text: &str) -> Result<()> {
         println!("{text}");
         if self.write {
@@ -113,7 +113,7 @@ impl Common {
     }
 
     /// Prints the tables of a page and, with `--write`, puts them between the marks of `what` in
-    /// `docs/NAME`.
+    /// `docs/measured/NAME`.
     fn tables(&self, name: &str, what: &str, text: &str) -> Result<()> {
         println!("{text}");
         if self.write {

@@ -6,6 +6,8 @@ mod bench;
 mod demo;
 mod kernel;
 mod linker;
+#[cfg(test)]
+mod links;
 mod packages;
 mod process;
 mod servers;

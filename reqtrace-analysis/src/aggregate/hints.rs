@@ -158,7 +158,7 @@ fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
             "`{}` waits to read from the network in one place{place} for {part} % of its time: it \
              probably begins before the request has been read, as MySQL's do_command does, so that \
              waiting for work counts as latency. Begin it where the request has arrived; \
-             docs/do-command.md has the measured example",
+             docs/measured/do-command.md has the measured example",
             request.name,
         ));
     }

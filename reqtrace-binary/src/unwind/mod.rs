@@ -4,7 +4,7 @@
 //! /proc/PID/maps ──► process ──► object (ELF, .eh_frame) ──► table (rows) ──► registry (positions)
 //! ```
 //!
-//! The format of a table is [`reqtrace_common::unwind`]; `docs/unwinding.md` says what it can and
+//! The format of a table is [`reqtrace_common::unwind`]; `docs/internals.md` says what it can and
 //! cannot express.
 
 mod object;

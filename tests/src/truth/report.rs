@@ -1,4 +1,4 @@
-//! A [`Comparison`] as tables of Markdown: of a failing test, and of `docs/accuracy.md`.
+//! A [`Comparison`] as tables of Markdown: of a failing test, and of `docs/measured/accuracy.md`.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask bench accuracy`: how far a trace is from what a service measured itself.
 //!
 //! In: nothing. Out: the distributions of the differences per kind of request, printed and, with
-//! `--write`, put into docs/accuracy.md.
+//! `--write`, put into docs/measured/accuracy.md.
 
 use anyhow::{Result, ensure};
 use reqtrace_tests::truth::{self, bounds, report};
@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 /// Before the tables.
 const INTRODUCTION: &str = "\
-The example [`truth`](../examples/truth) makes requests of 25 kinds that wait, each in its way, and measures \
+The example [`truth`](../../examples/truth) makes requests of 25 kinds that wait, each in its way, and measures \
 each wait itself: it reads its clock outside and inside the traced call at both ends and around each \
 wait; whoever ends a wait reads its clock before and after doing so; and it reads the thread's CPU \
 clock, its run delay (`/proc/thread-self/schedstat`) and its counts of context switches (`getrusage`). \
@@ -29,7 +29,7 @@ From that follows, for every number in a row of `requests.csv`, an interval in w
 *Median width* is how sharp that interval is; *outside* is how far the row's number is from it.
 
 `cargo xtask test` holds the same on every run, on three kernels; what it asserts, and why each bound \
-holds on a busy machine too, is in [`tests/src/truth/bounds.rs`](../tests/src/truth/bounds.rs).
+holds on a busy machine too, is in [`tests/src/truth/bounds.rs`](../../tests/src/truth/bounds.rs).
 ";
 
 /// Between the tables and what they mean.

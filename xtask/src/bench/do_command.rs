@@ -1,7 +1,7 @@
 //! `cargo xtask bench do-command`: what three profiles say of one load, two of which begin a
 //! request where the command has been read, and one before.
 //!
-//! In: nothing. Out: a table, printed and, with `--write`, put into docs/do-command.md.
+//! In: nothing. Out: a table, printed and, with `--write`, put into docs/measured/do-command.md.
 
 use std::fmt::Write as _;
 use std::fs;

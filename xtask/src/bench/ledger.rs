@@ -1,7 +1,7 @@
 //! `cargo xtask bench ledger`: where the time of MariaDB's commands goes under sysbench.
 //!
 //! In: nothing. Out: a table of shares per wait class for two loads and two ways to commit, printed
-//! and, with `--write`, put into docs/ledger.md. Fails when the ledger has gaps.
+//! and, with `--write`, put into docs/measured/ledger.md. Fails when the ledger has gaps.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Pages of the manual: a text in, a page of `docs/` with that text out.
+//! Measured pages of the manual: a text in, a page of `docs/measured/` with that text out.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,13 @@ fn begin(what: &str) -> String {
 }
 
 fn path(name: &str) -> PathBuf {
-    workspace::root().join("docs").join(name)
+    workspace::root().join("docs/measured").join(name)
+}
+
+/// Writes a picture, which pages find in `../img/`.
+pub(super) fn write_picture(name: &str, svg: &str) -> Result<()> {
+    let path = workspace::root().join("docs/img").join(name);
+    fs::write(&path, svg).with_context(|| path.display().to_string())
 }
 
 /// Writes a whole page.
@@ -61,7 +67,11 @@ mod tests {
 
     #[test]
     fn every_page_that_is_written_between_marks_has_them() {
-        for (name, what) in [("unwinding.md", "stacks"), ("do-command.md", "do-command")] {
+        for (name, what) in [
+            ("stacks.md", "stacks"),
+            ("do-command.md", "do-command"),
+            ("servers.md", "servers"),
+        ] {
             let page = fs::read_to_string(path(name)).unwrap();
             replaced(&page, &begin(what), "new").unwrap();
         }

@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: a table of bytes a request, the tracer's own CPU time and memory with and without
 //! `--record`, and the time of `reqtrace report`; printed and, with `--write`, put into
-//! docs/recording.md.
+//! docs/measured/recording.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -63,8 +63,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             runs[usize::from(recorded)].push(run);
         }
     }
-    args.common
-        .tables("recording.md", "recording", &report(args, &runs)?)
+    args.common.page("recording.md", &report(args, &runs)?)
 }
 
 fn traced(args: &Args, server: &MariaDb, load: &Sysbench<'_>, recorded: bool) -> Result<Run> {
@@ -119,11 +118,12 @@ fn median(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
 
 fn report(args: &Args, [plain, recorded]: &[Vec<Run>; 2]) -> Result<String> {
     let mut text = String::new();
+    writeln!(text, "# What a recording costs\n")?;
     let bytes = median(recorded, |run| run.bytes as f64 / run.requests as f64);
     writeln!(
         text,
-        "**What it costs.** MariaDB under `sysbench oltp_read_write`, {THREADS} connections, {} s, kernel {}; medians of {}. The \
-         server's CPU time is with all that the kernel does for the tracer.\n",
+        "MariaDB under `sysbench oltp_read_write`, {THREADS} connections, {} s, kernel {}; medians of {}. The \
+         server's CPU time is with all that the kernel does for the tracer. What a recording is:\n[Recordings](../recording.md).\n",
         args.seconds,
         kernel::release(),
         args.rounds,

@@ -2,7 +2,7 @@
 //! requests, and with different stacks.
 //!
 //! In: nothing. Out: a table for each, and a chart, printed and, with `--write`, put into
-//! docs/scaling.md.
+//! docs/measured/scaling.md.
 
 mod curve;
 
@@ -121,8 +121,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let threads = threads(args)?;
     let stacks = stacks(args)?;
     if args.common.write {
-        page::write(
-            "img/scaling.svg",
+        page::write_picture(
+            "scaling.svg",
             &curve::draw(&curves(&rates, &threads, &stacks)),
         )?;
     }
@@ -275,7 +275,7 @@ fn report(args: &Args, rates: &[Point], threads: &[Point], stacks: &[Point]) -> 
         text,
         "Written by `cargo xtask bench scaling --write`: {} rounds, loads of {} s, everything on one machine of {} CPUs, \
          kernel {}. Each run with reqtrace is compared with the run before it without; tables give medians and, in \
-         brackets, the least and the most.\n\n![Curves](img/scaling.svg)\n",
+         brackets, the least and the most.\n\n![Curves](../img/scaling.svg)\n",
         args.rounds,
         args.seconds,
         std::thread::available_parallelism().map_or(0, usize::from),
@@ -319,7 +319,7 @@ fn report(args: &Args, rates: &[Point], threads: &[Point], stacks: &[Point]) -> 
     }
     writeln!(
         text,
-        "\n## With different stacks\n\n{REQUESTS} requests of [a program](../tests/fixtures/crossroads.cpp) that goes down \
+        "\n## With different stacks\n\n{REQUESTS} requests of [a program](../../tests/fixtures/crossroads.cpp) that goes down \
          twenty forks and blocks for 20 µs, over four threads.\n\n\
          | stacks | throughput kept | tracer's memory | its maps | seconds to the report | lost |\n\
          | ---: | ---: | ---: | ---: | ---: | ---: |"

@@ -1,7 +1,7 @@
 //! `cargo xtask bench servers`: requests against the number that each server's load generator says,
 //! every built-in profile in one table.
 //!
-//! In: nothing. Out: the table, printed and, with `--write`, put into docs/servers.md; an error when
+//! In: nothing. Out: the table, printed and, with `--write`, put into docs/measured/servers.md; an error when
 //! a difference has no explanation.
 
 use std::fmt::Write as _;

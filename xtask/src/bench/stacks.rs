@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: tables of whole stacks, time per walk and size of the unwind tables, by
 //! `.eh_frame` and beside it by frame pointers under the same load; printed and, with `--write`,
-//! put into docs/unwinding.md.
+//! put into docs/measured/stacks.md.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     nginx(&mut runs)?;
     deepest(&mut runs)?;
     let text = report(args, &runs)?;
-    args.common.tables("unwinding.md", "stacks", &text)
+    args.common.tables("stacks.md", "stacks", &text)
 }
 
 fn mariadb(args: &Args, runs: &mut Vec<Run>) -> Result<()> {

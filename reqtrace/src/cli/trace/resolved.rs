@@ -87,7 +87,7 @@ pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) ->
             profile.name
         ))
         .next(format!(
-            "give a request a label, such as label = {{ arg = 0 }}: docs/profile-reference.md; \
+            "give a request a label, such as label = {{ arg = 0 }}: docs/profiles.md; \
              built-in profiles with labels: {}",
             builtin::with_labels().join(", ")
         )));

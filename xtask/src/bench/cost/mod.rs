@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: what tracing costs, beside empty probes and peers, on four servers.
 //!
-//! In: nothing. Out: tables and a chart, printed and, with `--write`, put into docs/benchmarks.md;
+//! In: nothing. Out: tables and a chart, printed and, with `--write`, put into docs/measured/cost.md;
 //! with `--json`, all runs in a file that `bench compare` reads. Rounds are interleaved, because a
 //! shared machine's speed drifts; throughput is given as ratios within one round.
 
@@ -91,9 +91,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let text = report::page(&results)?;
     if args.common.write {
-        page::write("img/cost.svg", &chart::draw(&results))?;
+        page::write_picture("cost.svg", &chart::draw(&results))?;
     }
-    args.common.page("benchmarks.md", &text)
+    args.common.page("cost.md", &text)
 }
 
 struct Bench<'a> {

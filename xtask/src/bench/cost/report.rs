@@ -26,7 +26,7 @@ can cost less.
 these servers do not have. It watches one process: of PostgreSQL and nginx that is the one that serves nobody, so \
 there it has next to nothing to do.
 * **bpftrace script**: a uprobe and a uretprobe on the profile's function, off-CPU time in between summed by kernel and user \
-stack: [the script](../xtask/src/bench/cost/watchers.rs).
+stack: [the script](../../xtask/src/bench/cost/watchers.rs).
 ";
 
 /// The page.
@@ -38,7 +38,7 @@ pub(super) fn page(results: &Results) -> Result<String> {
         "Written by `cargo xtask bench --write`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
         results.rounds, results.cpus, results.kernel, results.commit, results.took_s
     )?;
-    writeln!(text, "![Throughput and CPU time](img/cost.svg)\n")?;
+    writeln!(text, "![Throughput and CPU time](../img/cost.svg)\n")?;
     writeln!(text, "{METHOD}")?;
     writeln!(text, "## Targets\n\n{}", targets::table(results)?)?;
     throughput(&mut text, results)?;
