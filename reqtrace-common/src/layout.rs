@@ -9,7 +9,7 @@ use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RIN
 use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::ThreadState;
-use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
+use crate::unwind::{KnownRule, MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
     assert!(size_of::<BlockSite>() == 24);
@@ -35,6 +35,7 @@ const _: () = {
     assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16 + 8);
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
+    assert!(size_of::<KnownRule>() == 16);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);
     assert!(size_of::<Reading>() == 8 + 4 * 5 + 7 + 5);
     assert!(size_of::<LabelPlan>() == 3 * size_of::<Reading>() + 8 * MAX_EQUALS + 16);

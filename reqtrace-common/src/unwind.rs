@@ -129,7 +129,7 @@ pub const BLOCK: usize = 1 << BLOCK_SHIFT;
 
 /// An executable mapping of a process.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
@@ -150,6 +150,24 @@ pub const WALK_STOPS: u32 = 0;
 /// A walk goes through a mapping without a table by frame pointers.
 pub const WALK_BY_FRAME_POINTERS: u32 = 1;
 
+/// A rule that was found, remembered by its address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownRule {
+    /// The address.
+    pub address: u64,
+    /// [`Mappings::generation`] of the address space.
+    pub generation: u32,
+    /// The packed [`Rule`].
+    pub rule: u32,
+}
+
+/// Rules remembered by each CPU: as many as an entry of a per-CPU map has room for, 32 KiB. A busy
+/// MariaDB blocks in a few hundred places.
+pub const KNOWN_RULES: usize = 1 << KNOWN_RULES_BITS;
+/// The power of two of [`KNOWN_RULES`].
+pub const KNOWN_RULES_BITS: u32 = 11;
+
 /// Mappings per process: what a large server has, several times over.
 pub const MAX_MAPPINGS: usize = 256;
 /// Steps of a binary search over them.
@@ -161,8 +179,9 @@ pub const MAPPING_STEPS: usize = 9;
 pub struct Mappings {
     /// Used entries.
     pub len: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Names these entries: equal numbers mean equal entries, in all address spaces of a trace.
+    /// Not 0.
+    pub generation: u32,
     /// Sorted by address, not overlapping.
     pub entries: [Mapping; MAX_MAPPINGS],
 }

@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, compare_exchange, frame_pointer};
+pub(crate) use bpf::{add, compare_exchange, frame_pointer, negated};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, compare_exchange, frame_pointer};
+pub(crate) use host::{add, compare_exchange, frame_pointer, negated};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -50,6 +50,16 @@ mod bpf {
         found
     }
 
+    /// The negative of a number. The compiler does not know that it is, and so makes no branch of
+    /// what is computed from it.
+    #[inline(always)]
+    pub(crate) fn negated(value: u64) -> u64 {
+        let mut value = value;
+        // SAFETY: arithmetic on a register.
+        unsafe { asm!("{value} = -{value}", value = inout(reg) value) };
+        value
+    }
+
     /// This program's frame pointer. The verifier allows no arithmetic on a pointer to the stack,
     /// but a round through memory makes it a number.
     ///
@@ -86,5 +96,9 @@ mod host {
 
     pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
         cell as u64
+    }
+
+    pub(crate) fn negated(value: u64) -> u64 {
+        value.wrapping_neg()
     }
 }

@@ -8,10 +8,12 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 mod assembly;
+mod copy;
 mod emit;
 mod file;
 mod globals;
 mod histogram;
+mod kernel_stack;
 mod label;
 mod maps;
 mod process;

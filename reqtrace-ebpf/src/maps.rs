@@ -14,10 +14,12 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FileId, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use reqtrace_common::thread::ThreadState;
-use reqtrace_common::unwind::{BLOCK, Mappings, Row};
+use reqtrace_common::unwind::{self, BLOCK, KnownRule, Mappings, Row};
 
 use crate::assembly::add;
+use crate::copy::COPY_WORDS;
 use crate::file::{FileScratch, Known};
+use crate::kernel_stack::{self, KnownStack};
 
 /// One byte per thread id: the first and for most switches the only look.
 #[map]
@@ -82,6 +84,20 @@ pub(crate) static UNWIND_ROWS: Array<[Row; BLOCK]> = Array::with_max_entries(1, 
 /// Chunk indices of all objects, in blocks; sized by user space before loading.
 #[map]
 pub(crate) static UNWIND_INDEX: Array<[u32; BLOCK]> = Array::with_max_entries(1, 0);
+
+/// Rules that walks have found, on each CPU. Only `sched_switch` uses them, with interrupts off.
+#[map]
+pub(crate) static KNOWN_RULES: PerCpuArray<[KnownRule; unwind::KNOWN_RULES]> =
+    PerCpuArray::with_max_entries(1, 0);
+
+/// Kernel stacks by what stood on the stack, on each CPU; as above.
+#[map]
+pub(crate) static KNOWN_STACKS: PerCpuArray<[KnownStack; kernel_stack::KNOWN_STACKS]> =
+    PerCpuArray::with_max_entries(1, 0);
+
+/// A copy of the stack that is walked; as above.
+#[map]
+pub(crate) static STACK_COPY: PerCpuArray<[u64; COPY_WORDS]> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
 #[map]

@@ -17,7 +17,7 @@ use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
-use crate::{file, histogram, stack};
+use crate::{file, histogram, kernel_stack, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -79,7 +79,7 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         };
         let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
         BlockSite {
-            kernel_stack: stack::kernel(ctx, wanted),
+            kernel_stack: kernel_stack::id(ctx, wanted),
             user_stack: stack::user(ctx, &user, space, state.inherited, wanted),
             syscall: user.syscall,
             file,

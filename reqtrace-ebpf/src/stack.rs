@@ -1,4 +1,4 @@
-//! Stacks: read, hashed, stored once.
+//! Stacks: read, hashed, stored once. Those of the kernel are in `kernel_stack`.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_USER_STACK;
@@ -30,19 +30,6 @@ pub(crate) fn wanted(preempted: bool) -> u32 {
         return 0;
     }
     wanted
-}
-
-/// Stores the kernel stack of the current thread.
-#[inline(always)]
-pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32) -> StackId {
-    if wanted & stacks_wanted::KERNEL == 0 {
-        return STACK_NONE;
-    }
-    let Some((scratch, len)) = read(ctx, 0) else {
-        lose(Loss::KernelStackUnreadable);
-        return STACK_LOST;
-    };
-    store(scratch, len, Stop::FramePointers as u32)
 }
 
 /// Stores the user stack of the current thread: by tables where its process has them, otherwise by
@@ -88,7 +75,7 @@ pub(crate) fn user<C: EbpfContext>(
 
 /// Reads a stack by the kernel's own means: into what, and how many frames.
 #[inline(always)]
-fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)> {
+pub(crate) fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)> {
     let scratch = STACK_SCRATCH.get_ptr_mut(0)?;
     // SAFETY: the scratch entry is ours while interrupts are off; the helper writes at most the
     // size it is given.
@@ -109,7 +96,7 @@ fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
-fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
+pub(crate) fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
     let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32;
     let mut check: u64 = 0xc2b2_ae3d_27d4_eb4f;
     let mut index = 0;

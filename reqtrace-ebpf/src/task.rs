@@ -3,6 +3,8 @@
 //! Pointers of BTF tracepoints are typed: the verifier checks a load at a constant offset against
 //! the kernel's BTF, and the load needs no helper call.
 
+use core::mem::size_of;
+
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
@@ -105,6 +107,21 @@ pub(crate) fn in_task_context() -> bool {
 
 #[inline(always)]
 fn on_task_stack() -> bool {
+    frame_and_depth().is_some_and(|(_, depth)| depth < KERNEL_STACK_SIZE)
+}
+
+/// What is in use of the current thread's kernel stack, below this program's caller: first address
+/// and bytes, without the user registers at its end. `None` on another stack.
+#[inline(always)]
+pub(crate) fn own_stack() -> Option<(u64, u64)> {
+    let (frame, depth) = frame_and_depth()?;
+    let end = KERNEL_STACK_SIZE - size_of::<pt_regs>() as u64;
+    (depth < end).then(|| (frame, end - depth))
+}
+
+/// This program's frame pointer, and how far above the lowest address of the thread's stack it is.
+#[inline(always)]
+fn frame_and_depth() -> Option<(u64, u64)> {
     // SAFETY: a load of a field from a BTF pointer; the cell is this CPU's own, and interrupts are off.
     unsafe {
         let task: Task = bpf_get_current_task_btf();
@@ -113,9 +130,7 @@ fn on_task_stack() -> bool {
             .add(TASK_STACK.load() as usize)
             .cast::<u64>()
             .read_volatile();
-        let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else {
-            return false;
-        };
-        frame_pointer(cell).wrapping_sub(base) < KERNEL_STACK_SIZE
+        let frame = frame_pointer(FRAME_SCRATCH.get_ptr_mut(0)?);
+        Some((frame, frame.wrapping_sub(base)))
     }
 }

@@ -4,18 +4,19 @@
 //! Out: return addresses, and the reason why the walk stopped. Runs under the run-queue lock: each
 //! step is bounded, reads at most two words of user memory, and never faults a page in.
 
-use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::c_void;
 
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{
-    BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule,
-    SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
+    BLOCK_SHIFT, CHUNK_SHIFT, Cfa, KNOWN_RULES as KNOWN, KNOWN_RULES_BITS, KnownRule,
+    MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule, SEARCH_STEPS, Stop,
+    WALK_BY_FRAME_POINTERS, ends_in_call,
 };
 
-use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
+use crate::copy::Copied;
+use crate::maps::{KNOWN_RULES, UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
 use crate::uprobes::{replaced_return, true_place};
 
@@ -32,6 +33,10 @@ struct Walk {
     bp: u64,
     stack: *mut StoredStack,
     mappings: *const Mappings,
+    known: *mut KnownRule,
+    copied: Copied,
+    /// Where `pc` stood as a return address, 0 when it is none.
+    slot: u64,
     depth: u32,
     stop: u32,
     /// 1 when `pc` is where the thread really was, 0 when it is a return address.
@@ -40,7 +45,8 @@ struct Walk {
     by_frame_pointer: u32,
 }
 
-/// Walks from `user` into `stack`, and returns the number of frames and why it stopped.
+/// Walks from `user` into `stack`, and returns the number of frames and why it stopped; no frames
+/// when a map is missing, which does not happen.
 #[inline(always)]
 pub(crate) fn walk(
     user: &UserContext,
@@ -48,12 +54,19 @@ pub(crate) fn walk(
     stack: *mut StoredStack,
 ) -> (usize, Stop) {
     let place = true_place(user);
+    let (Some(known), Some(copied)) = (KNOWN_RULES.get_ptr_mut(0), Copied::of_user(place.sp))
+    else {
+        return (0, Stop::NotResident);
+    };
     let mut walk = Walk {
         pc: place.pc,
         sp: place.sp,
         bp: user.bp,
         stack,
         mappings,
+        known: known.cast(),
+        copied,
+        slot: 0,
         depth: 0,
         stop: Stop::TooDeep as u32,
         exact: 1,
@@ -117,12 +130,21 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
     if depth >= MAX_FRAMES {
         return Err(Stop::TooDeep);
     }
-    let address = if walk.exact != 0 {
+    let mut address = if walk.exact != 0 {
         walk.pc
     } else {
         walk.pc.wrapping_sub(1)
     };
-    let found = find_rule(walk.mappings, address);
+    let mut found = rule_at(walk, address);
+    if matches!(found, Err(Stop::NoMapping))
+        && walk.slot != 0
+        && let Some(pc) = replaced_return(walk.slot)
+    {
+        // A uretprobe has replaced it; the kernel knows what stood there.
+        walk.pc = pc;
+        address = pc.wrapping_sub(1);
+        found = rule_at(walk, address);
+    }
     // An address that lies in no mapping is not stored: nothing can be said about it.
     if !matches!(found, Err(Stop::NoMapping)) || depth == 0 {
         // SAFETY: depth is below the array's length.
@@ -141,7 +163,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
         Cfa::Plt => walk
             .sp
             .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
-        Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
+        Cfa::AtRbp => read_user(walk, walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
         Cfa::Signal => return signal(walk),
         Cfa::FramePointer => return frame_pointer(walk),
         Cfa::Outermost => return Err(Stop::Complete),
@@ -153,18 +175,15 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
     }
     let bp = match rule.rbp {
         Rbp::Same => walk.bp,
-        Rbp::BelowCfa(words) => read_user(cfa.wrapping_sub(u64::from(words) * 8))?,
-        Rbp::AtRbp => read_user(walk.bp)?,
+        Rbp::BelowCfa(words) => read_user(walk, cfa.wrapping_sub(u64::from(words) * 8))?,
+        Rbp::AtRbp => read_user(walk, walk.bp)?,
     };
     let slot = cfa.wrapping_sub(8);
-    let mut pc = read_user(slot)?;
+    let pc = read_user(walk, slot)?;
     if pc == 0 {
         return Err(Stop::Complete);
     }
-    if find_mapping(walk.mappings, pc.wrapping_sub(1)).is_none() {
-        // A uretprobe has replaced it; the kernel knows what stood there.
-        pc = replaced_return(slot).unwrap_or(pc);
-    }
+    walk.slot = slot;
     walk.pc = pc;
     walk.sp = cfa;
     walk.bp = bp;
@@ -176,11 +195,12 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
 #[inline(always)]
 fn signal(walk: &mut Walk) -> Result<(), Stop> {
     let frame = walk.sp;
-    walk.bp = read_user(frame.wrapping_add(SIGNAL_RBP))?;
+    walk.bp = read_user(walk, frame.wrapping_add(SIGNAL_RBP))?;
     // Stored one byte on, as if it were a return address: both are looked up at the byte before.
-    walk.pc = read_user(frame.wrapping_add(SIGNAL_RIP))?.wrapping_add(1);
+    walk.pc = read_user(walk, frame.wrapping_add(SIGNAL_RIP))?.wrapping_add(1);
     // A handler on its own stack may return to a lower address: no check of the order here.
-    walk.sp = read_user(frame.wrapping_add(SIGNAL_RSP))?;
+    walk.sp = read_user(walk, frame.wrapping_add(SIGNAL_RSP))?;
+    walk.slot = 0;
     walk.exact = 0;
     Ok(())
 }
@@ -193,26 +213,62 @@ fn frame_pointer(walk: &mut Walk) -> Result<(), Stop> {
     if frame < walk.sp {
         return Err(Stop::NoTable);
     }
-    let pc = read_user(frame.wrapping_add(8))?;
+    let pc = read_user(walk, frame.wrapping_add(8))?;
     if pc == 0 {
         return Err(Stop::Complete);
     }
-    let before = read_user(pc.wrapping_sub(8)).map_err(|_| Stop::NoTable)?;
+    let before = read_user(walk, pc.wrapping_sub(8)).map_err(|_| Stop::NoTable)?;
     if !ends_in_call(before) {
         return Err(Stop::NoTable);
     }
-    walk.bp = read_user(frame)?;
+    walk.bp = read_user(walk, frame)?;
     walk.pc = pc;
     walk.sp = frame.wrapping_add(16);
+    walk.slot = 0;
     walk.exact = 0;
     walk.by_frame_pointer = 1;
     Ok(())
 }
 
 #[inline(always)]
-fn read_user(address: u64) -> Result<u64, Stop> {
-    // SAFETY: the helper checks the address and does not fault pages in.
-    unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| Stop::NotResident)
+fn read_user(walk: &Walk, address: u64) -> Result<u64, Stop> {
+    walk.copied.word(address).ok_or(Stop::NotResident)
+}
+
+/// The rule for an address, from memory if it was found before. An address in no mapping is not
+/// remembered: there are too many of them.
+#[inline(always)]
+fn rule_at(walk: &Walk, address: u64) -> Result<Rule, Stop> {
+    // SAFETY: points to a map value; the mask keeps the index inside, and only this CPU, with
+    // interrupts off, writes there.
+    unsafe {
+        let generation = (*walk.mappings).generation;
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN_RULES_BITS);
+        let known = &mut *walk.known.add(hash as usize & (KNOWN - 1));
+        if known.address == address && known.generation == generation {
+            return unpack(known.rule);
+        }
+        let packed = find_rule(walk.mappings, address)?;
+        *known = KnownRule {
+            address,
+            generation,
+            rule: packed,
+        };
+        unpack(packed)
+    }
+}
+
+/// What a mapping without a table has in place of a packed rule: no table has these.
+const STOPS: u32 = Rule::bare(Cfa::None).pack() | 1 << 31;
+const BY_FRAME_POINTERS: u32 = Rule::bare(Cfa::None).pack() | 1 << 30;
+
+#[inline(always)]
+fn unpack(packed: u32) -> Result<Rule, Stop> {
+    match packed {
+        STOPS => Err(Stop::NoTable),
+        BY_FRAME_POINTERS => Ok(Rule::bare(Cfa::FramePointer)),
+        packed => Ok(Rule::unpack(packed)),
+    }
 }
 
 /// The mapping that an address lies in: bias, first entry of its chunk index, number of chunks.
@@ -241,15 +297,16 @@ fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u3
     }
 }
 
+/// The packed rule for an address.
 #[inline(always)]
-fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
+fn find_rule(mappings: *const Mappings, address: u64) -> Result<u32, Stop> {
     let (bias, index_start, chunks) = find_mapping(mappings, address).ok_or(Stop::NoMapping)?;
     if chunks == 0 {
-        return if index_start == WALK_BY_FRAME_POINTERS {
-            Ok(Rule::bare(Cfa::FramePointer))
+        return Ok(if index_start == WALK_BY_FRAME_POINTERS {
+            BY_FRAME_POINTERS
         } else {
-            Err(Stop::NoTable)
-        };
+            STOPS
+        });
     }
     let offset = address.wrapping_sub(bias);
     let chunk = offset >> CHUNK_SHIFT;
@@ -280,7 +337,7 @@ fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
         size -= half;
         tries += 1;
     }
-    Ok(Rule::unpack(rule.rule))
+    Ok(rule.rule)
 }
 
 #[inline(always)]

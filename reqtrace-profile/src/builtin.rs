@@ -1,4 +1,4 @@
-//! Profiles embedded in the program: what stands after `--profile` in, a [`Profile`] out.
+//! Profiles embedded in the program, and profiles in files: a name or a path in, a [`Profile`] out.
 
 use std::path::Path;
 
@@ -26,11 +26,20 @@ impl BuiltIn {
     }
 }
 
-/// All built-in profiles, in the order in which they are listed.
+/// All built-in profiles, in the order in which they are listed. Of several that are made for one
+/// program the first is the one for most.
 pub const BUILT_IN: &[BuiltIn] = &[
+    BuiltIn {
+        name: "apache",
+        text: include_str!("../../profiles/apache.toml"),
+    },
     BuiltIn {
         name: "mysql",
         text: include_str!("../../profiles/mysql.toml"),
+    },
+    BuiltIn {
+        name: "mysql-do-command",
+        text: include_str!("../../profiles/mysql-do-command.toml"),
     },
     BuiltIn {
         name: "nginx",
@@ -41,8 +50,8 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/nginx-event-loop.toml"),
     },
     BuiltIn {
-        name: "mysql-do-command",
-        text: include_str!("../../profiles/mysql-do-command.toml"),
+        name: "php-fpm",
+        text: include_str!("../../profiles/php-fpm.toml"),
     },
     BuiltIn {
         name: "postgresql",
@@ -82,7 +91,7 @@ pub fn made_for(executable: &str) -> Vec<&'static str> {
     let fits = |profile: &&BuiltIn| {
         profile
             .parse()
-            .is_ok_and(|profile| profile.executables.iter().any(|name| name == executable))
+            .is_ok_and(|profile| profile.is_made_for(executable))
     };
     BUILT_IN
         .iter()
@@ -106,32 +115,22 @@ pub fn with_labels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Loads what the user named: a file where there is one or where the name has a slash, else a
-/// built-in profile.
+/// Reads a profile from a file.
 ///
 /// # Errors
 ///
-/// Usage errors: no such file or built-in profile, not readable, or not a valid profile.
-pub fn load(name: &str) -> Result<Profile> {
-    let path = Path::new(name);
-    if name.contains('/') || path.is_file() {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::usage(format!("cannot read the profile {name}"))
-                .because(error)
-                .next("give the path of a TOML file, or the name of a built-in profile (`reqtrace profiles` lists them)")
-        })?;
-        return Profile::parse(&text, name, Origin::File(path.to_owned()));
-    }
-    match built_in(name) {
-        Ok(profile) => profile.parse(),
-        Err(error) => {
-            let advice = error.advice().unwrap_or_default().to_owned();
-            Err(Error::usage(format!(
-                "there is no file and no built-in profile named `{name}`"
-            ))
-            .next(advice))
-        }
-    }
+/// Usage errors: not readable, or not a valid profile.
+pub fn from_file(path: &Path) -> Result<Profile> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::usage(format!("cannot read the profile {name}"))
+            .because(error)
+            .next(
+                "give the path of a TOML file, or the name of a profile (`reqtrace profiles` lists \
+                 them)",
+            )
+    })?;
+    Profile::parse(&text, &name, Origin::File(path.to_owned()))
 }
 
 #[cfg(test)]
@@ -142,6 +141,8 @@ mod tests {
     fn what_a_profile_is_made_for_is_known() {
         assert_eq!(made_for("redis-server"), ["redis"]);
         assert_eq!(made_for("nginx"), ["nginx", "nginx-event-loop"]);
+        assert_eq!(made_for("mariadbd"), ["mysql", "mysql-do-command"]);
+        assert_eq!(made_for("php-fpm8.2"), ["php-fpm"]);
         assert!(made_for("bash").is_empty());
         assert!(with_labels().contains(&"postgresql-usdt"));
         assert!(!with_labels().contains(&"postgresql"));

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use reqtrace_common::cookie::Reentry;
 
 use reqtrace_base::error::Result;
+use reqtrace_base::text::glob_matches;
 
 pub use label::{ConditionSpec, LabelKind, LabelSpec, ValueSource, ValueSpec};
 
@@ -24,7 +25,7 @@ pub struct Profile {
     pub name: String,
     /// `profile.description`, empty when absent.
     pub description: String,
-    /// File names of executables it is made for; empty: any.
+    /// File names of executables it is made for, or globs over them; empty: any.
     pub executables: Vec<String>,
     /// Where it was read from.
     pub origin: Origin,
@@ -45,6 +46,13 @@ impl Profile {
     /// A usage error that begins with `name:line:column:`.
     pub fn parse(text: &str, name: &str, origin: Origin) -> Result<Self> {
         validate::parse(text, name, origin)
+    }
+
+    /// Whether it says that it is made for an executable of this file name.
+    #[must_use]
+    pub fn is_made_for(&self, executable: &str) -> bool {
+        let mut names = self.executables.iter();
+        names.any(|name| glob_matches(name, executable))
     }
 }
 

@@ -8,12 +8,15 @@
 //! Nothing in here skips: what is missing on the machine is an error that names the command to
 //! run. All waiting is bounded, and every program started is stopped by its own number.
 
+pub mod apache;
 pub mod brackets;
 pub mod corpus;
 pub mod fixtures;
+pub mod http;
 pub mod ledger;
 pub mod mariadb;
 pub mod nginx;
+pub mod php_fpm;
 pub mod probed;
 pub mod process;
 pub mod programs;

@@ -3,15 +3,15 @@
 //! In: how many workers. Out: a running server, stopped when dropped.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use crate::process::{Child, run, until};
+use crate::http;
+use crate::process::{Child, run};
 use crate::workspace;
 
 /// How long starting may take.
@@ -33,7 +33,7 @@ impl Nginx {
     /// When it is not installed or does not start.
     pub fn start(workers: u32) -> Result<Self> {
         let folder = workspace::scratch()?;
-        let port = free_port()?;
+        let port = http::free_port()?;
         fs::create_dir(folder.path().join("html"))?;
         let config = folder.path().join("nginx.conf");
         fs::write(&config, configuration(workers, port))?;
@@ -41,9 +41,7 @@ impl Nginx {
         command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
         command.args(["-e", "stderr"]);
         let process = Child::start(command, folder.path(), "nginx")?;
-        until(LIMIT, "nginx to listen", || {
-            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
-        })?;
+        http::listens(port, LIMIT)?;
         Ok(Self {
             process,
             port,
@@ -79,18 +77,7 @@ impl Nginx {
     ///
     /// When they were not all answered.
     pub fn ab(&self, path: &str, requests: u64, clients: u32, more: &[&str]) -> Result<()> {
-        let mut command = Command::new(workspace::program("ab")?);
-        let (requests, clients) = (requests.to_string(), clients.to_string());
-        command.args(["-q", "-n", &requests, "-c", &clients]);
-        command.args(more);
-        command.arg(format!("http://127.0.0.1:{}{path}", self.port));
-        let said = run(&mut command)?;
-        let complete = said
-            .lines()
-            .find_map(|line| line.strip_prefix("Complete requests:"));
-        let complete = complete.with_context(|| format!("ab made no request: {said}"))?;
-        ensure!(complete.trim() == requests, "ab: {said}");
-        Ok(())
+        http::ab(self.port, path, requests, clients, more)
     }
 
     /// Makes requests for `path` over `clients` kept connections for so many seconds. Returns how many
@@ -141,10 +128,4 @@ fn configuration(workers: u32, port: u16) -> String {
          http {{\n    access_log access.log;\n    sendfile on;\n{own_folders}    \
          server {{ listen 127.0.0.1:{port}; root html; }}\n}}\n"
     )
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }

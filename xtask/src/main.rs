@@ -4,6 +4,7 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod kernel;
 mod linker;
 #[cfg(test)]
@@ -40,6 +41,8 @@ enum Command {
     Test(test::Args),
     /// Measure what tracing costs and how right it is, for the pages of docs/
     Bench(bench::Args),
+    /// Make the packages that users install: a .deb and a .tar.gz
+    Dist(dist::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
     VmTest(vm::Args),
 }
@@ -60,6 +63,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }
 }

@@ -29,7 +29,7 @@ struct Server {
     program: &'static str,
 }
 
-const SERVERS: [Server; 3] = [
+const SERVERS: [Server; 5] = [
     Server {
         packages: &["postgresql-15", "postgresql-client-15"],
         program: "usr/lib/postgresql/15/bin/postgres",
@@ -42,6 +42,14 @@ const SERVERS: [Server; 3] = [
     Server {
         packages: &["nginx"],
         program: "usr/sbin/nginx",
+    },
+    Server {
+        packages: &["apache2-bin"],
+        program: "usr/sbin/apache2",
+    },
+    Server {
+        packages: &["php8.2-fpm"],
+        program: "usr/sbin/php-fpm8.2",
     },
 ];
 

@@ -37,6 +37,10 @@ pub(crate) enum Need {
     Test,
     /// The VM tier: qemu and busybox
     Vm,
+    /// Packages, and their trial in a bare Debian
+    Dist,
+    /// Trials of further servers: `cargo xtask test --all`
+    All,
 }
 
 impl Need {
@@ -62,6 +66,13 @@ impl Need {
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
                 Package::with_command("e2fsprogs", "mke2fs"),
                 Package::with_command("busybox-static", "busybox"),
+            ],
+            Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
+            Self::All => vec![
+                Package::with_command("nodejs", "node"),
+                Package::with_command("openjdk-17-jdk-headless", "jcmd"),
+                Package::with_file("python3", "/usr/bin/python3"),
+                Package::with_command("ldap-utils", "ldapsearch"),
             ],
         }
     }

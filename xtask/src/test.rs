@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::{
-    kernel, process,
+    dist, kernel, process,
     setup::{self, Need},
     vm,
     workspace::{BinaryArgs, cargo, target_dir},
@@ -23,9 +23,23 @@ pub(crate) struct Args {
     /// Only these tiers
     #[arg(long = "tier", value_name = "TIER", value_enum)]
     tiers: Vec<Tier>,
+    /// Also the packages in a bare Debian, and servers of the cookbook
+    #[arg(long)]
+    all: bool,
     /// Also say what set-up finds already there
     #[arg(short, long)]
     verbose: bool,
+}
+
+impl Args {
+    /// Without names it is every tier but the packages', which builds everything once more.
+    fn wants(&self, tier: Tier) -> bool {
+        if self.tiers.is_empty() {
+            self.all || tier != Tier::Dist
+        } else {
+            self.tiers.contains(&tier)
+        }
+    }
 }
 
 /// A part of the tests.
@@ -39,10 +53,12 @@ enum Tier {
     E2e,
     /// The kernel programs on other kernels, under qemu
     Vm,
+    /// The packages, installed in a bare Debian 12; only with --all, or by name
+    Dist,
 }
 
 impl Tier {
-    const ALL: [Self; 4] = [Self::Lint, Self::Unit, Self::E2e, Self::Vm];
+    const ALL: [Self; 5] = [Self::Lint, Self::Unit, Self::E2e, Self::Vm, Self::Dist];
 
     fn name(self) -> &'static str {
         match self {
@@ -50,6 +66,7 @@ impl Tier {
             Self::Unit => "unit",
             Self::E2e => "end-to-end",
             Self::Vm => "vm",
+            Self::Dist => "dist",
         }
     }
 
@@ -59,6 +76,7 @@ impl Tier {
             Self::Unit => Need::Build,
             Self::E2e => Need::Test,
             Self::Vm => Need::Vm,
+            Self::Dist => Need::Dist,
         }
     }
 }
@@ -87,9 +105,12 @@ impl fmt::Display for Outcome {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<Tier> = Tier::ALL
         .into_iter()
-        .filter(|tier| args.tiers.is_empty() || args.tiers.contains(tier))
+        .filter(|tier| args.wants(*tier))
         .collect();
-    let needs: Vec<Need> = chosen.iter().map(|tier| tier.need()).collect();
+    let mut needs: Vec<Need> = chosen.iter().map(|tier| tier.need()).collect();
+    if args.all {
+        needs.push(Need::All);
+    }
     setup::prepare(&needs, args.verbose)?;
 
     let mut rows: Vec<(Tier, Outcome, Duration)> = Vec::new();
@@ -99,7 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let outcome = match tier {
             Tier::Lint => passed(lint(), || "-".to_owned()),
             Tier::Unit => passed(unit(), || "any kernel".to_owned()),
-            Tier::E2e => end_to_end(),
+            Tier::E2e => end_to_end(args.all),
+            Tier::Dist => on_this_kernel(|| dist::trial::run(&dist::make()?.deb)),
             Tier::Vm => match vm::run_matrix(&BinaryArgs::default(), &[]) {
                 Ok(kernels) => Outcome::Passed {
                     on: kernels.join(", "),
@@ -175,18 +197,9 @@ fn unit() -> Result<()> {
     process::run(cargo().args(["test", "--workspace"]).args(apart))
 }
 
-fn end_to_end() -> Outcome {
-    if let Some(cause) = kernel::no_bpf() {
-        eprintln!(
-            "**************************************************************************\n\
-             The end-to-end tests DO NOT RUN: {cause}\n\
-             They need root and a kernel with BPF. Only the VM tier can vouch for the\n\
-             kernel programs now, and this run fails without it.\n\
-             **************************************************************************"
-        );
-        return Outcome::Skipped { cause };
-    }
-    let result = BinaryArgs::default().build().and_then(|binaries| {
+fn end_to_end(all: bool) -> Outcome {
+    on_this_kernel(|| {
+        let binaries = BinaryArgs::default().build()?;
         let mut command = cargo();
         command
             // One failure should not hide the next.
@@ -194,9 +207,26 @@ fn end_to_end() -> Outcome {
             .env("REQTRACE_BIN", &binaries.reqtrace)
             .env("SHOP_BIN", &binaries.shop)
             .env("TRUTH_BIN", &binaries.truth);
+        if all {
+            command.args(["--", "--include-ignored"]);
+        }
         process::run(&mut command)
-    });
-    passed(result, kernel::release)
+    })
+}
+
+/// Runs what traces on the running kernel, if that can be done here.
+fn on_this_kernel(tier: impl FnOnce() -> Result<()>) -> Outcome {
+    if let Some(cause) = kernel::no_bpf() {
+        eprintln!(
+            "**************************************************************************\n\
+             These tests DO NOT RUN: {cause}\n\
+             They need root and a kernel with BPF. Only the VM tier can vouch for the\n\
+             kernel programs now, and this run fails without it.\n\
+             **************************************************************************"
+        );
+        return Outcome::Skipped { cause };
+    }
+    passed(tier(), kernel::release)
 }
 
 #[cfg(test)]
@@ -204,6 +234,22 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn packages_are_tried_only_when_asked_for() {
+        let wants = |tiers: Vec<Tier>, all| {
+            let args = Args {
+                tiers,
+                all,
+                verbose: false,
+            };
+            Tier::ALL.map(|tier| args.wants(tier))
+        };
+        assert_eq!(wants(Vec::new(), false), [true, true, true, true, false]);
+        assert_eq!(wants(Vec::new(), true), [true; 5]);
+        let dist = wants(vec![Tier::Dist], false);
+        assert_eq!(dist, [false, false, false, false, true]);
+    }
 
     fn row(tier: Tier, outcome: Outcome) -> (Tier, Outcome, Duration) {
         (tier, outcome, Duration::ZERO)

@@ -88,6 +88,22 @@ pub(super) enum Backing {
     Image(Vec<u8>),
 }
 
+/// Why nothing was opened; with the cause if there is one.
+pub(super) type Unopened = (NoTable, Option<io::Error>);
+
+impl Backing {
+    /// A file that need not be mapped.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub(super) fn of_file(path: &Path) -> Result<Self, Unopened> {
+        open_regular(path)
+            .map(|(file, key)| Self::File(file, key))
+            .map_err(|error| (NoTable::Unreadable, Some(error)))
+    }
+}
+
 /// Executable mappings of user code, in the kernel's order.
 ///
 /// # Errors
@@ -149,7 +165,7 @@ impl Line {
     /// # Errors
     ///
     /// When there is no file, or it cannot be opened; with the cause if there is one.
-    pub(super) fn open(&self, pid: u32) -> Result<Backing, (NoTable, Option<io::Error>)> {
+    pub(super) fn open(&self, pid: u32) -> Result<Backing, Unopened> {
         if self.name == Path::new("[vdso]") {
             return self
                 .image(pid)

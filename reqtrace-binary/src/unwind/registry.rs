@@ -11,7 +11,7 @@ mod upload;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub use compile::Progress;
 pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
-use super::process::{Backing, FileKey, Line, NoTable, executable_mappings};
+use super::process::{Backing, FileKey, NoTable, Unopened, executable_mappings};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
@@ -154,7 +154,8 @@ impl Registry {
         let lines = executable_mappings(pid).map_err(|error| {
             Error::failed(format!("the mappings of process {pid} cannot be read")).because(error)
         })?;
-        let (found, jobs) = self.identify(pid, &lines);
+        let backings = lines.iter().map(|line| (&*line.name, line.open(pid)));
+        let (found, jobs) = self.identify(backings);
         let uploads = self.compile(jobs);
         let mut entries = Vec::with_capacity(lines.len());
         let mut without = Vec::new();
@@ -200,19 +201,39 @@ impl Registry {
         })
     }
 
-    /// Says for each mapping what is behind it, and which objects have to be compiled.
-    fn identify(&mut self, pid: u32, lines: &[Line]) -> (Vec<Found>, Vec<Job>) {
+    /// Compiles files that a process will map, so that their tables are there when it does. Returns
+    /// the tables that are new; what cannot be read is left for later.
+    pub fn compile_ahead(&mut self, files: &[PathBuf]) -> Vec<Upload> {
+        let begun = Instant::now();
+        let backings = files.iter().map(|path| (&**path, Backing::of_file(path)));
+        let (found, jobs) = self.identify(backings);
+        let uploads = self.compile(jobs);
+        for found in found {
+            if let Found::Object(content, Some(key)) = found
+                && let Some(known) = self.objects.get(&content)
+            {
+                self.files.insert(key, known.clone());
+            }
+        }
+        self.stats.waited += begun.elapsed();
+        uploads
+    }
+
+    /// Says of each name what is behind it, and which objects have to be compiled.
+    fn identify<'a>(
+        &mut self,
+        backings: impl Iterator<Item = (&'a Path, Result<Backing, Unopened>)>,
+    ) -> (Vec<Found>, Vec<Job>) {
         let mut jobs: Vec<Job> = Vec::new();
         // Two mappings of one file are common; its contents are read once.
         let mut read: HashMap<FileKey, ContentKey> = HashMap::new();
-        let found = lines
-            .iter()
-            .map(|line| {
-                let backing = match line.open(pid) {
+        let found = backings
+            .map(|(name, backing)| {
+                let backing = match backing {
                     Ok(backing) => backing,
                     Err((cause, error)) => {
                         if let Some(error) = error {
-                            log::debug!("{}: {}: {error}", line.name.display(), cause.reason());
+                            log::debug!("{}: {}: {error}", name.display(), cause.reason());
                         }
                         return Found::Known(Known::Without(cause));
                     }
@@ -233,7 +254,7 @@ impl Registry {
                 let object = match object {
                     Ok(object) => object,
                     Err(error) => {
-                        log::debug!("{}: {error}", line.name.display());
+                        log::debug!("{}: {error}", name.display());
                         let known = Known::Without(cause_of(&error));
                         // A file that could not be read this time may be readable the next time.
                         if let (Some(key), false) = (key, matches!(error, ObjectError::Io(_))) {
@@ -251,7 +272,7 @@ impl Registry {
                 } else if jobs.iter().all(|job| job.content != content) {
                     jobs.push(Job {
                         content,
-                        name: line.name.clone(),
+                        name: name.to_owned(),
                         object,
                     });
                 }

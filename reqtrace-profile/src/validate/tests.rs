@@ -1,5 +1,5 @@
 use super::*;
-use crate::builtin::{BUILT_IN, built_in, load};
+use crate::builtin::{BUILT_IN, built_in, from_file};
 use reqtrace_base::error::Kind;
 
 const GOOD: &str =
@@ -26,7 +26,8 @@ fn every_built_in_profile_is_valid() {
         assert_eq!(parsed.name, profile.name);
         assert!(!parsed.description.is_empty());
     }
-    assert_eq!(load("mysql").unwrap(), load("mysql.toml").unwrap());
+    let parsed = |name| built_in(name).unwrap().parse().unwrap();
+    assert_eq!(parsed("mysql"), parsed("mysql.toml"));
 }
 
 #[test]
@@ -256,11 +257,11 @@ fn profiles_are_found_by_path_or_name() {
     let error = built_in("msql").unwrap_err();
     assert_eq!(error.to_string(), "there is no built-in profile `msql`");
     assert!(error.advice().unwrap().starts_with("did you mean `mysql`?"));
-    let error = load("nowhere/p.toml").unwrap_err();
+    let error = from_file("nowhere/p.toml".as_ref()).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.toml");
     std::fs::write(&path, GOOD).unwrap();
-    let profile = load(path.to_str().unwrap()).unwrap();
+    let profile = from_file(&path).unwrap();
     assert_eq!(profile.origin, Origin::File(path));
 }

@@ -23,10 +23,24 @@ const SPARE_INDEX: u32 = 64 << 10;
 pub struct Compiled {
     registry: Registry,
     processes: Vec<(AddressSpace, ProcessTables)>,
+    /// Tables of files that no process has mapped yet.
+    ahead: Vec<Upload>,
     said: HashSet<(PathBuf, NoTable)>,
 }
 
 impl Compiled {
+    /// Compiles the tables of files that a process will map once it begins.
+    #[must_use]
+    pub fn ahead_of(mut registry: Registry, files: &[PathBuf]) -> Self {
+        let ahead = registry.compile_ahead(files);
+        Self {
+            registry,
+            processes: Vec::new(),
+            ahead,
+            said: HashSet::new(),
+        }
+    }
+
     /// Compiles the tables of processes; `registry` reports progress. A process that has left has
     /// none.
     #[must_use]
@@ -60,6 +74,7 @@ impl Compiled {
         Self {
             registry,
             processes,
+            ahead: Vec::new(),
             said,
         }
     }
@@ -91,6 +106,7 @@ impl Compiled {
             .iter()
             .flat_map(|(_, tables)| &tables.uploads);
         uploads
+            .chain(&self.ahead)
             .map(|upload| start(upload) + len(upload) as u32)
             .max()
             .unwrap_or(0)
@@ -109,6 +125,9 @@ pub(super) struct UnwindTables {
     mappings: HashMap<MapData, u64, Mappings>,
     /// What was stored, to see changes and to give to children.
     stored: StdHashMap<AddressSpace, Box<Mappings>>,
+    /// Numbers of all entries that were ever stored.
+    generations: StdHashMap<Box<[Mapping]>, u32>,
+    last_generation: u32,
     full: bool,
     said: HashSet<(PathBuf, NoTable)>,
 }
@@ -121,9 +140,14 @@ impl UnwindTables {
             index: Array::try_from(index).map_err(map_error)?,
             mappings: HashMap::try_from(mappings).map_err(map_error)?,
             stored: StdHashMap::new(),
+            generations: StdHashMap::new(),
+            last_generation: 0,
             full: false,
             said: compiled.said,
         };
+        for upload in &compiled.ahead {
+            tables.upload(upload)?;
+        }
         for (space, process) in compiled.processes {
             tables.store(space, process)?;
         }
@@ -177,7 +201,7 @@ impl UnwindTables {
         Ok(true)
     }
 
-    fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
+    fn put(&mut self, space: AddressSpace, mut mappings: Box<Mappings>) -> Result<()> {
         if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
             if !self.full {
                 warn!(
@@ -188,11 +212,28 @@ impl UnwindTables {
             self.full = true;
             return Ok(());
         }
+        mappings.generation = self.generation(used(&mappings));
         self.mappings
             .insert(key(space), *mappings, 0)
             .map_err(map_error)?;
         self.stored.insert(space, mappings);
         Ok(())
+    }
+
+    /// The number of these entries: processes that a server forks have the same, and so share what
+    /// the kernel programs remember.
+    fn generation(&mut self, entries: &[Mapping]) -> u32 {
+        if let Some(known) = self.generations.get(entries) {
+            return *known;
+        }
+        if self.generations.len() >= MAX_ADDRESS_SPACES as usize {
+            // Numbers are not given twice: equal entries only are remembered apart then.
+            self.generations.clear();
+        }
+        self.last_generation += 1;
+        self.generations
+            .insert(entries.into(), self.last_generation);
+        self.last_generation
     }
 
     /// Stores a table. False when the arrays, made before it was known, have no room for it.

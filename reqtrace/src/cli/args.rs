@@ -1,5 +1,6 @@
 //! The arguments: words in, typed options out. `options` checks what clap cannot.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,26 +17,32 @@ use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 const BEFORE_HELP: &str = "\
 Examples:
-  reqtrace --profile mysql -p $(pgrep -x mariadbd) 30          trace for 30 s, print a table
+  reqtrace --profile mysql 30                                  trace the running server for 30 s
+  reqtrace -p $(pgrep -x mariadbd) 30                          the same: the profile is found by its program
   reqtrace --profile mysql -p 4711 --out trace                 until Ctrl-C; four files in trace/
   reqtrace --profile ./shop.toml --comm shop 5 --csv - -q      one CSV row a request, on stdout
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
+  reqtrace --profile ./shop.toml -- ./shop --port 80           start a program, trace it to its end
   reqtrace check --profile mysql -p 4711                       what would be probed
   reqtrace functions -p 4711 handle --count 5                  what is called, and how often
   reqtrace doctor                                              what works on this machine
-  reqtrace profiles mysql                                      print a built-in profile
+  reqtrace profiles mysql                                      print a profile
   reqtrace --profile mysql -p 4711 30 --record trace.rec       record, to report it later
   reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root";
 
 const USAGE: &str = "\
-reqtrace --profile PROFILE -p PID[,PID…] [OPTIONS] [DURATION]
+reqtrace [--profile PROFILE] -p PID[,PID…] [OPTIONS] [DURATION]
+       reqtrace --profile PROFILE [OPTIONS] [DURATION]
+       reqtrace [--profile PROFILE] [OPTIONS] [DURATION] -- PROGRAM [ARGUMENTS]
        reqtrace <COMMAND>";
 
 const AFTER_HELP: &str = "\
 DURATION is in seconds, or has a unit: 30, 0.5, 2s, 500ms. Without it a trace lasts until Ctrl-C,
-which ends it early and still reports.
+which ends it early and still reports. Without --profile the profile is the first that is made for the
+program's executable; without -p, --comm and -- it is the one running server that the profile is made
+for. A program behind -- runs as the user who runs reqtrace, so as root under sudo.
 
-Exit codes: 0 done; 1 it failed while running; 2 bad usage or bad profile; 3 not permitted, or the
+Exit codes: 0 done; 1 it failed while running, or the program behind -- did; 2 bad usage or bad profile; 3 not permitted, or the
 kernel or machine lacks something.";
 
 /// Where the time of requests goes: a request-synchronous off-CPU tracer.
@@ -70,7 +77,7 @@ pub enum Command {
     /// Print the kernel functions of each wait class, and how many of them this kernel has
     #[command(hide = true)]
     Classes,
-    /// List the built-in profiles, or print one
+    /// List the profiles that have a name, and where they are, or print one
     Profiles(ProfilesArgs),
     /// Report a recording (--record), all of it or some of its requests. Needs no root
     Report(ReportArgs),
@@ -83,7 +90,11 @@ pub struct TraceArgs {
     #[arg(value_name = "DURATION", hide = true, allow_negative_numbers = true)]
     pub(super) words: Vec<String>,
 
-    /// Profile: the path of a TOML file, or the name of a built-in one
+    /// The program to start and trace from its first instruction, with its arguments
+    #[arg(last = true, value_name = "PROGRAM", hide = true)]
+    pub(super) command: Vec<OsString>,
+
+    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists
     #[arg(long, value_name = "PROFILE")]
     pub(super) profile: Option<String>,
 

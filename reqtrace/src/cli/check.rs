@@ -5,11 +5,12 @@ mod waits;
 
 use std::path::PathBuf;
 
+use super::library;
 use super::options::parse_pids;
 use super::profiles::print;
 use crate::attach::safety;
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe, builtin};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 use crate::resolve::{
     ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
     resolve_file, symbols,
@@ -22,7 +23,7 @@ const MAX_SITES: usize = 12;
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Profile: the path of a TOML file, or the name of a built-in one
+    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists
     #[arg(long, value_name = "PROFILE")]
     pub profile: String,
 
@@ -52,7 +53,7 @@ pub struct CheckArgs {
 ///
 /// What is wrong with the profile, what cannot be resolved, or what a trace would be refused for.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let profile = builtin::load(&args.profile)?;
+    let profile = library::load(&args.profile)?;
     let pids = parse_pids(&args.pids)?;
     if let Some(binary) = &args.binary {
         let resolved = resolve_file(&profile, binary)?;

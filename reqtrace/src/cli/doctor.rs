@@ -5,7 +5,9 @@
 
 use reqtrace_common::filter::StackFilter;
 
+use super::library::Library;
 use super::profiles::print;
+use super::running::Processes;
 use crate::attach::self_test::{self, SelfTest};
 use crate::attach::{self, LoadOptions};
 use crate::error::{Error, Result};
@@ -42,6 +44,10 @@ pub fn run(_: &DoctorArgs) -> Result<()> {
         (true, false) => "\nreqtrace can trace here, with what is degraded above\n",
         (false, _) => "",
     });
+    if missing.is_empty() {
+        text.push('\n');
+        text.push_str(&next());
+    }
     print(&text)?;
     if missing.is_empty() {
         return Ok(());
@@ -50,6 +56,23 @@ pub fn run(_: &DoctorArgs) -> Result<()> {
         Error::unsupported(format!("cannot trace here: {}", missing.join(", ")))
             .next("do what the lines above say, from the top"),
     )
+}
+
+/// What to type next: servers that run here and have a profile.
+fn next() -> String {
+    let processes = Processes::read();
+    let servers = processes.with_profile(&Library::read());
+    if servers.is_empty() {
+        return "no program runs here that a profile is made for (`reqtrace profiles` lists them); to \
+                begin one for yours: reqtrace functions -p PID NAME --count 5\n"
+            .to_owned();
+    }
+    let mut text = "running here, with a profile made for it; this traces 10 s:\n".to_owned();
+    for (server, profile) in servers {
+        let command = format!("reqtrace --profile {profile} -p {} 10", server.pid);
+        text.push_str(&format!("  {command:<45} {}\n", server.command_line()));
+    }
+    text
 }
 
 fn subjects(findings: &[Finding], state: State) -> Vec<&'static str> {

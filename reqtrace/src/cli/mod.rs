@@ -6,11 +6,13 @@ mod classes;
 pub mod doctor;
 mod filter;
 pub mod functions;
+pub mod library;
 mod logger;
 pub mod options;
 mod outputs;
 pub mod profiles;
 pub mod report;
+mod running;
 mod show;
 pub mod trace;
 

@@ -1,5 +1,6 @@
 //! The options of a trace: [`TraceArgs`] in, [`TraceOptions`] out, contradictions refused.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,9 +16,12 @@ const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report"
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
-    /// Path or name of the profile.
-    pub profile: String,
-    /// Processes by id, no duplicates. This and `comms` are not both empty.
+    /// Path or name of the profile; `None`: the one that is made for the executable. Then `pids`,
+    /// `comms` and `command` are not all empty.
+    pub profile: Option<String>,
+    /// A program to start, with its arguments. Then `pids` and `comms` are empty.
+    pub command: Vec<OsString>,
+    /// Processes by id, no duplicates.
     pub pids: Vec<u32>,
     /// Processes by name.
     pub comms: Vec<String>,
@@ -53,14 +57,19 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         let duration = self.duration()?;
-        let Some(profile) = self.profile else {
-            return Err(Error::usage("no profile given").next(
-                "--profile takes a path or a built-in name; `reqtrace profiles` lists those",
+        let has_process = !pids.is_empty() || !self.comm.is_empty();
+        if self.profile.is_none() && !has_process && self.command.is_empty() {
+            return Err(Error::usage("nothing to trace: no process and no profile given").next(
+                "-p PID traces a process, --profile NAME the one server that it is made for, and \
+                 -- PROGRAM one that is started; `reqtrace doctor` lists servers that run here",
             ));
-        };
-        if pids.is_empty() && self.comm.is_empty() {
-            return Err(Error::usage("nothing to trace: no process given")
-                .next("give -p PID, such as -p $(pgrep -d, -x NAME), or --comm NAME"));
+        }
+        if has_process && !self.command.is_empty() {
+            return Err(Error::usage(format!(
+                "both a process and a program to start: {}",
+                self.command[0].display()
+            ))
+            .next("leave out -p and --comm, or what stands behind --"));
         }
         for comm in &self.comm {
             if comm.is_empty() || comm.len() > 15 {
@@ -73,7 +82,8 @@ impl TraceArgs {
         let outputs = self.outputs.into_outputs()?;
         let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
         Ok(TraceOptions {
-            profile,
+            profile: self.profile,
+            command: self.command,
             pids,
             comms: self.comm,
             follow: !self.no_follow,

@@ -1,9 +1,9 @@
-//! `reqtrace profiles`: lists the built-in profiles, or prints one word for word.
+//! `reqtrace profiles`: lists the profiles that have a name, or prints one word for word.
 
 use std::io::{self, Write as _};
 
+use super::library::{self, Entry};
 use crate::error::{Error, Result};
-use crate::profile::builtin::{BUILT_IN, built_in};
 
 /// Arguments of `profiles`.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,21 +20,29 @@ pub struct ProfilesArgs {
 /// No such profile, or standard output cannot be written (a broken pipe is no error).
 pub fn run(args: &ProfilesArgs) -> Result<()> {
     let text = match &args.name {
-        Some(name) => built_in(name)?.text.to_owned(),
-        None => list()?,
+        Some(name) => library::by_name(name)?.text()?,
+        None => list(&library::all()),
     };
     print(&text)
 }
 
-fn list() -> Result<String> {
-    let width = BUILT_IN.iter().map(|profile| profile.name.len()).max();
-    let width = width.unwrap_or_default();
+/// A line for each: name, place, description; or why it cannot be used.
+fn list(entries: &[Entry]) -> String {
+    let width = |of: fn(&Entry) -> usize| entries.iter().map(of).max().unwrap_or_default();
+    let names = width(|entry| entry.name.len());
+    let places = width(|entry| entry.place.to_string().len());
     let mut text = String::new();
-    for profile in BUILT_IN {
-        let description = profile.parse()?.description;
-        text.push_str(&format!("{:width$}  {description}\n", profile.name));
+    for (index, entry) in entries.iter().enumerate() {
+        let is_hidden = entries[..index].iter().any(|one| one.name == entry.name);
+        let said = match entry.parse() {
+            _ if is_hidden => "not used: the one above has its name".to_owned(),
+            Ok(profile) => profile.description,
+            Err(error) => format!("cannot be used: {error}"),
+        };
+        let place = entry.place.to_string();
+        text.push_str(&format!("{:names$}  {place:places$}  {said}\n", entry.name));
     }
-    Ok(text)
+    text
 }
 
 /// Writes to standard output; a reader that has gone away is no error.
@@ -51,12 +59,35 @@ pub(super) fn print(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::library::Place;
+    use crate::profile::builtin::BUILT_IN;
 
     #[test]
-    fn the_list_has_every_profile_with_its_description() {
-        let list = list().unwrap();
-        assert_eq!(list.lines().count(), BUILT_IN.len());
-        assert!(list.contains("mysql"), "{list}");
-        assert!(list.contains("one request per client command"), "{list}");
+    fn the_list_has_every_profile_with_its_place_and_description() {
+        let mysql = BUILT_IN.iter().find(|profile| profile.name == "mysql");
+        let built_in = || Entry {
+            name: "mysql".to_owned(),
+            place: Place::BuiltIn(mysql.unwrap()),
+        };
+        let mut entries = vec![built_in(), built_in()];
+        entries.push(Entry {
+            name: "x".to_owned(),
+            place: Place::File("/nonexistent/x.toml".into()),
+        });
+        let list = list(&entries);
+        let lines: Vec<&str> = list.lines().collect();
+        assert!(lines[0].starts_with("mysql  built in "), "{list}");
+        assert!(
+            lines[0].contains("one request per client command"),
+            "{list}"
+        );
+        assert!(
+            lines[1].ends_with("not used: the one above has its name"),
+            "{list}"
+        );
+        assert!(
+            lines[2].starts_with("x      /nonexistent/x.toml  cannot be used: "),
+            "{list}"
+        );
     }
 }

@@ -3,14 +3,17 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod choice;
 mod early;
 mod follow;
 pub(super) mod gate;
 mod progress;
 mod resolved;
+mod started;
 pub(super) mod targets;
 mod tracing;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use aya::sys::{Stats, enable_stats};
@@ -24,12 +27,13 @@ use crate::capture::{Names, Stream};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
-use crate::profile::{At, Profile, builtin};
+use crate::profile::{At, Profile};
 use crate::report::outputs;
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
+use choice::Choice;
 use follow::{Follower, Signals};
 use resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
 use tracing::Tracing;
@@ -51,19 +55,18 @@ pub fn run(options: TraceOptions) -> Result<()> {
 }
 
 async fn trace(options: TraceOptions) -> Result<()> {
-    let profile = builtin::load(&options.profile)?;
-    let pids = targets::pids(&options)?;
+    let Choice {
+        profile,
+        mut processes,
+        mut started,
+    } = choice::choose(&options)?;
     let host = Host::examine()?;
-    let mut processes = pids
-        .iter()
-        .map(|&pid| Process::open(pid))
-        .collect::<Result<Vec<_>>>()?;
     let mut resolved = resolve_all(&profile, &processes)?;
     if options.labels {
         say_unlabelled(&profile, &resolved)?;
     }
     let unmatched_waits = unmatched_waits(&profile, &processes);
-    let mut pids = pids;
+    let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     if options.follow {
         for child in targets::descendants(&pids) {
             pids.push(child);
@@ -86,15 +89,23 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
     gate::safety(&options, &resolved, &pids)?;
-    gate::rate(&options, &plans, &pids)?;
+    // What has not begun hits no probe.
+    if started.is_none() {
+        gate::rate(&options, &plans, &pids)?;
+    }
 
     let tables = match options.unwind {
-        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(&pids, &options)),
+        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(
+            &pids,
+            &processes,
+            started.is_some(),
+            &options,
+        )),
         Unwind::Fp => None,
     };
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let _stats = (options.outputs.verbose > 0).then(|| enable_stats(Stats::RunTime));
-    let started = Instant::now();
+    let load_started = Instant::now();
     let loaded = attach::load(
         &host,
         LoadOptions {
@@ -110,7 +121,7 @@ async fn trace(options: TraceOptions) -> Result<()> {
         },
         tables,
     )?;
-    info!("kernel programs loaded in {:.0?}", started.elapsed());
+    info!("kernel programs loaded in {:.0?}", load_started.elapsed());
     // The programs that were just loaded are in it.
     symbols.read_kernel();
     let attach_started = Instant::now();
@@ -167,17 +178,35 @@ async fn trace(options: TraceOptions) -> Result<()> {
             .collect(),
     };
     let mut signals = Signals::take()?;
-    tracing.announce();
-    let report = tracing.follow(follower, &mut signals).await;
+    tracing.announce(started.is_some());
+    if let Some(started) = &mut started {
+        started.release()?;
+    }
+    let quiet = tracing.options.outputs.quiet;
+    let outcome = tracing.follow(follower, &mut signals).await;
     tracing.session.detach();
-    report
+    match (outcome, started) {
+        (Ok(outcome), Some(started)) => started.finish(outcome, quiet),
+        (outcome, _) => outcome.map(drop),
+    }
 }
 
-fn compile_tables(pids: &[u32], options: &TraceOptions) -> Compiled {
+/// A program that has not begun has mapped nothing yet: then its files are given.
+fn compile_tables(
+    pids: &[u32],
+    processes: &[Process],
+    is_started: bool,
+    options: &TraceOptions,
+) -> Compiled {
     let progress = progress::Compiling::new(options.outputs.quiet);
     let mut registry = Registry::new().with_progress(move |now| progress.update(now));
     if options.unwind == Unwind::Auto {
         registry = registry.with_frame_pointers();
+    }
+    if is_started {
+        let files = processes.iter().flat_map(|process| &process.objects);
+        let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
+        return Compiled::ahead_of(registry, &files);
     }
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
     Compiled::of(registry, &spaces)

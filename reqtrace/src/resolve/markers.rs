@@ -45,11 +45,8 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         is_built_in: profile.origin == Origin::BuiltIn,
     };
     let executable = target.executable();
-    let is_other_program = !profile.executables.is_empty()
-        && !profile
-            .executables
-            .iter()
-            .any(|name| name == executable.file_name());
+    let is_other_program =
+        !profile.executables.is_empty() && !profile.is_made_for(executable.file_name());
     if is_other_program {
         resolver.warnings.push(format!(
             "the profile `{}` is made for {}, and the executable is {}",

@@ -48,6 +48,19 @@ fn pids_come_with_commas_and_repeated() {
 }
 
 #[test]
+fn what_is_not_given_is_left_to_be_found() {
+    let options = parse("-p 1 30").unwrap();
+    assert_eq!((options.profile, options.pids), (None, vec![1]));
+    let options = parse("--profile p 30").unwrap();
+    assert_eq!(options.profile.as_deref(), Some("p"));
+    assert!(options.pids.is_empty() && options.command.is_empty());
+    let options = parse("--profile p 5 -q -- sleep -p 1").unwrap();
+    assert_eq!(options.command, ["sleep", "-p", "1"]);
+    assert_eq!(options.duration, Some(Duration::from_secs(5)));
+    assert_eq!(parse("-- sleep 1").unwrap().duration, None);
+}
+
+#[test]
 fn what_pgrep_makes_gets_a_hint() {
     let text = refused("--profile p -p 1 2 3 30");
     assert!(text.contains("-p 1,2,3 30"), "{text}");
@@ -72,8 +85,9 @@ fn outputs() {
 
 #[test]
 fn what_is_missing_or_contradictory_is_refused() {
-    assert!(refused("-p 1 30").contains("no profile"));
-    assert!(refused("--profile p 30").contains("nothing to trace"));
+    assert!(refused("30").contains("nothing to trace"));
+    assert!(refused("-p 1 -- x").contains("both a process and a program"));
+    assert!(refused("--comm x -- x").contains("both a process and a program"));
     assert!(refused("--profile p -p 1 -K -U").contains("-K and -U"));
     assert!(refused("--profile p -p mysqld").contains("`mysqld` is not a PID"));
     assert!(refused("--profile p -p 0").contains("`0` is not a PID"));

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use crate::cli::args::TraceOptions;
+use crate::cli::running::{all, parent};
 use crate::error::{Error, Result};
 
 /// The processes of `-p` and `--comm`, each once.
@@ -26,7 +27,7 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
 
 /// All processes that descend from these and run now, without these themselves.
 pub(in crate::cli) fn descendants(of: &[u32]) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = all_processes()
+    let parents: Vec<(u32, u32)> = all()
         .into_iter()
         .filter_map(|pid| Some((pid, parent(pid)?)))
         .collect();
@@ -48,29 +49,11 @@ fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
     found.split_off(of.len())
 }
 
-fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    line.trim().parse().ok()
-}
-
 fn by_comm(wanted: &str) -> Vec<u32> {
-    all_processes()
+    all()
         .into_iter()
         .filter(|&pid| comm(pid).as_deref() == Some(wanted))
         .collect()
-}
-
-/// All processes, in order of their ids.
-fn all_processes() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let mut pids: Vec<u32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
 }
 
 /// Name of a process; `None` when it has left.

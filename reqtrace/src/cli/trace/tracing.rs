@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use log::info;
 
-use super::follow::{Follower, Signals};
+use super::follow::{Follower, Outcome, Signals};
 use super::progress;
 use crate::attach::Session;
 use crate::cli::args::TraceOptions;
@@ -27,12 +27,13 @@ pub(super) struct Tracing {
 
 impl Tracing {
     /// Says what is traced.
-    pub(super) fn announce(&self) {
+    pub(super) fn announce(&self, is_started: bool) {
         if self.options.outputs.quiet {
             return;
         }
         let how_long = match self.options.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
+            None if is_started => "until it ends".to_owned(),
             None => "until Ctrl-C".to_owned(),
         };
         eprintln!(
@@ -42,12 +43,12 @@ impl Tracing {
         );
     }
 
-    /// Follows until the end, then reports; the probes are still in.
+    /// Follows until the end, then reports, and says how it ended; the probes are still in.
     pub(super) async fn follow(
         &mut self,
         mut follower: Follower,
         signals: &mut Signals,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let mut progress =
             progress::Progress::new(self.options.outputs.quiet, self.options.duration);
         let duration = self.options.duration;
@@ -66,7 +67,7 @@ impl Tracing {
             reporting.elapsed(),
             peak_memory()
         );
-        finished.recording
+        finished.recording.map(|()| outcome)
     }
 }
 

@@ -1,0 +1,190 @@
+//! Profiles by name: what stands after `--profile`, or the name of an executable, in; profiles out.
+//!
+//! They are looked for in the user's folder, in that of the machine, and in the program itself, in
+//! this order: the first of a name is taken. See [`folders`] for what is read and what is not.
+
+mod folders;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::profile::builtin::{BUILT_IN, BuiltIn, from_file};
+use crate::profile::{Origin, Profile};
+use crate::text::nearest;
+use folders::Folder;
+
+/// A profile that has a name.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it is asked for by.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a profile is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A file of a folder that others than root or the user may have written: it is not read.
+    Untrusted(PathBuf, String),
+    /// A file.
+    File(PathBuf),
+    /// In the program.
+    BuiltIn(&'static BuiltIn),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Untrusted(path, _) | Self::File(path) => path.display().fmt(f),
+            Self::BuiltIn(_) => f.write_str("built in"),
+        }
+    }
+}
+
+impl Entry {
+    /// Reads and checks it.
+    ///
+    /// # Errors
+    ///
+    /// Usage errors: not readable, not a valid profile, or a file that others may have written.
+    pub fn parse(&self) -> Result<Profile> {
+        match &self.place {
+            Place::BuiltIn(profile) => profile.parse(),
+            Place::File(path) => from_file(path),
+            Place::Untrusted(path, why) => Err(Error::usage(format!(
+                "the profile {} is not read: {why}",
+                path.display()
+            ))
+            .next(format!(
+                "look at it; then `chown root {0}` and `chmod go-w {0}`, or --profile with its path",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Its text, word for word.
+    ///
+    /// # Errors
+    ///
+    /// As [`Entry::parse`].
+    pub fn text(&self) -> Result<String> {
+        match (&self.place, self.parse()?.origin) {
+            (Place::BuiltIn(profile), _) => Ok(profile.text.to_owned()),
+            (_, Origin::File(path)) => std::fs::read_to_string(&path).map_err(|error| {
+                Error::failed(format!("{} cannot be read again", path.display())).because(error)
+            }),
+            (_, Origin::BuiltIn) => Ok(String::new()),
+        }
+    }
+}
+
+/// All profiles that have a name, those of the user first; of one name the first is the one that is
+/// taken.
+#[must_use]
+pub fn all() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = folders::folders()
+        .iter()
+        .flat_map(Folder::entries)
+        .collect();
+    entries.extend(BUILT_IN.iter().map(|profile| Entry {
+        name: profile.name.to_owned(),
+        place: Place::BuiltIn(profile),
+    }));
+    entries
+}
+
+/// The profile of this name, with or without `.toml`.
+///
+/// # Errors
+///
+/// A usage error that names the nearest one and lists all.
+pub fn by_name(name: &str) -> Result<Entry> {
+    let bare = name.strip_suffix(".toml").unwrap_or(name);
+    let mut all = all();
+    if let Some(found) = all.iter().position(|entry| entry.name == bare) {
+        return Ok(all.swap_remove(found));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for entry in &all {
+        if !names.contains(&entry.name.as_str()) {
+            names.push(&entry.name);
+        }
+    }
+    let mut advice = format!("profiles: {}", names.join(", "));
+    if let Some(best) = nearest(bare, names.iter().copied(), 1).first() {
+        advice = format!("did you mean `{best}`? {advice}");
+    }
+    Err(Error::usage(format!("there is no file and no profile named `{name}`")).next(advice))
+}
+
+/// Loads what the user named: a file where there is one or where the name has a slash, else a
+/// profile by its name.
+///
+/// # Errors
+///
+/// Usage errors: no such file or profile, not readable, or not a valid profile.
+pub fn load(name: &str) -> Result<Profile> {
+    let path = Path::new(name);
+    if name.contains('/') || path.is_file() {
+        return from_file(path);
+    }
+    by_name(name)?.parse()
+}
+
+/// Profiles that are made for executables, parsed once. A file that is no valid profile is said on
+/// standard error and left out: it may have nothing to do with what is looked for.
+pub struct Library {
+    profiles: Vec<(Entry, Profile)>,
+}
+
+impl Library {
+    /// Reads all profiles; of one name only the first.
+    #[must_use]
+    pub fn read() -> Self {
+        let mut profiles: Vec<(Entry, Profile)> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        for entry in all() {
+            if names.contains(&entry.name) {
+                continue;
+            }
+            names.push(entry.name.clone());
+            match entry.parse() {
+                Ok(profile) => profiles.push((entry, profile)),
+                Err(error) => eprintln!("reqtrace: {error}"),
+            }
+        }
+        Self { profiles }
+    }
+
+    /// Those made for an executable of this file name, the one to take first.
+    #[must_use]
+    pub fn made_for(&self, executable: &str) -> Vec<&(Entry, Profile)> {
+        let all = self.profiles.iter();
+        all.filter(|(_, profile)| profile.is_made_for(executable))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_profiles_are_found_by_name_and_executable() {
+        assert_eq!(load("mysql").unwrap(), load("mysql.toml").unwrap());
+        let error = load("mysqll").unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let advice = error.advice().unwrap();
+        assert!(advice.contains("did you mean `mysql`?"), "{advice}");
+        assert!(advice.contains("postgresql-usdt"), "{advice}");
+        let library = Library::read();
+        let names = |executable| -> Vec<String> {
+            let found = library.made_for(executable);
+            found.iter().map(|(entry, _)| entry.name.clone()).collect()
+        };
+        assert!(names("nginx").contains(&"nginx".to_owned()));
+        assert!(names("bash").is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! What to trace with what: options in; a profile, processes, and perhaps a program that waits to be
+//! started, out. What was chosen for the user is said.
+
+use super::started::Started;
+use super::targets;
+use crate::cli::args::TraceOptions;
+use crate::cli::library::{self, Entry, Library};
+use crate::cli::running::{Processes, Running};
+use crate::error::{Error, Result};
+use crate::profile::Profile;
+use crate::resolve::Process;
+
+/// What a trace begins with.
+pub(super) struct Choice {
+    pub(super) profile: Profile,
+    /// As named by the user, or found; in the order in which they were.
+    pub(super) processes: Vec<Process>,
+    /// The program behind `--`: it is one of the processes, and has not begun.
+    pub(super) started: Option<Started>,
+}
+
+/// Chooses what the options leave open.
+///
+/// # Errors
+///
+/// Usage errors: no such profile or process, no profile is made for a program, or more than one
+/// server fits.
+pub(super) fn choose(options: &TraceOptions) -> Result<Choice> {
+    let named = options.profile.as_deref().map(library::load).transpose()?;
+    if !options.command.is_empty() {
+        return command(options, named);
+    }
+    let pids = targets::pids(options)?;
+    let open = |pids: &[u32]| -> Result<Vec<Process>> {
+        pids.iter().map(|&pid| Process::open(pid)).collect()
+    };
+    let (profile, processes) = match named {
+        Some(profile) if pids.is_empty() => {
+            let pid = only_server(&profile)?;
+            (profile, open(&[pid])?)
+        }
+        Some(profile) => (profile, open(&pids)?),
+        None => {
+            let processes = open(&pids)?;
+            (for_processes(&processes, options.outputs.quiet)?, processes)
+        }
+    };
+    Ok(Choice {
+        profile,
+        processes,
+        started: None,
+    })
+}
+
+/// A program to start. Where it is behind another one (`setpriv … PROGRAM`), it is the first word that
+/// the profile is made for.
+fn command(options: &TraceOptions, named: Option<Profile>) -> Result<Choice> {
+    let (profile, started) = match named {
+        Some(profile) => {
+            let fits = |name: &str| profile.is_made_for(name);
+            let started = Started::prepare(&options.command, fits)?;
+            (profile, started)
+        }
+        None => {
+            let library = Library::read();
+            let fits = |name: &str| !library.made_for(name).is_empty();
+            let started = Started::prepare(&options.command, fits)?;
+            let name = started.executable_name();
+            let profile = first_of(&library, &name, options.outputs.quiet)
+                .ok_or_else(|| no_profile(&name, started.path().display()))?;
+            (profile, started)
+        }
+    };
+    let started = started.start()?;
+    Ok(Choice {
+        profile,
+        processes: vec![started.process()],
+        started: Some(started),
+    })
+}
+
+/// The one running server that a profile is made for.
+fn only_server(profile: &Profile) -> Result<u32> {
+    let name = &profile.name;
+    if profile.executables.is_empty() {
+        return Err(Error::usage(format!(
+            "no process given, and the profile `{name}` does not say which executables it is made \
+             for"
+        ))
+        .next("give -p PID, such as -p $(pgrep -d, -x NAME), or --comm NAME"));
+    }
+    let processes = Processes::read();
+    let servers = processes.of(profile);
+    let made_for = profile.executables.join(" or ");
+    match servers.as_slice() {
+        [one] => Ok(one.pid),
+        [] if processes.some_hidden => Err(Error::unsupported(format!(
+            "no process given, and not permitted to look for a running {made_for} among other \
+             users' processes"
+        ))
+        .next("run it as root: sudo reqtrace …")),
+        [] => Err(Error::usage(format!(
+            "no process given, and no {made_for} is running, which the profile `{name}` is made for"
+        ))
+        .next(format!(
+            "start it and run this again, start it with reqtrace --profile {name} -- PROGRAM …, or \
+             give -p PID"
+        ))),
+        many => Err(Error::usage(format!(
+            "no process given, and the profile `{name}` is made for {} servers that are running",
+            many.len()
+        ))
+        .next(format!("say which:\n{}", listed(many)))),
+    }
+}
+
+fn listed(servers: &[&Running]) -> String {
+    let lines: Vec<String> = servers
+        .iter()
+        .map(|server| format!("    -p {:<8} {}", server.pid, server.command_line()))
+        .collect();
+    lines.join("\n")
+}
+
+/// The profile that is made for all of these processes.
+fn for_processes(processes: &[Process], quiet: bool) -> Result<Profile> {
+    let library = Library::read();
+    let mut names: Vec<&str> = processes
+        .iter()
+        .map(|process| process.executable.file_name())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let firsts: Vec<Option<&(Entry, Profile)>> = names
+        .iter()
+        .map(|name| library.made_for(name).first().copied())
+        .collect();
+    for (name, first) in names.iter().zip(&firsts) {
+        if first.is_none() {
+            return Err(without_profile(processes, name, &library));
+        }
+    }
+    let chosen = |first: &Option<&(Entry, Profile)>| first.map(|(entry, _)| entry.name.clone());
+    if firsts
+        .windows(2)
+        .any(|two| chosen(&two[0]) != chosen(&two[1]))
+    {
+        let each: Vec<String> = names
+            .iter()
+            .zip(&firsts)
+            .map(|(name, first)| format!("{name}: {}", chosen(first).unwrap_or_default()))
+            .collect();
+        return Err(Error::usage(format!(
+            "the processes are of programs with different profiles: {}",
+            each.join(", ")
+        ))
+        .next("trace them one at a time, or give the profile for all with --profile"));
+    }
+    let name = names.first().copied().unwrap_or_default();
+    first_of(&library, name, quiet).ok_or_else(|| no_profile(name, name))
+}
+
+/// The first profile made for an executable; says which, and which others there are.
+fn first_of(library: &Library, executable: &str, quiet: bool) -> Option<Profile> {
+    let fitting = library.made_for(executable);
+    let ((entry, profile), others) = fitting.split_first()?;
+    if !quiet {
+        let mut text = format!(
+            "reqtrace: {executable} has the profile {} ({})",
+            entry.name, entry.place
+        );
+        if !others.is_empty() {
+            let others: Vec<&str> = others
+                .iter()
+                .map(|(entry, _)| entry.name.as_str())
+                .collect();
+            text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
+        }
+        eprintln!("{text}");
+    }
+    Some(profile.clone())
+}
+
+/// A process whose program has no profile: perhaps a child of it has.
+fn without_profile(processes: &[Process], executable: &str, library: &Library) -> Error {
+    let Some(process) = processes
+        .iter()
+        .find(|process| process.executable.file_name() == executable)
+    else {
+        return no_profile(executable, executable);
+    };
+    let below = targets::descendants(&[process.pid]);
+    let running = Processes::read();
+    let servers = running.with_profile(library);
+    let child = servers.iter().find(|(one, _)| below.contains(&one.pid));
+    let error = no_profile(
+        executable,
+        format!("process {} ({executable})", process.pid),
+    );
+    match child {
+        Some((child, profile)) => error.next(format!(
+            "its child {0} ({1}) has the profile {profile}: -p {0}",
+            child.pid, child.executable
+        )),
+        None => error,
+    }
+}
+
+fn no_profile(executable: &str, shown: impl std::fmt::Display) -> Error {
+    Error::usage(format!(
+        "no profile given, and none is made for {executable}: {shown}"
+    ))
+    .next(
+        "--profile takes a path or a name (`reqtrace profiles` lists those); `reqtrace functions \
+         -p PID NAME --as-profile` begins a profile of your own",
+    )
+}

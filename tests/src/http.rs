@@ -1,0 +1,54 @@
+//! Requests to the web servers of the tests, over the loopback.
+//!
+//! In: a port and a path. Out: exactly so many requests, or an error.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::process::{run, until};
+use crate::workspace;
+
+/// Makes exactly `requests` requests for `path` over `clients` connections at a time.
+///
+/// # Errors
+///
+/// When they were not all answered.
+pub fn ab(port: u16, path: &str, requests: u64, clients: u32, more: &[&str]) -> Result<()> {
+    let mut command = Command::new(workspace::program("ab")?);
+    let (requests, clients) = (requests.to_string(), clients.to_string());
+    command.args(["-q", "-n", &requests, "-c", &clients]);
+    command.args(more);
+    command.arg(format!("http://127.0.0.1:{port}{path}"));
+    let said = run(&mut command)?;
+    let complete = said
+        .lines()
+        .find_map(|line| line.strip_prefix("Complete requests:"));
+    let complete = complete.with_context(|| format!("ab made no request: {said}"))?;
+    ensure!(complete.trim() == requests, "ab: {said}");
+    Ok(())
+}
+
+/// A port that was free a moment ago.
+///
+/// # Errors
+///
+/// When the loopback cannot be bound to.
+pub fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Waits until somebody listens on a port.
+///
+/// # Errors
+///
+/// When `limit` is over.
+pub fn listens(port: u16, limit: Duration) -> Result<()> {
+    until(limit, "the server to listen", || {
+        Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A PHP-FPM of our own on a private socket, and a small client of its protocol.
+//!
+//! In: scripts. Out: a running server, stopped when dropped, and its answers.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use crate::process::{Child, until};
+use crate::workspace;
+
+/// How long starting may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Kinds of records of FastCGI 1.0.
+const BEGIN: u8 = 1;
+const END: u8 = 3;
+const PARAMETERS: u8 = 4;
+const INPUT: u8 = 5;
+const OUTPUT: u8 = 6;
+
+/// A running server.
+#[derive(Debug)]
+pub struct PhpFpm {
+    process: Child,
+    /// In `/tmp`: the name of a socket must be short.
+    folder: TempDir,
+}
+
+impl PhpFpm {
+    /// Starts the master and so many workers, without any configuration of the machine.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn start(workers: u32) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let config = folder.path().join("fpm.conf");
+        let here = folder.path().display();
+        let text = format!(
+            "[global]\nerror_log = {here}/error.log\ndaemonize = no\n[www]\nlisten = {here}/s\n\
+             pm = static\npm.max_children = {workers}\nuser = root\ngroup = root\n"
+        );
+        fs::write(&config, text)?;
+        let mut command = Command::new(workspace::program("php-fpm8.2")?);
+        command.args(["-R", "-n", "-F", "-y"]).arg(&config);
+        let process = Child::start(command, folder.path(), "php-fpm")?;
+        let server = Self { process, folder };
+        until(LIMIT, "PHP-FPM to listen", || {
+            Ok(UnixStream::connect(server.socket()).ok())
+        })?;
+        Ok(server)
+    }
+
+    /// Process number of its master.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Writes a script and gives its path.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn script(&self, name: &str, code: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        fs::write(&path, format!("<?php {code}"))?;
+        Ok(path)
+    }
+
+    /// Asks for a script, on a connection of its own, and gives the whole answer with its header.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub fn get(&self, script: &str) -> Result<String> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        let mut parameters = Vec::new();
+        for (name, value) in [("SCRIPT_FILENAME", script), ("REQUEST_METHOD", "GET")] {
+            // A length above 127 has four bytes, the first with its highest bit set.
+            parameters.push(u8::try_from(name.len())?);
+            parameters.extend((u32::try_from(value.len())? | 1 << 31).to_be_bytes());
+            parameters.extend_from_slice(name.as_bytes());
+            parameters.extend_from_slice(value.as_bytes());
+        }
+        let mut message = Vec::new();
+        // The role of a responder, for one request.
+        record(&mut message, BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0])?;
+        record(&mut message, PARAMETERS, &parameters)?;
+        record(&mut message, PARAMETERS, &[])?;
+        record(&mut message, INPUT, &[])?;
+        stream.write_all(&message)?;
+        let mut answer = Vec::new();
+        loop {
+            let mut header = [0; 8];
+            stream.read_exact(&mut header).context("no whole answer")?;
+            let [_, kind, _, _, high, low, padding, _] = header;
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let mut content = vec![0; length + usize::from(padding)];
+            stream.read_exact(&mut content)?;
+            match kind {
+                OUTPUT => answer.extend_from_slice(&content[..length]),
+                END => {
+                    ensure!(content.get(4) == Some(&0), "the request was refused");
+                    return Ok(String::from_utf8_lossy(&answer).into_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+}
+
+/// Appends a record of request 1.
+fn record(message: &mut Vec<u8>, kind: u8, content: &[u8]) -> Result<()> {
+    message.extend([1, kind, 0, 1]);
+    message.extend(u16::try_from(content.len())?.to_be_bytes());
+    message.extend([0, 0]);
+    message.extend_from_slice(content);
+    Ok(())
+}
