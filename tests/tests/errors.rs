@@ -233,3 +233,46 @@ fn filters_that_make_no_sense() {
     command.arg("2h");
     expect(command, 2, &[&["`2h`"], &["500ms"]]);
 }
+
+#[test]
+fn words_that_are_not_what_was_meant() {
+    // A PID without -p.
+    let mut command = reqtrace::command(["--profile", "mysql"]).unwrap();
+    command.args(["25996", "1"]);
+    expect(command, 2, &[&["no -p before 25996"], &["-p 25996 1"]]);
+
+    // What is traced is looked at after the options were read.
+    let mut command = reqtrace::command(["--profile", "mysql", "-p", NO_PID]).unwrap();
+    command.args(["--duration", "3"]);
+    expect(command, 2, &[&[NO_PID]]);
+    for (words, said) in [
+        (vec!["--duration", "soon"], "a duration is above 0"),
+        (vec!["5", "--duration", "3"], "two durations"),
+    ] {
+        let mut command = reqtrace::command(["--profile", "mysql", "-p", "1"]).unwrap();
+        command.args(&words);
+        expect(command, 2, &[&[said]]);
+    }
+}
+
+#[test]
+fn an_object_that_is_named_is_not_to_be_named() {
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("imported.toml");
+    fixtures::write_profile(&path, "work", "posix_memalign", "").unwrap();
+    let program = workspace::shop().unwrap();
+    expect(check(&path, &program), 2, &[&["set object ="]]);
+    let shop = Shop::open().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let named = text.replace(
+        "\"posix_memalign\"",
+        "\"posix_memalign\", object = \"shop\"",
+    );
+    fs::write(&path, named).unwrap();
+    let outcome = expect(
+        trace(&path, &shop.pid().to_string()),
+        2,
+        &[&["only calls it"]],
+    );
+    assert!(!outcome.stderr.contains("set object"), "{}", outcome.stderr);
+}

@@ -12,13 +12,14 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::process::Child;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::rows::{self, Row};
 use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::workspace;
 
 /// How long a statement is kept waiting.
 const HELD: Duration = Duration::from_millis(500);
@@ -247,6 +248,17 @@ fn what_symbols_would_name_is_said() {
         "{unmatched:?}"
     );
     assert!(!of("redo log").contains("ha_commit_trans"), "{unmatched:?}");
+
+    // What a library names can match, whatever the program itself has.
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("library.toml");
+    let wait = "\n[[wait]]\nname = \"condition\"\nfunctions = [\"*pthread_cond_*wait*\"]\n";
+    fixtures::write_profile(&profile, "command", "dispatch_command", wait).unwrap();
+    let library = Trace::start(&profile, server.pid(), &[]).unwrap();
+    server.sql("select 1").unwrap();
+    let (outcome, _) = finish(library);
+    let said = outcome.said();
+    assert!(!said.contains("no symbol table"), "{said}");
     server.close().unwrap();
 
     let mut fixture = Fixture::start("blocks", &["1"]).unwrap();

@@ -32,7 +32,7 @@ pub(crate) enum Need {
     Build,
     /// Formatting and lints
     Lint,
-    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx and their load generators; no
+    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java; no
     /// service is installed or started
     Test,
     /// The VM tier: qemu and busybox
@@ -61,6 +61,9 @@ impl Need {
                 Package::with_command("apache2-utils", "ab"),
                 Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
                 Package::with_command("sqlite3", "sqlite3"),
+                // Stacks through generated code.
+                Package::with_command("nodejs", "node"),
+                Package::with_command("default-jdk-headless", "javac"),
             ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),

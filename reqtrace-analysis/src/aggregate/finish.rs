@@ -7,7 +7,7 @@ use super::filter::Filter;
 use super::labels::Labels;
 use super::sites::{site_of, space_of};
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding};
+use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding, warnings};
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
 
 impl Aggregator {
@@ -76,8 +76,14 @@ impl Aggregator {
             programs: cost.programs,
             unwinding,
             filtered,
+            warnings: Vec::new(),
             hints: Vec::new(),
         };
+        let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
+        report.trace.unmatched_waits = self.sites.without_matches(unmatched);
+        if report.filtered.is_none() {
+            report.warnings = warnings::of(&report);
+        }
         report.hints = hints::of(&report, &signs, self.sites.kernel_names());
         report
     }

@@ -6,6 +6,7 @@ use crate::report::text::{duration, number};
 use crate::report::{Grouping, Report, TypeReport};
 
 use super::signs::Signs;
+use super::warnings::are_mixed_up;
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
@@ -15,6 +16,8 @@ const TRUNCATED: u64 = 5;
 const BY_FRAME_POINTERS: u64 = 1;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;
+/// Types that a hint names before the rest is only counted.
+const NAMED: usize = 5;
 /// Begins in open requests from which on they look like a pile.
 const PILE: u64 = 10;
 
@@ -23,6 +26,9 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
     let mut hints = Vec::new();
     // What the markers counted is of all requests.
     let all = report.filtered.is_none();
+    if all {
+        never_began(report, &mut hints);
+    }
     for (request, signs) in report.requests.iter().zip(signs).filter(|_| all) {
         markers(report, request, signs, &mut hints);
         piles_up(request, signs, &mut hints);
@@ -47,7 +53,8 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
     if !shallow && all_ns > 0 && percent(by_pointers, all_ns) >= BY_FRAME_POINTERS {
         hints.push(format!(
             "{} % of the off-CPU time has user stacks walked by frame pointers, which is right only \
-             for code that keeps them; -v says which mappings have no unwind table",
+             for code that keeps them: generated code, and code that .eh_frame does not describe; -v says \
+             which mappings have no unwind table",
             percent(by_pointers, all_ns),
         ));
     }
@@ -76,6 +83,44 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
     hints
 }
 
+/// Types whose markers were never hit, in one sentence.
+fn never_began(report: &Report, hints: &mut Vec<String>) {
+    let is_silent = |request: &&TypeReport| {
+        request.begins + request.ends + request.count == 0 && request.incomplete.is_empty()
+    };
+    let silent: Vec<&TypeReport> = report.requests.iter().filter(is_silent).collect();
+    let Some(first) = silent.first() else {
+        return;
+    };
+    let shown: Vec<String> = silent
+        .iter()
+        .take(NAMED)
+        .map(|request| format!("`{}`", request.name))
+        .collect();
+    let more = match silent.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let length = duration(report.trace.duration_ns);
+    let begin = match silent.len() {
+        1 => format!(
+            "its begin ({}) is probed, and was",
+            place(report, &first.name, "begin")
+        ),
+        _ => "their begins are probed, and were".to_owned(),
+    };
+    let what_now = if silent.len() < report.requests.len() {
+        "The other types were: is there load of this kind?"
+    } else {
+        "Was there load? Does this process do the work itself, or a child, or a helper?"
+    };
+    hints.push(format!(
+        "no {}{more} began: {begin} never hit in {length}. {what_now} `reqtrace check` shows what the \
+         profile resolves to",
+        shown.join(", ")
+    ));
+}
+
 /// Ends without a begin that need no word: one per request that ran when tracing started.
 fn expected_at_start(request: &TypeReport) -> u64 {
     let running = |(reason, _): &&(Incomplete, u64)| *reason == Incomplete::RunningAtStart;
@@ -91,15 +136,17 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
     let name = &request.name;
     let incomplete: u64 = request.incomplete.iter().map(|(_, count)| count).sum();
     let seen = request.count + incomplete;
-    if request.begins == 0 && seen == 0 {
-        let place = place(report, name, "begin");
+    if request.begins == 0 && seen == 0 && request.ends > 0 {
         hints.push(format!(
-            "no `{name}` began: its begin ({place}) is probed, and was never hit in {}. Was there \
-             load? Does this process do the work itself, or a child, or a helper? `reqtrace check` \
-             shows what the profile resolves to",
-            duration(report.trace.duration_ns)
+            "no `{name}` began, and its end ({}) was hit {} times: the begin ({}), which is probed \
+             and was never hit, is the wrong one",
+            place(report, name, "end"),
+            number(request.ends),
+            place(report, name, "begin"),
         ));
-    } else if request.begins > 0 && request.ends == 0 && request.count == 0 {
+        return;
+    }
+    if request.begins > 0 && request.ends == 0 && request.count == 0 {
         let place = place(report, name, "end");
         hints.push(format!(
             "`{name}` began {} times and its end ({place}) was never hit: the end marker may be \
@@ -132,7 +179,8 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
             number(request.other_type)
         ));
     }
-    if request.nested > 0 && (signs.open_nested != request.nested || signs.open_nested < PILE) {
+    let piles_up = signs.open_nested == request.nested && signs.open_nested >= PILE;
+    if request.nested > 0 && !piles_up && !are_mixed_up(report, request) {
         hints.push(format!(
             "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
             number(request.nested)
@@ -156,9 +204,10 @@ fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
         };
         hints.push(format!(
             "`{}` waits to read from the network in one place{place} for {part} % of its time: it \
-             probably begins before the request has been read, as MySQL's do_command does, so that \
-             waiting for work counts as latency. Begin it where the request has arrived; \
-             docs/measured/do-command.md has the measured example",
+             probably begins before the request has been read, as MySQL's do_command does, or ends \
+             after the next was waited for, as a connection that is kept alive does, so that \
+             waiting for work counts as latency. Begin it where the request has arrived, and end it \
+             where it was answered; docs/measured/do-command.md has the measured example",
             request.name,
         ));
     }
@@ -246,7 +295,6 @@ fn late_children(report: &Report, hints: &mut Vec<String>) {
     ));
 }
 
-/// Named waits that a program without symbols hides.
 /// Labels with values in them: the table of labels has a row for each value.
 fn scattered(report: &Report, hints: &mut Vec<String>) {
     for (request, groups) in report.requests.iter().zip(&report.labels) {
@@ -262,6 +310,7 @@ fn scattered(report: &Report, hints: &mut Vec<String>) {
     }
 }
 
+/// Named waits that a program without symbols hides.
 fn silent_waits(report: &Report, hints: &mut Vec<String>) {
     let mut waits: Vec<String> = Vec::new();
     let mut patterns = 0;
@@ -303,3 +352,6 @@ fn percent(part: u64, whole: u64) -> u64 {
         .checked_div(u128::from(whole))
         .map_or(0, |share| share as u64)
 }
+
+#[cfg(test)]
+mod tests;

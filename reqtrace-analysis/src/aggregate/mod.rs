@@ -22,6 +22,7 @@ mod tail;
 mod trace;
 mod types;
 mod unwinding;
+mod warnings;
 
 use std::collections::BTreeMap;
 

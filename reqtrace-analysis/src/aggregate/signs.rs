@@ -64,10 +64,16 @@ pub(super) fn of(
             *reads.entry(place).or_default() += sum.off_ns;
         }
     }
-    for (place, ns) in reads {
-        let most = &mut signs[place.0].network_read;
+    // A server with many processes waits in one function, at many addresses.
+    let mut by_name: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for ((request_type, space, stack), ns) in reads {
+        let name = innermost(sites, space, stack);
+        *by_name.entry((request_type, name)).or_default() += ns;
+    }
+    for ((request_type, name), ns) in by_name {
+        let most = &mut signs[request_type].network_read;
         if most.as_ref().is_none_or(|(_, known)| *known < ns) {
-            *most = Some((innermost(sites, place.1, place.2), ns));
+            *most = Some((name, ns));
         }
     }
     for (request_type, space, stack) in stacks {
@@ -109,4 +115,63 @@ fn innermost(sites: &mut Sites, space: AddressSpace, stack: StackId) -> String {
         .map(|frame| clean(&plain(&frame.name)))
         .collect();
     names.join(" ← ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::Classifier;
+    use crate::decode::RawStack;
+    use crate::decode::recording::RecordedSymbols;
+    use crate::symbolize::Frame;
+    use reqtrace_common::record::FILE_NONE;
+    use reqtrace_common::unwind::Stop;
+
+    /// Apache's processes each wait in one function for the next request of a connection.
+    #[test]
+    fn idle_time_in_poll_adds_up_over_processes() {
+        const POLL: i32 = 7;
+        let mut symbols = RecordedSymbols::default();
+        let frames = |names: &[&str]| names.iter().map(|name| Frame::new(*name)).collect();
+        symbols.add_kernel(vec![1], frames(&["do_poll"]));
+        let mut stacks = HashMap::new();
+        let mut sums = Vec::new();
+        let mut stack = |id: StackId, address: u64| {
+            let addresses = vec![address];
+            let stop = Stop::Complete;
+            stacks.insert(id, RawStack { addresses, stop });
+        };
+        stack(100, 1);
+        for process in 0..10_u32 {
+            let (tgid, exec_generation) = (1000 + process, 0);
+            let (id, address) = (200 + u64::from(process), 50 + u64::from(process));
+            stack(id, address);
+            let space = AddressSpace {
+                tgid,
+                exec_generation,
+            };
+            symbols.add_user(
+                space,
+                vec![address],
+                frames(&["apr_wait_for_io_or_timeout"]),
+            );
+            let key = StackSumKey {
+                user_stack: id,
+                kernel_stack: 100,
+                tgid,
+                syscall: POLL,
+                file: FILE_NONE,
+                ..StackSumKey::default()
+            };
+            let sum = StackSum {
+                off_ns: 5,
+                ..StackSum::default()
+            };
+            sums.push((key, sum));
+        }
+        let mut sites = Sites::new(Classifier::new(&[]).unwrap(), symbols, stacks);
+        let signs = of(&mut sites, 1, &sums, &[]);
+        let wanted = ("apr_wait_for_io_or_timeout".to_owned(), 50);
+        assert_eq!(signs[0].network_read, Some(wanted));
+    }
 }

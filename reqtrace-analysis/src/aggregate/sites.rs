@@ -1,6 +1,6 @@
 //! Places of blocking: ids in, frames and classes out, each found once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
@@ -10,7 +10,9 @@ use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
 use rustc_hash::FxHashMap;
 
 use super::names::{Names, StackKey};
+use crate::classify::named::function_matches;
 use crate::classify::{Block, Classifier, is_lost};
+use crate::profile::CALLS;
 use crate::symbolize::Frame;
 
 /// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
@@ -244,6 +246,27 @@ impl Sites {
                 Side::Lost
             }),
         }
+    }
+
+    /// Patterns of functions that match no user frame that was seen, of those that no symbol
+    /// matches: generated code has its names elsewhere.
+    pub(super) fn without_matches(
+        &self,
+        mut waits: Vec<(String, Vec<String>)>,
+    ) -> Vec<(String, Vec<String>)> {
+        if waits.is_empty() {
+            return waits;
+        }
+        let frames = self.user.values().flat_map(|frames| frames.iter());
+        let seen: HashSet<&str> = frames.map(|frame| frame.name.as_str()).collect();
+        for (_, patterns) in &mut waits {
+            patterns.retain(|pattern| {
+                let mut links = pattern.split(CALLS).map(str::trim);
+                !links.all(|link| seen.iter().any(|name| function_matches(link, name)))
+            });
+        }
+        waits.retain(|(_, patterns)| !patterns.is_empty());
+        waits
     }
 
     /// How many kernel stacks have a named frame, and how many have none.

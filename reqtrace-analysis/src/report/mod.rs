@@ -127,6 +127,8 @@ pub struct Report {
     pub unwinding: Unwinding,
     /// Which requests it is about; `None` for all.
     pub filtered: Option<Filtered>,
+    /// Why numbers of this report are wrong, and what to do. Printed before them.
+    pub warnings: Vec<String>,
     /// What a user should know or do: probes never hit, begins without ends, ….
     pub hints: Vec<String>,
 }

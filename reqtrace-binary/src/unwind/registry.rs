@@ -124,7 +124,8 @@ impl Registry {
         self
     }
 
-    /// Walks go through mappings without a table by frame pointers, instead of stopping there.
+    /// Walks go by frame pointers through mappings without a table, and through code without rows in
+    /// those that have one, instead of stopping there.
     #[must_use]
     pub fn with_frame_pointers(mut self) -> Self {
         self.without_table = WALK_BY_FRAME_POINTERS;

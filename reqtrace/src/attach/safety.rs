@@ -105,8 +105,9 @@ impl Judgement {
                 );
             } else {
                 self.warn(format!(
-                    "{shown} uses {function}: where requests run on fibers that take turns on a \
-                     thread, they are mixed up (the program is not)"
+                    "request `{name}`, `{}`: {shown} uses {function}; where requests run on fibers \
+                     that take turns on a thread, they are mixed up (the program is not)",
+                    request.begin.symbol
                 ));
             }
         }
@@ -181,6 +182,7 @@ mod tests {
             symbol: "f".to_owned(),
             at,
             entry_offset: 0,
+            is_function: true,
             sites: Vec::new(),
         };
         ResolvedRequest {

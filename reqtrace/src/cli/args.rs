@@ -90,6 +90,10 @@ pub struct TraceArgs {
     #[arg(value_name = "DURATION", hide = true, allow_negative_numbers = true)]
     pub(super) words: Vec<String>,
 
+    /// The same as DURATION
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub(super) duration: Option<String>,
+
     /// The program to start and trace from its first instruction, with its arguments
     #[arg(last = true, value_name = "PROGRAM", hide = true)]
     pub(super) command: Vec<OsString>,

@@ -185,6 +185,7 @@ fn marker(
     let is_usdt = spec.is_some_and(|spec| matches!(spec.place, PlaceSpec::Usdt { .. }));
     let how = match (marker.at, probe) {
         _ if is_usdt => "USDT",
+        (At::Entry, _) if !marker.is_function => "instruction",
         (At::Entry, _) => "entry",
         (At::Return, ReturnProbe::Sites) => "return",
         (At::Return, ReturnProbe::Uretprobe) => "return by uretprobe",

@@ -36,12 +36,12 @@ pub struct FunctionsArgs {
     #[arg(long, value_name = "OBJECT")]
     pub object: Option<String>,
 
-    /// List at most so many matches
+    /// List at most so many matches; of counted ones those with most hits
     #[arg(long, value_name = "N", default_value_t = LISTED)]
     pub limit: usize,
 
     /// Count for so many seconds how often each match is hit
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["as_profile", "limit"])]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "as_profile")]
     pub count: Option<String>,
 
     /// Print a profile to start from, with one request type for each match
@@ -66,7 +66,7 @@ pub fn run(args: &FunctionsArgs) -> Result<()> {
     let search = search(args)?;
     let findings = Findings::of(&search, args.object.as_deref())?;
     if let Some(seconds) = &args.count {
-        return count::run(&search, &findings, seconds);
+        return count::run(&search, &findings, seconds, args.limit);
     }
     if args.as_profile {
         return print(&starter::profile(&search, &findings)?);

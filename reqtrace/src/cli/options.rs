@@ -56,6 +56,7 @@ impl TraceArgs {
     /// that exclude each other.
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
+        self.check_words()?;
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
         if self.profile.is_none() && !has_process && self.command.is_empty() {
@@ -103,7 +104,37 @@ impl TraceArgs {
         })
     }
 
+    /// A PID without `-p` before it.
+    fn check_words(&self) -> Result<()> {
+        let is_number = |word: &String| word.parse::<f64>().is_ok();
+        let (Some((last, first)), true) = (
+            self.words.split_last(),
+            self.pids.is_empty() && self.comm.is_empty(),
+        ) else {
+            return Ok(());
+        };
+        if first.is_empty() || !self.words.iter().all(is_number) {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "nothing to trace: no -p before {}",
+            first.join(" ")
+        ))
+        .next(format!("-p {} {last}", first.join(","))))
+    }
+
     fn duration(&self) -> Result<Option<Duration>> {
+        match (self.words.as_slice(), &self.duration) {
+            ([], None) => return Ok(None),
+            ([], Some(word)) => return parse_duration(word).map(Some),
+            ([one], Some(word)) if one != word => {
+                return Err(
+                    Error::usage(format!("two durations: {one} and --duration {word}"))
+                        .next("give one of the two"),
+                );
+            }
+            _ => {}
+        }
         match self.words.as_slice() {
             [] => Ok(None),
             [one] => parse_duration(one).map(Some),

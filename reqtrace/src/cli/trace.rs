@@ -237,14 +237,14 @@ fn header(
     let marker = |request: &str, name: &str, marker: &ResolvedMarker| Marker {
         request: request.to_owned(),
         marker: name.to_owned(),
-        place: format!(
-            "{} at {}",
-            marker.symbol,
-            match marker.at {
-                At::Entry => "entry",
-                At::Return => "return",
+        place: match (marker.at, marker.is_function) {
+            (At::Return, _) => format!("{} at return", marker.symbol),
+            (At::Entry, true) => format!("{} at entry", marker.symbol),
+            (At::Entry, false) if marker.symbol.starts_with("0x") => {
+                format!("offset {}", marker.symbol)
             }
-        ),
+            (At::Entry, false) => marker.symbol.clone(),
+        },
         object: marker.object_shown.clone(),
         probes: marker.sites.len() as u64,
     };

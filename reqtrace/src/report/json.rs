@@ -93,6 +93,7 @@ pub fn summary(report: &Report) -> Value {
             .collect::<Vec<_>>(),
         "programs": report.programs,
         "unwinding": unwinding(&report.unwinding),
+        "warnings": report.warnings,
         "hints": report.hints,
     });
     if let Some(filtered) = &report.filtered {

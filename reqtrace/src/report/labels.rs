@@ -3,15 +3,17 @@
 
 use serde_json::{Value, json};
 
-use super::table::WIDTH;
+use super::table::NARROW;
 use super::text::{cut, duration, number, share};
 use super::{Grouping, LabelGroup, LabelGroups, Report};
 use crate::symbolize::names::clean;
 
 /// Widest name of a wait class in a row.
 const CLASS: usize = 16;
-/// What is left of a line for a label.
-const LABEL: usize = WIDTH - CLASS - 48;
+/// Columns before the label.
+const BEFORE_LABEL: usize = CLASS + 48;
+/// The same without maximum, blocked time and class, where the line is short.
+const BEFORE_LABEL_NARROW: usize = 29;
 /// Characters at the end of a long label that are shown.
 const TAIL: usize = 14;
 
@@ -36,38 +38,44 @@ fn mostly<'a>(group: &LabelGroup, classes: &'a [String]) -> &'a str {
     .0
 }
 
-fn row(group: &LabelGroup, label: &str, all_ns: u64, classes: &[String]) -> String {
+fn row(group: &LabelGroup, label: &str, all_ns: u64, classes: &[String], width: usize) -> String {
     let mean = group
         .ledger
         .latency_ns
         .checked_div(group.count)
         .unwrap_or(0);
+    let (count, time) = (number(group.count), share(group.ledger.latency_ns, all_ns));
+    let mean = duration(mean);
+    if width < NARROW {
+        let label = shortened(label, width - BEFORE_LABEL_NARROW);
+        return format!("{count:>9} {time:>8} {mean:>8}  {label}");
+    }
     let mostly = clean(mostly(group, classes));
     let mostly = cut(&mostly, CLASS);
     format!(
-        "{:>9} {:>8} {:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
-        number(group.count),
-        share(group.ledger.latency_ns, all_ns),
-        duration(mean),
+        "{count:>9} {time:>8} {mean:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
         duration(group.max_ns),
         share(group.ledger.blocked_ns(), group.ledger.latency_ns),
-        label = shortened(label),
+        label = shortened(label, width - BEFORE_LABEL),
     )
 }
 
-/// A label of at most [`LABEL`] characters: statements that begin alike are told apart by their end.
-fn shortened(label: &str) -> String {
+/// A label of at most `room` characters: statements that begin alike are told apart by their end.
+fn shortened(label: &str, room: usize) -> String {
     let length = label.chars().count();
-    if length <= LABEL {
+    if length <= room {
         return label.to_owned();
     }
-    let head: String = label.chars().take(LABEL - TAIL - 1).collect();
+    if room <= 2 * TAIL {
+        return cut(label, room);
+    }
+    let head: String = label.chars().take(room - TAIL - 1).collect();
     let tail: String = label.chars().skip(length - TAIL).collect();
     format!("{head}…{tail}")
 }
 
 /// The lines of the table, for each request type that has requests; none without `--group-by`.
-pub(super) fn lines(report: &Report) -> Vec<String> {
+pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (request, groups) in report.requests.iter().zip(&report.labels) {
         if groups.shown.is_empty() {
@@ -85,22 +93,26 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
             Grouping::Fingerprint => ("Fingerprints", "FINGERPRINT OF THE LABEL", "fingerprints"),
         };
         lines.push(format!("{title} of `{}`", clean(&request.name)));
-        lines.push(format!(
-            "{:>9} {:>8} {:>8} {:>8} {:>8}  {:CLASS$} {column}",
-            "COUNT", "TIME", "MEAN", "MAX", "BLOCKED", "MOSTLY"
-        ));
+        lines.push(if width < NARROW {
+            format!("{:>9} {:>8} {:>8}  {column}", "COUNT", "TIME", "MEAN")
+        } else {
+            format!(
+                "{:>9} {:>8} {:>8} {:>8} {:>8}  {:CLASS$} {column}",
+                "COUNT", "TIME", "MEAN", "MAX", "BLOCKED", "MOSTLY"
+            )
+        });
         for group in &groups.shown {
             let label = if group.label.is_empty() {
                 "(none)"
             } else {
                 &group.label
             };
-            lines.push(row(group, label, all_ns, &report.classes));
+            lines.push(row(group, label, all_ns, &report.classes, width));
         }
         if groups.rest.count > 0 {
             let more = if groups.table_full { "or more " } else { "" };
             let label = format!("({} {more}other {others})", number(groups.rest_labels));
-            lines.push(row(&groups.rest, &label, all_ns, &report.classes));
+            lines.push(row(&groups.rest, &label, all_ns, &report.classes, width));
         }
     }
     lines
@@ -137,6 +149,7 @@ pub(super) fn json(groups: &LabelGroups) -> Value {
 mod tests {
     use super::*;
     use crate::report::Ledger;
+    use crate::report::table::WIDTH;
 
     #[test]
     fn a_group_says_what_most_of_its_time_was() {
@@ -154,7 +167,7 @@ mod tests {
         );
         assert_eq!(mostly(&group, &classes), "lock");
         assert_eq!(
-            row(&group, "update t", 10_000_000, &classes),
+            row(&group, "update t", 10_000_000, &classes, WIDTH),
             "        4   80.0 %  2.00 ms  3.00 ms   62.5 %  lock             update t"
         );
         assert_eq!(mostly(&LabelGroup::new("", 2), &classes), "");
@@ -163,6 +176,7 @@ mod tests {
             "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
             10_000_000,
             &classes,
+            WIDTH,
         );
         assert!(
             long.ends_with("lock             SELECT c FROM sbtest1…D ? ORDER BY c"),

@@ -1,4 +1,5 @@
-//! The report on the terminal: a report in, at most 100 columns of text out.
+//! The report on the terminal: a report in, text of at most 100 columns out, or of as many as the
+//! terminal has.
 
 mod histogram;
 mod page;
@@ -14,13 +15,19 @@ use crate::error::{Error, Result};
 use crate::symbolize::names::clean;
 
 /// Widest line.
-pub(super) const WIDTH: usize = 100;
+pub const WIDTH: usize = 100;
+/// Below this width tables leave columns and bars out.
+pub(super) const NARROW: usize = 90;
+/// Terminals that claim to be narrower get lines of this length.
+const NARROWEST: usize = 40;
 /// Widest name of a request type or class before it is cut.
 const NAME: usize = 24;
 /// Cells of a share bar.
 const BAR: u64 = 8;
 /// Columns left of the frames of a class.
 const BEFORE_FRAMES: usize = 59;
+/// Room that a frame needs to say something.
+const SHORTEST_FRAME: usize = 12;
 /// Open requests that are listed.
 const OPEN: usize = 5;
 
@@ -28,35 +35,48 @@ const OPEN: usize = 5;
 pub struct TableExporter {
     out: Box<dyn Write>,
     verbose: bool,
+    width: usize,
 }
 
 impl TableExporter {
-    /// `verbose` adds what the kernel programs cost.
+    /// `verbose` adds what the kernel programs cost. `columns` is what the terminal has, `None` where
+    /// it is none.
     #[must_use]
-    pub fn new(out: Box<dyn Write>, verbose: bool) -> Self {
-        Self { out, verbose }
+    pub fn new(out: Box<dyn Write>, verbose: bool, columns: Option<u16>) -> Self {
+        let width = columns.map_or(WIDTH, |columns| {
+            usize::from(columns).clamp(NARROWEST, WIDTH)
+        });
+        Self {
+            out,
+            verbose,
+            width,
+        }
     }
 }
 
 impl Exporter for TableExporter {
     fn finish(&mut self, report: &Report) -> Result<()> {
         self.out
-            .write_all(render(report, self.verbose).as_bytes())
+            .write_all(render(report, self.verbose, self.width).as_bytes())
             .and_then(|()| self.out.flush())
             .map_err(|error| Error::failed("the report could not be written").because(error))
     }
 }
 
-/// The report as text.
+/// The report as text, in lines of at most `width` characters.
 #[must_use]
-pub fn render(report: &Report, verbose: bool) -> String {
-    let mut page = Page::default();
-    page.line(&headline(report));
+pub fn render(report: &Report, verbose: bool, width: usize) -> String {
+    let mut page = Page::new(width);
+    headline(&mut page, report);
     if let Some(filtered) = &report.filtered {
         let text = filter(filtered);
         page.wrapped("Filter: ", &text);
     }
     page.line("");
+    for warning in &report.warnings {
+        page.wrapped("WARNING: ", warning);
+        page.line("");
+    }
     requests(&mut page, report);
     for request in &report.requests {
         if request.count > 0 {
@@ -75,7 +95,7 @@ pub fn render(report: &Report, verbose: bool) -> String {
             ),
         );
     }
-    for line in labels::lines(report) {
+    for line in labels::lines(report, width) {
         page.line(&line);
     }
     incomplete(&mut page, report);
@@ -101,7 +121,7 @@ fn filter(filtered: &Filtered) -> String {
     )
 }
 
-fn headline(report: &Report) -> String {
+fn headline(page: &mut Page, report: &Report) {
     let trace = &report.trace;
     let processes = match trace.processes.as_slice() {
         [] => "no process".to_owned(),
@@ -135,10 +155,10 @@ fn headline(report: &Report) -> String {
     };
     // The kernel's release, which the summary has too, is the first that may go.
     let whole = line(&kernel);
-    if whole.chars().count() <= WIDTH {
-        whole
+    if whole.chars().count() <= page.width {
+        page.line(&whole);
     } else {
-        line("")
+        page.wrapped("", &line(""));
     }
 }
 
@@ -148,10 +168,23 @@ fn requests(page: &mut Page, report: &Report) {
         .iter()
         .map(|request| request.name.chars().count());
     let name = widest.max().unwrap_or(0).clamp("REQUEST".len(), NAME);
-    page.line(&format!(
-        "{:name$} {:>12} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "REQUEST", "COUNT", "/s", "MEAN", "P50", "P95", "P99", "MAX"
-    ));
+    let narrow = page.is_narrow();
+    let mut row = |name_: &str, count: &str, per_second: &str, columns: [&str; 5]| {
+        let mut line = format!("{name_:name$} {count:>12} {per_second:>8}");
+        for (index, column) in columns.into_iter().enumerate() {
+            // The mean, the 99th percentile and the maximum say most.
+            if !narrow || [0, 3, 4].contains(&index) {
+                line.push_str(&format!(" {column:>8}"));
+            }
+        }
+        page.line(&line);
+    };
+    row(
+        "REQUEST",
+        "COUNT",
+        "/s",
+        ["MEAN", "P50", "P95", "P99", "MAX"],
+    );
     for request in &report.requests {
         let columns = match &request.latency {
             Some(latency) => [
@@ -164,13 +197,12 @@ fn requests(page: &mut Page, report: &Report) {
             .map(duration),
             None => [(); 5].map(|()| "-".to_owned()),
         };
-        let [mean, p50, p95, p99, max] = columns;
-        page.line(&format!(
-            "{:name$} {:>12} {:>8} {mean:>8} {p50:>8} {p95:>8} {p99:>8} {max:>8}",
-            cut(&request.name, NAME),
-            number(request.count),
-            rate(request.count, report.trace.duration_ns),
-        ));
+        row(
+            &cut(&request.name, NAME),
+            &number(request.count),
+            &rate(request.count, report.trace.duration_ns),
+            columns.each_ref().map(String::as_str),
+        );
     }
     for request in &report.requests {
         if request.rows < request.count {
@@ -193,6 +225,7 @@ fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     page.line("");
     let title = format!("Time of `{}`", cut(&request.name, 18));
     page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
+    let width = page.width;
     let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
         let label = format!("{:indent$}{}", "", cut(name, NAME));
         let per_request = match ns.checked_div(request.count).unwrap_or(0) {
@@ -214,7 +247,7 @@ fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     classes.sort_by_key(|(index, ns)| (std::cmp::Reverse(**ns), *index));
     for (class, ns) in classes {
         let name = report.classes.get(class).map_or("?", String::as_str);
-        row(5, name, *ns, &top_frames(report, request, class));
+        row(5, name, *ns, &top_frames(report, request, class, width));
     }
     if ledger.unattributed_ns > 0 {
         row(2, "unattributed", ledger.unattributed_ns, "");
@@ -222,20 +255,20 @@ fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
 }
 
 /// `← innermost ← its caller` of the stack that has most time of a class.
-fn top_frames(report: &Report, request: &TypeReport, class: usize) -> String {
+fn top_frames(report: &Report, request: &TypeReport, class: usize, width: usize) -> String {
     let biggest = report
         .stacks
         .iter()
         .filter(|line| line.kind == StackKind::Blocked && line.class == Some(class))
         .filter(|line| line.request == request.name)
         .max_by_key(|line| line.ns);
-    let Some(line) = biggest else {
+    let Some(line) = biggest.filter(|_| width >= BEFORE_FRAMES + SHORTEST_FRAME) else {
         return String::new();
     };
     // Stacks of the report are outermost first.
     let user = line.user.iter().rev().map(String::as_str);
     let kernel = line.kernel.iter().rev().map(String::as_str);
-    frames(user, kernel, WIDTH - BEFORE_FRAMES)
+    frames(user, kernel, width - BEFORE_FRAMES)
 }
 
 fn incomplete(page: &mut Page, report: &Report) {
@@ -275,11 +308,11 @@ fn open(page: &mut Page, report: &Report) {
     page.line("");
     page.line("Still open when tracing stopped");
     for request in long.iter().take(OPEN) {
-        page.line(&open_line(request));
+        page.wrapped("  ", &open_line(request));
         if let Some(block) = &request.blocked {
             let user = block.user.iter().map(String::as_str);
             let kernel = block.kernel.iter().map(String::as_str);
-            let stack = frames(user, kernel, WIDTH - 6);
+            let stack = frames(user, kernel, page.width - 6);
             if !stack.is_empty() {
                 page.line(&format!("      {stack}"));
             }
@@ -308,7 +341,7 @@ fn open_line(request: &OpenRequest) -> String {
         |block| format!("blocked for {} in {}", duration(block.for_ns), block.class),
     );
     format!(
-        "  {} in thread {} ({}): for {}, {blocked}",
+        "{} in thread {} ({}): for {}, {blocked}",
         cut(&request.request, NAME),
         request.tid,
         clean(&request.comm),

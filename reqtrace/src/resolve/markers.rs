@@ -60,6 +60,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         .iter()
         .map(|request| resolver.request(request))
         .collect::<Result<Vec<_>>>()
+        .map_err(|error| resolver.in_go(error))
         // A profile for another program finds nothing in this one: that is to be said first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
@@ -109,6 +110,22 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
+    /// That a program is Go's is the first thing to know, whatever was not found in it.
+    fn in_go(&mut self, error: Error) -> Error {
+        let executable = self.target.executable().clone();
+        if !self.open(&executable).is_ok_and(Object::is_go) {
+            return error;
+        }
+        let go = format!(
+            "{} is a Go program: goroutines change threads, so a request fits only where one stays \
+             on its thread (docs/limits.md). One that was built with -ldflags=-s \
+             has no symbols: build it without",
+            executable.shown
+        );
+        let advice = error.advice().map(|advice| format!("{go}. {advice}"));
+        error.next(advice.unwrap_or(go))
+    }
+
     fn request(&mut self, request: &RequestSpec) -> Result<ResolvedRequest> {
         let named = |marker: &'static str| {
             let name = request.name.clone();
@@ -147,9 +164,9 @@ impl Resolver<'_> {
         let file = self.target.object(marker.object.as_deref())?.clone();
         match &marker.place {
             PlaceSpec::Function { patterns, at } => {
-                let function = self.function(&file, patterns)?;
+                let function = self.function(&file, patterns, marker.object.as_deref())?;
                 if let Some(caller) = &marker.called_by {
-                    return self.called(file, &function, caller);
+                    return self.called(file, &function, caller, marker.object.as_deref());
                 }
                 Ok(Found {
                     file,
@@ -161,7 +178,9 @@ impl Resolver<'_> {
                     instructions: Vec::new(),
                 })
             }
-            PlaceSpec::Usdt { provider, name } => self.usdt(file, provider, name),
+            PlaceSpec::Usdt { provider, name } => {
+                self.usdt(file, provider, name, marker.object.is_some())
+            }
             PlaceSpec::Offset(offset) => {
                 let object = self.open(&file)?;
                 let Some(address) = object.address_of(*offset) else {
@@ -260,8 +279,14 @@ impl Resolver<'_> {
     }
 
     /// The return of a function into one of its callers.
-    fn called(&mut self, file: ObjectFile, function: &Function, caller: &str) -> Result<Found> {
-        let caller = self.function(&file, &[caller.to_owned()])?;
+    fn called(
+        &mut self,
+        file: ObjectFile,
+        function: &Function,
+        caller: &str,
+        named: Option<&str>,
+    ) -> Result<Found> {
+        let caller = self.function(&file, &[caller.to_owned()], named)?;
         let object = self.open(&file)?;
         let after = calls::returns_into(object, &caller.bodies, &function.bodies);
         if after.is_empty() {
@@ -286,12 +311,18 @@ impl Resolver<'_> {
         })
     }
 
-    fn usdt(&mut self, file: ObjectFile, provider: &str, name: &str) -> Result<Found> {
+    fn usdt(
+        &mut self,
+        file: ObjectFile,
+        provider: &str,
+        name: &str,
+        is_named: bool,
+    ) -> Result<Found> {
         let object = self.open(&file)?;
         let probes = usdt_probes(object);
         let Some(probe) = probes.find(provider, name) else {
             let elsewhere = self.target.with_usdt(&file, provider, name);
-            return Err(probes.missing(&file.shown, provider, name, &elsewhere));
+            return Err(probes.missing(&file.shown, provider, name, &elsewhere, is_named));
         };
         let found = Found {
             symbol: probe.full_name(),
@@ -324,7 +355,12 @@ impl Resolver<'_> {
     }
 
     /// The first of the patterns that names a function.
-    fn function(&mut self, file: &ObjectFile, patterns: &[String]) -> Result<Function> {
+    fn function(
+        &mut self,
+        file: &ObjectFile,
+        patterns: &[String],
+        named: Option<&str>,
+    ) -> Result<Function> {
         let object = self.open(file)?;
         for pattern in patterns {
             if let Some(function) = symbols::find(object, pattern)? {
@@ -339,7 +375,7 @@ impl Resolver<'_> {
                 return Ok(function);
             }
         }
-        let error = symbols::missing(object, patterns);
+        let error = symbols::missing(object, patterns, named);
         // A debug file that could not be used may be all that is wrong.
         Err(match self.refused.get(&file.open) {
             Some(refused) if !refused.is_empty() => error.because(refused.join("; ")),

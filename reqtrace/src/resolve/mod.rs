@@ -79,6 +79,8 @@ pub struct ResolvedMarker {
     pub symbol: String,
     /// Which end of the function; `Entry` for an offset.
     pub at: At,
+    /// Whether a function begins there; not so inside one, or at a USDT probe.
+    pub is_function: bool,
     /// File offset of the function's first instruction (or the offset as written).
     pub entry_offset: u64,
     /// The probes to set, by file offset. Of an entry there is more than one where the compiler

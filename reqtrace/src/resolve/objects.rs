@@ -121,7 +121,7 @@ fn exercise(bytes: Vec<u8>) {
             found.spelling(&object),
         );
     }
-    let _ = symbols::missing(&object, &["serv".to_owned()]);
+    let _ = symbols::missing(&object, &["serv".to_owned()], None);
     for symbol in object.symbols() {
         let body = symbols::body(&object, symbol.address);
         let _ = object.file_offset(symbol.address);

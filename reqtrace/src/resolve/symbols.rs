@@ -46,9 +46,9 @@ pub fn find(object: &Object, pattern: &str) -> Result<Option<Function>> {
     }
 }
 
-/// Why none of the patterns was found, and what is near.
+/// Why none of the patterns was found, and what is near. `named` is what the profile calls the object.
 #[must_use]
-pub fn missing(object: &Object, patterns: &[String]) -> Error {
+pub fn missing(object: &Object, patterns: &[String], named: Option<&str>) -> Error {
     let shown = object.shown();
     let wanted = match patterns {
         [one] => format!("no function `{one}`"),
@@ -64,9 +64,14 @@ pub fn missing(object: &Object, patterns: &[String]) -> Error {
                 "{what}: `{}` is imported from another object",
                 demangle(name).signature
             ))
-            .next(
-                "set object = \"…\" to the library that has it, such as object = \"libfoo.so*\"",
-            );
+            .next(match named {
+                None => "set object = \"…\" to the library that has it, such as object = \
+                         \"libfoo.so*\""
+                    .to_owned(),
+                Some(named) => format!(
+                    "object = \"{named}\" only calls it: name the library that has it instead"
+                ),
+            });
         }
         if let Some(part) = matches(object, pattern).first() {
             return Error::usage(format!(
@@ -184,7 +189,7 @@ pub fn name_at(object: &Object, address: u64) -> String {
     match symbols.get(from).filter(|found| found.address == address) {
         Some(symbol) => demangle(split_suffix(object.name(symbol)).0).signature,
         None if object.in_plt(address) => "a function of another object".to_owned(),
-        None => format!("code at 0x{address:x}"),
+        None => format!("code at 0x{address:x}, which has no name"),
     }
 }
 

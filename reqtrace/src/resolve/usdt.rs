@@ -108,6 +108,7 @@ impl UsdtProbes {
         provider: &str,
         name: &str,
         elsewhere: &[String],
+        is_named: bool,
     ) -> Error {
         let wanted = format!("{provider}:{name}");
         if self.probes.is_empty() && self.malformed > 0 {
@@ -120,15 +121,20 @@ impl UsdtProbes {
         let error = Error::usage(format!("no USDT probe `{wanted}` in {shown}"));
         if let Some(object) = elsewhere.first() {
             return error.next(format!(
-                "it is in {}: add object = \"{object}\"",
+                "it is in {}: set object = \"{object}\"",
                 elsewhere.join(", ")
             ));
         }
         if self.probes.is_empty() {
-            return error.next(
+            let elsewhere = if is_named {
+                "another object"
+            } else {
+                "a library (set `object`)"
+            };
+            return error.next(format!(
                 "the file has no USDT probes at all: it was built without them, or they are in \
-                 a library (set `object`)",
-            );
+                 {elsewhere}"
+            ));
         }
         let names: Vec<String> = self.probes.iter().map(UsdtProbe::full_name).collect();
         let near = nearest(&wanted, names.iter().map(String::as_str), MAX_NEAREST);

@@ -413,8 +413,8 @@ fn header(profile: &str) -> Header {
         },
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         markers: vec![
-            marker("begin", "dispatch_command entry", 1),
-            marker("end", "dispatch_command return", 3),
+            marker("begin", "dispatch_command at entry", 1),
+            marker("end", "dispatch_command at return", 3),
         ],
     }
 }

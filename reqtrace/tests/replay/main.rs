@@ -102,7 +102,7 @@ fn compare(name: &str, replayed: &Replayed) {
     for (file, text) in &replayed.files {
         golden(&format!("{name}.{file}"), text);
     }
-    let page = table::render(&replayed.report, false);
+    let page = table::render(&replayed.report, false, table::WIDTH);
     golden(&format!("{name}.table.txt"), &page);
     for line in page.lines() {
         assert!(line.chars().count() <= 100, "too wide: {line}");
@@ -217,6 +217,34 @@ fn an_idle_server() {
 }
 
 #[test]
+fn a_narrow_terminal_breaks_no_line() {
+    for recording in [
+        scenes::busy(),
+        scenes::lost(),
+        scenes::idle(),
+        scenes::open(),
+    ] {
+        let mut report = run(&recording, 0).report;
+        report.warnings.push("these numbers are wrong ".repeat(9));
+        for width in [40, 60, 80, 100] {
+            let page = table::render(&report, true, width);
+            for line in page.lines() {
+                assert!(line.chars().count() <= width, "of {width}: {line}");
+            }
+            let warning = page.find("WARNING").unwrap();
+            assert!(warning < page.find("REQUEST ").unwrap(), "{page}");
+            if width >= 60 {
+                let head = page
+                    .lines()
+                    .find(|line| line.starts_with("REQUEST"))
+                    .unwrap();
+                assert!(head.ends_with("P99      MAX"), "{page}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_name_that_comes_late_holds_from_then_on() {
     let report = run(&scenes::late_name(), 0).report;
     let class = |report: &Report, name: &str| {
@@ -236,7 +264,7 @@ fn a_name_that_comes_late_holds_from_then_on() {
 fn of_open_requests_the_long_ones_are_shown() {
     let report = run(&scenes::open(), 0).report;
     assert_eq!(report.open.len(), 2);
-    let page = table::render(&report, false);
+    let page = table::render(&report, false, table::WIDTH);
     assert!(page.contains("thread 9612"), "{page}");
     assert!(!page.contains("thread 9613"), "{page}");
     assert!(page.contains("2 blocked at stop"), "{page}");
@@ -328,7 +356,7 @@ fn a_filter_leaves_requests_out_of_everything() {
     let stacks: u64 = report.stacks.iter().map(|line| line.ns).sum();
     let ledger = &report.requests[0].ledger;
     assert_eq!(stacks, ledger.blocked_ns() + ledger.unattributed_ns);
-    let page = table::render(report, false);
+    let page = table::render(report, false, table::WIDTH);
     assert!(page.contains("Filter: thread 9601, begun"), "{page}");
     let hints = report.hints.join("\n");
     assert!(!hints.contains("never hit"), "{hints}");

@@ -91,7 +91,10 @@ impl<'a> Waits<'a> {
     /// What to say when matchers of functions match nothing.
     pub(super) fn advice(&self) -> Option<String> {
         let silent = self.silent;
-        let s = if silent == 1 { "" } else { "s" };
+        let (matchers, will) = match silent {
+            1 => ("matcher of functions matches", "it will"),
+            _ => ("matchers of functions match", "they will"),
+        };
         let why = match self.objects.first() {
             Some(object) if !object.has_symtab() => {
                 "is stripped: its debug symbols may name what they need"
@@ -100,8 +103,7 @@ impl<'a> Waits<'a> {
         };
         (silent > 0).then(|| {
             format!(
-                "{silent} matcher{s} of functions match nothing and will not either while tracing; \
-                 {} {why}",
+                "{silent} {matchers} nothing, and {will} not either while tracing; {} {why}",
                 self.executable.shown
             )
         })
@@ -241,6 +243,12 @@ mod tests {
         let advice = advice.unwrap();
         assert!(advice.starts_with("2 matchers"), "{advice}");
         assert!(advice.contains("another version"), "{advice}");
+        let (_, advice) = described("functions = [\"no_such_*\"]");
+        let advice = advice.unwrap();
+        assert!(
+            advice.starts_with("1 matcher of functions matches nothing, and it will"),
+            "{advice}"
+        );
         let (text, _) = described("match = \"all\"\nfiles = [\"*.ibd\"]\nsyscalls = [\"read\"]");
         assert!(text.contains("all kinds must match"), "{text}");
         assert!(text.contains("syscall   read\n"), "{text}");

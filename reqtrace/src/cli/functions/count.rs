@@ -27,7 +27,7 @@ struct Counted {
 }
 
 /// Counts, and prints the result.
-pub(super) fn run(search: &Search, findings: &Findings, seconds: &str) -> Result<()> {
+pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: usize) -> Result<()> {
     let duration = parse_duration(seconds).map_err(|_| {
         Error::usage(format!("--count `{seconds}`: not a number of seconds"))
             .next("give seconds, such as --count 5 or --count 0.5")
@@ -68,7 +68,7 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str) -> Result
     let refused: BTreeSet<usize> = refused.into_iter().map(|(index, _)| index).collect();
     counted.retain(|one| one.places.iter().any(|index| !refused.contains(index)));
     // Taking probes out may wait for the kernel.
-    print(&text(&counted, &hits, elapsed, findings))?;
+    print(&text(&counted, &hits, elapsed, findings, limit))?;
     counter.detach();
     Ok(())
 }
@@ -144,7 +144,13 @@ fn wait(duration: Duration, matches: usize) -> Result<()> {
     Ok(())
 }
 
-fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Findings) -> String {
+fn text(
+    counted: &[Counted],
+    hits: &[u64],
+    elapsed: Duration,
+    findings: &Findings,
+    limit: usize,
+) -> String {
     let seconds = elapsed.as_secs_f64().max(0.001);
     let mut rows: Vec<(u64, &Counted)> = counted
         .iter()
@@ -154,7 +160,8 @@ fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Finding
     let silent = rows.iter().filter(|(hits, _)| *hits == 0).count();
     let several = findings.objects.len() > 1;
     let mut text = String::from("        HITS        PER S  NAME\n");
-    for (hits, one) in rows.iter().filter(|(hits, _)| *hits > 0) {
+    let hit = rows.iter().filter(|(hits, _)| *hits > 0);
+    for (hits, one) in hit.take(limit) {
         let object = if several {
             format!("  [{}]", one.object.rsplit('/').next().unwrap_or_default())
         } else {
@@ -165,6 +172,14 @@ fn text(counted: &[Counted], hits: &[u64], elapsed: Duration, findings: &Finding
             number(*hits),
             number((*hits as f64 / seconds).round() as u64),
             one.name
+        ));
+    }
+    let left_out = (rows.len() - silent).saturating_sub(limit);
+    if left_out > 0 {
+        text.push_str(&format!(
+            "{} more were hit and are not listed: give --limit {}\n",
+            number(left_out as u64),
+            rows.len() - silent
         ));
     }
     text.push_str(&format!(

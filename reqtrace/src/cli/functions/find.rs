@@ -149,7 +149,7 @@ fn nothing(search: &Search, findings: &Findings, executable: Option<&Object>) ->
         search.pattern
     ));
     let advice = executable.and_then(|object| {
-        let missing = symbols::missing(object, std::slice::from_ref(&search.pattern));
+        let missing = symbols::missing(object, std::slice::from_ref(&search.pattern), None);
         missing.advice().map(str::to_owned)
     });
     let error = if findings.unused.is_empty() {

@@ -3,10 +3,9 @@
 //! In: resolved markers, planned probes, processes. Out: a trace may go on, or the error that says why
 //! not and what overrules it.
 
-use std::io::IsTerminal as _;
-
 use log::info;
 
+use super::progress::can_redraw;
 use crate::attach::ProbePlan;
 use crate::attach::rate::{self, Rate};
 use crate::attach::safety;
@@ -47,7 +46,7 @@ pub(super) fn rate(options: &TraceOptions, plans: &[ProbePlan], pids: &[u32]) ->
     if options.yes || limit >= 1.0 {
         return Ok(());
     }
-    let terminal = !options.outputs.quiet && std::io::stderr().is_terminal();
+    let terminal = !options.outputs.quiet && can_redraw();
     if terminal {
         eprint!("measuring what the probes would cost…");
     }

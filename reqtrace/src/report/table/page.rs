@@ -2,20 +2,33 @@
 
 use std::fmt::Write as _;
 
-use super::{BAR, WIDTH};
+use super::{BAR, NARROW};
 use crate::report::text::cut;
 use crate::symbolize::names::{clean, plain};
 
 /// Text whose lines never get too long.
-#[derive(Default)]
 pub(super) struct Page {
     pub(super) text: String,
+    /// Longest line, characters.
+    pub(super) width: usize,
 }
 
 impl Page {
+    pub(super) fn new(width: usize) -> Self {
+        Self {
+            text: String::new(),
+            width,
+        }
+    }
+
+    /// Whether tables have to leave something out.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.width < NARROW
+    }
+
     /// One line, cut where it is too long.
     pub(super) fn line(&mut self, line: &str) {
-        self.text.push_str(cut(line, WIDTH).trim_end());
+        self.text.push_str(cut(line, self.width).trim_end());
         self.text.push('\n');
     }
 
@@ -26,7 +39,7 @@ impl Page {
         let mut empty = true;
         for word in text.split_whitespace() {
             let longer = line.chars().count() + usize::from(!empty) + word.chars().count();
-            if longer > WIDTH && !empty {
+            if longer > self.width && !empty {
                 self.line(&line);
                 line = " ".repeat(indent);
                 empty = true;

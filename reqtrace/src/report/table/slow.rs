@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use super::page::{Page, bar, frames};
-use super::{BAR, NAME, WIDTH};
+use super::{BAR, NAME};
 use crate::report::slow::{SlowBlock, SlowRequests};
 use crate::report::text::{cut, duration, number, share};
 use crate::report::{Ledger, Report, TypeReport};
@@ -47,7 +47,18 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
             || percent(row.slowest as i64, slowest as i64) >= LEAST
             || percent(row.difference(), difference).abs() >= LEAST
     });
+    let narrow = page.is_narrow();
     let mut draw = |row: &Row| {
+        if narrow {
+            page.line(&format!(
+                "  {:<18} {:>11} {:>11} {:>13}",
+                cut(&row.name, 18),
+                time(row.typical),
+                time(row.slowest),
+                signed_share(row.difference(), difference),
+            ));
+            return;
+        }
         page.line(&format!(
             "  {:<27} {:>11} {:width$} {:>11} {:width$} {:>13}",
             cut(&row.name, NAME),
@@ -73,17 +84,27 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
 
 fn head(page: &mut Page, request: &TypeReport, slow: &SlowRequests) {
     let (typical, slowest) = (&slow.typical, &slow.slowest);
-    let width = 12 + BAR as usize;
+    let narrow = page.is_narrow();
+    // Without room there are no bars.
+    let (before, width) = if narrow {
+        (20, 11)
+    } else {
+        (29, 12 + BAR as usize)
+    };
     let value = |text: String| format!("{text:>11}");
     let mut line = |name: &str, typical: &str, slowest: &str, last: &str| {
         page.line(&format!(
-            "{name:<29} {typical:<width$} {slowest:<width$} {last:>13}"
+            "{name:<before$} {typical:<width$} {slowest:<width$} {last:>13}"
         ));
     };
     line(
-        &format!("Slow `{}`", cut(&request.name, 18)),
+        &format!("Slow `{}`", cut(&request.name, before - 11)),
         &value("typical".to_owned()),
-        &format!("slowest {}", share(slowest.count, request.rows)),
+        &if narrow {
+            value("slowest".to_owned())
+        } else {
+            format!("slowest {}", share(slowest.count, request.rows))
+        },
         "of difference",
     );
     line(
@@ -92,9 +113,18 @@ fn head(page: &mut Page, request: &TypeReport, slow: &SlowRequests) {
         &value(number(slowest.count)),
         "",
     );
-    let range = |from: u64, to: u64| format!("{:>11} … {}", duration(from), duration(to));
+    let range = |from: u64, to: u64| {
+        if narrow {
+            return value(duration(from));
+        }
+        format!("{:>11} … {}", duration(from), duration(to))
+    };
     line(
-        "  latency",
+        if narrow {
+            "  latency from"
+        } else {
+            "  latency"
+        },
         &range(typical.from_ns, typical.to_ns),
         &range(slowest.from_ns, slowest.to_ns),
         "",
@@ -130,7 +160,7 @@ fn rows(report: &Report, slow: &SlowRequests) -> Vec<Row> {
 fn blocks(page: &mut Page, slow: &SlowRequests) {
     let mut shown: Vec<(&str, String)> = Vec::new();
     for block in &slow.blocks {
-        let stack = stack(block);
+        let stack = stack(block, page.width - 8);
         // Places that read alike are one to the reader.
         if shown.contains(&(&block.class, stack.clone())) {
             continue;
@@ -142,13 +172,16 @@ fn blocks(page: &mut Page, slow: &SlowRequests) {
             || "unknown (interrupt)".to_owned(),
             |waker| format!("{} (tid {})", clean(&waker.comm), waker.tid),
         );
-        page.line(&format!(
-            "    {} {}, thread {} ({}), woken by {waker}",
-            duration(block.blocked_ns + block.run_queue_ns),
-            cut(&block.class, NAME),
-            block.tid,
-            clean(&block.comm),
-        ));
+        page.wrapped(
+            "    ",
+            &format!(
+                "{} {}, thread {} ({}), woken by {waker}",
+                duration(block.blocked_ns + block.run_queue_ns),
+                cut(&block.class, NAME),
+                block.tid,
+                clean(&block.comm),
+            ),
+        );
         if !stack.is_empty() {
             page.line(&format!("        {stack}"));
         }
@@ -159,10 +192,10 @@ fn blocks(page: &mut Page, slow: &SlowRequests) {
     }
 }
 
-fn stack(block: &SlowBlock) -> String {
+fn stack(block: &SlowBlock, width: usize) -> String {
     let user = block.user.iter().map(String::as_str);
     let kernel = block.kernel.iter().map(String::as_str);
-    frames(user, kernel, WIDTH - 8)
+    frames(user, kernel, width)
 }
 
 /// A mean; `-` for nothing.

@@ -114,6 +114,7 @@ impl Resolver<'_> {
             object_shown: found.file.shown.clone(),
             symbol: found.symbol.clone(),
             at: found.at,
+            is_function: found.is_function,
             entry_offset,
             sites,
         })

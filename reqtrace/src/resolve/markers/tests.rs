@@ -118,3 +118,38 @@ fn a_tail_call_out_of_reach_is_warned_about() {
     assert_eq!(known.warnings, resolved.warnings[..1]);
     assert_eq!(known.notes, resolved.warnings[1..]);
 }
+
+#[test]
+fn an_offset_inside_a_function_is_no_entry() {
+    let fixture = Fixture::c(PROGRAM, &["-O2"]);
+    let whole = resolve_text(&fixture, "begin = { function = \"serve\" }").unwrap();
+    let begin = &whole.requests[0].begin;
+    assert!(begin.is_function);
+    let inside = begin.entry_offset + 1;
+    let text = format!(
+        "begin = {{ offset = {inside} }}\nend = {{ function = \"serve\", at = \"return\" }}"
+    );
+    let resolved = resolve_text(&fixture, &text).unwrap();
+    assert!(!resolved.requests[0].begin.is_function);
+}
+
+/// No Go compiler is needed to see what its linker leaves.
+#[test]
+fn whatever_is_missing_in_a_go_program_it_is_said_to_be_one() {
+    let go = PROGRAM.to_owned()
+        + "\n__attribute__((section(\".gopclntab\"), used)) static const char table[8];";
+    let fixture = Fixture::c(&go, &["-O2"]).stripped();
+    for marker in [
+        "{ function = \"main.handle\" }",
+        "{ function = \"serve\" }\nend = { usdt = \"go:gc\" }",
+        "{ usdt = \"go:gc\" }",
+        "{ offset = 0x7fffffff }",
+    ] {
+        let error = resolve_text(&fixture, &format!("begin = {marker}")).unwrap_err();
+        let advice = error.advice().unwrap_or_default();
+        assert!(
+            advice.contains("is a Go program"),
+            "{marker}: {error} / {advice}"
+        );
+    }
+}

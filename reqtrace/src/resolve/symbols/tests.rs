@@ -37,9 +37,12 @@ int main(int argc, char **argv) {
 "#;
 
 fn found(object: &Object, pattern: &str) -> Function {
-    find(object, pattern)
-        .unwrap()
-        .unwrap_or_else(|| panic!("{pattern}: {}", missing(object, &[pattern.to_owned()])))
+    find(object, pattern).unwrap().unwrap_or_else(|| {
+        panic!(
+            "{pattern}: {}",
+            missing(object, &[pattern.to_owned()], None)
+        )
+    })
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn a_missing_function_is_explained() {
     let fixture = Fixture::cpp(NAMES, &["-O1"]);
     let object = fixture.object();
     let why = |pattern: &str| {
-        let error = missing(&object, &[pattern.to_owned()]);
+        let error = missing(&object, &[pattern.to_owned()], None);
         format!("{error} / {}", error.advice().unwrap_or_default())
     };
     let text = why("dispatch_comand");
@@ -153,7 +156,7 @@ fn what_is_exported_survives_strip() {
     let fixture = Fixture::cpp(NAMES, &["-O1"]).stripped();
     let object = fixture.object();
     assert_eq!(find(&object, "dispatch_command").unwrap(), None);
-    let error = missing(&object, &["dispatch_command".to_owned()]);
+    let error = missing(&object, &["dispatch_command".to_owned()], None);
     assert!(
         error
             .advice()
@@ -180,7 +183,7 @@ fn pieces_and_clones_are_one_function() {
     assert_eq!(function.bodies[0].end - function.bodies[0].start, 1);
     assert_eq!(function.partly_inlined.as_deref(), Some("work.part.0"));
     assert_eq!(find(&object, "gone").unwrap(), None);
-    let text = missing(&object, &["gone".to_owned()]).to_string();
+    let text = missing(&object, &["gone".to_owned()], None).to_string();
     assert!(text.contains("only pieces of `gone` are left"), "{text}");
 }
 

@@ -1,0 +1,109 @@
+use super::*;
+use crate::report::{MarkerInfo, TraceInfo, Unwinding};
+
+fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
+    MarkerInfo {
+        request: request.to_owned(),
+        marker: marker.to_owned(),
+        place: place.to_owned(),
+        object: "/usr/sbin/server".to_owned(),
+        probes: 1,
+    }
+}
+
+fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
+    Report {
+        trace: TraceInfo {
+            markers,
+            duration_ns: 10_000_000_000,
+            ..TraceInfo::default()
+        },
+        classes: Vec::new(),
+        named_waits: 0,
+        requests,
+        labels: Vec::new(),
+        stacks: Vec::new(),
+        open: Vec::new(),
+        losses: Vec::new(),
+        programs: Vec::new(),
+        unwinding: Unwinding::default(),
+        warnings: Vec::new(),
+        hints: Vec::new(),
+    }
+}
+
+fn request(name: &str) -> TypeReport {
+    TypeReport {
+        name: name.to_owned(),
+        ..TypeReport::default()
+    }
+}
+
+fn hints(report: &Report) -> Vec<String> {
+    let signs = vec![Signs::default(); report.requests.len()];
+    of(report, &signs, (1, 0))
+}
+
+#[test]
+fn types_that_are_never_hit_have_one_hint() {
+    let mut requests: Vec<_> = (0..8)
+        .map(|number| request(&format!("t{number}")))
+        .collect();
+    requests[0].begins = 5;
+    requests[0].ends = 5;
+    requests[0].count = 5;
+    let said = hints(&report(requests, Vec::new()));
+    assert_eq!(said.len(), 1, "{said:?}");
+    let wanted = "no `t1`, `t2`, `t3`, `t4`, `t5` and 2 more began";
+    assert!(said[0].starts_with(wanted), "{said:?}");
+    assert!(said[0].contains("The other types were"), "{said:?}");
+}
+
+#[test]
+fn ends_without_any_begin_are_a_hint() {
+    let mut only_ends = request("http");
+    only_ends.ends = 900;
+    only_ends.ends_without_begin = 900;
+    let markers = vec![
+        marker("http", "begin", "accept_request at entry"),
+        marker("http", "end", "close_request at entry"),
+    ];
+    let said = hints(&report(vec![only_ends], markers));
+    assert_eq!(said.len(), 1, "{said:?}");
+    for words in [
+        "close_request",
+        "was hit 900 times",
+        "accept_request",
+        "is the wrong one",
+    ] {
+        assert!(said[0].contains(words), "{said:?}");
+    }
+}
+
+/// Of HAProxy's 4,000 requests 121 were seen.
+#[test]
+fn requests_that_take_turns_on_a_thread_are_a_warning() {
+    let mut http = request("http");
+    (http.begins, http.ends, http.count, http.nested) = (4000, 4000, 121, 3879);
+    let two_functions = vec![
+        marker("http", "begin", "stream_new at return"),
+        marker("http", "end", "stream_free at entry"),
+    ];
+    let mixed_up = report(vec![http.clone()], two_functions);
+    let warnings = super::super::warnings::of(&mixed_up);
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].contains("3,879 of its 4,000 begins"),
+        "{warnings:?}"
+    );
+    assert!(hints(&mixed_up).is_empty(), "{:?}", hints(&mixed_up));
+
+    // A function that calls itself is right as it is.
+    let one_function = vec![
+        marker("http", "begin", "serve at entry"),
+        marker("http", "end", "serve at return"),
+    ];
+    let recursion = report(vec![http], one_function);
+    assert!(super::super::warnings::of(&recursion).is_empty());
+    assert!(hints(&recursion)[0].contains("the outermost is the request"));
+}
