@@ -27,7 +27,8 @@ struct Runtime {
 
 impl Runtime {
     fn start(mut command: Command, folder: TempDir, name: &str) -> Self {
-        command.arg(CALLS.to_string());
+        // Node leaves a log of its own in its working directory.
+        command.arg(CALLS.to_string()).current_dir(folder.path());
         let mut child = Child::start(command, folder.path(), name).unwrap();
         child.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
         Self { child, folder }
@@ -77,7 +78,10 @@ fn node_functions_are_in_the_stacks() {
     let mut command = Command::new(workspace::program("node").unwrap());
     command.args(["--perf-basic-prof", "--interpreted-frames-native-stack"]);
     command.arg(workspace::root().join("tests/fixtures/blocks.js"));
-    let node = Runtime::start(command, workspace::scratch().unwrap(), "node");
+    // V8 leaves a log where it was started.
+    let folder = workspace::scratch().unwrap();
+    command.current_dir(folder.path());
+    let node = Runtime::start(command, folder, "node");
     let map = format!("/tmp/perf-{}.map", node.child.pid());
     let outcome = node.trace("function = \"node::Environment::RunTimers\"");
     std::fs::remove_file(map).unwrap();

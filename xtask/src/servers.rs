@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     packages::{Apt, Package},
     process,
+    setup::Need,
     workspace::target_dir,
 };
 
@@ -53,6 +54,31 @@ const SERVERS: [Server; 5] = [
     },
 ];
 
+/// Servers of the cookbook.
+const FURTHER: [Server; 3] = [
+    Server {
+        packages: &["slapd"],
+        program: "usr/sbin/slapd",
+    },
+    Server {
+        packages: &["varnish"],
+        program: "usr/sbin/varnishd",
+    },
+    Server {
+        packages: &["memcached"],
+        program: "usr/bin/memcached",
+    },
+];
+
+/// Those that are needed for what.
+fn needed(needs: &[Need]) -> impl Iterator<Item = &'static Server> {
+    let of = |need, servers: &'static [Server]| {
+        let wanted = needs.contains(&need);
+        servers.iter().filter(move |_| wanted)
+    };
+    of(Need::Test, &SERVERS).chain(of(Need::All, &FURTHER))
+}
+
 impl Server {
     fn unpacked(&self) -> PathBuf {
         Path::new(ROOT).join(self.program)
@@ -87,8 +113,8 @@ impl Server {
 }
 
 /// The libraries that the servers to unpack need.
-pub(crate) fn libraries(apt: &Apt) -> Vec<Package> {
-    let missing = SERVERS.iter().filter(|server| !server.is_present());
+pub(crate) fn libraries(apt: &Apt, needs: &[Need]) -> Vec<Package> {
+    let missing = needed(needs).filter(|server| !server.is_present());
     let mut names: Vec<String> = missing
         .flat_map(|server| server.packages)
         // Asking for the candidate brings missing lists in.
@@ -102,8 +128,8 @@ pub(crate) fn libraries(apt: &Apt) -> Vec<Package> {
 }
 
 /// Unpacks those servers that are neither installed nor unpacked.
-pub(crate) fn unpack(apt: &Apt, verbose: bool) -> Result<()> {
-    for server in &SERVERS {
+pub(crate) fn unpack(apt: &Apt, needs: &[Need], verbose: bool) -> Result<()> {
+    for server in needed(needs) {
         if !server.is_present() {
             server.unpack(apt)?;
         } else if verbose {

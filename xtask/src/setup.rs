@@ -73,7 +73,10 @@ impl Need {
             Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
             Self::All => vec![
                 Package::with_command("nodejs", "node"),
-                Package::with_command("openjdk-17-jdk-headless", "jcmd"),
+                Package::with_file(
+                    "openjdk-17-jdk-headless",
+                    "/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
+                ),
                 Package::with_file("python3", "/usr/bin/python3"),
                 Package::with_command("ldap-utils", "ldapsearch"),
             ],
@@ -103,13 +106,9 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     if !linker_is_ready {
         packages.extend(linker::packages(llvm));
     }
-    if needs.contains(&Need::Test) {
-        packages.extend(servers::libraries(&apt));
-    }
+    packages.extend(servers::libraries(&apt, needs));
     apt.install(&packages, verbose)?;
-    if needs.contains(&Need::Test) {
-        servers::unpack(&apt, verbose)?;
-    }
+    servers::unpack(&apt, needs, verbose)?;
 
     compiler.link()?;
     if !linker_is_ready {

@@ -1,4 +1,4 @@
-//! Packages: the workspace in; an archive and a Debian package out, in `target/dist`.
+//! Packages: the workspace in; an archive and a Debian package out, in `target/packages`.
 //!
 //! Both hold the program, manual pages, completions, the built-in profiles to read, and the licences of
 //! all that is linked. The program is static, so that it runs on any distribution. Debian's own tools
@@ -65,7 +65,7 @@ pub(crate) fn make() -> Result<Packages> {
     build.args(["--bin", "reqtrace", "--example", "manual"]);
     process::run(&mut build)?;
     let built = target_dir().join(TARGET).join("dist");
-    let folder = target_dir().join("dist");
+    let folder = target_dir().join("packages");
     // What is left of an earlier build must not be packed.
     let parts = empty(&folder.join("parts"))?;
     process::run(Command::new(built.join("examples/manual")).arg(&parts))?;

@@ -49,7 +49,7 @@ test ! -e "$root/usr/bin/reqtrace"
 
 /// Makes the bare Debian if it is not there, and tries the package in it.
 pub(crate) fn run(deb: &Path) -> Result<()> {
-    let folder = target_dir().join("dist");
+    let folder = target_dir().join("packages");
     let bare = folder.join("debian-12");
     if !bare.exists() {
         bootstrap(&bare)?;
