@@ -119,42 +119,44 @@ fn innermost(sites: &mut Sites, space: AddressSpace, stack: StackId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_common::record::FILE_NONE;
+    use reqtrace_recording::{Address, KERNEL, Name, Stack};
+
     use super::*;
     use crate::classify::Classifier;
-    use crate::decode::RawStack;
-    use crate::decode::recording::RecordedSymbols;
-    use crate::symbolize::Frame;
-    use reqtrace_common::record::FILE_NONE;
-    use reqtrace_common::unwind::Stop;
 
     /// Apache's processes each wait in one function for the next request of a connection.
     #[test]
     fn idle_time_in_poll_adds_up_over_processes() {
         const POLL: i32 = 7;
-        let mut symbols = RecordedSymbols::default();
-        let frames = |names: &[&str]| names.iter().map(|name| Frame::new(*name)).collect();
-        symbols.add_kernel(vec![1], frames(&["do_poll"]));
-        let mut stacks = HashMap::new();
-        let mut sums = Vec::new();
-        let mut stack = |id: StackId, address: u64| {
-            let addresses = vec![address];
-            let stop = Stop::Complete;
-            stacks.insert(id, RawStack { addresses, stop });
+        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut stack = |space: Option<AddressSpace>, id: StackId, name: &str| {
+            let address = Address {
+                object: if space.is_none() { KERNEL } else { 2 },
+                offset: id,
+            };
+            sites.name(&Name {
+                address,
+                is_return: false,
+                frames: vec![name.to_owned()],
+            });
+            sites.stack(&Stack {
+                space,
+                id,
+                stop: 0,
+                addresses: vec![address],
+            });
         };
-        stack(100, 1);
+        stack(None, 100, "do_poll");
+        let mut sums = Vec::new();
         for process in 0..10_u32 {
             let (tgid, exec_generation) = (1000 + process, 0);
-            let (id, address) = (200 + u64::from(process), 50 + u64::from(process));
-            stack(id, address);
+            let id = 200 + u64::from(process);
             let space = AddressSpace {
                 tgid,
                 exec_generation,
             };
-            symbols.add_user(
-                space,
-                vec![address],
-                frames(&["apr_wait_for_io_or_timeout"]),
-            );
+            stack(Some(space), id, "apr_wait_for_io_or_timeout");
             let key = StackSumKey {
                 user_stack: id,
                 kernel_stack: 100,
@@ -169,7 +171,6 @@ mod tests {
             };
             sums.push((key, sum));
         }
-        let mut sites = Sites::new(Classifier::new(&[]).unwrap(), symbols, stacks);
         let signs = of(&mut sites, 1, &sums, &[]);
         let wanted = ("apr_wait_for_io_or_timeout".to_owned(), 50);
         assert_eq!(signs[0].network_read, Some(wanted));
