@@ -3,6 +3,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::config::{Control, Process};
+use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
@@ -30,6 +31,7 @@ const _: () = {
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<WalkTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 32);
+    assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
     assert!(offset_of!(ThreadState, record) == 88);
     assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 24 + 16 + 8 + 16 + 16 + 8);
@@ -45,7 +47,9 @@ const _: () = {
 #[cfg(feature = "user")]
 mod pod {
     use super::{Control, FileRecord, LabelPlan, LengthHistogram, Mappings, Process};
-    use super::{ProcessRecord, RequestRecord, Row, StackSum, StackSumKey, StoredStack};
+    use super::{
+        ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
+    };
     use super::{ThreadState, TypeTotals, WalkTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
@@ -64,6 +68,7 @@ mod pod {
             LabelPlan,
             Process,
             ProcessRecord,
+            ProgramTime,
             RequestRecord
         );
         pod!(Mappings, Row);

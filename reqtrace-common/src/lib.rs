@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod cookie;
+pub mod cost;
 pub mod filter;
 pub mod histogram;
 pub mod label;

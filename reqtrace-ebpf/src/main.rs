@@ -9,6 +9,7 @@
 
 mod assembly;
 mod copy;
+mod cost;
 mod emit;
 mod file;
 mod globals;
@@ -28,25 +29,26 @@ mod walks;
 
 use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};
+use reqtrace_common::cost::program;
 
 #[uprobe]
 fn request_begin(ctx: ProbeContext) -> u32 {
-    request::begin(&ctx, ctx.regs)
+    cost::of(program::BEGIN, || request::begin(&ctx, ctx.regs))
 }
 
 #[uprobe]
 fn request_end(ctx: ProbeContext) -> u32 {
-    request::end(&ctx, ctx.regs)
+    cost::of(program::END, || request::end(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_begin_ret(ctx: RetProbeContext) -> u32 {
-    request::begin(&ctx, ctx.regs)
+    cost::of(program::BEGIN_RET, || request::begin(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_end_ret(ctx: RetProbeContext) -> u32 {
-    request::end(&ctx, ctx.regs)
+    cost::of(program::END_RET, || request::end(&ctx, ctx.regs))
 }
 
 #[btf_tracepoint(function = "sched_switch")]

@@ -6,6 +6,7 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
 use aya_ebpf::programs::BtfTracePointContext;
 
 use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::cost::program;
 use reqtrace_common::filter::StackFilter;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE};
@@ -17,7 +18,7 @@ use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
 use crate::task::{self, Task};
-use crate::{file, histogram, kernel_stack, stack};
+use crate::{cost, file, histogram, kernel_stack, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -31,17 +32,19 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     if !leaves && !arrives {
         return 0;
     }
-    // SAFETY: no precondition.
-    let now = unsafe { bpf_ktime_get_ns() };
-    if stopped() {
-        return 0;
-    }
-    if leaves {
-        leave(ctx, prev, now);
-    }
-    if arrives {
-        arrive(next, now);
-    }
+    cost::of(program::SWITCH, || {
+        // SAFETY: no precondition.
+        let now = unsafe { bpf_ktime_get_ns() };
+        if stopped() {
+            return;
+        }
+        if leaves {
+            leave(ctx, prev, now);
+        }
+        if arrives {
+            arrive(next, now);
+        }
+    });
     0
 }
 

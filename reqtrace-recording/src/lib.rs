@@ -22,8 +22,8 @@ mod wire;
 pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, LateChildren,
-    Loss, Mapping, Marker, NOWHERE, Name, Object, Open, Options, Process, ProcessChange,
-    ProgramCost, Request, Stack, Thread, WalkCost, Window,
+    Loss, Mapping, Marker, NOWHERE, Name, Object, Open, Options, Overhead, Process, ProcessChange,
+    ProgramCost, Request, ShedSpan, Stack, Thread, WalkCost, Window,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

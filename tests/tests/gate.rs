@@ -49,8 +49,15 @@ fn a_function_that_is_called_all_the_time_is_refused_and_nothing_stays_behind() 
     let profile = fixture.profile("work", "nest").unwrap();
     let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
     fixture.work().unwrap();
-    refused(&trace(&profile, fixture.pid(), &[]), &COSTLY);
+    let outcome = trace(&profile, fixture.pid(), &[]);
+    refused(&outcome, &COSTLY);
     assert!(!code.is_probed().unwrap(), "a probe was left behind");
+    // Its requests are nothing but traps: recording fewer of them would not help.
+    assert!(
+        !outcome.stderr.contains("(--sample 1/"),
+        "{}",
+        outcome.stderr
+    );
 
     // Whoever insists, or allows any cost, gets it.
     for options in [["--yes"].as_slice(), &["--max-probe-rate", "100"]] {
@@ -77,6 +84,78 @@ fn an_idle_program_is_traced_whatever_its_function_is() {
     let outcome = trace.finish().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     assert!(!code.is_probed().unwrap(), "a probe was left behind");
+    fixture.end().unwrap();
+}
+
+#[test]
+fn the_gate_is_quick_when_nothing_is_hit() {
+    let fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let outcome = trace(&profile, fixture.pid(), &["-v"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let line = outcome
+        .stderr
+        .lines()
+        .find(|line| line.contains("counted for "));
+    let line = line.unwrap_or_else(|| panic!("{}", outcome.stderr));
+    let milliseconds = line.rsplit("counted for ").next().unwrap();
+    let milliseconds: u64 = milliseconds.trim_end_matches(" ms").parse().unwrap();
+    // 0.15 s, and what a busy machine adds; under load it would be 0.5 s.
+    assert!(milliseconds < 400, "{line}");
+    fixture.end().unwrap();
+}
+
+/// It was refused for 56 % once, and tracing took 4.7 % of its throughput.
+#[test]
+fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
+    let mut fixture = Fixture::start("spinner", &["napping"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    fixture.work().unwrap();
+    let over = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+        }
+        let outcome = trace(&profile, fixture.pid(), &["-v"]);
+        over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let line = outcome
+        .stderr
+        .lines()
+        .find(|line| line.contains(" times a second: "));
+    assert!(line.is_some(), "{}", outcome.stderr);
+    fixture.end().unwrap();
+}
+
+#[test]
+fn counting_is_stopped_when_it_costs_too_much_and_the_function_is_named() {
+    let mut fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    fixture.work().unwrap();
+    let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
+    let pid = fixture.pid().to_string();
+    let count = |more: &[&str]| {
+        let mut command =
+            reqtrace::command(["functions", "-p", &pid, "work*", "--object", "*spinner"]).unwrap();
+        reqtrace::run({
+            command.args(more);
+            command
+        })
+        .unwrap()
+    };
+    let outcome = count(&["--count", "30"]);
+    refused(&outcome, &["counting is stopped", "work(long)", "--yes"]);
+    assert!(!code.is_probed().unwrap(), "a probe was left behind");
+    for options in [["--yes"].as_slice(), &["--max-probe-rate", "100"]] {
+        let outcome = count(&[&["--count", "0.5"], options].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert!(
+            outcome.stdout.contains("1 of 1 were hit"),
+            "{}",
+            outcome.stdout
+        );
+    }
     fixture.end().unwrap();
 }
 

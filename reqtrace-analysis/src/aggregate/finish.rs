@@ -64,8 +64,10 @@ impl Aggregator {
         });
         let mut unwinding = unwinding::of(&self.sites, &kept);
         unwinding.walks = cost.walks;
+        let mut trace = self.trace.info();
+        (trace.overhead, trace.shed) = (cost.overhead, cost.shed);
         let mut report = Report {
-            trace: self.trace.info(),
+            trace,
             classes: self.classes().to_vec(),
             named_waits: self.sites.classifier.named(),
             requests,

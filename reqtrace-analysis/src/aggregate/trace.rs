@@ -100,6 +100,8 @@ impl Trace {
                 .to_owned(),
             markers: markers.collect(),
             unmatched_waits: header.unmatched_waits.clone(),
+            overhead: None,
+            shed: Vec::new(),
             stack_filter: header.options.stack_filter.clone(),
             preempted_stacks: header.options.preempted_stacks,
             late_children: self

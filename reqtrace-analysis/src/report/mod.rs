@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 
 pub use labels::{Grouping, LabelGroup, LabelGroups};
-pub use reqtrace_recording::{Incomplete, LateChildren, ProgramCost, WalkCost};
+pub use reqtrace_recording::{Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, WalkCost};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -171,6 +171,12 @@ pub struct TraceInfo {
     /// table: names of waits, and for each the patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// What tracing took; `None`: it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// When less was recorded because tracing took too much, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shed: Vec<ShedSpan>,
     /// Children that got their probes in libraries only after their start.
     #[serde(default, skip_serializing_if = "LateChildren::is_none")]
     pub late_children: LateChildren,

@@ -1,5 +1,6 @@
 //! The events. Names and stacks come before the first event that refers to them.
 
+mod overhead;
 mod process;
 mod request;
 mod stack;
@@ -8,6 +9,7 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
+pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};

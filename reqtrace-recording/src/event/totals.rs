@@ -4,6 +4,8 @@ use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use serde::{Deserialize, Serialize};
 
+use super::{Overhead, ShedSpan};
+
 /// Sums of the kernel since the window before. They add up; `max_ns` and `longest_ns` are the
 /// greatest since the start, and the greatest of all windows is that of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +36,10 @@ pub struct Cost {
     pub programs: Vec<ProgramCost>,
     /// Walks of user stacks; `None` unless they were counted.
     pub walks: Option<WalkCost>,
+    /// CPU time of tracing, and of what is traced; `None` when it was not measured.
+    pub overhead: Option<Overhead>,
+    /// When less was recorded, because tracing took too much.
+    pub shed: Vec<ShedSpan>,
 }
 
 /// What one kernel program cost and missed.

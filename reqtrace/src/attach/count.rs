@@ -32,6 +32,8 @@ pub struct Place {
     pub file_offset: u64,
     /// Offset in it of the counter that switches a USDT probe on.
     pub semaphore: Option<u64>,
+    /// Count when the function returns that begins there, by a uretprobe.
+    pub on_return: bool,
 }
 
 /// Whose hits count.
@@ -39,7 +41,10 @@ pub struct Place {
 pub enum Whose<'a> {
     /// Those of these processes.
     Processes(&'a [u32]),
-    /// Those of every process that runs the file.
+    /// Those of every process that runs the executable of one of these; in libraries, those of
+    /// these processes.
+    Runners(&'a [u32]),
+    /// Those of every process that maps the file.
     Everybody,
 }
 
@@ -91,7 +96,7 @@ impl Counter {
 
     fn load(whose: Whose<'_>) -> Result<Self> {
         check_abi(COUNT_OBJECT)?;
-        let everybody = u32::from(matches!(whose, Whose::Everybody));
+        let everybody = u32::from(!matches!(whose, Whose::Processes(_)));
         let mut ebpf = EbpfLoader::new()
             .override_global("EVERY_PROCESS", &everybody, true)
             .load(COUNT_OBJECT)
@@ -165,7 +170,7 @@ pub fn why_refused(error: &io::Error) -> String {
 fn at<'a>(places: &'a [Place], whose: Whose<'_>) -> Vec<uprobe::Place<'a>> {
     let mut at = Vec::new();
     let (own, pids) = match whose {
-        Whose::Processes(pids) => (Some(executables(pids)), pids),
+        Whose::Processes(pids) | Whose::Runners(pids) => (Some(executables(pids)), pids),
         Whose::Everybody => (None, [].as_slice()),
     };
     let mut is_own = HashMap::new();
@@ -180,7 +185,7 @@ fn at<'a>(places: &'a [Place], whose: Whose<'_>) -> Vec<uprobe::Place<'a>> {
             object,
             file_offset: place.file_offset,
             counter: place.semaphore,
-            on_return: false,
+            on_return: place.on_return,
             process,
             cookie: index as u64,
         };

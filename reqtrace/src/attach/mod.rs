@@ -5,11 +5,14 @@
 
 pub mod count;
 mod detach;
+pub mod estimate;
+pub mod guard;
 mod image;
 mod labels;
 mod loader;
 mod object;
 mod open;
+mod overhead;
 mod probes;
 pub mod rate;
 pub mod safety;

@@ -58,13 +58,18 @@ impl ProbePlan {
         Ok(plans)
     }
 
+    /// Whether it is a uretprobe.
+    pub(super) fn on_return(&self) -> bool {
+        self.program.ends_with("_ret")
+    }
+
     /// Where its probe is set, for all that run the file or for one process.
     pub(super) fn place(&self, process: Option<u32>) -> Place<'_> {
         Place {
             object: &self.object,
             file_offset: self.file_offset,
             counter: self.semaphore,
-            on_return: self.program.ends_with("_ret"),
+            on_return: self.on_return(),
             process,
             cookie: self.cookie,
         }

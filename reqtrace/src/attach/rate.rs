@@ -1,6 +1,6 @@
-//! How often the probes would be hit, and what that would cost: planned probes in, [`Rate`] out.
+//! How often the probes would be hit, and what that would cost: planned probes in, a [`Rate`] out.
 //!
-//! For half a second nothing but a counting program is on the places that would be probed. Its own
+//! For a moment nothing but a counting program is on the places that would be probed. Its own
 //! cost is in what is measured, and is taken out again by what a hit costs on this machine.
 
 use std::fs::File;
@@ -10,113 +10,117 @@ use std::time::{Duration, Instant};
 
 use super::ProbePlan;
 use super::count::{Counter, Place, Whose};
-use super::self_test::{HitCost, cost_of_hit};
+use super::estimate::{HitCost, Kind, PROGRAM, Rate};
 use crate::error::Result;
 use crate::kernel::clock;
+use crate::kernel::threads::Threads;
 
 /// How long is counted.
 const WINDOW: Duration = Duration::from_millis(500);
 
+/// How long is counted when next to nothing is hit.
+const QUIET_WINDOW: Duration = Duration::from_millis(150);
+
 /// How often it is looked whether the answer is clear already.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Hits per second that cost next to nothing on any machine: what a hit costs is not measured.
-const HARMLESS: f64 = 1000.0;
+/// Looks before an answer is believed.
+const GLANCES: u32 = 3;
 
-/// What the tracer's program takes longer than the one that counts. `cargo xtask bench` shows
-/// what it takes in all.
-const PROGRAM: Duration = Duration::from_nanos(400);
-
-/// What was measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// Hits of all probes.
-    pub hits: u64,
-    /// For how long they were counted.
-    pub elapsed: Duration,
-    /// CPU time of the processes meanwhile, what counting took included.
-    pub cpu: Duration,
-    /// What counting took of it.
-    pub counting: Duration,
-    /// What tracing would have taken for as many hits.
-    pub tracing: Duration,
-    /// CPU time that nobody took on the whole machine meanwhile.
-    pub idle: Duration,
-}
-
-impl Rate {
-    /// Hits per second.
-    #[must_use]
-    pub fn per_second(&self) -> f64 {
-        self.hits as f64 / self.elapsed.as_secs_f64().max(1e-6)
-    }
-
-    /// Share of the CPU time that the probes would take, 0 to 1. What a process leaves of one CPU
-    /// counts as its own, as far as the machine has it to give.
-    #[must_use]
-    pub fn share(&self) -> f64 {
-        let tracing = self.tracing.as_secs_f64();
-        let taken = self.cpu.saturating_sub(self.counting).as_secs_f64() + tracing;
-        let one_cpu = self.elapsed.as_secs_f64();
-        let whole = taken.max(one_cpu.min(taken + self.idle.as_secs_f64()));
-        if whole > 0.0 { tracing / whole } else { 0.0 }
-    }
-
-    /// The same if nothing more were hit until the end of the window.
-    fn share_at_least(&self) -> f64 {
-        let rest = WINDOW.saturating_sub(self.elapsed);
-        let whole_window = Self {
-            elapsed: self.elapsed + rest,
-            idle: self.idle + rest,
-            ..*self
-        };
-        whole_window.share()
-    }
-}
-
-/// Measures. `limit` is a share as [`Rate::share`] gives it: the measurement ends early when it is
-/// certain to be exceeded. The counting probes are out when it returns.
+/// Measures, with what a hit costs here. `limit` is a share as [`Rate::share`] gives it: the
+/// measurement ends early when it is certain to be exceeded, and when hardly anything is hit. The
+/// counting probes are out when it returns. A place that cannot be probed is not counted: setting
+/// the trace's own probe will say why.
 ///
 /// # Errors
 ///
-/// When the counting program is refused, or a probe cannot be set.
-pub fn measure(plans: &[ProbePlan], pids: &[u32], limit: f64) -> Result<Rate> {
+/// When the counting program or all of its probes are refused.
+pub fn measure(plans: &[ProbePlan], pids: &[u32], limit: f64, cost: HitCost) -> Result<Rate> {
     let places: Vec<Place> = plans.iter().map(place).collect();
-    let stepped: Vec<bool> = places.iter().map(is_stepped).collect();
-    let cpu_before = cpu_time(pids);
-    let idle_before = clock::idle_time();
-    let mut counter = Counter::attach(&places, Whose::Processes(pids))?;
-    let started = Instant::now();
-    let mut cost: Option<HitCost> = None;
+    let kinds: Vec<Kind> = plans
+        .iter()
+        .zip(&places)
+        .map(|(plan, place)| match plan.on_return() {
+            true => Kind::Returned,
+            false => kind_of(place),
+        })
+        .collect();
+    // What a uretprobe costs is not what counting at the entry does.
+    let counted: Vec<Kind> = places.iter().map(kind_of).collect();
+    let mut watch = Watch::start(&places, Whose::Runners(pids), pids, cost)?;
     let rate = loop {
         std::thread::sleep(GLANCE);
-        let hits = counter.hits()?;
-        let elapsed = started.elapsed();
-        let total: u64 = hits.iter().sum();
-        let mut rate = Rate {
-            hits: total,
-            elapsed,
-            cpu: cpu_time(pids).saturating_sub(cpu_before),
-            counting: Duration::ZERO,
-            tracing: Duration::ZERO,
-            idle: clock::idle_time().saturating_sub(idle_before),
-        };
-        if rate.per_second() > HARMLESS && elapsed >= 4 * GLANCE {
-            let cost = match cost {
-                Some(cost) => cost,
-                None => *cost.insert(cost_of_hit()?),
-            };
-            (rate.counting, rate.tracing) = costs(&hits, &stepped, cost);
-            if rate.share_at_least() > limit {
-                break rate;
-            }
-        }
-        if elapsed >= WINDOW {
+        let hits = watch.counter.hits()?;
+        let mut rate = watch.look(&hits, &counted);
+        rate.traps = traps(&hits, &kinds, cost);
+        rate.program = PROGRAM;
+        let quiet = rate.elapsed >= QUIET_WINDOW && rate.is_harmless();
+        if is_certain(&rate, limit) || quiet || rate.elapsed >= WINDOW {
             break rate;
         }
     };
-    counter.detach();
+    watch.counter.detach();
     Ok(rate)
+}
+
+/// Whether a share is above its limit whatever comes in the rest of the window.
+#[must_use]
+pub fn is_certain(rate: &Rate, limit: f64) -> bool {
+    rate.elapsed >= GLANCES * GLANCE && rate.share_at_least(WINDOW) > limit
+}
+
+/// Counting probes, and what the processes do meanwhile.
+pub struct Watch {
+    /// The probes.
+    pub counter: Counter,
+    cost: HitCost,
+    pids: Vec<u32>,
+    started: Instant,
+    cpu: Duration,
+    threads: Threads,
+}
+
+impl Watch {
+    /// Sets the probes, and looks at the processes for the first time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Counter::attach`].
+    pub fn start(places: &[Place], whose: Whose<'_>, pids: &[u32], cost: HitCost) -> Result<Self> {
+        let counter = Counter::attach(places, whose)?;
+        Ok(Self {
+            counter,
+            cost,
+            pids: pids.to_owned(),
+            started: Instant::now(),
+            cpu: cpu_time(pids),
+            threads: Threads::of(pids),
+        })
+    }
+
+    /// What counting took so far, as if it were all there is to tracing. `kinds` are those of the
+    /// places.
+    #[must_use]
+    pub fn look(&self, hits: &[u64], kinds: &[Kind]) -> Rate {
+        let elapsed = self.started.elapsed();
+        let counting = traps(hits, kinds, self.cost);
+        let cpu = cpu_time(&self.pids).saturating_sub(self.cpu);
+        let slept = if self.pids.is_empty() {
+            // Nobody knows whose hits these are: they are compared with one CPU.
+            Some(elapsed.saturating_sub(counting))
+        } else {
+            Threads::of(&self.pids).busiest_slept(&self.threads, elapsed)
+        };
+        Rate {
+            hits: hits.iter().sum(),
+            elapsed,
+            work: cpu.saturating_sub(counting),
+            traps: counting,
+            program: Duration::ZERO,
+            // Without schedstat: one CPU is there for it.
+            slept: slept.unwrap_or_else(|| elapsed.saturating_sub(cpu)),
+        }
+    }
 }
 
 /// A return by uretprobe is counted at the entry: as often, without rewriting a return address.
@@ -125,29 +129,29 @@ fn place(plan: &ProbePlan) -> Place {
         object: plan.object.clone(),
         file_offset: plan.file_offset,
         semaphore: plan.semaphore,
+        on_return: false,
     }
 }
 
-/// What counting took, and what tracing would.
-fn costs(hits: &[u64], stepped: &[bool], cost: HitCost) -> (Duration, Duration) {
-    let mut counting = 0.0;
-    let mut total = 0.0;
-    for (&hits, &stepped) in hits.iter().zip(stepped) {
-        let one = if stepped { cost.stepped } else { cost.emulated };
-        counting += hits as f64 * one.as_secs_f64();
-        total += hits as f64;
-    }
-    let tracing = counting + total * PROGRAM.as_secs_f64();
-    (
-        Duration::from_secs_f64(counting),
-        Duration::from_secs_f64(tracing),
-    )
+fn kind_of(place: &Place) -> Kind {
+    kind(&place.object, place.file_offset)
 }
 
-/// Whether the instruction at a place is single-stepped. A file that cannot be read is taken for
-/// the worse; setting the probe will say why.
-fn is_stepped(place: &Place) -> bool {
-    first_bytes(&place.object, place.file_offset).is_none_or(|bytes| !is_emulated(bytes))
+/// What the traps of these hits take.
+fn traps(hits: &[u64], kinds: &[Kind], cost: HitCost) -> Duration {
+    let each = hits.iter().zip(kinds);
+    let seconds = each.map(|(&hits, &kind)| hits as f64 * cost.of(kind).as_secs_f64());
+    Duration::from_secs_f64(seconds.sum())
+}
+
+/// What the kernel does at a place. A file that cannot be read is taken for the worse; setting the
+/// probe will say why.
+#[must_use]
+pub fn kind(object: &Path, file_offset: u64) -> Kind {
+    match first_bytes(object, file_offset) {
+        Some(bytes) if is_emulated(bytes) => Kind::Emulated,
+        _ => Kind::Stepped,
+    }
 }
 
 fn first_bytes(object: &Path, offset: u64) -> Option<[u8; 2]> {
@@ -177,48 +181,16 @@ fn cpu_time(pids: &[u32]) -> Duration {
 mod tests {
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
-
-    fn rate(cpu: Duration, counting: Duration, tracing: Duration) -> Rate {
-        Rate {
-            hits: 1000,
-            elapsed: 500 * MS,
-            cpu,
-            counting,
-            tracing,
-            idle: 2000 * MS,
-        }
-    }
-
-    #[test]
-    fn a_share_is_of_the_work_and_the_tracing_of_it() {
-        // One CPU busy, half of it by counting: 250 ms of work for which tracing takes 250 ms.
-        let share = rate(500 * MS, 250 * MS, 250 * MS).share();
-        assert!((share - 0.5).abs() < 1e-9, "{share}");
-        // Four CPUs busy.
-        let share = rate(2000 * MS, 100 * MS, 100 * MS).share();
-        assert!((share - 0.05).abs() < 1e-9, "{share}");
-        // Nearly idle: a small part of one CPU, however little work there is.
-        let share = rate(11 * MS, 10 * MS, 10 * MS).share();
-        assert!((share - 0.02).abs() < 1e-9, "{share}");
-        // The same on a machine that has nothing left: all of what it gets is for the probes.
-        let starved = Rate {
-            idle: Duration::ZERO,
-            ..rate(11 * MS, 10 * MS, 10 * MS)
-        };
-        assert!(starved.share() > 0.9, "{}", starved.share());
-        assert!(rate(MS, MS, Duration::ZERO).share() < 1e-9);
-    }
-
     #[test]
     fn each_place_costs_what_its_instruction_does() {
         let cost = HitCost {
             emulated: Duration::from_micros(1),
             stepped: Duration::from_micros(3),
+            returned: Duration::from_micros(2),
         };
-        let (counting, tracing) = costs(&[1000, 500], &[false, true], cost);
-        assert_eq!(counting, Duration::from_micros(1000 + 1500));
-        assert_eq!(tracing, counting + 1500 * PROGRAM);
+        let kinds = [Kind::Emulated, Kind::Stepped, Kind::Returned];
+        let traps = traps(&[1000, 500, 10], &kinds, cost);
+        assert_eq!(traps, Duration::from_micros(1000 + 1500 + 20));
         assert!(is_emulated([0x55, 0x48]) && is_emulated([0x41, 0x57]));
         assert!(!is_emulated([0xc3, 0x90]) && !is_emulated([0x48, 0x89]));
     }

@@ -1,4 +1,4 @@
-//! A probe on this program itself: shows that probes work here, and what one hit costs.
+//! Probes on this program itself: show that probes work here, and what one hit costs.
 //!
 //! In: nothing. Out: [`SelfTest`], or why a probe does not work.
 
@@ -6,25 +6,22 @@ use std::fs;
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::count::{Counter, Place, Whose};
+use super::estimate::HitCost;
 use crate::error::{Error, Result};
+use crate::kernel::{self, cpus};
 
 /// Calls of one round, and rounds, of which the fastest counts: the machine may be busy.
-const CALLS: u32 = 100;
+const CALLS: u32 = 50;
 const ROUNDS: u32 = 10;
 
-/// What a thread pays for one hit of a counting probe: the trap and the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HitCost {
-    /// On an instruction that the kernel executes itself: `push`, `nop`, jumps and calls. Functions
-    /// mostly begin with one.
-    pub emulated: Duration,
-    /// On any other, which is single-stepped out of line: a second trap. `ret` is one.
-    pub stepped: Duration,
-}
+/// The first kernel on which CPUs that hit probes at the same time do not wait for each other:
+/// before, they take one lock, and with 40 of them a hit costs 50 times as much.
+const LOCKLESS: (u32, u32) = (6, 14);
 
 /// What a self-test has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,74 +30,122 @@ pub struct SelfTest {
     pub engine: Engine,
     /// What one hit costs.
     pub cost: HitCost,
+    /// CPUs that hit probes at the same time when that was measured.
+    pub cpus: usize,
 }
 
-/// The function that is probed: one instruction that is emulated, and one that is stepped.
+/// Probed at its first instruction, which is emulated.
 #[unsafe(naked)]
-extern "C" fn probed() {
+extern "C" fn emulated() {
     core::arch::naked_asm!("nop", "ret")
 }
 
-/// Sets counting probes on this program, calls it, and measures.
-///
-/// # Errors
-///
-/// When probes cannot be set, or are not hit.
-pub fn cost_of_hit() -> Result<HitCost> {
-    run().map(|found| found.cost)
+/// Probed at its second instruction, which is stepped.
+#[unsafe(naked)]
+extern "C" fn stepped() {
+    core::arch::naked_asm!("nop", "nop", "ret")
 }
 
-/// The same, and what has set the probes.
+/// Has a uretprobe.
+#[unsafe(naked)]
+extern "C" fn returned() {
+    core::arch::naked_asm!("nop", "nop", "nop", "ret")
+}
+
+/// A function, how far into it its probe is, and whether that is a uretprobe.
+const PROBED: [(extern "C" fn(), u64, bool); 3] = [
+    (emulated, 0, false),
+    (stepped, 2, false),
+    (returned, 0, true),
+];
+
+/// Sets counting probes on this program, hits them, on all CPUs at once where that matters, and
+/// measures.
 ///
 /// # Errors
 ///
 /// When probes cannot be set, or are not hit.
 pub fn run() -> Result<SelfTest> {
-    let entry = probed as extern "C" fn();
-    let (object, offset) = file_offset_of(entry as usize as u64)?;
-    let bare = fastest();
-    let mut engine = Engine::PerfEvents;
-    let mut with = |distance: u64| -> Result<Duration> {
-        let place = Place {
-            object: object.clone(),
+    let cpus = if kernel::running_version() >= Some(LOCKLESS) {
+        Vec::new()
+    } else {
+        cpus::allowed()
+    };
+    run_on(&cpus)
+}
+
+/// The same with one thread on each of these CPUs; without any, by this thread.
+fn run_on(cpus: &[usize]) -> Result<SelfTest> {
+    let bare = PROBED.map(|(function, ..)| fastest(function));
+    let mut places = Vec::new();
+    for (function, distance, on_return) in PROBED {
+        let (object, offset) = file_offset_of(function as usize as u64)?;
+        places.push(Place {
+            object,
             file_offset: offset + distance,
             semaphore: None,
-        };
-        let own = [std::process::id()];
-        let counter = Counter::attach(&[place], Whose::Processes(&own))?;
-        engine = counter.engine();
-        let round = fastest();
-        let hits = counter.hits()?.iter().sum::<u64>();
-        let expected = u64::from(CALLS * ROUNDS);
-        if hits != expected {
-            return Err(Error::unsupported(format!(
-                "a probe on this program itself was hit {expected} times, and {hits} hits arrived"
-            ))
-            .next("report this with the output of `uname -a` and of `reqtrace doctor`"));
-        }
-        Ok(round.saturating_sub(bare) / CALLS)
-    };
-    let cost = HitCost {
-        emulated: with(0)?,
-        stepped: with(1)?,
-    };
-    Ok(SelfTest { engine, cost })
+            on_return,
+        });
+    }
+    let own = [std::process::id()];
+    let mut counter = Counter::attach(&places, Whose::Processes(&own))?;
+    let rounds = PROBED.map(|(function, ..)| together(cpus, function));
+    let hits = counter.hits()?;
+    counter.detach();
+    let threads = cpus.len().max(1);
+    let expected = u64::from(CALLS * ROUNDS) * threads as u64;
+    if let Some(hits) = hits.into_iter().find(|&hits| hits != expected) {
+        return Err(Error::unsupported(format!(
+            "a probe on this program itself was hit {expected} times, and {hits} hits arrived"
+        ))
+        .next("report this with the output of `uname -a` and of `reqtrace doctor`"));
+    }
+    let of = |index: usize| rounds[index].saturating_sub(bare[index]) / CALLS;
+    Ok(SelfTest {
+        engine: counter.engine(),
+        cost: HitCost {
+            emulated: of(0),
+            stepped: of(1),
+            returned: of(2),
+        },
+        cpus: threads,
+    })
+}
+
+/// What a round takes when all these CPUs do it at the same time: the mean of their fastest.
+fn together(cpus: &[usize], function: extern "C" fn()) -> Duration {
+    if cpus.is_empty() {
+        return fastest(function);
+    }
+    let rounds = thread::scope(|scope| {
+        let workers: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                scope.spawn(move || {
+                    cpus::stay_on(cpu);
+                    fastest(function)
+                })
+            })
+            .collect();
+        let rounds = workers.into_iter().filter_map(|worker| worker.join().ok());
+        rounds.sum::<Duration>()
+    });
+    rounds / cpus.len() as u32
 }
 
 /// The fastest round.
-fn fastest() -> Duration {
+fn fastest(function: extern "C" fn()) -> Duration {
     (0..ROUNDS)
         .map(|_| {
             let started = Instant::now();
             for _ in 0..CALLS {
-                black_box(probed as extern "C" fn())();
+                black_box(function)();
             }
             started.elapsed()
         })
         .min()
         .unwrap_or_default()
 }
-
 /// The file that an address of this process is mapped from, and its offset in it.
 fn file_offset_of(address: u64) -> Result<(PathBuf, u64)> {
     let maps = fs::read_to_string("/proc/self/maps")
@@ -134,11 +179,18 @@ mod tests {
 
     #[test]
     fn its_own_code_is_found_in_its_file() {
-        let entry = probed as extern "C" fn();
-        let (file, offset) = file_offset_of(entry as usize as u64).unwrap();
+        let (file, offset) = file_offset_of(emulated as extern "C" fn() as usize as u64).unwrap();
         let bytes = fs::read(file).unwrap();
         let at = usize::try_from(offset).unwrap();
         assert_eq!(bytes[at..at + 2], [0x90, 0xc3]);
         assert_eq!(mapped_at("garbage", 0, 0), None);
+    }
+
+    #[test]
+    fn all_cpus_call_at_the_same_time() {
+        let cpus = cpus::allowed();
+        assert!(!cpus.is_empty());
+        assert!(together(&cpus, emulated) > Duration::ZERO);
+        assert!(together(&[], emulated) > Duration::ZERO);
     }
 }

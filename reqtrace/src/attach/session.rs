@@ -19,11 +19,14 @@ use reqtrace_common::thread::ThreadState;
 use reqtrace_recording::{Cost, Open, ProgramCost, WalkCost};
 use tokio::io::unix::AsyncFd;
 
+use super::estimate::HitCost;
+use super::guard::Shed;
 use super::loader::{
     Loaded, TRACEPOINTS, array, chain, forget_processes, map, map_error, map_mut, program,
     program_of, readable_fd, trace_processes,
 };
 use super::open;
+use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
 use super::stacks::StackTable;
 use super::tables::UnwindTables;
@@ -32,7 +35,7 @@ use super::uprobe::Engine;
 use crate::capture::Sums;
 use crate::error::{Error, Result};
 use crate::kernel::clock;
-use crate::report::LateChildren;
+use crate::report::{LateChildren, Overhead};
 use crate::symbolize::AddressSpace;
 
 /// A running trace.
@@ -47,6 +50,8 @@ pub struct Session {
     children: u32,
     start_ns: u64,
     control: Control,
+    traps: TrapCosts,
+    own_cpu_ns: u64,
 }
 
 impl Loaded {
@@ -60,6 +65,7 @@ impl Loaded {
         plans: &[ProbePlan],
         pids: &[u32],
         follow: bool,
+        cost: HitCost,
     ) -> Result<(Session, StackTable)> {
         let children = match (follow, targets::are_late_in_children(plans, pids)) {
             (false, _) => 0,
@@ -106,8 +112,11 @@ impl Loaded {
             children,
             start_ns: 0,
             control: Control::default(),
+            traps: TrapCosts::of(plans, cost),
+            own_cpu_ns: 0,
         };
         session.start_ns = clock::monotonic_ns();
+        session.own_cpu_ns = overhead::own_cpu_ns();
         session.control.start_ns = session.start_ns;
         session.write_control()?;
         Ok((session, stacks))
@@ -242,14 +251,30 @@ impl Session {
         self.start_ns
     }
 
-    /// Records stacks no more, or again: see [`Control::shed_stacks`].
+    /// Records less, or more again.
     ///
     /// # Errors
     ///
     /// When the kernel's control map cannot be written.
-    pub fn shed_stacks(&mut self, shed: bool) -> Result<()> {
-        self.control.shed_stacks = u64::from(shed);
+    pub fn shed(&mut self, shed: Shed) -> Result<()> {
+        self.control.shed_stacks = u64::from(shed != Shed::Nothing);
+        self.control.sample_every = match shed {
+            Shed::Sample(every) => u64::from(every),
+            Shed::Nothing | Shed::Stacks => 0,
+        };
         self.write_control()
+    }
+
+    /// What tracing took since the start, without what the processes took.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table of times cannot be read.
+    pub fn overhead(&self) -> Result<Overhead> {
+        let mut overhead = overhead::of(&self.ebpf, self.traps)?;
+        overhead.tracer_ns = overhead.tracer_ns.saturating_sub(self.own_cpu_ns);
+        overhead.elapsed_ns = clock::monotonic_ns().saturating_sub(self.start_ns);
+        Ok(overhead)
     }
 
     fn write_control(&mut self) -> Result<()> {
@@ -322,6 +347,7 @@ impl Session {
         Ok(Cost {
             programs: self.costs()?,
             walks: self.walks()?,
+            ..Cost::default()
         })
     }
 

@@ -141,7 +141,7 @@ pub struct TraceArgs {
     pub(super) labels: bool,
 
     /// Refuse to trace when the probes would take more than this share of the process's CPU time,
-    /// measured for half a second before anything else is attached; 100 does not measure
+    /// measured for up to half a second before anything else is attached; 100 does not measure
     #[arg(
         long,
         value_name = "PERCENT",
@@ -150,6 +150,17 @@ pub struct TraceArgs {
         help_heading = "Safety"
     )]
     pub(super) max_probe_rate: f64,
+
+    /// Record no stacks while tracing takes more than this share of the CPU time; counts and times
+    /// stay exact, and the report says when. 100: never
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "50",
+        value_parser = percent,
+        help_heading = "Safety"
+    )]
+    pub(super) max_overhead: f64,
 
     /// Trace although it costs more than --max-probe-rate, or may not fit the program; measures
     /// nothing
@@ -175,7 +186,7 @@ pub enum Unwind {
 }
 
 /// A share from above 0 to 100, with or without a percent sign.
-fn percent(word: &str) -> Result<f64, String> {
+pub(super) fn percent(word: &str) -> Result<f64, String> {
     word.trim_end_matches('%')
         .parse()
         .ok()

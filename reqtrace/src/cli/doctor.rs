@@ -8,6 +8,7 @@ use reqtrace_common::filter::StackFilter;
 use super::library::Library;
 use super::profiles::print;
 use super::running::Processes;
+use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
 use crate::attach::{self, LoadOptions};
 use crate::error::{Error, Result};
@@ -128,7 +129,7 @@ fn load() -> Result<u64> {
         .map_err(|error| Error::failed("the runtime could not be started").because(error))?
         .block_on(async {
             let loaded = attach::load(&host, options, None)?;
-            let (mut session, _) = loaded.attach(&[], &[], true)?;
+            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default())?;
             let memory = session.kernel_memory();
             session.detach();
             Ok(memory)
@@ -139,14 +140,22 @@ fn load() -> Result<u64> {
 fn probes() -> Finding {
     let subject = "probes";
     match self_test::run() {
-        Ok(SelfTest { engine, cost }) => Finding::ok(
-            subject,
-            format!(
-                "set by {engine}, hit and counted; a hit costs {} ns at an entry, {} ns at a return",
-                cost.emulated.as_nanos(),
-                cost.stepped.as_nanos()
-            ),
-        ),
+        Ok(SelfTest { engine, cost, cpus }) => {
+            let together = match cpus {
+                1 => String::new(),
+                cpus => format!(" when {cpus} CPUs are hit at once"),
+            };
+            Finding::ok(
+                subject,
+                format!(
+                    "set by {engine}, hit and counted; a hit costs {} ns, {} ns where it is \
+                     stepped, {} ns by a uretprobe{together}",
+                    cost.emulated.as_nanos(),
+                    cost.stepped.as_nanos(),
+                    cost.returned.as_nanos()
+                ),
+            )
+        }
         Err(error) => Finding::missing(subject, &error),
     }
 }

@@ -8,6 +8,7 @@ mod starter;
 
 use std::path::PathBuf;
 
+use super::args::percent;
 use super::options::parse_pids;
 use super::profiles::print;
 use crate::error::{Error, Result};
@@ -44,6 +45,20 @@ pub struct FunctionsArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with = "as_profile")]
     pub count: Option<String>,
 
+    /// Stop counting when that takes more than this share of the CPU time; 100 never stops
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "50",
+        value_parser = percent,
+        requires = "count"
+    )]
+    pub max_probe_rate: f64,
+
+    /// Count although it costs more than --max-probe-rate
+    #[arg(short, long, requires = "count")]
+    pub yes: bool,
+
     /// Print a profile to start from, with one request type for each match
     #[arg(long, conflicts_with = "limit")]
     pub as_profile: bool,
@@ -66,7 +81,8 @@ pub fn run(args: &FunctionsArgs) -> Result<()> {
     let search = search(args)?;
     let findings = Findings::of(&search, args.object.as_deref())?;
     if let Some(seconds) = &args.count {
-        return count::run(&search, &findings, seconds, args.limit);
+        let allowed = if args.yes { 100.0 } else { args.max_probe_rate };
+        return count::run(&search, &findings, seconds, args.limit, allowed);
     }
     if args.as_profile {
         return print(&starter::profile(&search, &findings)?);

@@ -39,6 +39,8 @@ pub struct TraceOptions {
     pub labels: bool,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub max_probe_rate: f64,
+    /// Share of the CPU time above which less is recorded, percent; 100: never.
+    pub max_overhead: f64,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
     /// What to write and print.
@@ -98,6 +100,7 @@ impl TraceArgs {
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
             max_probe_rate: self.max_probe_rate,
+            max_overhead: self.max_overhead,
             yes: self.yes,
             outputs,
             record: self.record,

@@ -7,6 +7,7 @@ mod choice;
 mod early;
 mod follow;
 pub(super) mod gate;
+mod guarding;
 mod progress;
 mod resolved;
 mod started;
@@ -14,6 +15,7 @@ pub(super) mod targets;
 mod tracing;
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::Instant;
 
 use aya::sys::{Stats, enable_stats};
@@ -89,43 +91,53 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
     gate::safety(&options, &resolved, &pids)?;
-    // What has not begun hits no probe.
-    if started.is_none() {
-        gate::rate(&options, &plans, &pids)?;
-    }
-
-    let tables = match options.unwind {
-        Unwind::Auto | Unwind::Dwarf => Some(compile_tables(
-            &pids,
-            &processes,
-            started.is_some(),
-            &options,
-        )),
-        Unwind::Fp => None,
-    };
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let _stats = (options.outputs.verbose > 0).then(|| enable_stats(Stats::RunTime));
-    let load_started = Instant::now();
-    let loaded = attach::load(
-        &host,
-        LoadOptions {
-            kernel_stacks: true,
-            user_stacks: options.outputs.stacks != Stacks::Kernel || needs_user_stacks(&profile),
-            preempted_stacks: options.preempted_stacks,
-            stack_filter: options.stack_filter,
-            histogram: options.outputs.histogram,
-            measure_walks: options.outputs.verbose > 0,
-            messages: options.outputs.verbose > 0,
-            labels: labels.as_ref(),
-            probes: Some(&plans),
-        },
-        tables,
-    )?;
-    info!("kernel programs loaded in {:.0?}", load_started.elapsed());
+    // What has not begun hits no probe.
+    let has_begun = started.is_none();
+    let load = || {
+        let tables = match options.unwind {
+            Unwind::Auto | Unwind::Dwarf => Some(compile_tables(
+                &pids,
+                &processes,
+                started.is_some(),
+                &options,
+            )),
+            Unwind::Fp => None,
+        };
+        let load_started = Instant::now();
+        let loaded = attach::load(
+            &host,
+            LoadOptions {
+                kernel_stacks: true,
+                user_stacks: options.outputs.stacks != Stacks::Kernel
+                    || needs_user_stacks(&profile),
+                preempted_stacks: options.preempted_stacks,
+                stack_filter: options.stack_filter,
+                histogram: options.outputs.histogram,
+                measure_walks: options.outputs.verbose > 0,
+                messages: options.outputs.verbose > 0,
+                labels: labels.as_ref(),
+                probes: Some(&plans),
+            },
+            tables,
+        );
+        info!("kernel programs loaded in {:.0?}", load_started.elapsed());
+        loaded
+    };
+    // The verifier takes as long as the gate does: both at once.
+    let (gate, loaded) = thread::scope(|scope| {
+        let gate = scope.spawn(|| gate::rate(&options, &plans, &pids, has_begun));
+        let loaded = load();
+        let panicked = |_| Error::failed("the measurement of the load panicked");
+        (gate.join().map_err(panicked).flatten(), loaded)
+    });
+    let cost = gate?;
+    let loaded = loaded?;
     // The programs that were just loaded are in it.
     symbols.read_kernel();
     let attach_started = Instant::now();
-    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow)?;
+    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow, cost)?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.
         let late: Vec<u32> = targets::descendants(&pids)

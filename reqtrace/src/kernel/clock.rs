@@ -39,23 +39,6 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_nanos(read(clock))
 }
 
-/// Time for which CPUs were idle since boot, all CPUs together, in steps of the kernel's tick; 0
-/// when `/proc/stat` does not say.
-#[must_use]
-pub fn idle_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // SAFETY: no precondition.
-    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
-    Duration::from_secs_f64(idle_ticks(&text).unwrap_or(0) as f64 / ticks_per_second as f64)
-}
-
-/// Idle and waiting for a disk, of the first line of `/proc/stat`.
-fn idle_ticks(text: &str) -> Option<u64> {
-    let mut fields = text.lines().next()?.split_ascii_whitespace();
-    let (idle, disk) = (fields.nth(4)?, fields.next()?);
-    Some(idle.parse::<u64>().ok()? + disk.parse::<u64>().ok()?)
-}
-
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -69,14 +52,6 @@ fn read(clock: libc::clockid_t) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idle_is_the_fourth_number_and_the_fifth() {
-        let text = "cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 1 1 1 1 1\n";
-        assert_eq!(idle_ticks(text), Some(45));
-        assert_eq!(idle_ticks("cpu 1"), None);
-        assert!(idle_time() > Duration::ZERO);
-    }
 
     #[test]
     fn a_process_that_works_uses_its_clock() {

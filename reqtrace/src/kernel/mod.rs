@@ -5,10 +5,13 @@
 
 pub mod btf;
 pub mod clock;
+pub mod cpus;
 pub mod doctor;
 mod files;
 pub mod privileges;
+pub mod threads;
 pub mod uretprobe;
+pub mod usage;
 
 use std::path::{Path, PathBuf};
 

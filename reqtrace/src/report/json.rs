@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use reqtrace_common::filter::least_us;
 
 use super::{
-    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Report, TypeReport,
-    Unwinding, labels,
+    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report,
+    TypeReport, Unwinding, labels,
 };
 use crate::error::{Error, Result};
 
@@ -66,6 +66,8 @@ pub fn summary(report: &Report) -> Value {
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
             "late_children": trace.late_children,
+            "overhead": trace.overhead.as_ref().map(overhead),
+            "shed": trace.shed,
             "preempted_stacks": trace.preempted_stacks,
             "unmatched_waits": trace
                 .unmatched_waits
@@ -104,6 +106,13 @@ pub fn summary(report: &Report) -> Value {
             "without_stack_ns": filtered.without_stack_ns,
         });
     }
+    value
+}
+
+fn overhead(overhead: &Overhead) -> Value {
+    let mut value = json!(overhead);
+    value["share"] = json!(overhead.share());
+    value["tracing_ns"] = json!(overhead.tracing_ns());
     value
 }
 

@@ -2,6 +2,7 @@
 //! terminal has.
 
 mod histogram;
+mod overhead;
 mod page;
 mod slow;
 
@@ -101,6 +102,7 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     incomplete(&mut page, report);
     open(&mut page, report);
     losses(&mut page, report);
+    overhead::draw(&mut page, report);
     hints(&mut page, report);
     if verbose {
         unwinding(&mut page, report);

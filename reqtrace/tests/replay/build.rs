@@ -367,7 +367,7 @@ impl Builder {
                 run_ns: 456_789_012,
                 recursion_misses: 0,
             }],
-            walks: None,
+            ..Cost::default()
         }));
         let ended_by = "duration".to_owned();
         self.event(&Event::End(&End {

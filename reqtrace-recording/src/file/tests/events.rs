@@ -7,8 +7,8 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, LateChildren, Loss,
-    Mapping, Marker, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request,
-    Stack, Thread, WalkCost, Window,
+    Mapping, Marker, Name, Object, Open, Options, Overhead, Process, ProcessChange, ProgramCost,
+    Request, ShedSpan, Stack, Thread, WalkCost, Window,
 };
 
 /// An event with memory of its own.
@@ -269,6 +269,16 @@ pub(super) fn some_events() -> Vec<Owned> {
                 p999_ns: 300,
                 max_ns: 301,
             }),
+            overhead: Some(Overhead {
+                traps_ns: 9,
+                hits: 1,
+                ..Overhead::default()
+            }),
+            shed: vec![ShedSpan {
+                what: "stacks".to_owned(),
+                from_ns: 1,
+                to_ns: 2,
+            }],
         }),
         Owned::Open(Box::new(Open {
             blocked_in: Some((site(3), 1_900_000_000)),

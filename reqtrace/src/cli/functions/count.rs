@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::Search;
 use super::find::Findings;
-use crate::attach::count::{self, Counter, Place, Whose};
+use crate::attach::count::{self, Place, Whose};
+use crate::attach::estimate::{Kind, Rate};
+use crate::attach::rate::{self, Watch};
+use crate::attach::self_test;
 use crate::cli::options::parse_duration;
 use crate::cli::profiles::print;
 use crate::cli::trace::targets;
@@ -19,6 +22,9 @@ const MAX_PLACES: usize = 512;
 /// Places that cannot be probed named before the rest is only counted.
 const MAX_NAMED: usize = 10;
 
+/// How often it is looked whether counting costs too much.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// One match, with the numbers of its places.
 struct Counted {
     name: String,
@@ -27,7 +33,13 @@ struct Counted {
 }
 
 /// Counts, and prints the result.
-pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: usize) -> Result<()> {
+pub(super) fn run(
+    search: &Search,
+    findings: &Findings,
+    seconds: &str,
+    limit: usize,
+    allowed: f64,
+) -> Result<()> {
     let duration = parse_duration(seconds).map_err(|_| {
         Error::usage(format!("--count `{seconds}`: not a number of seconds"))
             .next("give seconds, such as --count 5 or --count 0.5")
@@ -58,9 +70,31 @@ pub(super) fn run(search: &Search, findings: &Findings, seconds: &str, limit: us
     } else {
         Whose::Processes(&pids)
     };
-    let mut counter = Counter::attach(&places, whose)?;
+    let watched = if search.binary.is_some() {
+        &[][..]
+    } else {
+        &pids
+    };
+    let cost = self_test::run()?.cost;
+    let kinds: Vec<Kind> = places
+        .iter()
+        .map(|place| rate::kind(&place.object, place.file_offset))
+        .collect();
+    let mut watch = Watch::start(&places, whose, watched, cost)?;
     let started = Instant::now();
-    wait(duration, counted.len())?;
+    let outcome = wait(duration, counted.len(), || {
+        let hits = watch.counter.hits()?;
+        let seen = watch.look(&hits, &kinds);
+        if !seen.is_harmless() && rate::is_certain(&seen, allowed / 100.0) {
+            return Err(refusal(&counted, &hits, &seen, allowed));
+        }
+        Ok(())
+    });
+    if outcome.is_err() {
+        watch.counter.detach();
+    }
+    outcome?;
+    let counter = &mut watch.counter;
     let hits = counter.hits()?;
     let elapsed = started.elapsed();
     let refused: Vec<_> = counter.refused().collect();
@@ -97,6 +131,7 @@ fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
                 object: found.file.open.clone(),
                 file_offset,
                 semaphore,
+                on_return: false,
             }));
             counted.push(Counted {
                 name,
@@ -126,8 +161,8 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
     }
 }
 
-/// Sleeps; Ctrl-C ends it early.
-fn wait(duration: Duration, matches: usize) -> Result<()> {
+/// Sleeps, and looks now and then; Ctrl-C ends it early.
+fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>) -> Result<()> {
     let es = if matches == 1 { "" } else { "es" };
     eprintln!(
         "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
@@ -138,10 +173,37 @@ fn wait(duration: Duration, matches: usize) -> Result<()> {
         .build()
         .map_err(|error| Error::failed("the runtime could not be started").because(error))?
         .block_on(async {
-            // Without a handler Ctrl-C just ends the program, and the kernel takes the probes out.
-            let _ = tokio::time::timeout(duration, tokio::signal::ctrl_c()).await;
-        });
-    Ok(())
+            let mut looks = tokio::time::interval(LOOK);
+            let over = tokio::time::sleep(duration);
+            tokio::pin!(over);
+            let interrupted = tokio::signal::ctrl_c();
+            tokio::pin!(interrupted);
+            loop {
+                tokio::select! {
+                    () = &mut over => return Ok(()),
+                    // Without a handler Ctrl-C just ends the program, and the kernel takes the
+                    // probes out.
+                    Ok(()) = &mut interrupted => return Ok(()),
+                    _ = looks.tick() => look()?,
+                }
+            }
+        })
+}
+
+/// Counting costs too much: says which function is to blame.
+fn refusal(counted: &[Counted], hits: &[u64], seen: &Rate, allowed: f64) -> Error {
+    let of = |one: &Counted| one.places.iter().map(|&at| hits[at]).sum::<u64>();
+    let most = counted.iter().max_by_key(|one| of(one));
+    let name = most.map_or("?", |one| &one.name);
+    let seconds = seen.elapsed.as_secs_f64().max(1e-6);
+    let of_it = most.map_or(0.0, |one| of(one) as f64 / seconds);
+    Error::usage(format!(
+        "counting is stopped: it takes about {:.0} % of the CPU time, and --max-probe-rate allows \
+         {allowed:.0} %; `{name}` alone is called {} times a second",
+        seen.share() * 100.0,
+        number(of_it.round() as u64)
+    ))
+    .next("give a pattern without that function, or count all the same with --yes")
 }
 
 fn text(

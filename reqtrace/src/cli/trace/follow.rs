@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event};
-use reqtrace_recording::{End, Event, Process, ProcessChange};
+use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::early;
-use super::progress::Progress;
+use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
 use crate::attach::Session;
@@ -18,6 +18,7 @@ use crate::capture::decode::{Decoder, Record};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
+use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
 
 /// How often the ring is read when the kernel does not ask for it.
@@ -28,6 +29,8 @@ const TICKS_PER_LOOK: u32 = 10;
 const TICKS_PER_FLUSH: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
+/// How often it is looked at what tracing takes.
+const SECOND: Duration = Duration::from_secs(1);
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -135,6 +138,7 @@ impl Follower {
         session: &mut Session,
         stop_ns: u64,
         ended_by: Outcome,
+        (overhead, shed): (Overhead, Vec<ShedSpan>),
     ) -> Result<Stream> {
         self.window(session, stop_ns, true)?;
         for mut open in session.open_requests(stop_ns)? {
@@ -146,7 +150,11 @@ impl Follower {
             }
             self.stream.send(&Event::Open(&open))?;
         }
-        self.stream.send(&Event::Cost(&session.cost()?))?;
+        self.stream.send(&Event::Cost(&Cost {
+            overhead: Some(overhead),
+            shed,
+            ..session.cost()?
+        }))?;
         let ended_by = ended_by.name().to_owned();
         self.stream.send(&Event::End(&End {
             stop_ns,
@@ -172,18 +180,24 @@ impl Follower {
         Ok(())
     }
 
+    /// Processes that are traced and run.
+    pub(super) fn alive(&self) -> &BTreeSet<u32> {
+        &self.alive
+    }
+
     /// Follows until the time is over, a signal comes, or all targets have left.
     pub(super) async fn run(
         &mut self,
         session: &mut Session,
         duration: Option<Duration>,
         signals: &mut Signals,
-        progress: &mut Progress,
+        watched: &mut Watched,
     ) -> Result<Outcome> {
         let deadline = duration.map(|duration| Instant::now() + duration);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut count, mut ticked) = (0_u32, 0_u32);
+        let mut second = Instant::now();
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -199,9 +213,14 @@ impl Follower {
                         }
                         self.stream.flush();
                     }
+                    if second.elapsed() >= SECOND {
+                        second = Instant::now();
+                        let share = watched.guarding.second(session, &self.alive)?;
+                        watched.progress.overhead(share);
+                    }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         self.names.tick();
-                        progress.update(self.stream.analysis());
+                        watched.progress.update(self.stream.analysis());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
                             break Outcome::TargetExited;

@@ -1,4 +1,4 @@
-//! Progress on a terminal: elapsed time, requests so far, rate, p99. Nothing elsewhere, or where a
+//! Progress on a terminal: elapsed time, requests so far, rate, p99, what tracing takes. Nothing elsewhere, or where a
 //! line cannot be redrawn.
 
 use std::collections::VecDeque;
@@ -18,6 +18,7 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
     duration: Option<Duration>,
+    overhead: Option<f64>,
     recent: Recent,
 }
 
@@ -67,8 +68,14 @@ impl Progress {
             bar,
             started,
             duration,
+            overhead: None,
             recent: Recent::new(started),
         }
+    }
+
+    /// Share of the CPU time that tracing took in the last second, 0 to 1.
+    pub(super) fn overhead(&mut self, share: f64) {
+        self.overhead = Some(share);
     }
 
     pub(super) fn update(&mut self, analysis: &Aggregator) {
@@ -82,8 +89,11 @@ impl Progress {
             .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
         let rate = self.recent.rate(now, requests);
         let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
+        let overhead = self.overhead.map_or_else(String::new, |share| {
+            format!(" · tracing takes {:.1} %", share * 100.0)
+        });
         bar.set_message(format!(
-            "{:.0}{total} s · {} requests · {rate:.0}/s{p99} · Ctrl-C ends and reports",
+            "{:.0}{total} s · {} requests · {rate:.0}/s{p99}{overhead} · Ctrl-C ends and reports",
             elapsed.as_secs_f64(),
             text::number(requests),
         ));

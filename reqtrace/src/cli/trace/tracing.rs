@@ -6,6 +6,7 @@ use std::time::Instant;
 use log::info;
 
 use super::follow::{Follower, Outcome, Signals};
+use super::guarding::{Guarding, Watched};
 use super::progress;
 use crate::attach::Session;
 use crate::cli::args::TraceOptions;
@@ -49,17 +50,21 @@ impl Tracing {
         mut follower: Follower,
         signals: &mut Signals,
     ) -> Result<Outcome> {
-        let mut progress =
-            progress::Progress::new(self.options.outputs.quiet, self.options.duration);
+        let (quiet, limit) = (self.options.outputs.quiet, self.options.max_overhead);
         let duration = self.options.duration;
+        let mut watched = Watched {
+            progress: progress::Progress::new(quiet, duration),
+            guarding: Guarding::new(limit, follower.alive(), quiet),
+        };
         let outcome = follower
-            .run(&mut self.session, duration, signals, &mut progress)
+            .run(&mut self.session, duration, signals, &mut watched)
             .await?;
-        progress.finish();
+        watched.progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
+        let took = watched.guarding.finish(&self.session, follower.alive())?;
         follower.drain(&mut self.session)?;
-        let stream = follower.end(&mut self.session, stop_ns, outcome)?;
+        let stream = follower.end(&mut self.session, stop_ns, outcome, took)?;
         let finished = stream.finish()?;
         show::table(&finished.report, &self.options.outputs)?;
         info!(

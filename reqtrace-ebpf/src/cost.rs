@@ -1,0 +1,59 @@
+//! What the programs take, by their own clock: one run in 64 is timed.
+//!
+//! The time of the start is kept in the map, not in the program: so the verifier looks at the
+//! program's body once, not once with a start and once without.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::PerCpuArray;
+use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN, program};
+
+/// Times by program and CPU. A program on a uprobe may be preempted by another thread's: then a run
+/// is not counted, or timed too long, which matters little for an estimate.
+#[map]
+static COSTS: PerCpuArray<ProgramTime> = PerCpuArray::with_max_entries(program::COUNT, 0);
+
+/// Runs a program's body and counts it.
+#[inline(always)]
+pub(crate) fn of<R>(program: u32, body: impl FnOnce() -> R) -> R {
+    start(program);
+    let result = body();
+    stop(program);
+    result
+}
+
+#[inline(always)]
+fn start(program: u32) {
+    let Some(time) = COSTS.get_ptr_mut(program) else {
+        return;
+    };
+    // SAFETY: this CPU's own entry.
+    unsafe {
+        let runs = (*time).runs.wrapping_add(1);
+        (*time).runs = runs;
+        // The first one too: a short trace has no more.
+        if runs & (TIMED_ONE_IN - 1) == 1 {
+            (*time).started_ns = bpf_ktime_get_ns();
+        }
+    }
+}
+
+#[inline(always)]
+fn stop(program: u32) {
+    let Some(time) = COSTS.get_ptr_mut(program) else {
+        return;
+    };
+    // SAFETY: as above.
+    unsafe {
+        let started = (*time).started_ns;
+        if started == 0 {
+            return;
+        }
+        (*time).started_ns = 0;
+        let took = bpf_ktime_get_ns().wrapping_sub(started);
+        if took < LONGEST_NS {
+            (*time).timed += 1;
+            (*time).timed_ns += took;
+        }
+    }
+}

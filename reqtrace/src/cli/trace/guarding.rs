@@ -1,0 +1,115 @@
+//! Looks at what tracing takes, once a second, and sheds when it is too much: a session in, spans of
+//! the report out.
+
+use std::collections::BTreeSet;
+
+use super::progress::Progress;
+use crate::attach::Session;
+use crate::attach::guard::{Guard, Shed};
+use crate::error::Result;
+use crate::kernel::usage::Usage;
+use crate::report::{Overhead, ShedSpan};
+
+/// The most that is shed: requests are not sampled by these kernel programs.
+const DEEPEST: Shed = Shed::Stacks;
+
+/// What is looked at while a trace runs.
+pub(super) struct Watched {
+    pub(super) progress: Progress,
+    pub(super) guarding: Guarding,
+}
+
+/// What a trace takes, and what it leaves out because of that.
+pub(super) struct Guarding {
+    guard: Guard,
+    limit: f64,
+    usage: Usage,
+    last: Overhead,
+    spans: Vec<ShedSpan>,
+    quiet: bool,
+}
+
+impl Guarding {
+    /// `limit` in percent.
+    pub(super) fn new(limit: f64, pids: &BTreeSet<u32>, quiet: bool) -> Self {
+        Self {
+            guard: Guard::new(limit / 100.0, DEEPEST),
+            limit,
+            usage: Usage::since_now(pids),
+            last: Overhead::default(),
+            spans: Vec::new(),
+            quiet,
+        }
+    }
+
+    /// One second is over: gives the share that tracing took of it, 0 to 1.
+    pub(super) fn second(&mut self, session: &mut Session, alive: &BTreeSet<u32>) -> Result<f64> {
+        let now = self.measure(session, alive)?;
+        let share = now.since(&self.last).share();
+        self.last = now;
+        if let Some(span) = self.spans.last_mut()
+            && self.guard.shed() != Shed::Nothing
+        {
+            span.to_ns = now.elapsed_ns;
+        }
+        if let Some(shed) = self.guard.second(share) {
+            session.shed(shed)?;
+            self.say(shed, share, now.elapsed_ns);
+            if let Some(what) = left_out(shed) {
+                self.spans.push(ShedSpan {
+                    what,
+                    from_ns: now.elapsed_ns,
+                    to_ns: now.elapsed_ns,
+                });
+            }
+        }
+        Ok(share)
+    }
+
+    /// The trace is over: all that it took, and what was left out when.
+    pub(super) fn finish(
+        mut self,
+        session: &Session,
+        alive: &BTreeSet<u32>,
+    ) -> Result<(Overhead, Vec<ShedSpan>)> {
+        let now = self.measure(session, alive)?;
+        if let Some(span) = self.spans.last_mut()
+            && self.guard.shed() != Shed::Nothing
+        {
+            span.to_ns = now.elapsed_ns;
+        }
+        Ok((now, self.spans))
+    }
+
+    fn measure(&mut self, session: &Session, alive: &BTreeSet<u32>) -> Result<Overhead> {
+        let mut now = session.overhead()?;
+        now.processes_ns = self.usage.update(alive).as_nanos() as u64;
+        Ok(now)
+    }
+
+    fn say(&self, shed: Shed, share: f64, elapsed_ns: u64) {
+        if self.quiet {
+            return;
+        }
+        let (share, limit, at) = (share * 100.0, self.limit, elapsed_ns as f64 / 1e9);
+        match left_out(shed) {
+            Some(what) => eprintln!(
+                "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time, \
+                 --max-overhead is {limit} %: left out from now on: {what}"
+            ),
+            None => eprintln!(
+                "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time: all is \
+                 recorded again"
+            ),
+        }
+    }
+}
+
+/// The words for what is left out.
+fn left_out(shed: Shed) -> Option<String> {
+    match shed {
+        Shed::Nothing => None,
+        Shed::Stacks => Some("stacks".to_owned()),
+        Shed::Sample(every) => Some(format!("stacks, and {} of {every} requests", every - 1)),
+    }
+}

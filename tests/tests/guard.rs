@@ -1,0 +1,115 @@
+//! What tracing takes is in every report; above `--max-overhead` less is recorded, and every
+//! request is counted all the same.
+//!
+//! Needs root, a kernel with BPF, redis-server and redis-tools.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::servers::Server;
+use serde_json::Value;
+
+/// Commands of each round of the load, and those that redis-benchmark makes for itself.
+const COMMANDS: u64 = 20_000;
+const OWN: u64 = 2;
+
+fn trace_of(outcome: &Outcome) -> Value {
+    let text = outcome.summary_text().unwrap();
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    summary["trace"].clone()
+}
+
+/// Loads Redis for some seconds while it is traced; gives the outcome and the commands.
+fn load(options: &[&str]) -> (Outcome, u64) {
+    let server = Server::redis_without_file().unwrap();
+    let trace = Trace::start(Path::new("redis.toml"), server.pid(), options).unwrap();
+    let started = std::time::Instant::now();
+    let mut commands = 0;
+    while started.elapsed().as_secs_f64() < 6.0 {
+        let count = COMMANDS.to_string();
+        server
+            .redis_benchmark(&["-t", "get", "-n", &count, "-c", "4", "-q"])
+            .unwrap();
+        commands += COMMANDS + OWN;
+    }
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    (outcome, commands)
+}
+
+#[test]
+fn what_tracing_takes_is_in_the_report_and_nothing_is_shed_that_is_allowed() {
+    let (outcome, commands) = load(&["--yes", "--max-overhead", "100"]);
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.request("command").unwrap().count, commands);
+    let trace = trace_of(&outcome);
+    let overhead = &trace["overhead"];
+    let number = |name: &str| overhead[name].as_u64().unwrap();
+    // A begin and an end of each, at least.
+    assert!(number("hits") >= 2 * commands, "{overhead}");
+    for part in ["traps_ns", "programs_ns", "tracer_ns", "processes_ns"] {
+        assert!(number(part) > 0, "{part}: {overhead}");
+    }
+    // A command costs between a fifth of a microsecond and 100.
+    let each = number("tracing_ns") / commands;
+    assert!((200..100_000).contains(&each), "{each} ns: {overhead}");
+    let share = overhead["share"].as_f64().unwrap();
+    assert!(share > 0.01 && share <= 1.0, "{share}");
+    assert_eq!(trace["shed"].as_array().unwrap().len(), 0, "{trace}");
+    assert!(
+        outcome.stdout.contains("Tracing took "),
+        "{}",
+        outcome.stdout
+    );
+    assert!(!outcome.stdout.contains("Left out"), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_load_above_the_limit_sheds_and_every_request_is_counted() {
+    let (outcome, commands) = load(&["--yes", "--max-overhead", "0.5"]);
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.request("command").unwrap().count, commands);
+    let trace = trace_of(&outcome);
+    let shed = trace["shed"].as_array().unwrap();
+    let first = shed.first().unwrap_or_else(|| panic!("{trace}"));
+    assert_eq!(first["what"], "stacks");
+    // Not for the first second above, but soon.
+    let from = first["from_ns"].as_u64().unwrap();
+    assert!((1_500_000_000..5_000_000_000).contains(&from), "{from}");
+    for span in shed {
+        assert!(span["from_ns"].as_u64() <= span["to_ns"].as_u64(), "{span}");
+    }
+    assert!(outcome.stdout.contains("Left out"), "{}", outcome.stdout);
+    let said = "left out from now on: stacks";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_idle_process_is_not_said_to_pay() {
+    let fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["3"]).unwrap();
+    let outcome = trace.wait().unwrap();
+    let trace = trace_of(&outcome);
+    let share = trace["overhead"]["share"].as_f64().unwrap();
+    // The tracer's own side, of one CPU.
+    assert!(share < 0.2, "{trace}");
+    fixture.end().unwrap();
+}
+
+#[test]
+fn a_limit_that_is_none_is_refused() {
+    for word in ["0", "-1", "101", "much"] {
+        let args = ["--profile", "mysql", "-p", "1", "--max-overhead", word];
+        let outcome = reqtrace::run(reqtrace::command(args).unwrap()).unwrap();
+        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert!(
+            outcome.stderr.contains("max-overhead"),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
