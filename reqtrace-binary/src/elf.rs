@@ -4,6 +4,7 @@
 //! truncated or malformed file is an error, never a panic.
 
 mod parse;
+mod references;
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::frames::{Frames, FramesOf};
 
 use parse::{not_elf, string_at, unreadable};
+use references::References;
 
 /// A parsed ELF file.
 #[derive(Debug)]
@@ -36,6 +38,7 @@ pub struct Object {
     usdt_notes: Vec<Range<usize>>,
     usdt_base: Option<u64>,
     is_go: bool,
+    references: References,
 }
 
 /// Where a symbol table stands in the file.
@@ -44,6 +47,8 @@ struct SymbolTable {
     offset: usize,
     count: usize,
     strings: Range<usize>,
+    /// `.dynsym`, which relocations name.
+    is_dynamic: bool,
 }
 
 #[derive(Debug)]
@@ -118,6 +123,7 @@ impl Object {
             usdt_notes: Vec::new(),
             usdt_base: None,
             is_go: false,
+            references: References::default(),
         };
         object.load()?;
         Ok(object)

@@ -4,9 +4,13 @@
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindContext,
-    UnwindSection as _, X86_64,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, FrameDescriptionEntry, LittleEndian,
+    Pointer, UnwindContext, UnwindSection as _, X86_64,
 };
+
+use reqtrace_common::cookie::ReturnSlot;
+
+type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
 /// Where every frame description stands, by address.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +50,7 @@ impl Frames {
         frames
     }
 
-    fn eh_frame<'a>(&self, bytes: &'a [u8]) -> EhFrame<gimli::EndianSlice<'a, LittleEndian>> {
+    fn eh_frame<'a>(&self, bytes: &'a [u8]) -> EhFrame<Slice<'a>> {
         EhFrame::new(
             bytes.get(self.section.clone()).unwrap_or_default(),
             LittleEndian,
@@ -70,23 +74,109 @@ impl Frames {
         self.entry(address).map(|&(start, end, _)| start..end)
     }
 
-    pub(super) fn at_entry_level(&self, bytes: &[u8], address: u64) -> Option<bool> {
+    fn description<'a>(
+        &self,
+        bytes: &'a [u8],
+        offset: usize,
+    ) -> Option<FrameDescriptionEntry<Slice<'a>>> {
+        self.eh_frame(bytes)
+            .fde_from_offset(
+                &self.bases(),
+                EhFrameOffset(offset),
+                EhFrame::cie_from_offset,
+            )
+            .ok()
+    }
+
+    fn cfa(&self, bytes: &[u8], address: u64) -> Option<Cfa> {
         let &(_, _, offset) = self.entry(address)?;
-        let eh_frame = self.eh_frame(bytes);
-        let bases = self.bases();
-        let entry = eh_frame
-            .fde_from_offset(&bases, EhFrameOffset(offset), EhFrame::cie_from_offset)
-            .ok()?;
+        let entry = self.description(bytes, offset)?;
         let mut context = UnwindContext::new();
         let row = entry
-            .unwind_info_for_address(&eh_frame, &bases, &mut context, address)
+            .unwind_info_for_address(&self.eh_frame(bytes), &self.bases(), &mut context, address)
             .ok()?;
-        // At an entry the CFA, the caller's stack pointer, is just above the return address.
-        Some(matches!(
-            row.cfa(),
-            CfaRule::RegisterAndOffset { register, offset: 8 } if *register == X86_64::RSP
-        ))
+        Some(match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+                Cfa::At(FramePlace::rsp(*offset - 8))
+            }
+            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RBP => {
+                Cfa::At(FramePlace::rbp(*offset - 8))
+            }
+            _ => Cfa::Other,
+        })
     }
+
+    /// Exception tables of the functions of a range: where each stands, and its function's start.
+    fn exception_tables(&self, bytes: &[u8], range: &Range<u64>) -> Option<Vec<(u64, u64)>> {
+        let first = self
+            .entries
+            .partition_point(|(_, end, _)| *end <= range.start);
+        let mut tables = Vec::new();
+        for &(start, _, offset) in self.entries[first..]
+            .iter()
+            .take_while(|(start, _, _)| *start < range.end)
+        {
+            match self.description(bytes, offset)?.lsda() {
+                Some(Pointer::Direct(0)) | None => {}
+                Some(Pointer::Direct(address)) => tables.push((address, start)),
+                Some(Pointer::Indirect(_)) => return None,
+            }
+        }
+        Some(tables)
+    }
+}
+
+/// Where a function's return address stands, counted from a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FramePlace {
+    /// From `%rbp`, otherwise from `%rsp`.
+    pub from_rbp: bool,
+    /// Distance above the register, bytes.
+    pub bytes: i64,
+}
+
+impl FramePlace {
+    /// At a function's entry, and at its return.
+    pub const AT_RSP: Self = Self::rsp(0);
+
+    /// Above the stack pointer.
+    #[must_use]
+    pub const fn rsp(bytes: i64) -> Self {
+        Self {
+            from_rbp: false,
+            bytes,
+        }
+    }
+
+    /// Above the frame pointer.
+    #[must_use]
+    pub const fn rbp(bytes: i64) -> Self {
+        Self {
+            from_rbp: true,
+            bytes,
+        }
+    }
+
+    /// As the kernel programs count it; `None` where they cannot.
+    #[must_use]
+    pub fn slot(self) -> Option<ReturnSlot> {
+        if self.bytes % 8 != 0 {
+            return None;
+        }
+        Some(ReturnSlot {
+            from_rbp: self.from_rbp,
+            words: u16::try_from(self.bytes / 8).ok()?,
+        })
+    }
+}
+
+/// How a row of call frame information gives the CFA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cfa {
+    /// By `%rsp` or `%rbp`, as the place of the return address below it.
+    At(FramePlace),
+    /// By another register or an expression.
+    Other,
 }
 
 /// Call frame information of an object, with the bytes that it points into.
@@ -108,9 +198,38 @@ impl<'a> FramesOf<'a> {
     }
 
     /// Whether, at this instruction, the stack pointer stands where it stood at the function's
-    /// entry. `None`: nothing is said about it.
+    /// entry: the CFA, the caller's stack pointer, is just above the return address. `None`:
+    /// nothing is said about it.
     #[must_use]
     pub fn at_entry_level(&self, address: u64) -> Option<bool> {
-        self.frames.at_entry_level(self.bytes, address)
+        let cfa = self.frames.cfa(self.bytes, address)?;
+        Some(cfa == Cfa::At(FramePlace::AT_RSP))
+    }
+
+    /// Where the return address stands at this instruction; `None` where no row says it, or by
+    /// another register or an expression.
+    #[must_use]
+    pub fn return_address(&self, address: u64) -> Option<FramePlace> {
+        match self.frames.cfa(self.bytes, address)? {
+            Cfa::At(place) => Some(place),
+            Cfa::Other => None,
+        }
+    }
+
+    /// Exception tables of the functions of a range: where each stands, and its function's start.
+    /// `None` when a frame description cannot be read.
+    #[must_use]
+    pub(crate) fn exception_tables(&self, range: &Range<u64>) -> Option<Vec<(u64, u64)>> {
+        self.frames.exception_tables(self.bytes, range)
+    }
+
+    /// Whether a frame description begins at an address.
+    #[must_use]
+    pub fn begins(&self, address: u64) -> bool {
+        let entries = &self.frames.entries;
+        let from = entries.partition_point(|(start, _, _)| *start < address);
+        entries
+            .get(from)
+            .is_some_and(|(start, _, _)| *start == address)
     }
 }

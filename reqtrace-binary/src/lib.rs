@@ -5,6 +5,7 @@ pub mod debuginfo;
 pub mod demangle;
 pub mod elf;
 pub mod frames;
+mod landing;
 pub mod symbolize;
 pub mod unwind;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use goblin::elf::program_header::{PF_X, PT_LOAD};
-use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_SYMTAB};
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_RELA, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, Symtab};
 use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 
@@ -90,6 +90,9 @@ impl Object {
             {
                 self.frames = Frames::parse(bytes, range, section.sh_addr);
             }
+            if section.sh_type == SHT_RELA {
+                self.references.relocations.extend(section_range(section));
+            }
             if section.sh_type == SHT_NOTE && name == b".note.stapsdt" {
                 self.usdt_notes.extend(section_range(section));
             }
@@ -113,6 +116,7 @@ impl Object {
                 offset: section.sh_offset as usize,
                 count,
                 strings: strings.clone(),
+                is_dynamic: section.sh_type == SHT_DYNSYM,
             });
             for symbol in &table {
                 if symbol.st_type() != STT_FUNC {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
 use crate::resolve::{
     ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
-    resolve_file, symbols,
+    resolve_file, returns, symbols,
 };
 use waits::Waits;
 
@@ -216,6 +216,9 @@ fn marker(
         marker.object_shown,
         sites.join(" ")
     );
+    if !is_usdt {
+        text.push_str(&places(name, marker, probe, target)?);
+    }
     let skipped = match spec {
         Some(spec) => skipped(spec, marker, target)?,
         None => Vec::new(),
@@ -224,6 +227,50 @@ fn marker(
         text.push_str(&format!(
             "        tried first and not found: {}\n",
             skipped.join(", ")
+        ));
+    }
+    Ok(text)
+}
+
+/// The instructions that stand for an entry or a return, and which ones the kernel must single-step.
+fn places(
+    name: &str,
+    marker: &ResolvedMarker,
+    probe: ReturnProbe,
+    target: &Target<'_>,
+) -> Result<String> {
+    let is_return = marker.at == At::Return;
+    if is_return && probe == ReturnProbe::Uretprobe {
+        return Ok(String::new());
+    }
+    let (object, _) = target.open(&ObjectFile {
+        open: marker.object.clone(),
+        shown: marker.object_shown.clone(),
+    })?;
+    let mut text = String::new();
+    for site in marker.sites.iter().take(MAX_SITES) {
+        let found = object
+            .address_of(site.file_offset)
+            .and_then(|address| returns::instruction_at(&object, address));
+        let Some((instruction, is_emulated)) = found else {
+            continue;
+        };
+        if !is_return && site.distance == 0 && is_emulated {
+            continue;
+        }
+        let place = match (site.distance, is_return) {
+            (0, _) => String::new(),
+            (bytes, true) => format!(", {bytes} bytes before the return"),
+            (bytes, false) => format!(", {bytes} bytes behind the entry"),
+        };
+        let how = if is_emulated {
+            "emulated by the kernel"
+        } else {
+            "single-stepped by the kernel, which is slower"
+        };
+        text.push_str(&format!(
+            "        {name} at 0x{:x} {instruction}{place} ({how})\n",
+            site.file_offset
         ));
     }
     Ok(text)

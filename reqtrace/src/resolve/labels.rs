@@ -4,6 +4,7 @@ use reqtrace_common::label::{LabelPlan, MAX_EQUALS, NO_REGISTER, Reading, label_
 use reqtrace_common::limits::MAX_READS;
 
 use super::registers::Register;
+use super::returns::Reads;
 use super::usdt::{ArgumentValue, UsdtSite};
 use crate::error::{Error, Result};
 use crate::profile::{LabelKind, LabelSpec, ValueSource, ValueSpec};
@@ -48,6 +49,29 @@ pub(super) fn of_usdt(
     site: &UsdtSite,
 ) -> Result<Vec<LabelPlan>> {
     plans(specs, &|argument| argument_of_usdt(symbol, site, argument))
+}
+
+/// What labels read at a begin; `None` when there are none.
+pub(super) fn read(specs: &[LabelSpec]) -> Option<Reads> {
+    let in_register = |value: &ValueSpec| match value.source {
+        ValueSource::Argument(index) => usize::from(index) < Register::ARGUMENTS.len(),
+        ValueSource::Register(_) => false,
+        ValueSource::Constant(_) => true,
+    };
+    let only_arguments = specs.iter().all(|spec| {
+        let length = match &spec.kind {
+            LabelKind::Counted(length) => Some(length),
+            _ => None,
+        };
+        let when = spec.when.as_ref().map(|when| &when.value);
+        let values = [Some(&spec.value), length, when];
+        values.into_iter().flatten().all(in_register)
+    });
+    match (specs.is_empty(), only_arguments) {
+        (true, _) => None,
+        (false, true) => Some(Reads::Arguments),
+        (false, false) => Some(Reads::Anything),
+    }
 }
 
 type Argument<'a> = &'a dyn Fn(u8) -> Result<Reading>;

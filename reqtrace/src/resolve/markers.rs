@@ -14,7 +14,7 @@ use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, 
 use crate::error::{Error, Result};
 use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, builtin};
 
-use found::Found;
+use found::{Found, Use};
 
 /// Resolves a profile in a process.
 ///
@@ -140,12 +140,20 @@ impl Resolver<'_> {
             && end_found.at == At::Return
             && begin_found.file == end_found.file
             && begin_found.bodies == end_found.bodies;
+        let begin_use = Use {
+            return_probe: request.return_probe,
+            is_tied: false,
+            reads: labels::read(&request.labels),
+        };
+        let end_use = Use {
+            is_tied: same_frame,
+            reads: None,
+            ..begin_use
+        };
         let mut begin = self
-            .marker(&begin_found, request.return_probe, false)
+            .marker(&begin_found, begin_use)
             .map_err(named("begin"))?;
-        let end = self
-            .marker(&end_found, request.return_probe, same_frame)
-            .map_err(named("end"))?;
+        let end = self.marker(&end_found, end_use).map_err(named("end"))?;
         let unlabelled = self
             .label(request, &begin_found, &mut begin)
             .map_err(named("label"))?;
@@ -175,6 +183,7 @@ impl Resolver<'_> {
                     at: *at,
                     is_function: true,
                     usdt: Vec::new(),
+                    is_fixed: false,
                     instructions: Vec::new(),
                 })
             }
@@ -204,6 +213,7 @@ impl Resolver<'_> {
                     at: At::Entry,
                     is_function,
                     usdt: Vec::new(),
+                    is_fixed: true,
                     instructions: Vec::new(),
                     file,
                 })
@@ -274,6 +284,7 @@ impl Resolver<'_> {
             at: At::Return,
             is_function: true,
             usdt: Vec::new(),
+            is_fixed: false,
             instructions: Vec::new(),
         })
     }
@@ -306,6 +317,7 @@ impl Resolver<'_> {
             at: At::Entry,
             is_function: false,
             usdt: Vec::new(),
+            is_fixed: true,
             instructions,
             file,
         })
@@ -333,6 +345,7 @@ impl Resolver<'_> {
                 .collect(),
             at: At::Entry,
             is_function: false,
+            is_fixed: true,
             instructions: probe
                 .sites
                 .iter()

@@ -2,6 +2,7 @@
 //! which files to probe. Nothing is attached.
 
 mod calls;
+mod emulated;
 pub mod hazards;
 mod instructions;
 mod labels;
@@ -98,6 +99,7 @@ impl ProbeSite {
             semaphore: None,
             condition: None,
             slot: ReturnSlot::AT_RSP,
+            distance: 0,
             labels: Vec::new(),
         }
     }
@@ -115,6 +117,9 @@ pub struct ProbeSite {
     pub condition: Option<u8>,
     /// Where the function's return address stands when the probe is hit.
     pub slot: ReturnSlot,
+    /// Bytes of code from a site to the instruction that it stands for, or of a begin from there to
+    /// it; 0: it is that itself.
+    pub distance: u64,
     /// Ways to read the label here, of a begin; the first whose condition holds is taken.
     /// [`LabelPlan::next`] is 0.
     pub labels: Vec<LabelPlan>,

@@ -17,18 +17,21 @@
 //! tells this activation from others. That costs a probe hit for each call by others, so only
 //! callees that hardly anybody else calls are followed; for `free` the request ends at the jump.
 
+mod flow;
+mod sites;
+mod tables;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::demangle::{Copy, split_suffix};
 use super::elf::Object;
 use super::instructions::{condition_of, decoder, direct_target, ends_flow};
 use super::symbols;
 
-/// Instructions looked at before an indirect jump for the load of a switch table's entry.
-const TABLE_WINDOW: usize = 16;
+pub use sites::{Reads, Site, entry, instruction_at, is_emulated_at};
 
 /// Direct calls and jumps to a tail callee from elsewhere up to which it is followed.
 const MAX_OTHER_CALLERS: usize = 4;
@@ -42,8 +45,8 @@ const MAX_FUNCTION: u64 = 16 << 20;
 /// Where a function is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exits {
-    /// Virtual address, and the x86 condition code for a conditional jump. Sorted; empty when the
-    /// function is never left, or not decodable.
+    /// The instructions that leave it: virtual address, and the x86 condition code for a
+    /// conditional jump. Sorted; empty when the function is never left, or not decodable.
     pub sites: Vec<(u64, Option<u8>)>,
     /// Its code jumps to its own first instruction, as a call of itself or as a loop: nothing
     /// tells the two apart, and the probe at its entry fires either way. Counted as a call.
@@ -58,8 +61,24 @@ pub struct Exits {
 /// be compared with that at entry, so that tail callees may be followed.
 #[must_use]
 pub fn exits(object: &Object, body: &Range<u64>, tied: bool) -> Exits {
+    walk(object, body, tied).map_or_else(Exits::default, |walk| walk.exits())
+}
+
+/// The same, and what to probe in place of each instruction that leaves the function.
+#[must_use]
+pub fn end_sites(object: &Object, body: &Range<u64>, tied: bool) -> (Exits, Vec<Site>) {
+    let Some(walk) = walk(object, body, tied) else {
+        return (Exits::default(), Vec::new());
+    };
+    let exits = walk.exits();
+    let sites = walk.sites(&exits.sites);
+    (exits, sites)
+}
+
+/// Decodes a function; `None` when it is too large to be one.
+fn walk<'o>(object: &'o Object, body: &Range<u64>, tied: bool) -> Option<Walk<'o>> {
     if body.end.saturating_sub(body.start) > MAX_FUNCTION {
-        return Exits::default();
+        return None;
     }
     let mut walk = Walk {
         object,
@@ -72,7 +91,7 @@ pub fn exits(object: &Object, body: &Range<u64>, tied: bool) -> Exits {
     walk.add_part(body.clone(), body.start);
     walk.levels_kept = walk.frames_are_kept();
     walk.follow_cold_parts();
-    walk.exits()
+    Some(walk)
 }
 
 struct Walk<'o> {
@@ -291,73 +310,6 @@ impl Walk<'_> {
     /// A jump to the function's own entry is a call too: the entry's probe fires again.
     fn leaves(&self, target: u64) -> bool {
         target == self.entry || self.part_of(target).is_none()
-    }
-
-    /// Whether an indirect jump goes through a switch table.
-    fn through_table(&self, jump: &Instruction) -> bool {
-        // Compilers write `notrack` only on jumps through tables that they made themselves.
-        if jump.segment_prefix() == Register::DS {
-            return true;
-        }
-        if jump.op0_kind() == OpKind::Memory {
-            return self.is_own_table(jump);
-        }
-        let target = jump.op0_register();
-        let mut added = None;
-        for code in self
-            .code
-            .range(..jump.ip())
-            .rev()
-            .take(TABLE_WINDOW)
-            .map(|(_, code)| code)
-        {
-            if code.flow_control() == FlowControl::UnconditionalBranch
-                || code.flow_control() == FlowControl::Return
-            {
-                return false;
-            }
-            let writes = |register: Register| {
-                code.op_count() > 0
-                    && code.op0_kind() == OpKind::Register
-                    && code.op0_register().full_register() == register
-            };
-            match added {
-                // `jmp *%rax` after `add %rdx,%rax`: one of the two came from a table of
-                // 32-bit distances.
-                None if writes(target) => match code.mnemonic() {
-                    Mnemonic::Add if code.op1_kind() == OpKind::Register => {
-                        added = Some(code.op1_register());
-                    }
-                    Mnemonic::Add => return code.memory_index() != Register::None,
-                    Mnemonic::Mov => {
-                        return code.op1_kind() == OpKind::Memory && self.is_own_table(code);
-                    }
-                    _ => return false,
-                },
-                Some(other)
-                    if (writes(target) || writes(other))
-                        && matches!(code.mnemonic(), Mnemonic::Movsxd | Mnemonic::Mov)
-                        && code.op1_kind() == OpKind::Memory
-                        && code.memory_index() != Register::None =>
-                {
-                    return true;
-                }
-                _ => {}
-            }
-        }
-        false
-    }
-
-    /// Whether a memory operand is an entry of a table of addresses that point into this
-    /// function. A table of function pointers looks the same but for what is in it.
-    fn is_own_table(&self, code: &Instruction) -> bool {
-        code.memory_index() != Register::None
-            && code.memory_index_scale() == 8
-            && code.memory_base() == Register::None
-            && self
-                .object
-                .word(code.memory_displacement64())
-                .is_some_and(|first| first != self.entry && self.part_of(first).is_some())
     }
 }
 

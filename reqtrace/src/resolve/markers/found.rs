@@ -6,8 +6,9 @@ use super::Resolver;
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::process::ObjectFile;
+use crate::resolve::returns::{self, Reads, Site};
 use crate::resolve::usdt::UsdtSite;
-use crate::resolve::{ProbeSite, ResolvedMarker, returns, symbols};
+use crate::resolve::{ProbeSite, ResolvedMarker, symbols};
 
 /// A marker's code, found.
 pub(super) struct Found {
@@ -23,18 +24,26 @@ pub(super) struct Found {
     pub(super) is_function: bool,
     /// The places of a USDT probe.
     pub(super) usdt: Vec<UsdtSite>,
+    /// The probe stays where the profile put it.
+    pub(super) is_fixed: bool,
     /// The instructions to probe, where they are not the ends of `bodies`.
     pub(super) instructions: Vec<ProbeSite>,
 }
 
+/// What the probes of a marker are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// How returns are probed.
+    pub(super) return_probe: ReturnProbe,
+    /// Hits are compared with the begin's frame.
+    pub(super) is_tied: bool,
+    /// What is read there; `None`: nothing.
+    pub(super) reads: Option<Reads>,
+}
+
 impl Resolver<'_> {
-    /// The probes of what was found. `tied`: its hits are compared with the begin's stack pointer.
-    pub(super) fn marker(
-        &mut self,
-        found: &Found,
-        return_probe: ReturnProbe,
-        tied: bool,
-    ) -> Result<ResolvedMarker> {
+    /// The probes of what was found.
+    pub(super) fn marker(&mut self, found: &Found, its_use: Use) -> Result<ResolvedMarker> {
         let is_built_in = self.is_built_in;
         let object = self.open(&found.file)?;
         let offset_of = |address: u64| {
@@ -53,11 +62,21 @@ impl Resolver<'_> {
             &[]
         };
         for body in functions {
-            if found.at == At::Entry || return_probe == ReturnProbe::Uretprobe {
+            if found.at == At::Entry && !found.is_fixed && found.is_function {
+                let reads = its_use.reads.unwrap_or(Reads::Arguments);
+                sites.push(probe_site(offset_of, returns::entry(object, body, reads))?);
+                continue;
+            }
+            if found.at == At::Entry || its_use.return_probe == ReturnProbe::Uretprobe {
                 sites.push(ProbeSite::at(offset_of(body.start)?));
                 continue;
             }
-            let exits = returns::exits(object, body, tied);
+            let (exits, mut ends) = returns::end_sites(object, body, its_use.is_tied);
+            if its_use.reads.is_some() {
+                // Registers are read as they are when the function has been left.
+                let itself = |(address, condition): &_| Site::itself(*address, *condition);
+                ends = exits.sites.iter().map(itself).collect();
+            }
             if exits.reenters {
                 warnings.push(format!(
                     "`{}` jumps back to its own entry: each time counts as a request of its own",
@@ -84,11 +103,8 @@ impl Resolver<'_> {
                     warnings.push(tail_call);
                 }
             }
-            for (address, condition) in exits.sites {
-                sites.push(ProbeSite {
-                    condition,
-                    ..ProbeSite::at(offset_of(address)?)
-                });
+            for site in ends {
+                sites.push(probe_site(offset_of, site)?);
             }
         }
         // Clones can share a cold part.
@@ -119,4 +135,13 @@ impl Resolver<'_> {
             sites,
         })
     }
+}
+
+fn probe_site(offset_of: impl Fn(u64) -> Result<u64>, site: Site) -> Result<ProbeSite> {
+    Ok(ProbeSite {
+        condition: site.condition,
+        slot: site.slot,
+        distance: site.distance,
+        ..ProbeSite::at(offset_of(site.address)?)
+    })
 }

@@ -1,0 +1,163 @@
+//! What an object's code refers to: a parsed [`Object`] in, the targets of its jumps and the slots of
+//! what it imports out. Both are looked up when they are first asked for.
+
+use std::ops::Range;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::sym::Symtab;
+
+use super::parse::string_at;
+use super::{Object, SymbolTable};
+use crate::landing;
+
+/// The kinds of relocation that put the address of an import in its slot (System V AMD64 ABI, 4.4).
+const R_X86_64_GLOB_DAT: u32 = 6;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+
+/// Bytes of an `Elf64_Rela`.
+const RELA: usize = 24;
+
+/// What compilers call where the guard of a stack frame was overwritten. It never returns.
+const STACK_CHECK_FAILED: [&str; 3] = [
+    "__stack_chk_fail",
+    "__stack_chk_fail_local",
+    "__GI___stack_chk_fail",
+];
+
+/// What is looked up once.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    /// Sections of relocations.
+    pub(super) relocations: Vec<Range<usize>>,
+    /// Target and origin of what may be a direct jump, by target.
+    jumps: std::sync::OnceLock<Vec<(u64, u64)>>,
+    /// Slots that hold the address of an imported `__stack_chk_fail`.
+    guards: std::sync::OnceLock<Vec<u64>>,
+}
+
+impl Object {
+    /// The bytes from an address of code or data to the end of its segment.
+    #[must_use]
+    pub fn data(&self, address: u64) -> &[u8] {
+        self.segments
+            .iter()
+            .find(|segment| segment.address.contains(&address))
+            .map_or(&[], |segment| self.read(segment, address))
+    }
+
+    /// Where exceptions may enter the code of a range; `None` when its tables are not understood.
+    #[must_use]
+    pub fn landing_pads(&self, range: &Range<u64>) -> Option<Vec<u64>> {
+        let mut pads = Vec::new();
+        for (table, function) in self.frames().exception_tables(range)? {
+            pads.extend(landing::landing_pads(self.data(table), table, function)?);
+        }
+        Some(pads)
+    }
+
+    /// Targets and origins of what may be a jump with a 32-bit distance into a range: what looks
+    /// like one, at any byte of the code, so that nothing is missed. By target.
+    pub fn jumps_into(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+        let jumps = self.references.jumps.get_or_init(|| self.all_jumps());
+        let from = jumps.partition_point(|(target, _)| *target < range.start);
+        let end = range.end;
+        jumps[from..]
+            .iter()
+            .copied()
+            .take_while(move |(target, _)| *target < end)
+    }
+
+    fn all_jumps(&self) -> Vec<(u64, u64)> {
+        let code = || self.segments.iter().filter(|segment| segment.executable);
+        let mut jumps = Vec::new();
+        for segment in code() {
+            let start = segment.address.start;
+            for (at, bytes) in self.read(segment, start).windows(6).enumerate() {
+                let from = start + at as u64;
+                let (distance, next) = match bytes {
+                    [0xe9, distance @ .., _] => (distance, from + 5),
+                    [0x0f, 0x80..=0x8f, distance @ ..] => (distance, from + 6),
+                    _ => continue,
+                };
+                let Some(distance) = distance.first_chunk() else {
+                    continue;
+                };
+                let target = next.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance)));
+                if code().any(|segment| segment.address.contains(&target)) {
+                    jumps.push((target, from));
+                }
+            }
+        }
+        jumps.sort_unstable();
+        jumps
+    }
+
+    /// Whether the function at an address, or its stub, is the one that ends a program whose stack
+    /// was overwritten.
+    #[must_use]
+    pub fn is_stack_check_failed(&self, address: u64) -> bool {
+        let from = self
+            .symbols
+            .partition_point(|symbol| symbol.address < address);
+        self.symbols[from..]
+            .iter()
+            .take_while(|symbol| symbol.address == address)
+            .any(|symbol| STACK_CHECK_FAILED.contains(&self.name(symbol)))
+    }
+
+    /// Whether the pointer at an address is filled with the address of an imported
+    /// `__stack_chk_fail` when the object is loaded.
+    #[must_use]
+    pub fn is_slot_of_stack_check_failed(&self, slot: u64) -> bool {
+        let guards = self.references.guards.get_or_init(|| self.guard_slots());
+        guards.contains(&slot)
+    }
+
+    fn guard_slots(&self) -> Vec<u64> {
+        let bytes = self.bytes();
+        // The dynamic symbols are those that relocations of a loaded object name.
+        let dynamic = self.tables.iter().filter(|table| table.is_dynamic);
+        let wanted: Vec<u32> = dynamic
+            .flat_map(|table| failing_symbols(bytes, table))
+            .collect();
+        let mut slots = Vec::new();
+        for section in &self.references.relocations {
+            let section = bytes.get(section.clone()).unwrap_or_default();
+            for rela in section.chunks_exact(RELA) {
+                let word = |at: usize| {
+                    let bytes = rela[at..].first_chunk().copied().unwrap_or_default();
+                    u64::from_le_bytes(bytes)
+                };
+                let (offset, info) = (word(0), word(8));
+                let fills = matches!(info as u32, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT);
+                let symbol = (info >> 32) as u32;
+                if fills && wanted.contains(&symbol) {
+                    slots.push(offset);
+                }
+            }
+        }
+        slots
+    }
+}
+
+fn failing_symbols(bytes: &[u8], table: &SymbolTable) -> Vec<u32> {
+    let context = Ctx::new(Container::Big, Endian::Little);
+    let Ok(symbols) = Symtab::parse(bytes, table.offset, table.count, context) else {
+        return Vec::new();
+    };
+    let fails = |name: usize| {
+        string_at(bytes, &table.strings, name)
+            .and_then(|name| bytes.get(name))
+            .is_some_and(|name| {
+                STACK_CHECK_FAILED
+                    .iter()
+                    .any(|failed| failed.as_bytes() == name)
+            })
+    };
+    symbols
+        .iter()
+        .zip(0..)
+        .filter(|(symbol, _)| fails(symbol.st_name))
+        .map(|(_, index)| index)
+        .collect()
+}
