@@ -6,6 +6,7 @@ pub mod demangle;
 pub mod elf;
 pub mod frames;
 mod landing;
+pub mod maps;
 pub mod symbolize;
 pub mod unwind;
 

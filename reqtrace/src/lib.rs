@@ -10,15 +10,21 @@
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
+#[cfg(feature = "capture")]
 pub mod attach;
+#[cfg(feature = "capture")]
 mod capture;
 pub mod cli;
+#[cfg(feature = "capture")]
 pub mod kernel;
 pub mod report;
+#[cfg(feature = "capture")]
 pub mod resolve;
+#[cfg(feature = "capture")]
 pub mod symbolize;
 
 pub use reqtrace_analysis::{aggregate, classify};
-pub use reqtrace_base::{error, text};
+pub use reqtrace_base::{error, names, text};
+#[cfg(feature = "capture")]
 pub use reqtrace_binary::{debuginfo, unwind};
 pub use reqtrace_profile as profile;

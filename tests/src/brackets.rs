@@ -185,13 +185,14 @@ mod tests {
 
     /// A CSV of (tid, monotonic begin, latency, complete).
     fn csv(rows: &[(u32, u64, u64, bool)]) -> String {
-        let mut text = "start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
+        let mut text = "id,start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
             run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,other_ns,blocks,preemptions,\
             complete,reason\n"
             .to_owned();
-        for (tid, begin, latency, complete) in rows {
+        for (id, (tid, begin, latency, complete)) in rows.iter().enumerate() {
             let start = begin + OFFSET.unsigned_abs();
-            text += &format!("{start},order,1,{tid},c,,{latency},0,0,0,0,0,0,0,0,{complete},\n");
+            text +=
+                &format!("{id},{start},order,1,{tid},c,,{latency},0,0,0,0,0,0,0,0,{complete},\n");
         }
         text
     }

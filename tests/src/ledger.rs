@@ -2,18 +2,24 @@
 //!
 //! In: `requests.csv`. Out: the number of requests checked, or those that do not add up.
 
+use std::collections::HashSet;
+
 use anyhow::{Result, bail};
 
 use crate::rows::{self, Row};
 
 /// Checks `on_cpu + run_queue + preempted + blocked + unattributed = latency` and
-/// `blocked = Σ classes` for every row, complete or not.
+/// `blocked = Σ classes` for every row, complete or not; and that every row has an id of its own.
 ///
 /// # Errors
 ///
 /// When the file cannot be read or a row does not add up; the first five are listed.
 pub fn check(csv: &str) -> Result<usize> {
     let rows = rows::read(csv)?;
+    let mut ids = HashSet::new();
+    if let Some(twice) = rows.iter().find(|row| !ids.insert(row.id)) {
+        bail!("two requests have the id {}", twice.id);
+    }
     let wrong: Vec<String> = rows.iter().filter_map(fault).collect();
     if wrong.is_empty() {
         return Ok(rows.len());
@@ -51,27 +57,35 @@ fn fault(row: &Row) -> Option<String> {
 mod tests {
     use super::check;
 
-    const HEADER: &str = "start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
+    const HEADER: &str = "id,start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
         run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,redo_log_ns,lock_ns,other_ns,\
         blocks,preemptions,complete,reason\n";
 
     #[test]
     fn a_closed_ledger_passes() {
-        let csv = format!("{HEADER}5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,\n");
         assert_eq!(check(&csv).unwrap(), 1);
         assert_eq!(check(HEADER).unwrap(), 0);
     }
 
     #[test]
+    fn an_id_that_comes_twice_is_found() {
+        let row = "5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,\n";
+        assert_eq!(check(&format!("{HEADER}1,{row}2,{row}")).unwrap(), 2);
+        let error = check(&format!("{HEADER}1,{row}1,{row}")).unwrap_err();
+        assert_eq!(error.to_string(), "two requests have the id 1");
+    }
+
+    #[test]
     fn one_nanosecond_too_many_is_found() {
-        let csv = format!("{HEADER}5,order,1,2,shop,,101,40,10,5,44,1,30,10,4,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,101,40,10,5,44,1,30,10,4,3,1,true,\n");
         let error = check(&csv).unwrap_err().to_string();
         assert!(error.contains("parts 100, latency 101"), "{error}");
     }
 
     #[test]
     fn classes_must_make_up_blocked() {
-        let csv = format!("{HEADER}5,order,1,2,shop,,100,40,10,5,44,1,30,10,3,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,3,3,1,true,\n");
         let error = check(&csv).unwrap_err().to_string();
         assert!(error.contains("classes 43, blocked 44"), "{error}");
     }

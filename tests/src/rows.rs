@@ -20,6 +20,8 @@ const NOT_A_CLASS: [&str; 7] = [
 /// One request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
+    /// Unique in the trace.
+    pub id: u64,
     /// Begin in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// Request type.
@@ -127,6 +129,7 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         }
     }
     Ok(Row {
+        id: number("id")?,
         start_unix_ns: number("start_unix_ns")?,
         request: text("request")?.to_owned(),
         pid: u32::try_from(number("pid")?)?,

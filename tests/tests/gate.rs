@@ -114,7 +114,11 @@ fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
     let over = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let outcome = trace(&profile, fixture.pid(), &["-v"]);
         over.store(true, Ordering::Relaxed);

@@ -179,6 +179,14 @@ fn lint() -> Result<()> {
     let deny = ["--", "-D", "warnings"];
     let host = ["--workspace", "--exclude", "reqtrace-ebpf", "--all-targets"];
     process::run(cargo().args(clippy).args(host).args(deny))?;
+    // What analyses a recording needs no kernel programs, and none of their toolchain.
+    let no_capture = [
+        "--package",
+        "reqtrace",
+        "--no-default-features",
+        "--all-targets",
+    ];
+    process::run(cargo().args(clippy).args(no_capture).args(deny))?;
     // The compiler of the kernel programs brings no clippy, so they are checked as if for the host:
     // same code, same pointer width. Without `std` that needs a panic that aborts; its own target
     // directory keeps that profile from rebuilding everything else.

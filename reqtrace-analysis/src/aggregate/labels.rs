@@ -72,27 +72,27 @@ impl Labels {
     }
 
     /// The groups of each request type, those with the most latency first.
-    pub(super) fn report(self) -> Vec<LabelGroups> {
+    pub(super) fn report(&self) -> Vec<LabelGroups> {
         let (by, classes) = (self.by, self.classes);
         self.types
-            .into_iter()
+            .iter()
             .map(|of_type| of_type.report(by, classes))
             .collect()
     }
 }
 
 impl OfType {
-    fn report(self, by: Grouping, classes: usize) -> LabelGroups {
-        let mut shown: Vec<LabelGroup> = self.groups.into_values().collect();
+    fn report(&self, by: Grouping, classes: usize) -> LabelGroups {
+        let mut shown: Vec<&LabelGroup> = self.groups.values().collect();
         shown.sort_by(|a, b| (b.ledger.latency_ns, &a.label).cmp(&(a.ledger.latency_ns, &b.label)));
         let more = shown.split_off(shown.len().min(MAX_SHOWN));
         let mut rest = LabelGroup::new("", classes);
-        for group in more.iter().chain(&self.no_room) {
+        for group in more.iter().copied().chain(&self.no_room) {
             rest.add(group.count, group.max_ns, &group.ledger);
         }
         LabelGroups {
             by,
-            shown,
+            shown: shown.into_iter().cloned().collect(),
             rest_labels: more.len() as u64,
             table_full: self.no_room.is_some(),
             rest,

@@ -1,4 +1,5 @@
-//! Aggregate: the events of a trace in, ordered rows out while they come; at the end a [`Report`].
+//! Aggregate: the events of a trace in, ordered rows out while they come; whenever it is
+//! asked for, and at the end, a [`Report`].
 //!
 //! A live trace and the report of a recording are the same from here on: nothing is asked of the
 //! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: per request
@@ -7,7 +8,6 @@
 
 mod filter;
 mod fingerprint;
-mod finish;
 mod hints;
 mod labels;
 mod lengths;
@@ -22,8 +22,10 @@ mod tail;
 mod trace;
 mod types;
 mod unwinding;
+mod view;
 mod warnings;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
@@ -66,7 +68,8 @@ pub struct Options {
 pub struct Aggregator {
     options: Options,
     trace: Trace,
-    sites: Sites,
+    /// Behind a cell: a view names stacks, and what is named once is kept.
+    sites: RefCell<Sites>,
     types: Vec<TypeState>,
     sums: Sums,
     rows: RowOrder,
@@ -102,7 +105,7 @@ impl Aggregator {
         let threshold = options.slower_than_ns.or(filter.as_ref().map(|_| 0));
         Ok(Self {
             trace: Trace::new(header),
-            sites: Sites::new(classifier),
+            sites: RefCell::new(Sites::new(classifier)),
             sums: Sums::new(types.len()),
             rows: RowOrder::default(),
             filter,
@@ -120,13 +123,6 @@ impl Aggregator {
             },
             options,
         })
-    }
-
-    /// Names of all wait classes, in the order of every ledger; exporters need them at their
-    /// start.
-    #[must_use]
-    pub fn classes(&self) -> &[String] {
-        self.sites.classifier.names()
     }
 
     /// Requests so far: complete ones, and incomplete ones. For progress.
@@ -168,13 +164,15 @@ impl Aggregator {
             Event::Process(process) => {
                 self.trace.process(process);
                 if !process.name.is_empty() {
-                    self.sites.process(process.space.tgid, &process.name);
+                    self.sites
+                        .get_mut()
+                        .process(process.space.tgid, &process.name);
                 }
             }
-            Event::File(file) => self.sites.file(file.file, &file.path),
-            Event::Thread(thread) => self.sites.thread(thread),
-            Event::Stack(stack) => self.sites.stack(stack),
-            Event::Name(name) => self.sites.name(name),
+            Event::File(file) => self.sites.get_mut().file(file.file, &file.path),
+            Event::Thread(thread) => self.sites.get_mut().thread(thread),
+            Event::Stack(stack) => self.sites.get_mut().stack(stack),
+            Event::Name(name) => self.sites.get_mut().name(name),
             Event::Window(window) => {
                 self.trace.seen(window.until_ns);
                 self.sums.add(window);
@@ -182,7 +180,7 @@ impl Aggregator {
             Event::Loss(Loss { name, count }) => {
                 *self.losses.entry(name.clone()).or_default() += count;
             }
-            Event::Cost(cost) => self.trace.cost((*cost).clone()),
+            Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
             // They say where an address is; its name is said too.
             Event::Object(_) | Event::Mapping(_) => {}
@@ -204,7 +202,7 @@ impl Aggregator {
         while let Some(row) = self.rows.pop() {
             self.write(&row, exporters)?;
         }
-        Ok(self.report(ending))
+        Ok(self.view(ending))
     }
 
     fn request(
@@ -221,7 +219,9 @@ impl Aggregator {
             request.begin_ns = self.trace.start_ns().min(request.end_ns);
         }
         self.trace.seen(request.end_ns);
-        self.sites.any_thread(request.space.tgid, request.comm);
+        self.sites
+            .get_mut()
+            .any_thread(request.space.tgid, request.comm);
         self.rows.ended(request.end_ns);
         if self
             .filter
@@ -273,8 +273,9 @@ impl Aggregator {
         ledger.run_queue_ns = request.run_queue_ns;
         ledger.preempted_ns = request.preempted_ns;
         ledger.unattributed_ns = request.unattributed_ns;
+        let sites = self.sites.get_mut();
         for slot in request.slots {
-            match self.sites.class(request.space, &slot.site) {
+            match sites.class(request.space, &slot.site) {
                 Some(class) => ledger.classes[class] += slot.blocked_ns,
                 None => ledger.unattributed_ns += slot.blocked_ns,
             }

@@ -70,8 +70,8 @@ impl SlowStacks {
     }
 
     /// The sums, in the form of the kernel's. A slot of a request counts as one interval.
-    pub(super) fn into_sums(self) -> Vec<(StackSumKey, StackSum)> {
-        in_order(self.sums)
+    pub(super) fn sums(&self) -> Vec<(StackSumKey, StackSum)> {
+        in_order(&self.sums)
     }
 }
 

@@ -44,19 +44,19 @@ impl Sums {
     }
 
     /// Sums per stack pair, in an order that is always the same.
-    pub(super) fn stacks(&mut self) -> Vec<(StackSumKey, StackSum)> {
-        in_order(std::mem::take(&mut self.stacks))
+    pub(super) fn stacks(&self) -> Vec<(StackSumKey, StackSum)> {
+        in_order(&self.stacks)
     }
 
     /// Lengths per stack pair, in an order that is always the same.
-    pub(super) fn histograms(&mut self) -> Vec<(StackSumKey, LengthHistogram)> {
-        in_order(std::mem::take(&mut self.histograms))
+    pub(super) fn histograms(&self) -> Vec<(StackSumKey, LengthHistogram)> {
+        in_order(&self.histograms)
     }
 }
 
 /// Sums by key.
-pub(super) fn in_order<T>(sums: FxHashMap<StackSumKey, T>) -> Vec<(StackSumKey, T)> {
-    let mut sums: Vec<_> = sums.into_iter().collect();
+pub(super) fn in_order<T: Copy>(sums: &FxHashMap<StackSumKey, T>) -> Vec<(StackSumKey, T)> {
+    let mut sums: Vec<_> = sums.iter().map(|(key, sum)| (*key, *sum)).collect();
     sums.sort_unstable_by_key(|(key, _)| {
         let place = (key.kernel_stack, key.user_stack, key.syscall, key.file);
         let process = (key.tgid, key.exec_generation);

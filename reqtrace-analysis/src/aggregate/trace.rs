@@ -56,7 +56,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn cost(&mut self, cost: Cost) {
+    pub(super) fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }
 
@@ -70,8 +70,8 @@ impl Trace {
     }
 
     /// What the tracer has cost.
-    pub(super) fn take_cost(&mut self) -> Cost {
-        std::mem::take(&mut self.cost)
+    pub(super) fn cost(&self) -> &Cost {
+        &self.cost
     }
 
     /// What was traced, for the report.
@@ -100,8 +100,8 @@ impl Trace {
                 .to_owned(),
             markers: markers.collect(),
             unmatched_waits: header.unmatched_waits.clone(),
-            overhead: None,
-            shed: Vec::new(),
+            overhead: self.cost.overhead,
+            shed: self.cost.shed.clone(),
             stack_filter: header.options.stack_filter.clone(),
             preempted_stacks: header.options.preempted_stacks,
             late_children: self

@@ -4,7 +4,8 @@
 use crate::error::{Error, Result};
 
 /// Columns before those of the wait classes.
-pub const BEFORE: [&str; 12] = [
+pub const BEFORE: [&str; 13] = [
+    "id",
     "start_unix_ns",
     "request",
     "pid",
@@ -20,7 +21,7 @@ pub const BEFORE: [&str; 12] = [
 ];
 
 /// Columns after those of the wait classes.
-pub const AFTER: [&str; 5] = ["blocks", "preemptions", "complete", "reason", "id"];
+pub const AFTER: [&str; 4] = ["blocks", "preemptions", "complete", "reason"];
 
 /// The CSV column of a class.
 #[must_use]

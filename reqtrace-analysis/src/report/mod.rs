@@ -38,7 +38,7 @@ pub trait Exporter {
 /// One row of `requests.csv`, all names known.
 #[derive(Clone, Debug)]
 pub struct RequestRow<'a> {
-    /// Unique in the trace, from 1 on.
+    /// Unique in the trace, from 1 on, in the order in which requests were seen to end.
     pub id: u64,
     /// Begin in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,

@@ -3,13 +3,12 @@
 //! Fedora and its relatives ship it: a symbol table of the functions that are not exported,
 //! compressed by xz.
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
 use lzma_rust2::XzReader;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The largest packed part that is read; those of the largest programs have 1 MB.
 const MAX_PACKED_BYTES: u64 = 64 << 20;
@@ -17,7 +16,7 @@ const MAX_PACKED_BYTES: u64 = 64 << 20;
 const MAX_BYTES: u64 = 256 << 20;
 /// Memory for unpacking, KiB; xz's default needs 8 MiB.
 const MAX_MEMORY_KIB: u32 = 128 << 10;
-const NAME: &CStr = c"reqtrace-debugdata";
+const NAME: &str = "reqtrace-debugdata";
 
 /// Unpacks it into memory that can be read as a file.
 ///
@@ -30,7 +29,7 @@ pub(super) fn unpack(object: &File, offset: u64, length: u64) -> io::Result<File
     }
     let mut packed = vec![0; length as usize];
     object.read_exact_at(&mut packed, offset)?;
-    let mut file = memory_file()?;
+    let mut file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC)?);
     let mut reader = XzReader::new_mem_limit(packed.as_slice(), false, MAX_MEMORY_KIB);
     let count = io::copy(&mut (&mut reader).take(MAX_BYTES + 1), &mut file)?;
     if count > MAX_BYTES {
@@ -38,14 +37,4 @@ pub(super) fn unpack(object: &File, offset: u64, length: u64) -> io::Result<File
     }
     file.flush()?;
     Ok(file)
-}
-
-fn memory_file() -> io::Result<File> {
-    // SAFETY: the name ends with NUL.
-    let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { File::from_raw_fd(fd) })
 }

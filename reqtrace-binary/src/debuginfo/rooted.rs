@@ -4,13 +4,13 @@
 //! and nothing but a regular file is ever opened: opening a device can have effects, opening a
 //! FIFO can hang.
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 /// A root folder: that of a process, or ours.
 #[derive(Debug)]
@@ -40,10 +40,8 @@ impl Root {
     ///
     /// When it cannot be opened.
     pub fn at(path: &Path) -> io::Result<Self> {
-        let folder = File::options()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(path)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(open(path, flags, Mode::empty())?);
         let metadata = folder.metadata()?;
         Ok(Self {
             id: (metadata.dev(), metadata.ino()),
@@ -58,7 +56,7 @@ impl Root {
     ///
     /// When it is not there, is no regular file, or cannot be opened.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        reopen_regular(&self.handle(path, 0)?)
+        reopen_regular(&self.handle(path, OFlags::empty())?)
     }
 
     /// A handle that says what stands at a path, without opening it: a symbolic link there is not
@@ -68,30 +66,14 @@ impl Root {
     ///
     /// When there is nothing.
     pub fn look(&self, path: &Path) -> io::Result<File> {
-        self.handle(path, libc::O_NOFOLLOW)
+        self.handle(path, OFlags::NOFOLLOW)
     }
 
-    fn handle(&self, path: &Path, flags: i32) -> io::Result<File> {
-        let path = CString::new(path.as_os_str().as_bytes())?;
-        // SAFETY: all fields are numbers; zero is their default.
-        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-        how.flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
-        how.resolve = libc::RESOLVE_IN_ROOT;
-        // SAFETY: the path ends with NUL, and the structure has the size that is said. Since 5.6.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                self.folder.as_raw_fd(),
-                path.as_ptr(),
-                &raw const how,
-                size_of_val(&how),
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        Ok(unsafe { File::from_raw_fd(fd as i32) })
+    /// Since Linux 5.6.
+    fn handle(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+        let within = ResolveFlags::IN_ROOT;
+        Ok(openat2(&self.folder, path, flags, Mode::empty(), within)?.into())
     }
 }
 
@@ -104,8 +86,7 @@ pub fn reopen_regular(handle: &File) -> io::Result<File> {
     if !handle.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?.into())
 }

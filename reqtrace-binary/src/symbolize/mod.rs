@@ -6,7 +6,6 @@
 
 pub mod elf;
 pub mod kernel;
-pub mod maps;
 mod perf_map;
 pub mod user;
 

@@ -7,20 +7,19 @@
 mod place;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use blazesym::symbolize::Symbolizer as Blazesym;
 
 use super::elf::Module;
-use super::maps::{Backing, Mapping, executable};
 use super::names::clean;
 use super::perf_map::{NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
+use crate::maps::{self, Behind, Mapped};
 pub use place::{ObjectKey, Place};
 
 /// How often at most an address outside all known mappings makes them be read again.
@@ -54,14 +53,14 @@ struct Generated {
     refused: bool,
 }
 
-/// Device and inode, and the path: one file.
-pub type FileKey = ((String, u64), String);
+/// Device, inode and path: one file.
+pub type FileKey = ((u32, u32), u64, OsString);
 
 /// What is known of one process between two execs.
 #[derive(Clone, Debug)]
 struct Space {
     /// Sorted by address, not overlapping.
-    mappings: Vec<(Mapping, Option<Rc<Module>>)>,
+    mappings: Vec<(Mapped, Option<Rc<Module>>)>,
     read_at: Instant,
 }
 
@@ -107,15 +106,13 @@ impl UserSymbols {
     /// seen, after an exec, and when it has mapped something new. Returns false when the process
     /// has left or may not be read; what was known before is kept.
     pub fn remember(&mut self, space: AddressSpace) -> bool {
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
-            return false;
-        };
-        let maps = executable(&text);
-        if maps.is_empty() {
-            return false;
+        match maps::executable(space.tgid) {
+            Ok(mapped) if !mapped.is_empty() => {
+                self.store(space, mapped);
+                true
+            }
+            _ => false,
         }
-        self.store(space, maps);
-        true
     }
 
     /// A child begins with its parent's mappings. They are replaced if the child still lives.
@@ -155,14 +152,15 @@ impl UserSymbols {
                 module.frames(&self.blazesym, offset, back).into()
             }
             Some((mapping, _)) => {
-                let (name, generated) = match &mapping.backing {
-                    Backing::Special(name) => {
+                let (name, generated) = match mapping.behind() {
+                    Behind::Special(name) => {
                         let offset = address - mapping.start;
                         (format!("[{name}+{offset:#x}]"), false)
                     }
-                    Backing::Anonymous => (ANONYMOUS.to_owned(), true),
-                    Backing::File { path, .. } => {
-                        let name = clean(path.rsplit('/').next().unwrap_or(path));
+                    Behind::Nothing => (ANONYMOUS.to_owned(), true),
+                    Behind::File => {
+                        let path = mapping.path();
+                        let name = clean(path.rsplit('/').next().unwrap_or(&path));
                         // No ELF file, or one that could not be opened: all that is known is the
                         // offset in it.
                         let offset = address - mapping.start + mapping.offset;
@@ -225,7 +223,7 @@ impl UserSymbols {
         self.perf_maps.insert(space, entry);
     }
 
-    fn find(&self, space: AddressSpace, address: u64) -> Option<&(Mapping, Option<Rc<Module>>)> {
+    fn find(&self, space: AddressSpace, address: u64) -> Option<&(Mapped, Option<Rc<Module>>)> {
         let mappings = &self.spaces.get(&space)?.mappings;
         let after = mappings.partition_point(|(mapping, _)| mapping.start <= address);
         let candidate = mappings.get(after.checked_sub(1)?)?;
@@ -249,27 +247,26 @@ impl UserSymbols {
             return;
         };
         known.read_at = Instant::now();
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/maps", space.tgid)) else {
+        let Ok(mapped) = maps::executable(space.tgid) else {
             return;
         };
-        let maps = executable(&text);
-        let is_anchor = |mapping: &&Mapping| mapping.backing == Backing::Special("vdso".to_owned());
+        let is_anchor = |mapping: &&Mapped| mapping.name == "[vdso]";
         let old_anchor = known
             .mappings
             .iter()
             .map(|(mapping, _)| mapping)
             .find(is_anchor);
         let old_first = known.mappings.first().map(|(mapping, _)| mapping);
-        if old_anchor == maps.iter().find(is_anchor) && old_first.is_some_and(|m| maps.contains(m))
-        {
-            self.store(space, maps);
+        let is_there = |first| mapped.contains(first);
+        if old_anchor == mapped.iter().find(is_anchor) && old_first.is_some_and(is_there) {
+            self.store(space, mapped);
         }
     }
 
     /// Replaces the mappings; old ones that nothing new overlaps stay, for stacks taken before a
     /// library was unloaded.
-    fn store(&mut self, space: AddressSpace, maps: Vec<Mapping>) {
-        let mut mappings: Vec<_> = maps
+    fn store(&mut self, space: AddressSpace, mapped: Vec<Mapped>) {
+        let mut mappings: Vec<_> = mapped
             .into_iter()
             .map(|mapping| {
                 let module = self.module(space.tgid, &mapping);
@@ -277,13 +274,13 @@ impl UserSymbols {
             })
             .collect();
         if let Some(old) = self.spaces.get(&space) {
-            let unchanged = |mapping: &Mapping| mappings.iter().any(|(new, _)| new == mapping);
+            let unchanged = |mapping: &Mapped| mappings.iter().any(|(new, _)| new == mapping);
             let gone_or_changed = !old.mappings.iter().all(|(mapping, _)| unchanged(mapping));
             let kept: Vec<_> = old
                 .mappings
                 .iter()
                 .filter(|(mapping, _)| {
-                    let free = |(new, _): &(Mapping, _)| {
+                    let free = |(new, _): &(Mapped, _)| {
                         new.end <= mapping.start || mapping.end <= new.start
                     };
                     mappings.iter().all(free)
@@ -298,7 +295,7 @@ impl UserSymbols {
         mappings.sort_by_key(|(mapping, _)| mapping.start);
         if mappings
             .iter()
-            .any(|(mapping, _)| mapping.backing == Backing::Anonymous)
+            .any(|(mapping, _)| mapping.behind() == Behind::Nothing)
         {
             self.look_for_perf_map(space);
         }
@@ -306,48 +303,20 @@ impl UserSymbols {
         self.spaces.insert(space, Space { mappings, read_at });
     }
 
-    fn module(&mut self, tgid: u32, mapping: &Mapping) -> Option<Rc<Module>> {
-        let Backing::File { path, id } = &mapping.backing else {
+    fn module(&mut self, tgid: u32, mapping: &Mapped) -> Option<Rc<Module>> {
+        if mapping.behind() != Behind::File {
             return None;
-        };
-        let key = (id.clone(), path.clone());
+        }
+        let key = (mapping.device, mapping.inode, mapping.name.clone());
         if let Some(known) = self.modules.get(&key) {
             return Some(Rc::clone(known));
         }
-        let file = open(tgid, mapping, path)?;
-        let module = Rc::new(Module::new(path, file, &Root::of_process(tgid)));
+        // A file that was replaced since is another file: no names from it.
+        let (file, _) = mapping.open(tgid).ok()?;
+        let module = Rc::new(Module::new(&mapping.path(), file, &Root::of_process(tgid)));
         self.modules.insert(key, Rc::clone(&module));
         Some(module)
     }
-}
-
-/// Opens the very file that is mapped: through `map_files`, which needs `CAP_CHECKPOINT_RESTORE`
-/// but also works for deleted files and in containers; otherwise by its path in the process's
-/// root.
-fn open(tgid: u32, mapping: &Mapping, path: &str) -> Option<File> {
-    let mapped = format!(
-        "/proc/{tgid}/map_files/{:x}-{:x}",
-        mapping.start, mapping.end
-    );
-    if let Ok(file) = File::open(mapped) {
-        return file.metadata().is_ok_and(|m| m.is_file()).then_some(file);
-    }
-    let inode = |file: &File| {
-        use std::os::unix::fs::MetadataExt as _;
-        file.metadata()
-            .ok()
-            .filter(fs::Metadata::is_file)
-            .map(|m| m.ino())
-    };
-    let Backing::File { id, .. } = &mapping.backing else {
-        return None;
-    };
-    let file =
-        File::open(Path::new(&format!("/proc/{tgid}/root")).join(path.trim_start_matches('/')))
-            .or_else(|_| File::open(path))
-            .ok()?;
-    // A file that was replaced since is another file: no names from it.
-    (inode(&file) == Some(id.1)).then_some(file)
 }
 
 #[cfg(test)]

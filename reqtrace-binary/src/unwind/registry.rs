@@ -21,10 +21,11 @@ pub use compile::Progress;
 pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
-use super::process::{Backing, FileKey, NoTable, Unopened, executable_mappings};
+use super::process::{Backing, NoTable, Unopened, executable_mappings};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
+use crate::maps::FileKey;
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
 
@@ -155,7 +156,9 @@ impl Registry {
         let lines = executable_mappings(pid).map_err(|error| {
             Error::failed(format!("the mappings of process {pid} cannot be read")).because(error)
         })?;
-        let backings = lines.iter().map(|line| (&*line.name, line.open(pid)));
+        let backings = lines
+            .iter()
+            .map(|line| (Path::new(&line.name), Backing::of_mapping(line, pid)));
         let (found, jobs) = self.identify(backings);
         let uploads = self.compile(jobs);
         let mut entries = Vec::with_capacity(lines.len());
@@ -179,7 +182,7 @@ impl Registry {
                 Ok(mapping) => mapping,
                 Err(cause) => {
                     without.push(Without {
-                        name: line.name,
+                        name: line.name.into(),
                         cause,
                         bytes: line.end - line.start,
                     });

@@ -17,8 +17,9 @@ use reqtrace_common::unwind::{
 };
 
 use super::object::Object;
-use super::process::{Line, executable_mappings};
+use super::process::executable_mappings;
 use super::registry::{ProcessTables, Registry};
+use crate::maps::Mapped;
 
 // The tests' crate cannot be a dependency of what it tests.
 #[path = "../../../tests/src/corpus.rs"]
@@ -157,12 +158,12 @@ fn put<T: Copy + Default>(array: &mut Vec<T>, number: u32, block: &[T]) {
 }
 
 /// Names by symbol tables; an address outside of every symbol's size has none.
-struct Names(Vec<(Line, Object, Vec<u8>)>);
+struct Names(Vec<(Mapped, Object, Vec<u8>)>);
 
 impl Names {
     fn new(pid: u32) -> Self {
         let lines = executable_mappings(pid).unwrap();
-        let read = |line: Line| {
+        let read = |line: Mapped| {
             let bytes = fs::read(&line.name).ok()?;
             let object = Object::read(bytes.as_slice()).ok()?;
             Some((line, object, bytes))

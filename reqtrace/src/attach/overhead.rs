@@ -12,7 +12,7 @@ use super::loader::{map, map_error};
 use super::probes::ProbePlan;
 use super::rate;
 use crate::error::Result;
-use crate::report::Overhead;
+use reqtrace_analysis::report::Overhead;
 
 /// Programs for markers, by their index in the kernel's table.
 const MARKERS: [(&str, u32); 4] = [

@@ -35,8 +35,8 @@ use super::uprobe::Engine;
 use crate::capture::Sums;
 use crate::error::{Error, Result};
 use crate::kernel::clock;
-use crate::report::{LateChildren, Overhead};
 use crate::symbolize::AddressSpace;
+use reqtrace_analysis::report::{LateChildren, Overhead};
 
 /// A running trace.
 pub struct Session {

@@ -16,7 +16,7 @@ use super::probes::{Identity, ProbePlan};
 use super::uprobe::{Engine, Setter, UprobeLink};
 use crate::error::Result;
 use crate::kernel::clock;
-use crate::report::LateChildren;
+use reqtrace_analysis::report::LateChildren;
 
 /// Programs for markers: those of ends first, so that no begin is seen without its end.
 pub(super) const UPROBES: [&str; 4] = [

@@ -1,20 +1,27 @@
 //! The arguments: words in, typed options out. `options` checks what clap cannot.
 
+#[cfg(feature = "capture")]
 use std::ffi::OsString;
+#[cfg(feature = "capture")]
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
+#[cfg(feature = "capture")]
 use super::check::CheckArgs;
+#[cfg(feature = "capture")]
 use super::doctor::DoctorArgs;
+#[cfg(feature = "capture")]
 use super::filter::FilterArgs;
+#[cfg(feature = "capture")]
 use super::functions::FunctionsArgs;
+#[cfg(feature = "capture")]
 pub use super::options::TraceOptions;
-pub use super::outputs::Stacks;
-pub use super::outputs::{GroupBy, OutputArgs};
+#[cfg(feature = "capture")]
+pub use super::outputs::{GroupBy, OutputArgs, Stacks};
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
+#[cfg(feature = "capture")]
 const BEFORE_HELP: &str = "\
 Examples:
   reqtrace --profile mysql 30                                  trace the running server for 30 s
@@ -30,12 +37,14 @@ Examples:
   reqtrace --profile mysql -p 4711 30 --record trace.rec       record, to report it later
   reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root";
 
+#[cfg(feature = "capture")]
 const USAGE: &str = "\
 reqtrace [--profile PROFILE] -p PID[,PID…] [OPTIONS] [DURATION]
        reqtrace --profile PROFILE [OPTIONS] [DURATION]
        reqtrace [--profile PROFILE] [OPTIONS] [DURATION] -- PROGRAM [ARGUMENTS]
        reqtrace <COMMAND>";
 
+#[cfg(feature = "capture")]
 const AFTER_HELP: &str = "\
 DURATION is in seconds, or has a unit: 30, 0.5, 2s, 500ms. Without it a trace lasts until Ctrl-C,
 which ends it early and still reports. Without --profile the profile is the first that is made for the
@@ -50,17 +59,19 @@ kernel or machine lacks something.";
 #[command(
     name = "reqtrace",
     version,
-    before_help = BEFORE_HELP,
-    override_usage = USAGE,
-    after_help = AFTER_HELP,
     args_conflicts_with_subcommands = true,
     max_term_width = 100
+)]
+#[cfg_attr(
+    feature = "capture",
+    command(before_help = BEFORE_HELP, override_usage = USAGE, after_help = AFTER_HELP)
 )]
 pub struct Args {
     /// A command; without one, reqtrace traces.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of a trace.
+    #[cfg(feature = "capture")]
     #[command(flatten)]
     pub trace: TraceArgs,
 }
@@ -68,12 +79,16 @@ pub struct Args {
 /// Commands besides tracing.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[cfg(feature = "capture")]
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),
+    #[cfg(feature = "capture")]
     /// Say what works on this machine, and what to do where it does not
     Doctor(DoctorArgs),
+    #[cfg(feature = "capture")]
     /// Find functions and USDT probes to write a profile with; count their calls
     Functions(FunctionsArgs),
+    #[cfg(feature = "capture")]
     /// Print the kernel functions of each wait class, and how many of them this kernel has
     #[command(hide = true)]
     Classes,
@@ -83,6 +98,7 @@ pub enum Command {
     Report(ReportArgs),
 }
 
+#[cfg(feature = "capture")]
 /// The words of a trace, as given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TraceArgs {
@@ -127,6 +143,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub(super) filter: FilterArgs,
 
+    #[cfg(feature = "capture")]
     /// How to unwind user stacks
     #[arg(
         long,
@@ -173,8 +190,9 @@ pub struct TraceArgs {
     pub(super) record: Option<PathBuf>,
 }
 
+#[cfg(feature = "capture")]
 /// How to unwind user stacks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Unwind {
     /// By .eh_frame, and by frame pointers through code that has none.
     #[default]
@@ -185,6 +203,7 @@ pub enum Unwind {
     Dwarf,
 }
 
+#[cfg(feature = "capture")]
 /// A share from above 0 to 100, with or without a percent sign.
 pub(super) fn percent(word: &str) -> Result<f64, String> {
     word.trim_end_matches('%')
@@ -192,26 +211,4 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
-}
-
-/// A length of time with its unit: ns, us (or µs), ms, s.
-pub(super) fn with_unit(word: &str) -> Result<Duration, String> {
-    const UNITS: &[(&str, f64)] = &[
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
-    let digits = word
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    UNITS
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .and_then(|(_, seconds)| {
-            Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
-        })
-        .ok_or_else(|| "give a number and its unit, such as 10ms, 250us or 1s".to_owned())
 }

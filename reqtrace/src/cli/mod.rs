@@ -1,23 +1,34 @@
 //! The command line: arguments in, one of the commands run.
 
 pub mod args;
+#[cfg(feature = "capture")]
 pub mod check;
+#[cfg(feature = "capture")]
 mod classes;
+#[cfg(feature = "capture")]
 pub mod doctor;
+#[cfg(feature = "capture")]
 mod filter;
+#[cfg(feature = "capture")]
 pub mod functions;
 pub mod library;
+#[cfg(feature = "capture")]
 mod logger;
+#[cfg(feature = "capture")]
 pub mod options;
 mod outputs;
 pub mod profiles;
 pub mod report;
+#[cfg(feature = "capture")]
 mod running;
 mod show;
+#[cfg(feature = "capture")]
 pub mod trace;
 
 use args::{Args, Command};
 
+#[cfg(not(feature = "capture"))]
+use crate::error::Error;
 use crate::error::Result;
 
 /// Runs what the command line asks for.
@@ -27,12 +38,22 @@ use crate::error::Result;
 /// Whatever stopped it; the error has the exit code.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
+        #[cfg(feature = "capture")]
         Some(Command::Check(check)) => check::run(&check),
+        #[cfg(feature = "capture")]
         Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        #[cfg(feature = "capture")]
         Some(Command::Functions(functions)) => functions::run(&functions),
+        #[cfg(feature = "capture")]
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         Some(Command::Report(report)) => report::run(report),
+        #[cfg(feature = "capture")]
         None => trace::run(args.trace.into_options()?),
+        #[cfg(not(feature = "capture"))]
+        None => Err(
+            Error::unsupported("this reqtrace was built without tracing")
+                .next("build it with the feature `capture`, or see `reqtrace --help`"),
+        ),
     }
 }

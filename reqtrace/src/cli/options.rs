@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
-use super::args::{TraceArgs, Unwind, with_unit};
-use super::outputs::Outputs;
+use super::args::{TraceArgs, Unwind};
+use super::outputs::{Outputs, parse_pids, with_unit};
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
@@ -183,28 +183,6 @@ pub(super) fn parse_duration(word: &str) -> Result<Duration> {
             }
         }
     })
-}
-
-/// PIDs as given to `-p`.
-pub(super) fn parse_pids(words: &[String]) -> Result<Vec<u32>> {
-    let mut pids = Vec::new();
-    for word in words {
-        // `-p "1 2 3"` is what a quoted `$(pgrep …)` makes.
-        let many = word.split_whitespace().count() > 1;
-        let pid = word.trim().parse::<u32>().ok().filter(|pid| *pid > 0);
-        let Some(pid) = pid else {
-            let error = Error::usage(format!("`{word}` is not a PID"));
-            return Err(if many {
-                error.next("several PIDs need commas: `pgrep -d,` writes them so")
-            } else {
-                error.next("use --comm NAME to choose processes by name, or -p $(pgrep -d, NAME)")
-            });
-        };
-        if !pids.contains(&pid) {
-            pids.push(pid);
-        }
-    }
-    Ok(pids)
 }
 
 #[cfg(test)]

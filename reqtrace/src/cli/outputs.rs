@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::args::with_unit;
 use crate::error::{Error, Result};
 use crate::report::Grouping;
 use crate::report::folded::FoldedOptions;
@@ -247,4 +246,48 @@ impl Outputs {
 /// In nanoseconds; what is longer than 584 years is that long.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// PIDs as given to `-p`.
+pub(super) fn parse_pids(words: &[String]) -> Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for word in words {
+        // `-p "1 2 3"` is what a quoted `$(pgrep …)` makes.
+        let many = word.split_whitespace().count() > 1;
+        let pid = word.trim().parse::<u32>().ok().filter(|pid| *pid > 0);
+        let Some(pid) = pid else {
+            let error = Error::usage(format!("`{word}` is not a PID"));
+            return Err(if many {
+                error.next("several PIDs need commas: `pgrep -d,` writes them so")
+            } else {
+                error.next("use --comm NAME to choose processes by name, or -p $(pgrep -d, NAME)")
+            });
+        };
+        if !pids.contains(&pid) {
+            pids.push(pid);
+        }
+    }
+    Ok(pids)
+}
+
+/// A length of time with its unit: ns, us (or µs), ms, s.
+pub(super) fn with_unit(word: &str) -> Result<Duration, String> {
+    const UNITS: &[(&str, f64)] = &[
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+    ];
+    let digits = word
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .and_then(|(_, seconds)| {
+            Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
+        })
+        .ok_or_else(|| "give a number and its unit, such as 10ms, 250us or 1s".to_owned())
 }

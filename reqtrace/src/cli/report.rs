@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use reqtrace_recording::{self as recording, Ending, Header, Reader};
 
-use super::args::{Stacks, with_unit};
-use super::options::parse_pids;
-use super::outputs::{OutputArgs, Outputs, nanoseconds};
+use super::outputs::{OutputArgs, Outputs, Stacks, nanoseconds, parse_pids, with_unit};
 use super::show;
 use crate::aggregate::{Aggregator, FilterOptions, Options};
+use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::profile::{Origin, Profile};
 use crate::report::outputs;
@@ -103,6 +102,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         tids: args.tids,
     };
     let outputs = args.outputs.into_outputs()?;
+    #[cfg(feature = "capture")]
     super::logger::start(outputs.verbose);
     let path = &args.file;
     let file = File::open(path).map_err(|error| {
@@ -123,7 +123,8 @@ pub fn run(args: ReportArgs) -> Result<()> {
         filter,
     };
     let mut analysis = Aggregator::new(&profile, &header, options)?;
-    let mut exporters = outputs::open(&outputs.options(), analysis.classes())?;
+    let classes = Classifier::new(&profile.waits)?.names().to_vec();
+    let mut exporters = outputs::open(&outputs.options(), &classes)?;
     let ending = reader
         .read(|event| analysis.event(&event, &mut exporters))
         .map_err(|error| unreadable(path, error))??;

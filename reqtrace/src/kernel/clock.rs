@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
 /// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. Taken once per trace,
@@ -16,7 +18,7 @@ pub fn monotonic_to_unix_ns() -> i64 {
     (0..8)
         .map(|_| {
             let before = monotonic_ns();
-            let unix = read(libc::CLOCK_REALTIME);
+            let unix = read(ClockId::Realtime);
             let after = monotonic_ns();
             (
                 after - before,
@@ -36,16 +38,17 @@ pub fn cpu_time(pid: u32) -> Duration {
     if found != 0 {
         return Duration::ZERO;
     }
-    Duration::from_nanos(read(clock))
-}
-
-fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for the result; it stays 0 when a process's clock is gone.
+    // SAFETY: `time` is a valid place for the result; it stays 0 when the process has left.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::btf::Types;
 use super::{btf_path, check_version, offsets, privileges, release};
 use crate::error::Error;
@@ -327,17 +329,10 @@ fn memory(text: &Option<String>) -> Finding {
 }
 
 fn memory_lock() -> Finding {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a valid place for the result.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    let seen = if limit.rlim_cur == libc::RLIM_INFINITY {
-        "no limit".to_owned()
-    } else {
-        format!("{} KiB", limit.rlim_cur / 1024)
-    };
+    let seen = getrlimit(Resource::Memlock).current.map_or_else(
+        || "no limit".to_owned(),
+        |limit| format!("{} KiB", limit / 1024),
+    );
     Finding::ok(
         "memlock",
         format!("{seen} (no matter since Linux 5.11: maps count in the memory cgroup)"),

@@ -29,8 +29,7 @@ pub fn capabilities() -> Result<String> {
     if missing.is_empty() {
         return Ok(NEEDED.map(|(name, _)| name).join(", "));
     }
-    // SAFETY: no precondition.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let error = Error::unsupported(format!(
         "not permitted to trace: {} missing (effective user id {user})",
         missing.join(", ")

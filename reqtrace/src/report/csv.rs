@@ -66,6 +66,7 @@ impl Exporter for CsvExporter {
             return Ok(());
         }
         let before = [
+            row.id.to_string(),
             row.start_unix_ns.to_string(),
             row.request.to_owned(),
             row.pid.to_string(),
@@ -86,7 +87,6 @@ impl Exporter for CsvExporter {
             row.incomplete
                 .map_or("", reqtrace_recording::Incomplete::reason)
                 .to_owned(),
-            row.id.to_string(),
         ];
         let classes = ledger.classes.iter().map(u64::to_string);
         self.record(before.into_iter().chain(classes).chain(after))

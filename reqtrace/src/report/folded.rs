@@ -8,7 +8,7 @@ use std::io::Write;
 
 use super::{Exporter, Report, StackKind, StackLine};
 use crate::error::{Error, Result};
-use crate::symbolize::names::clean;
+use crate::names::clean;
 
 /// What a folded line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::table::NARROW;
 use super::text::{cut, duration, number, share};
 use super::{Grouping, LabelGroup, LabelGroups, Report};
-use crate::symbolize::names::clean;
+use crate::names::clean;
 
 /// Widest name of a wait class in a row.
 const CLASS: usize = 16;

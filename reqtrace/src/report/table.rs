@@ -13,7 +13,7 @@ use page::{Page, bar, frames};
 use super::text::{cut, duration, number, rate, share};
 use super::{Exporter, Filtered, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
-use crate::symbolize::names::clean;
+use crate::names::clean;
 
 /// Widest line.
 pub const WIDTH: usize = 100;

@@ -1,12 +1,14 @@
 //! A process's own view of its files: a PID in, paths that open exactly the files it has mapped
 //! out, be they in another mount namespace, replaced or deleted.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use globset::Glob;
+use reqtrace_binary::maps::{self, Mapped};
 
 use crate::error::{Error, Result};
 
@@ -95,8 +97,7 @@ impl Process {
                 _ => unreadable(pid, what).because(error),
             })
         };
-        let maps = read("maps")?;
-        let mappings = parse_maps(&String::from_utf8_lossy(&maps));
+        let mappings = maps::parse(&read("maps")?);
         let target = fs::read_link(format!("/proc/{pid}/exe"))
             .map_err(|error| unreadable(pid, "exe").because(error))?;
         let executable = ObjectFile {
@@ -109,10 +110,11 @@ impl Process {
             executable,
             objects: Vec::new(),
         };
-        for mapping in &mappings {
+        let in_a_folder = |mapping: &&Mapped| Path::new(&mapping.name).is_absolute();
+        for mapping in mappings.iter().filter(in_a_folder) {
             let file = ObjectFile {
                 open: process.path_of(mapping),
-                shown: mapping.path.clone(),
+                shown: mapping.path().into_owned(),
             };
             if !process.objects.contains(&file) {
                 process.objects.push(file);
@@ -123,12 +125,14 @@ impl Process {
 
     /// The path that opens a mapping's file: through the process's own root when the file there is
     /// still the mapped one, else through the mapping itself.
-    fn path_of(&self, mapping: &Mapping) -> PathBuf {
-        if mapping.path == self.executable.shown {
+    fn path_of(&self, mapping: &Mapped) -> PathBuf {
+        if mapping.path() == self.executable.shown {
             return self.executable.open.clone();
         }
-        let by_range = PathBuf::from(format!("/proc/{}/map_files/{}", self.pid, mapping.range));
-        let by_root = PathBuf::from(format!("/proc/{}/root{}", self.pid, mapping.path));
+        let by_range = PathBuf::from(format!("/proc/{}/map_files/{}", self.pid, mapping.range()));
+        let mut by_root = OsString::from(format!("/proc/{}/root", self.pid));
+        by_root.push(&mapping.name);
+        let by_root = PathBuf::from(by_root);
         let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let same = match (identity(&by_root), identity(&by_range)) {
             (Some(here), Some(mapped)) => here == mapped,
@@ -213,51 +217,6 @@ fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
         .map(str::trim)
-}
-
-/// One executable mapping of a file.
-#[derive(Debug, PartialEq, Eq)]
-struct Mapping {
-    /// As in the file: the name under `map_files`.
-    range: String,
-    inode: u64,
-    path: String,
-    deleted: bool,
-}
-
-/// The executable mappings of files in `/proc/PID/maps`.
-fn parse_maps(maps: &str) -> Vec<Mapping> {
-    maps.lines().filter_map(parse_mapping).collect()
-}
-
-fn parse_mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let range = fields.next()?;
-    let permissions = fields.next()?;
-    let _offset = fields.next()?;
-    let _device = fields.next()?;
-    let inode = fields.next()?.parse().ok()?;
-    let path = fields.next()?.trim_start();
-    if !permissions.contains('x') || !path.starts_with('/') {
-        return None;
-    }
-    let shown = without_deleted(path);
-    // The kernel escapes newlines so that one mapping is one line.
-    let unescaped = shown.replace("\\012", "\n");
-    Some(Mapping {
-        range: file_range(range)?,
-        inode,
-        deleted: shown.len() != path.len(),
-        path: unescaped,
-    })
-}
-
-/// `map_files` has no leading zeros, `maps` pads to eight digits.
-fn file_range(range: &str) -> Option<String> {
-    let (start, end) = range.split_once('-')?;
-    let start = u64::from_str_radix(start, 16).ok()?;
-    let end = u64::from_str_radix(end, 16).ok()?;
-    Some(format!("{start:x}-{end:x}"))
 }
 
 fn without_deleted(path: &str) -> &str {

@@ -7,6 +7,7 @@
 
 mod build;
 mod scenes;
+mod views;
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,6 +15,7 @@ use std::io::Cursor;
 use std::path::PathBuf;
 
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
+use reqtrace::classify::Classifier;
 use reqtrace::profile::{Origin, Profile};
 use reqtrace::report::folded::FoldedOptions;
 use reqtrace::report::outputs::{OutputOptions, open};
@@ -54,7 +56,8 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
         stacks: FoldedOptions::default(),
         ..OutputOptions::default()
     };
-    let mut exporters = open(&outputs, analysis.classes()).unwrap();
+    let classes = Classifier::new(&profile.waits).unwrap().names().to_vec();
+    let mut exporters = open(&outputs, &classes).unwrap();
     let ending = reader.read(|event| analysis.event(&event, &mut exporters));
     let ending = ending.unwrap().unwrap();
     let report = analysis.finish(&ending, &mut exporters).unwrap();

@@ -1,6 +1,6 @@
 //! Where an address lies: a process and an address in, the mapped object and the offset in it out.
 
-use super::{AddressSpace, Backing, FileKey, UserSymbols};
+use super::{AddressSpace, Behind, FileKey, UserSymbols};
 
 /// What is mapped: the same in every process that has it, where that can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,8 @@ impl ObjectKey {
     #[must_use]
     pub fn path(&self) -> String {
         match self {
-            Self::File((_, path)) | Self::Own(_, path) => path.clone(),
+            Self::File((_, _, path)) => path.to_string_lossy().into_owned(),
+            Self::Own(_, path) => path.clone(),
             Self::Special(name) => format!("[{name}]"),
         }
     }
@@ -47,14 +48,17 @@ impl UserSymbols {
         let (mapping, module) = self.find(space, looked_up)?;
         let in_mapping = address - mapping.start;
         let is_elf = module.as_ref().is_some_and(|module| module.is_elf());
-        let (object, offset) = match &mapping.backing {
-            Backing::File { path, id } if is_elf => (
-                ObjectKey::File((id.clone(), path.clone())),
+        let (object, offset) = match mapping.behind() {
+            Behind::File if is_elf => (
+                ObjectKey::File((mapping.device, mapping.inode, mapping.name.clone())),
                 in_mapping + mapping.offset,
             ),
-            Backing::File { path, .. } => (ObjectKey::Own(space, path.clone()), address),
-            Backing::Special(name) => (ObjectKey::Special(name.clone()), in_mapping),
-            Backing::Anonymous => (ObjectKey::Own(space, String::new()), address),
+            Behind::File => {
+                let path = mapping.path().into_owned();
+                (ObjectKey::Own(space, path), address)
+            }
+            Behind::Special(name) => (ObjectKey::Special(name.to_owned()), in_mapping),
+            Behind::Nothing => (ObjectKey::Own(space, String::new()), address),
         };
         Some(Place {
             object,

@@ -43,10 +43,8 @@ fn what_is_nowhere_has_no_name() {
 fn the_vdso_has_offsets() {
     let mut symbols = UserSymbols::new();
     symbols.remember(this());
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let vdso = executable(&maps)
-        .into_iter()
-        .find(|mapping| mapping.backing == Backing::Special("vdso".to_owned()));
+    let mapped = maps::executable(std::process::id()).unwrap();
+    let vdso = mapped.iter().find(|mapping| mapping.name == "[vdso]");
     if let Some(vdso) = vdso {
         let frames = symbols.frames(this(), &[vdso.start + 0x10]);
         assert_eq!(frames[0].name, "[vdso+0x10]");
@@ -67,10 +65,10 @@ fn a_process_that_left_keeps_its_names() {
     std::thread::sleep(Duration::from_millis(50));
     let mut symbols = UserSymbols::new();
     let known = symbols.remember(space);
-    let text = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
-    let libc = executable(&text).into_iter().find(
-        |mapping| matches!(&mapping.backing, Backing::File { path, .. } if path.contains("libc")),
-    );
+    let mapped = maps::executable(child.id()).unwrap();
+    let libc = mapped
+        .iter()
+        .find(|mapping| mapping.path().contains("libc"));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(known);

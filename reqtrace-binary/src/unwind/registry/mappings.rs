@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use reqtrace_common::unwind::{MAX_MAPPINGS, Mapping, Mappings};
 
 use super::{Known, Without};
+use crate::maps::Mapped;
 use crate::unwind::object::Object;
-use crate::unwind::process::{Line, NoTable};
+use crate::unwind::process::NoTable;
 
 /// The entry of a mapping, if it has a table.
-pub(super) fn mapping(line: &Line, known: &Known) -> Result<Mapping, NoTable> {
+pub(super) fn mapping(line: &Mapped, known: &Known) -> Result<Mapping, NoTable> {
     let (place, segments) = match known {
         Known::Placed(place, segments) => (place, segments),
         Known::Without(cause) => return Err(*cause),

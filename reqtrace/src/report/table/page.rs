@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{BAR, NARROW};
+use crate::names::{clean, plain};
 use crate::report::text::cut;
-use crate::symbolize::names::{clean, plain};
 
 /// Text whose lines never get too long.
 pub(super) struct Page {

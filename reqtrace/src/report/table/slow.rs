@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 
 use super::page::{Page, bar, frames};
 use super::{BAR, NAME};
+use crate::names::clean;
 use crate::report::slow::{SlowBlock, SlowRequests};
 use crate::report::text::{cut, duration, number, share};
 use crate::report::{Ledger, Report, TypeReport};
-use crate::symbolize::names::clean;
 
 /// Rows below this share, in percent, of both bands and of the difference are drawn as one.
 const LEAST: i64 = 1;

@@ -37,25 +37,6 @@ impl Drop for Running {
 }
 
 #[test]
-fn maps_are_parsed() {
-    let maps = "\
-00400000-00401000 r-xp 00000000 fe:00 42                                 /usr/bin/a b
-7f00-7f10 rw-p 00000000 fe:00 43                         /lib/data.so
-7f20-7f30 r-xp 00001000 fe:00 44                         /lib/old.so (deleted)
-7f40-7f50 r-xp 00000000 00:00 0                          [vdso]
-7f60-7f70 r-xp 00000000 00:00 0
-garbage
-";
-    let mappings = parse_maps(maps);
-    assert_eq!(mappings.len(), 2);
-    assert_eq!(mappings[0].path, "/usr/bin/a b");
-    assert_eq!(mappings[0].range, "400000-401000");
-    assert_eq!(mappings[0].inode, 42);
-    assert_eq!(mappings[1].path, "/lib/old.so");
-    assert!(mappings[1].deleted);
-}
-
-#[test]
 fn a_running_program_is_found_with_its_libraries() {
     let fixture = Fixture::c(SLEEPER, &[]);
     let child = Running::start(fixture.path());

@@ -1,28 +1,34 @@
-//! The end of a trace: everything gathered in; the report out.
+//! The model, when it is asked for: everything gathered in; the report out. Nothing is used up, so it
+//! can be asked for again.
 
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::{Ending, Open};
 
 use super::filter::Filter;
 use super::labels::Labels;
-use super::sites::{site_of, space_of};
+use super::sites::{Sites, site_of, space_of};
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding, warnings};
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
 
 impl Aggregator {
-    pub(super) fn report(mut self, ending: &Ending) -> Report {
+    /// What is known now. `ending` says what is missing in a recording; of a live trace nothing is. A
+    /// view changes nothing that a later one shows.
+    #[must_use]
+    pub fn view(&self, ending: &Ending) -> Report {
+        let sites = &mut *self.sites.borrow_mut();
+        let unknown_before = sites.unknown_stacks;
         let sums = self.sums.stacks();
         let histograms = if self.options.histogram {
             self.sums.histograms()
         } else {
             Vec::new()
         };
-        let open = std::mem::take(&mut self.open);
-        let by_class = self.class_sums(&sums);
-        let signs = signs::of(&mut self.sites, self.types.len(), &sums, &open);
-        let lengths = lengths::of(&mut self.sites, self.types.len(), &histograms);
-        let filtered = self.filter.take().map(filtered);
+        let by_class = self.class_sums(sites, &sums);
+        let types = self.types.len();
+        let signs = signs::of(sites, types, &sums, &self.open);
+        let lengths = lengths::of(sites, types, &histograms);
+        let filtered = self.filter.as_ref().map(filtered);
         let requests: Vec<_> = self
             .types
             .iter()
@@ -31,7 +37,7 @@ impl Aggregator {
             .enumerate()
             .map(|(index, ((state, sums), lengths))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let slow = state.tail.slow(&mut self.sites, &self.trace);
+                let slow = state.tail.slow(sites, &self.trace);
                 TypeReport {
                     slow,
                     lengths,
@@ -40,65 +46,64 @@ impl Aggregator {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let slow = self.slow.take();
-        let slow_overflowed = slow.as_ref().map_or(0, |slow| slow.overflowed);
-        let kept = slow.map_or(sums, stacks::SlowStacks::into_sums);
-        let stacks = stacks::lines(&mut self.sites, &names, &kept);
-        let mut open: Vec<_> = if filtered.is_some() {
-            Vec::new()
-        } else {
-            open.iter()
-                .filter_map(|request| self.open_request(request))
-                .collect()
-        };
+        let slow_sums = self.slow.as_ref().map(stacks::SlowStacks::sums);
+        let kept = slow_sums.as_ref().unwrap_or(&sums);
+        let stacks = stacks::lines(sites, &names, kept);
+        let mut open: Vec<_> = self
+            .open
+            .iter()
+            .filter(|_| filtered.is_none())
+            .filter_map(|request| self.open_request(sites, request))
+            .collect();
         open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
-        let cost = self.trace.take_cost();
+        let cost = self.trace.cost();
         let losses = losses::lines(&losses::Counts {
             recorded: &self.losses,
             programs: &cost.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
-            unknown_stacks: self.sites.unknown_stacks,
-            slow_overflowed,
+            unknown_stacks: sites.unknown_stacks,
+            slow_overflowed: self.slow.as_ref().map_or(0, |slow| slow.overflowed),
             ending,
         });
-        let mut unwinding = unwinding::of(&self.sites, &kept);
-        unwinding.walks = cost.walks;
-        let mut trace = self.trace.info();
-        (trace.overhead, trace.shed) = (cost.overhead, cost.shed);
+        let mut unwinding = unwinding::of(sites, kept);
+        unwinding.walks.clone_from(&cost.walks);
         let mut report = Report {
-            trace,
-            classes: self.classes().to_vec(),
-            named_waits: self.sites.classifier.named(),
+            trace: self.trace.info(),
+            classes: sites.classifier.names().to_vec(),
+            named_waits: sites.classifier.named(),
             requests,
-            labels: self.labels.take().map(Labels::report).unwrap_or_default(),
+            labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
             open,
             losses,
-            programs: cost.programs,
+            programs: cost.programs.clone(),
             unwinding,
             filtered,
             warnings: Vec::new(),
             hints: Vec::new(),
         };
         let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
-        report.trace.unmatched_waits = self.sites.without_matches(unmatched);
+        report.trace.unmatched_waits = sites.without_matches(unmatched);
         if report.filtered.is_none() {
             report.warnings = warnings::of(&report);
         }
-        report.hints = hints::of(&report, &signs, self.sites.kernel_names());
+        report.hints = hints::of(&report, &signs, sites.kernel_names());
+        // The look-ups of this view are in it, and in no later one.
+        sites.unknown_stacks = unknown_before;
         report
     }
 
     /// Blocked time per type and class by the kernel's sums, incomplete requests included.
-    fn class_sums(&mut self, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
-        let mut by_class = vec![vec![0; self.classes().len()]; self.types.len()];
+    fn class_sums(&self, sites: &mut Sites, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
+        let classes = sites.classifier.names().len();
+        let mut by_class = vec![vec![0; classes]; self.types.len()];
         for (key, sum) in sums {
             let Some(classes) = by_class.get_mut(key.request_type as usize) else {
                 continue;
             };
             if key.is_block()
-                && let Some(class) = self.sites.class(space_of(key), &site_of(key))
+                && let Some(class) = sites.class(space_of(key), &site_of(key))
             {
                 classes[class] += sum.off_ns;
             }
@@ -106,12 +111,11 @@ impl Aggregator {
         by_class
     }
 
-    fn open_request(&mut self, open: &Open) -> Option<OpenRequest> {
+    fn open_request(&self, sites: &mut Sites, open: &Open) -> Option<OpenRequest> {
         let request = open.request();
         let state = self.types.get(request.request_type as usize)?;
-        let name = state.name.clone();
         let blocked = open.blocked_in.map(|(site, since_ns)| {
-            let place = self.sites.place(request.space, &site);
+            let place = sites.place(request.space, &site);
             OpenBlock {
                 for_ns: self.trace.stop_ns().saturating_sub(since_ns),
                 class: place.class,
@@ -120,7 +124,7 @@ impl Aggregator {
             }
         });
         Some(OpenRequest {
-            request: name,
+            request: state.name.clone(),
             pid: request.space.tgid,
             tid: request.tid,
             comm: request.comm.text().into_owned(),
@@ -130,9 +134,9 @@ impl Aggregator {
     }
 }
 
-fn filtered(filter: Filter) -> Filtered {
+fn filtered(filter: &Filter) -> Filtered {
     Filtered {
-        which: filter.which,
+        which: filter.which.clone(),
         kept: filter.kept,
         left_out: filter.left_out,
         without_stack_ns: filter.without_stack_ns,
