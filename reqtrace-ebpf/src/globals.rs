@@ -85,7 +85,3 @@ pub(crate) static RETURN_INSTANCE_ORIGINAL: Global<u32> = Global::new(0);
 /// Offset of `next` in the running kernel's `return_instance`.
 #[unsafe(no_mangle)]
 pub(crate) static RETURN_INSTANCE_NEXT: Global<u32> = Global::new(0);
-
-/// 1: a walk goes by frame pointers through code without rows in an object that has rows.
-#[unsafe(no_mangle)]
-pub(crate) static GAPS_BY_FRAME_POINTERS: Global<u32> = Global::new(0);

@@ -16,7 +16,6 @@ use reqtrace_common::unwind::{
 };
 
 use crate::copy::Copied;
-use crate::globals::GAPS_BY_FRAME_POINTERS;
 use crate::maps::{KNOWN_RULES, UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
 use crate::uprobes::{replaced_return, true_place};
@@ -157,10 +156,7 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
         };
         walk.depth += 1;
     }
-    let rule = match found {
-        Err(Stop::NoRow) => Rule::bare(Cfa::None),
-        found => found?,
-    };
+    let rule = found?;
     let cfa = match rule.cfa {
         Cfa::Rsp => walk.sp.wrapping_add(u64::from(rule.cfa_words) * 8),
         Cfa::Rbp => walk.bp.wrapping_add(u64::from(rule.cfa_words) * 8),
@@ -169,17 +165,9 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
             .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
         Cfa::AtRbp => read_user(walk, walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
         Cfa::Signal => return signal(walk),
-        // V8's built-in functions in Node, hand-written assembly.
-        Cfa::None if GAPS_BY_FRAME_POINTERS.load() == 0 => return Err(Stop::NoRow),
-        Cfa::None | Cfa::FramePointer => {
-            let otherwise = if matches!(rule.cfa, Cfa::None) {
-                Stop::NoRow
-            } else {
-                Stop::NoTable
-            };
-            return frame_pointer(walk, otherwise);
-        }
+        Cfa::FramePointer => return frame_pointer(walk),
         Cfa::Outermost => return Err(Stop::Complete),
+        Cfa::None => return Err(Stop::NoRow),
         Cfa::Unsupported => return Err(Stop::Unsupported),
     };
     if cfa <= walk.sp {
@@ -220,18 +208,18 @@ fn signal(walk: &mut Walk) -> Result<(), Stop> {
 /// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken
 /// for a return address must stand behind a call.
 #[inline(always)]
-fn frame_pointer(walk: &mut Walk, otherwise: Stop) -> Result<(), Stop> {
+fn frame_pointer(walk: &mut Walk) -> Result<(), Stop> {
     let frame = walk.bp;
     if frame < walk.sp {
-        return Err(otherwise);
+        return Err(Stop::NoTable);
     }
     let pc = read_user(walk, frame.wrapping_add(8))?;
     if pc == 0 {
         return Err(Stop::Complete);
     }
-    let before = read_user(walk, pc.wrapping_sub(8)).map_err(|_| otherwise)?;
+    let before = read_user(walk, pc.wrapping_sub(8)).map_err(|_| Stop::NoTable)?;
     if !ends_in_call(before) {
-        return Err(otherwise);
+        return Err(Stop::NoTable);
     }
     walk.bp = read_user(walk, frame)?;
     walk.pc = pc;

@@ -98,7 +98,6 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     let labels = options.labels.unwrap_or(&no_labels).plans();
     let offsets = host.offsets;
     let filter = options.stack_filter;
-    let gaps_by_frame_pointers = u32::from(tables.as_ref().is_some_and(Compiled::frame_pointers));
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
@@ -133,7 +132,6 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         .override_global("STACK_MIN_NS", &filter.min_ns, true)
         .override_global("STACK_MAX_NS", &filter.max_ns, true)
         .override_global("STACK_STATE", &filter.state, true)
-        .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)

@@ -79,11 +79,6 @@ impl Compiled {
         }
     }
 
-    /// Whether walks go by frame pointers through code that the tables have no rows for.
-    pub(super) fn frame_pointers(&self) -> bool {
-        self.registry.frame_pointers()
-    }
-
     /// Blocks of rows to make room for.
     pub(super) fn row_blocks(&self) -> u32 {
         blocks(
