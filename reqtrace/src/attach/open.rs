@@ -8,8 +8,8 @@ use log::warn;
 use reqtrace_common::thread::ThreadState;
 use reqtrace_recording::Open;
 
+use super::decode::still_open;
 use super::loader::map_error;
-use crate::capture::decode::still_open;
 use crate::error::Result;
 use crate::symbolize::live::thread_name;
 

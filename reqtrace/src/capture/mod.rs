@@ -3,12 +3,10 @@
 //! Everything that needs root, the kernel or `/proc` ends here. What comes out goes to the analysis,
 //! and to a recording when one is wanted: the same events, in the same order.
 
-pub(crate) mod decode;
-mod file;
 mod names;
 mod stream;
 mod windows;
 
 pub(crate) use names::Names;
 pub(crate) use stream::Stream;
-pub(crate) use windows::{Sums, Windows};
+pub(crate) use windows::Windows;

@@ -11,25 +11,14 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::Window;
 use rustc_hash::FxHashMap;
 
+use crate::attach::Sums;
+
 /// How often the sums are looked at while tracing; a recording that is cut lacks those since.
 const PAUSE: Duration = Duration::from_secs(5);
 /// When they are looked at first.
 const FIRST: Duration = Duration::from_secs(1);
 /// The pause is so many times as long as a look takes, so that looking costs 0.2 % of a CPU at most.
 const PAUSE_PER_LOOK: u32 = 500;
-
-/// All that the kernel has added up since the start.
-#[derive(Debug, Default)]
-pub(crate) struct Sums {
-    /// Per request type, in profile order.
-    pub(crate) totals: Vec<TypeTotals>,
-    /// Per stack pair.
-    pub(crate) stacks: Vec<(StackSumKey, StackSum)>,
-    /// Lengths per stack pair, when they are counted.
-    pub(crate) histograms: Vec<(StackSumKey, LengthHistogram)>,
-    /// Losses, those that never happened left out.
-    pub(crate) losses: Vec<(Loss, u64)>,
-}
 
 /// What was said so far.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
 use crate::attach::Session;
-use crate::capture::decode::{Decoder, Record};
+use crate::attach::decode::{Decoder, Record};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
