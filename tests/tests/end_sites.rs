@@ -133,6 +133,7 @@ fn judge(listing: &Listing, object: &Object, body: Range<u64>, chosen: &Chosen) 
     let mut wrong = Vec::new();
     let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
     let mut work = vec![(body.start, false)];
+    let mut from = body.start;
     loop {
         while let Some((at, passed)) = work.pop() {
             if let Some(known) = seen.get(&at) {
@@ -197,11 +198,14 @@ fn judge(listing: &Listing, object: &Object, body: Range<u64>, chosen: &Chosen) 
         // What nothing leads to is entered from elsewhere: by a table, or by an exception.
         let lost = listing
             .lines
-            .range(body.clone())
+            .range(from..body.end)
             // Padding is not entered at all.
             .find(|(address, line)| !seen.contains_key(address) && !line.is_padding());
         match lost {
-            Some((address, _)) => work.push((*address, false)),
+            Some((address, _)) => {
+                from = *address;
+                work.push((from, false));
+            }
             None => break,
         }
     }
@@ -327,6 +331,7 @@ fn a_site_is_hit_as_often_as_the_return_under_sysbench() {
             object: program.clone(),
             file_offset: object.file_offset(address).unwrap(),
             semaphore: None,
+            on_return: false,
         };
         // Jumps that lead to a return stand elsewhere: several for one, and none by distance.
         for site in sites.iter().filter(|site| site.distance > 0) {

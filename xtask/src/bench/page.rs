@@ -1,7 +1,7 @@
 //! Measured pages of the manual: a text in, a page of `docs/measured/` with that text out.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -31,13 +31,25 @@ pub(super) fn write(name: &str, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
+/// Replaces what stands between the marks of `what` in the README.
+pub(super) fn write_into_readme(what: &str, text: &str) -> Result<()> {
+    write_into(&readme(), what, text)
+}
+
+fn readme() -> PathBuf {
+    workspace::root().join("README.md")
+}
+
 /// Replaces what stands between the marks of `what` in a page.
 pub(super) fn write_between_marks(name: &str, what: &str, text: &str) -> Result<()> {
-    let path = path(name);
+    write_into(&path(name), what, text)
+}
+
+fn write_into(path: &Path, what: &str, text: &str) -> Result<()> {
     let shown = || path.display().to_string();
-    let page = fs::read_to_string(&path).with_context(shown)?;
+    let page = fs::read_to_string(path).with_context(shown)?;
     let page = replaced(&page, &begin(what), text).with_context(shown)?;
-    fs::write(&path, page).with_context(shown)
+    fs::write(path, page).with_context(shown)
 }
 
 fn replaced(page: &str, begin: &str, text: &str) -> Result<String> {
@@ -75,5 +87,7 @@ mod tests {
             let page = fs::read_to_string(path(name)).unwrap();
             replaced(&page, &begin(what), "new").unwrap();
         }
+        let page = fs::read_to_string(readme()).unwrap();
+        replaced(&page, &begin("tracers"), "new").unwrap();
     }
 }

@@ -329,3 +329,6 @@ fn keeps(code: &Instruction, reads: Reads) -> bool {
         && is_within_stack(code)
         && !arguments.iter().any(|argument| writes(code, *argument))
 }
+
+#[cfg(test)]
+mod tests;

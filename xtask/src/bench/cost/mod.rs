@@ -57,12 +57,31 @@ pub(super) struct Args {
     /// Write every run to this file, for `bench compare`
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Measure nothing: take the runs of this file, and make the page of them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "quick", "rounds", "only"])]
+    from: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
 
 /// Measures.
 pub(super) fn run(args: &Args) -> Result<()> {
+    let results = match &args.from {
+        Some(path) => Results::read(path)?,
+        None => measured(args)?,
+    };
+    let text = report::page(&results)?;
+    if args.common.write {
+        page::write_picture("cost.svg", &chart::draw(&results))?;
+        if let Some(table) = report::beside_peers(&results) {
+            page::write_into_readme("tracers", &table)?;
+        }
+    }
+    args.common.page("cost.md", &text)
+}
+
+/// Starts the servers, and measures everything.
+fn measured(args: &Args) -> Result<Results> {
     args.common.prepare_with_servers(&[
         ("offcputime", "libbpf-tools"),
         ("bpftool", "bpftool"),
@@ -89,11 +108,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.json {
         results.write(path)?;
     }
-    let text = report::page(&results)?;
-    if args.common.write {
-        page::write_picture("cost.svg", &chart::draw(&results))?;
-    }
-    args.common.page("cost.md", &text)
+    Ok(results)
 }
 
 struct Bench<'a> {

@@ -6,11 +6,16 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
+use super::loads;
 use super::model::{LoadRuns, Results, Run, Spread, WatcherRuns};
 use super::targets;
+use super::watchers::Watcher;
 
 /// Programs that ran less often are left out: of them an average says nothing.
 const FEW_RUNS: u64 = 100;
+
+/// With fewer rounds a page says that it is not to be relied on.
+const ENOUGH_ROUNDS: u32 = 9;
 
 /// How it was measured, after the first sentence.
 const METHOD: &str = "\
@@ -38,6 +43,12 @@ pub(super) fn page(results: &Results) -> Result<String> {
         "Written by `cargo xtask bench --write`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
         results.rounds, results.cpus, results.kernel, results.commit, results.took_s
     )?;
+    if results.rounds < ENOUGH_ROUNDS {
+        writeln!(
+            text,
+            "**A first look**: fewer than {ENOUGH_ROUNDS} rounds, of which a single one is off by a tenth and more.\n"
+        )?;
+    }
     writeln!(text, "![Throughput and CPU time](../img/cost.svg)\n")?;
     writeln!(text, "{METHOD}")?;
     writeln!(text, "## Targets\n\n{}", targets::table(results)?)?;
@@ -46,6 +57,57 @@ pub(super) fn page(results: &Results) -> Result<String> {
     tracers(&mut text, results)?;
     kernel_programs(&mut text, results)?;
     Ok(text)
+}
+
+/// reqtrace beside its peers on MariaDB, for the README; `None` where a peer was not measured.
+pub(super) fn beside_peers(results: &Results) -> Option<String> {
+    let load = results.load(loads::MARIADB.name)?;
+    let watchers = [Watcher::Offcputime, Watcher::Bpftrace, Watcher::Reqtrace];
+    let runs = watchers.map(|watcher| load.watcher(watcher.name()));
+    let [Some(offcputime), Some(bpftrace), Some(reqtrace)] = runs else {
+        return None;
+    };
+    let all = [offcputime, bpftrace, reqtrace];
+    let row = |what: &str, cells: [String; 3]| format!("| {what} | {} |\n", cells.join(" | "));
+    let words = |what: &str, cells: [&str; 3]| row(what, cells.map(str::to_owned));
+    let mut text = String::from(
+        "| | `offcputime -p` | a bpftrace script | reqtrace |\n| --- | ---: | ---: | ---: |\n",
+    );
+    text += &words(
+        "leaves out time that belongs to no request",
+        ["no", "yes", "yes"],
+    );
+    text += &words(
+        "one request: its ledger, which adds up to its latency",
+        ["no", "no", "yes"],
+    );
+    text += &words(
+        "run queue and preemption apart from blocking",
+        ["no", "no", "yes"],
+    );
+    text += &words(
+        "[user stacks that are whole](docs/measured/stacks.md), of a server without frame pointers",
+        ["0 %", "0 %", "100 %"],
+    );
+    text += &row(
+        "[throughput that MariaDB keeps](docs/measured/cost.md)",
+        all.map(|runs| format!("{:.0} %", load.shares(runs).median() * 100.0)),
+    );
+    text += &row(
+        "CPU time of MariaDB for a statement",
+        all.map(|runs| format!("× {:.2}", load.cpu_ratios(runs).median())),
+    );
+    text += &row(
+        "seconds from Ctrl-C to the end of the report",
+        all.map(|runs| {
+            let reports = Spread::of(runs.runs.iter().filter_map(|run| run.report_s));
+            if reports.is_empty() {
+                return "–".to_owned();
+            }
+            format!("{:.1}", reports.median())
+        }),
+    );
+    Some(text)
 }
 
 /// Names of all watchers but nobody, in the order of the first load that has them.
@@ -240,10 +302,35 @@ mod tests {
             text.contains("| `redis-benchmark` | 1.0 µs/command | 1.20 (1.20–1.20) |"),
             "{text}"
         );
+        assert!(text.contains("**A first look**"), "{text}");
+        // Peers were not measured.
+        assert!(beside_peers(&example(0.8)).is_none());
         // 100 runs are few.
         assert!(
             !text.contains("| Redis GET | reqtrace | sched_switch |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_readme_has_reqtrace_beside_its_peers() {
+        let mut results = example(0.8);
+        let load = &mut results.loads[0];
+        load.name = loads::MARIADB.name.to_owned();
+        for peer in [Watcher::Offcputime, Watcher::Bpftrace] {
+            let runs = load.watchers[1].runs.clone();
+            load.watchers.push(WatcherRuns {
+                name: peer.name().to_owned(),
+                runs,
+                programs: Vec::new(),
+            });
+        }
+        load.watchers[1].runs[0].report_s = Some(0.26);
+        let text = beside_peers(&results).unwrap();
+        assert!(
+            text.contains("| CPU time of MariaDB for a statement | × 1.20 | × 1.20 | × 1.20 |"),
+            "{text}"
+        );
+        assert!(text.contains("| – | – | 0.3 |"), "{text}");
     }
 }
