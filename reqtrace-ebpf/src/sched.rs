@@ -32,19 +32,18 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     if !leaves && !arrives {
         return 0;
     }
-    cost::of(program::SWITCH, || {
-        // SAFETY: no precondition.
-        let now = unsafe { bpf_ktime_get_ns() };
-        if stopped() {
-            return;
-        }
-        if leaves {
-            leave(ctx, prev, now);
-        }
-        if arrives {
-            arrive(next, now);
-        }
-    });
+    // SAFETY: no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    if stopped() {
+        return 0;
+    }
+    if leaves {
+        leave(ctx, prev, now);
+    }
+    if arrives {
+        arrive(next, now);
+    }
+    cost::ended(program::SWITCH, now);
     0
 }
 
