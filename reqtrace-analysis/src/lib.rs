@@ -1,8 +1,11 @@
-//! Analysis: what a trace saw in, the model of its report out.
+//! Analysis: the events of a trace in, the model of its report out.
+//!
+//! It reads no clock, host, locale, terminal or `/proc`: the same events give the same report, live or
+//! from a recording.
 
 pub mod aggregate;
 pub mod classify;
-pub mod decode;
+mod label;
 pub mod report;
 pub mod symbolize;
 

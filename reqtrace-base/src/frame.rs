@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// An address space: a process between two execs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct AddressSpace {
     /// The process.
     pub tgid: u32,

@@ -29,6 +29,8 @@ pub struct Profile {
     pub executables: Vec<String>,
     /// Where it was read from.
     pub origin: Origin,
+    /// Its text, word for word.
+    pub text: String,
     /// One or more request types, in file order.
     pub requests: Vec<RequestSpec>,
     /// Named waits, in file order: the first match wins.

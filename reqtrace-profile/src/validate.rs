@@ -105,6 +105,7 @@ impl Checker<'_> {
             description: file.profile.description,
             executables,
             origin,
+            text: self.source.text.to_owned(),
             requests,
             waits,
         })

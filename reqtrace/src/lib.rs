@@ -3,15 +3,17 @@
 //! The modules are the stages, in the order in which data goes through them:
 //!
 //! ```text
-//! profile ──► resolve ──► attach ──► (kernel programs) ──► decode ──► aggregate
-//!                                                                         │
-//!                     report ◄── classify ◄── symbolize ◄─────────────────┘
+//! profile ──► resolve ──► attach ──► (kernel programs) ──► capture ──► recording ──► file
+//!                                                                         │           │
+//!                                             report ◄── aggregate ◄──────┴───────────┘
 //! ```
 //!
 //! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
 #[cfg(feature = "capture")]
 pub mod attach;
+#[cfg(feature = "capture")]
+mod capture;
 pub mod cli;
 #[cfg(feature = "capture")]
 pub mod kernel;
@@ -21,7 +23,7 @@ pub mod resolve;
 #[cfg(feature = "capture")]
 pub mod symbolize;
 
-pub use reqtrace_analysis::{aggregate, classify, decode};
+pub use reqtrace_analysis::{aggregate, classify};
 pub use reqtrace_base::{error, names, text};
 #[cfg(feature = "capture")]
 pub use reqtrace_binary::{debuginfo, unwind};

@@ -3,5 +3,4 @@
 pub mod live;
 
 pub use live::LiveSymbolizer;
-pub use reqtrace_analysis::symbolize::Symbolizer;
 pub use reqtrace_binary::symbolize::{AddressSpace, Frame, UNKNOWN, kernel, names, user};

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // What reqtrace knows of the running kernel.
     ("kernel", &["base", "common", "symbolize"]),
     // Names of a live trace, for the analysis.
-    ("symbolize", &["analysis", "binary"]),
+    ("symbolize", &["binary"]),
     // Capture: what to probe, and the probes. It knows no output and no command line.
     (
         "resolve",
@@ -30,12 +30,27 @@ const ARROWS: &[(&str, &[&str])] = &[
             "common",
             "kernel",
             "profile",
+            "recording",
             "resolve",
             "symbolize",
         ],
     ),
+    // What is captured as a stream of events, to the analysis, the outputs and the recording.
+    (
+        "capture",
+        &[
+            "analysis",
+            "attach",
+            "base",
+            "binary",
+            "common",
+            "recording",
+            "report",
+            "symbolize",
+        ],
+    ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
-    ("report", &["analysis", "base", "common"]),
+    ("report", &["analysis", "base", "common", "recording"]),
     // The command line is around all.
     (
         "cli",
@@ -44,9 +59,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "attach",
             "base",
             "binary",
+            "capture",
             "common",
             "kernel",
             "profile",
+            "recording",
             "report",
             "resolve",
             "symbolize",
@@ -59,7 +76,6 @@ const ARROWS: &[(&str, &[&str])] = &[
 const CRATES: &[(&str, &str)] = &[
     ("aggregate", "analysis"),
     ("classify", "analysis"),
-    ("decode", "analysis"),
     ("reqtrace_analysis", "analysis"),
     ("error", "base"),
     ("names", "base"),
@@ -70,6 +86,7 @@ const CRATES: &[(&str, &str)] = &[
     ("reqtrace_binary", "binary"),
     ("reqtrace_common", "common"),
     ("reqtrace_profile", "profile"),
+    ("reqtrace_recording", "recording"),
 ];
 
 type Arrows = BTreeMap<(String, String), BTreeSet<PathBuf>>;

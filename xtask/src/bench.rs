@@ -10,6 +10,7 @@ mod cost;
 mod do_command;
 mod ledger;
 mod page;
+mod recording;
 mod scaling;
 mod servers;
 mod stacks;
@@ -55,6 +56,8 @@ enum What {
     Servers(servers::Args),
     /// Where the time of MariaDB's commands goes: docs/measured/ledger.md
     Ledger(ledger::Args),
+    /// What a recording costs, and how large it is: docs/measured/recording.md
+    Recording(recording::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
 }
@@ -135,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(What::DoCommand(args)) => do_command::run(args),
         Some(What::Servers(args)) => servers::run(args),
         Some(What::Ledger(args)) => ledger::run(args),
+        Some(What::Recording(args)) => recording::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
     }
 }

@@ -1,6 +1,7 @@
 //! Hints: a report in, sentences about what a user should know or do out.
 
-use crate::decode::Incomplete;
+use reqtrace_recording::Incomplete;
+
 use crate::report::text::{duration, number};
 use crate::report::{Grouping, Report, TypeReport};
 
@@ -23,8 +24,12 @@ const PILE: u64 = 10;
 /// All hints, the most important first.
 pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize)) -> Vec<String> {
     let mut hints = Vec::new();
-    never_began(report, &mut hints);
-    for (request, signs) in report.requests.iter().zip(signs) {
+    // What the markers counted is of all requests.
+    let all = report.filtered.is_none();
+    if all {
+        never_began(report, &mut hints);
+    }
+    for (request, signs) in report.requests.iter().zip(signs).filter(|_| all) {
         markers(report, request, signs, &mut hints);
         piles_up(request, signs, &mut hints);
         idle(request, signs, &mut hints);

@@ -3,11 +3,12 @@
 //! Memory is bounded whatever the labels are: the first labels of a request type are kept, and
 //! those that come after the table is full are added up as one.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
+use reqtrace_recording::Request;
+
 use super::fingerprint::fingerprint;
-use crate::decode::RawRequest;
+use crate::label::label_text;
 use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger};
 
 /// Labels kept for each request type: some 3 MiB with their ledgers.
@@ -41,17 +42,17 @@ impl Labels {
     }
 
     /// Takes a request; incomplete ones do not count, as their latency is not known.
-    pub(super) fn add(&mut self, request: &RawRequest, ledger: &Ledger) {
+    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
         let classes = self.classes;
-        let Some(of_type) = self.types.get_mut(request.request_type) else {
+        let Some(of_type) = self.types.get_mut(request.request_type as usize) else {
             return;
         };
         if request.incomplete.is_some() {
             return;
         }
         let label = match self.by {
-            Grouping::Label => Cow::Borrowed(&request.label),
-            Grouping::Fingerprint => Cow::Owned(fingerprint(&request.label)),
+            Grouping::Label => label_text(request.label),
+            Grouping::Fingerprint => fingerprint(&label_text(request.label)),
         };
         if let Some(group) = of_type.groups.get_mut(label.as_str()) {
             group.add(1, ledger.latency_ns, ledger);
@@ -102,17 +103,17 @@ impl OfType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Incomplete;
+    use reqtrace_recording::Incomplete;
 
-    fn request(label: &str, latency_ns: u64) -> RawRequest {
-        RawRequest {
-            label: label.to_owned(),
+    fn request(label: &str, latency_ns: u64) -> Request<'_> {
+        Request {
+            label: label.as_bytes(),
             end_ns: latency_ns,
-            ..RawRequest::default()
+            ..Request::default()
         }
     }
 
-    fn add(labels: &mut Labels, request: &RawRequest) {
+    fn add(labels: &mut Labels, request: &Request<'_>) {
         let ledger = Ledger {
             latency_ns: request.end_ns,
             on_cpu_ns: request.end_ns - 1,
@@ -128,7 +129,7 @@ mod tests {
         for (label, latency) in [("often", 10), ("often", 15), ("slow", 20), ("", 1)] {
             add(&mut labels, &request(label, latency));
         }
-        let unfinished = RawRequest {
+        let unfinished = Request {
             incomplete: Some(Incomplete::NoEnd),
             ..request("slow", 99)
         };

@@ -3,15 +3,13 @@
 use reqtrace_common::filter::{LengthHistogram, POWERS};
 use reqtrace_common::sums::StackSumKey;
 
-use super::StackSource;
 use super::sites::Sites;
-use crate::decode::{site_of, space_of};
+use super::sites::{site_of, space_of};
 use crate::report::LengthCounts;
-use crate::symbolize::Symbolizer;
 
 /// Per request type: wait classes in their order, then what has no class.
-pub(super) fn of<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
+pub(super) fn of(
+    sites: &mut Sites,
     types: usize,
     histograms: &[(StackSumKey, LengthHistogram)],
 ) -> Vec<Vec<LengthCounts>> {

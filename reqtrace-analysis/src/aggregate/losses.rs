@@ -1,32 +1,50 @@
 //! Losses: counters in, lines with advice out.
 
-use reqtrace_common::loss::Loss;
+use std::collections::BTreeMap;
 
-use crate::decode::ProgramCost;
+use reqtrace_common::loss::Loss;
+use reqtrace_recording::{Ending, ProgramCost};
+
 use crate::report::LossLine;
+
+/// Records that could not be decoded, as it is called in a recording.
+pub const MALFORMED: &str = "malformed";
 
 /// All counters of what could not be kept.
 #[derive(Debug)]
 pub(super) struct Counts<'a> {
-    pub(super) kernel: &'a [(Loss, u64)],
+    /// What was said to be lost while tracing, by name.
+    pub(super) recorded: &'a BTreeMap<String, u64>,
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) slow_overflowed: u64,
+    /// What is missing in the recording.
+    pub(super) ending: &'a Ending,
 }
 
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
-    let kernel = counts
-        .kernel
+    let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
+    let kernel = Loss::ALL
+        .into_iter()
+        .map(|loss| (loss.name(), count(loss.name()), advice(loss)));
+    let of_later = counts
+        .recorded
         .iter()
-        .map(|(loss, count)| (loss.name(), *count, advice(*loss)));
+        .filter(|(name, _)| *name != MALFORMED && Loss::ALL.iter().all(|l| l.name() != **name))
+        .map(|(name, count)| {
+            let what =
+                "this version of reqtrace does not know what that is: report with a newer one";
+            (name.as_str(), *count, what)
+        });
     let missed: u64 = counts
         .programs
         .iter()
         .map(|program| program.recursion_misses)
         .sum();
+    let ending = counts.ending;
     let own = [
         (
             "recursion_misses",
@@ -36,7 +54,7 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         ),
         (
             "malformed",
-            counts.malformed,
+            counts.malformed + count(MALFORMED),
             "records that could not be decoded: please report this as a bug, with -v",
         ),
         (
@@ -56,8 +74,39 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             "places of blocking of slow requests that found no room: their time is in no folded \
              stack; raise --slower-than",
         ),
+        (
+            "recording_unended",
+            u64::from(!ending.ended),
+            "the recording has no end: reqtrace was killed, or could not write. What is in it is \
+             shown; requests that were open, and the counters and stacks of the last seconds, are \
+             missing",
+        ),
+        (
+            "recording_cut_bytes",
+            ending.cut_bytes,
+            "bytes at the end of the recording that are no whole block: what was in them is missing",
+        ),
+        (
+            "recording_damaged_bytes",
+            ending.damaged_bytes,
+            "bytes of the recording that are damaged: the requests and names in them are missing. \
+             Copy the file again",
+        ),
+        (
+            "recording_damaged_blocks",
+            ending.damaged_blocks,
+            "blocks of the recording that are damaged or missing: requests, names and counters in \
+             them are missing",
+        ),
+        (
+            "recording_unknown_events",
+            ending.unknown_events,
+            "events of the recording that this version of reqtrace does not know: report with a \
+             newer one",
+        ),
     ];
     kernel
+        .chain(of_later)
         .chain(own)
         .filter(|(_, count, _)| *count > 0)
         .map(|(name, count, advice)| LossLine {

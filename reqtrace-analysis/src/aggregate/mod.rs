@@ -1,131 +1,128 @@
-//! Aggregate: decoded requests in while tracing, ordered rows out; whenever it is asked for, and at the
-//! end, a [`Report`].
+//! Aggregate: the events of a trace in, ordered rows out while they come; whenever it is
+//! asked for, and at the end, a [`Report`].
 //!
-//! Memory does not grow with the number of requests: per request type a histogram and sums, per
-//! place of blocking a class, and the rows of the last 200 ms.
+//! A live trace and the report of a recording are the same from here on: nothing is asked of the
+//! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: per request
+//! type a histogram and sums, per place of blocking a class and the names of its stacks, and the
+//! rows of the last 200 ms.
 
+mod filter;
 mod fingerprint;
 mod hints;
 mod labels;
 mod lengths;
 mod losses;
+mod names;
 mod order;
-mod replay;
 mod signs;
 mod sites;
 mod stacks;
+mod sums;
 mod tail;
+mod trace;
 mod types;
 mod unwinding;
 mod view;
 mod warnings;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
 
 use crate::classify::Classifier;
-use crate::decode::records::Malformed;
-use crate::decode::{Incomplete, NamedFile, RawRequest, Snapshot};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::label::label_text;
 use crate::profile::Profile;
-use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow, TraceInfo};
-use crate::symbolize::Symbolizer;
+use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
-pub use crate::decode::StackSource;
+pub use filter::FilterOptions;
+pub use losses::MALFORMED;
 pub use order::WINDOW_NS;
-pub use replay::replay;
 
+use filter::Filter;
 use labels::Labels;
 use order::{Row, RowOrder};
 use sites::Sites;
 use stacks::SlowStacks;
+use sums::Sums;
+use trace::Trace;
 use types::TypeState;
 
 /// How to aggregate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; the same as [`TraceInfo::monotonic_to_unix_ns`].
-    pub monotonic_to_unix_ns: i64,
-    /// When tracing started, `CLOCK_MONOTONIC` ns: a request that was running then is counted from
-    /// there.
-    pub start_ns: u64,
     /// Keep stacks only of requests at or above this latency; they then come from the requests'
     /// records. Totals cover all requests.
     pub slower_than_ns: Option<u64>,
     /// Add requests up by their label.
     pub group_by: Option<Grouping>,
+    /// Show the lengths of blocks.
+    pub histogram: bool,
+    /// Leave requests out. Totals then cover those that are kept, by their records.
+    pub filter: FilterOptions,
 }
 
-/// Gathers requests.
+/// Gathers events.
 #[derive(Debug)]
-pub struct Aggregator<S, K> {
+pub struct Aggregator {
     options: Options,
+    trace: Trace,
     /// Behind a cell: a view names stacks, and what is named once is kept.
-    sites: RefCell<Sites<S, K>>,
+    sites: RefCell<Sites>,
     types: Vec<TypeState>,
+    sums: Sums,
     rows: RowOrder,
+    filter: Option<Filter>,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
+    losses: BTreeMap<String, u64>,
+    open: Vec<Open>,
     malformed: u64,
-    /// Requests so far: the id of the last one.
-    last_id: u64,
-    /// What the kernel's tables held when it was last said.
-    snapshot: Snapshot,
+    /// The ledger of the last request, to be used again.
+    ledger: Ledger,
 }
 
-impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
-    /// An aggregator for the request types and named waits of a profile.
+impl Aggregator {
+    /// An aggregator for the request types and named waits of a profile, which is the one of the
+    /// header.
     ///
     /// # Errors
     ///
-    /// [`crate::error::Kind::Usage`] when a named wait is malformed; see [`Classifier::new`].
-    pub fn new(profile: &Profile, options: Options, symbols: S, stacks: K) -> Result<Self> {
+    /// [`crate::error::Kind::Usage`] when a named wait is malformed, see [`Classifier::new`], and
+    /// when the options ask for what the trace does not record.
+    pub fn new(profile: &Profile, header: &Header, options: Options) -> Result<Self> {
+        check(&options, header)?;
+        let filter = Filter::new(&options.filter, profile, header)?;
         let classifier = Classifier::new(&profile.waits)?;
         let classes = classifier.names().len();
-        let types = profile
+        let types: Vec<TypeState> = profile
             .requests
             .iter()
             .map(|request| TypeState::new(&request.name, classes))
             .collect();
+        // The kernel's sums cannot be taken apart by request.
+        let threshold = options.slower_than_ns.or(filter.as_ref().map(|_| 0));
         Ok(Self {
-            options,
-            sites: RefCell::new(Sites::new(classifier, symbols, stacks)),
-            types,
+            trace: Trace::new(header),
+            sites: RefCell::new(Sites::new(classifier)),
+            sums: Sums::new(types.len()),
             rows: RowOrder::default(),
+            filter,
+            slow: threshold.map(SlowStacks::new),
             labels: options
                 .group_by
-                .map(|by| Labels::new(by, profile.requests.len(), classes)),
-            slow: options.slower_than_ns.map(SlowStacks::new),
+                .map(|by| Labels::new(by, types.len(), classes)),
+            types,
+            losses: BTreeMap::new(),
+            open: Vec::new(),
             malformed: 0,
-            last_id: 0,
-            snapshot: Snapshot::default(),
+            ledger: Ledger {
+                classes: vec![0; classes],
+                ..Ledger::default()
+            },
+            options,
         })
-    }
-
-    /// The symbolizer, to remember processes with.
-    pub fn symbolizer(&mut self) -> &mut S {
-        &mut self.sites.get_mut().symbols
-    }
-
-    /// Where stacks are looked up, and the symbolizer.
-    pub fn sources(&mut self) -> (&mut K, &mut S) {
-        let sites = self.sites.get_mut();
-        (&mut sites.stacks, &mut sites.symbols)
-    }
-
-    /// Takes the file behind a descriptor: a path, or the kernel's name for it (`socket:[123]`).
-    pub fn file(&mut self, file: &NamedFile) {
-        self.sites.get_mut().file(file.file, &file.path);
-    }
-
-    /// Takes the name of a process, for the first frame of its stacks.
-    pub fn process(&mut self, tgid: u32, name: &str) {
-        self.sites.get_mut().process(tgid, name);
-    }
-
-    /// Counts a ring record that could not be decoded.
-    pub fn malformed(&mut self, what: Malformed) {
-        log::debug!("malformed record: {what}");
-        self.malformed += 1;
     }
 
     /// Requests so far: complete ones, and incomplete ones. For progress.
@@ -147,143 +144,161 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         self.types.iter().filter_map(of).max()
     }
 
-    /// Takes a finished request, and hands the rows that are due to the exporters.
+    /// Takes an event, and hands the rows that are due to the exporters.
     ///
     /// # Errors
     ///
     /// When an output cannot be written.
-    pub fn request(
-        &mut self,
-        request: &RawRequest,
-        exporters: &mut [Box<dyn Exporter>],
-    ) -> Result<()> {
-        if request.request_type >= self.types.len() {
-            self.malformed(Malformed::RequestType(
-                u32::try_from(request.request_type).unwrap_or(u32::MAX),
-            ));
-            return Ok(());
+    pub fn event(&mut self, event: &Event<'_>, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        match event {
+            Event::Request(request) => self.request(request, exporters)?,
+            Event::Open(open) => {
+                self.request(&open.request(), exporters)?;
+                self.open.push((*open).clone());
+            }
+            Event::Tick(now_ns) => {
+                self.trace.seen(*now_ns);
+                self.rows.advance(*now_ns);
+                self.write_due(exporters)?;
+            }
+            Event::Process(process) => {
+                self.trace.process(process);
+                if !process.name.is_empty() {
+                    self.sites
+                        .get_mut()
+                        .process(process.space.tgid, &process.name);
+                }
+            }
+            Event::File(file) => self.sites.get_mut().file(file.file, &file.path),
+            Event::Thread(thread) => self.sites.get_mut().thread(thread),
+            Event::Stack(stack) => self.sites.get_mut().stack(stack),
+            Event::Name(name) => self.sites.get_mut().name(name),
+            Event::Window(window) => {
+                self.trace.seen(window.until_ns);
+                self.sums.add(window);
+            }
+            Event::Loss(Loss { name, count }) => {
+                *self.losses.entry(name.clone()).or_default() += count;
+            }
+            Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
+            Event::End(end) => self.trace.end(end),
+            // They say where an address is; its name is said too.
+            Event::Object(_) | Event::Mapping(_) => {}
         }
-        let from_start;
-        let request = if request.incomplete == Some(Incomplete::RunningAtStart) {
-            from_start = RawRequest {
-                begin_ns: self.options.start_ns.min(request.end_ns),
-                ..request.clone()
-            };
-            &from_start
-        } else {
-            request
-        };
-        let ledger = self.ledger(request);
-        self.sites.get_mut().thread(request.tgid, &request.comm);
-        if let Some(slow) = &mut self.slow {
-            slow.add(request);
-        }
-        let state = &mut self.types[request.request_type];
-        state.add(request, &ledger);
-        if request.incomplete.is_none() {
-            state.tail.add(request, &ledger, self.sites.get_mut());
-        }
-        if let Some(labels) = &mut self.labels {
-            labels.add(request, &ledger);
-        }
-        let end_ns = request.end_ns;
-        self.last_id += 1;
-        let row = Row::new(self.last_id, request, ledger);
-        if let Some(late) = self.rows.push(end_ns, row) {
-            self.write(&late, exporters)?;
-        }
-        self.write_due(end_ns, exporters)
+        Ok(())
     }
 
-    /// Writes rows whose window has passed at `now_ns` (`CLOCK_MONOTONIC`); to be called now and
-    /// then, so that rows also appear when no request ends.
-    ///
-    /// # Errors
-    ///
-    /// When an output cannot be written.
-    pub fn advance(&mut self, now_ns: u64, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
-        self.write_due(now_ns, exporters)
-    }
-
-    /// Takes what the kernel's tables hold now, in place of what they held before.
-    pub fn snapshot(&mut self, mut snapshot: Snapshot) {
-        let stacks = std::mem::take(&mut snapshot.stacks);
-        self.sites.get_mut().use_snapshot(stacks);
-        self.snapshot = snapshot;
-    }
-
-    /// Takes what the tables held at the end, writes all rows that are left, and makes the report.
-    /// The exporters' `finish` is the caller's.
+    /// Writes all rows that are left, and makes the report. `ending` says what is missing; of a live
+    /// trace nothing is. The exporters' `finish` is the caller's.
     ///
     /// # Errors
     ///
     /// When an output cannot be written.
     pub fn finish(
-        &mut self,
-        snapshot: Snapshot,
-        trace: &TraceInfo,
+        mut self,
+        ending: &Ending,
         exporters: &mut [Box<dyn Exporter>],
     ) -> Result<Report> {
-        for (tgid, name) in &trace.processes {
-            self.sites.get_mut().process(*tgid, name);
+        while let Some(row) = self.rows.pop() {
+            self.write(&row, exporters)?;
         }
-        for request in &snapshot.open {
-            self.request(request, exporters)?;
-        }
-        self.write_due(u64::MAX, exporters)?;
-        self.snapshot(snapshot);
-        Ok(self.view(trace))
+        Ok(self.view(ending))
     }
 
-    /// The ledger of a request: slots whose stack is not known any more are unattributed.
-    fn ledger(&mut self, request: &RawRequest) -> Ledger {
-        let sites = self.sites.get_mut();
-        let classes = vec![0; sites.classifier.names().len()];
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        exporters: &mut [Box<dyn Exporter>],
+    ) -> Result<()> {
+        let Some(index) = self.type_of(request) else {
+            self.malformed += 1;
+            return Ok(());
+        };
+        let mut request = *request;
+        if request.incomplete == Some(Incomplete::RunningAtStart) {
+            request.begin_ns = self.trace.start_ns().min(request.end_ns);
+        }
+        self.trace.seen(request.end_ns);
+        self.sites
+            .get_mut()
+            .any_thread(request.space.tgid, request.comm);
+        self.rows.ended(request.end_ns);
+        if self
+            .filter
+            .as_mut()
+            .is_none_or(|filter| filter.keeps(&request))
+        {
+            self.keep(&request, index, exporters);
+        }
+        self.write_due(exporters)
+    }
+
+    fn keep(&mut self, request: &Request<'_>, index: usize, exporters: &[Box<dyn Exporter>]) {
+        let mut ledger = std::mem::take(&mut self.ledger);
+        self.fill(&mut ledger, request);
+        if let Some(slow) = &mut self.slow {
+            slow.add(request);
+        }
+        let state = &mut self.types[index];
+        state.add(request, &ledger);
+        if request.incomplete.is_none() {
+            state.tail.add(request, &ledger);
+        }
+        if let Some(labels) = &mut self.labels {
+            labels.add(request, &ledger);
+        }
+        if exporters.iter().any(|exporter| exporter.wants_requests()) {
+            let row = Row::new(request, ledger.clone());
+            self.rows.push(request.end_ns, row);
+        }
+        self.ledger = ledger;
+    }
+
+    fn type_of(&self, request: &Request<'_>) -> Option<usize> {
+        let index = request.request_type as usize;
+        (index < self.types.len()).then_some(index)
+    }
+
+    /// The ledger of a request: slots whose stack is not known are unattributed.
+    fn fill(&mut self, ledger: &mut Ledger, request: &Request<'_>) {
+        ledger.classes.fill(0);
+        ledger.latency_ns = request.latency_ns();
         if request.incomplete == Some(Incomplete::RunningAtStart) {
             // Nothing is known of it but that it ended.
-            return Ledger {
-                latency_ns: request.latency_ns(),
-                unattributed_ns: request.latency_ns(),
-                classes,
-                ..Ledger::default()
-            };
+            (ledger.on_cpu_ns, ledger.run_queue_ns, ledger.preempted_ns) = (0, 0, 0);
+            ledger.unattributed_ns = ledger.latency_ns;
+            return;
         }
-        let mut ledger = Ledger {
-            latency_ns: request.latency_ns(),
-            on_cpu_ns: request.on_cpu_ns(),
-            run_queue_ns: request.run_queue_ns,
-            preempted_ns: request.preempted_ns,
-            unattributed_ns: request.unattributed_ns,
-            classes,
-        };
-        let space = request.space();
-        for slot in &request.slots {
-            match sites.class(space, &slot.site) {
+        ledger.on_cpu_ns = request.on_cpu_ns();
+        ledger.run_queue_ns = request.run_queue_ns;
+        ledger.preempted_ns = request.preempted_ns;
+        ledger.unattributed_ns = request.unattributed_ns;
+        let sites = self.sites.get_mut();
+        for slot in request.slots {
+            match sites.class(request.space, &slot.site) {
                 Some(class) => ledger.classes[class] += slot.blocked_ns,
                 None => ledger.unattributed_ns += slot.blocked_ns,
             }
         }
-        ledger
     }
 
-    fn write_due(&mut self, now_ns: u64, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
-        while let Some(row) = self.rows.pop_due(now_ns) {
+    fn write_due(&mut self, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
         }
         Ok(())
     }
 
     fn write(&self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        let comm = row.comm.text();
         let row = RequestRow {
             id: row.id,
-            start_unix_ns: row
-                .begin_ns
-                .saturating_add_signed(self.options.monotonic_to_unix_ns),
+            start_unix_ns: self.trace.unix_ns(row.begin_ns),
             request: &self.types[row.request_type].name,
             pid: row.pid,
             tid: row.tid,
-            comm: &row.comm,
-            label: &row.label,
+            comm: &comm,
+            label: &label_text(&row.label),
             ledger: &row.ledger,
             blocks: row.blocks,
             preemptions: row.preemptions,
@@ -293,4 +308,27 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .iter_mut()
             .try_for_each(|exporter| exporter.request(&row))
     }
+}
+
+/// Refuses what the trace does not record.
+fn check(options: &Options, header: &Header) -> Result<()> {
+    if options.group_by.is_some() && !header.options.labels {
+        return Err(
+            Error::usage("--group-by: the recording has no labels to group by")
+                .next("record with --labels, or trace with --group-by"),
+        );
+    }
+    if options.histogram && !header.options.histogram {
+        return Err(
+            Error::usage("--histogram: the lengths of blocks were not recorded")
+                .next("record with --histogram"),
+        );
+    }
+    if options.histogram && options.filter != FilterOptions::default() {
+        return Err(Error::usage(
+            "--histogram counts the blocks of all requests, and cannot be filtered",
+        )
+        .next("leave out --histogram, or the filter"));
+    }
+    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use crate::decode::{Incomplete, RawRequest};
+use reqtrace_recording::{Comm, Incomplete, Request};
+
 use crate::report::Ledger;
 
 /// How long a row waits for others that ended before it, ns. Records of different CPUs arrive a
@@ -17,8 +18,9 @@ pub(super) struct Row {
     pub(super) request_type: usize,
     pub(super) pid: u32,
     pub(super) tid: u32,
-    pub(super) comm: String,
-    pub(super) label: String,
+    pub(super) comm: Comm,
+    /// As the program had it.
+    pub(super) label: Vec<u8>,
     pub(super) begin_ns: u64,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
@@ -27,14 +29,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(id: u64, request: &RawRequest, ledger: Ledger) -> Self {
+    pub(super) fn new(request: &Request<'_>, ledger: Ledger) -> Self {
         Self {
-            id,
-            request_type: request.request_type,
-            pid: request.tgid,
+            id: request.id,
+            request_type: request.request_type as usize,
+            pid: request.space.tgid,
             tid: request.tid,
-            comm: request.comm.clone(),
-            label: request.label.clone(),
+            comm: request.comm,
+            label: request.label.to_vec(),
             begin_ns: request.begin_ns,
             ledger,
             blocks: request.blocks,
@@ -44,58 +46,66 @@ impl Row {
     }
 }
 
-/// Rows that wait.
+/// Rows that wait. How far time has come is told by the events, never by a clock.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     waiting: BinaryHeap<Waiting>,
-    /// End of the last row that was handed out.
-    written_ns: u64,
-    next: u64,
-    /// Rows handed out after one that ended later.
+    /// The latest time that an event has told.
+    seen_ns: u64,
+    /// Requests that came after the window of their end had passed.
     pub(super) late: u64,
 }
 
 impl RowOrder {
-    /// Takes a row; gives it back when it is too late for the order.
-    pub(super) fn push(&mut self, end_ns: u64, row: Row) -> Option<Row> {
-        if end_ns < self.written_ns {
-            self.late += 1;
-            return Some(row);
-        }
-        self.waiting.push(Waiting {
-            end_ns,
-            number: self.next,
-            row: Box::new(row),
-        });
-        self.next += 1;
-        None
+    /// Time has come so far.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        self.seen_ns = self.seen_ns.max(now_ns);
     }
 
-    /// The next row whose window has passed at `now_ns`.
-    pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Row> {
-        let first = self.waiting.peek()?;
-        // The end of time flushes everything.
-        if now_ns != u64::MAX && first.end_ns.saturating_add(WINDOW_NS) > now_ns {
+    /// Says that a request ended. Counts it when it is too late for the order.
+    pub(super) fn ended(&mut self, end_ns: u64) {
+        self.advance(end_ns);
+        self.late += u64::from(self.is_due(end_ns));
+    }
+
+    /// Takes a row.
+    pub(super) fn push(&mut self, end_ns: u64, row: Row) {
+        self.waiting.push(Waiting {
+            end_ns,
+            row: Box::new(row),
+        });
+    }
+
+    /// The next row whose window has passed.
+    pub(super) fn pop_due(&mut self) -> Option<Row> {
+        let end_ns = self.waiting.peek()?.end_ns;
+        if !self.is_due(end_ns) {
             return None;
         }
-        let first = self.waiting.pop()?;
-        self.written_ns = first.end_ns;
-        Some(*first.row)
+        self.pop()
+    }
+
+    /// The next row, whether its window has passed or not.
+    pub(super) fn pop(&mut self) -> Option<Row> {
+        self.waiting.pop().map(|first| *first.row)
+    }
+
+    fn is_due(&self, end_ns: u64) -> bool {
+        end_ns.saturating_add(WINDOW_NS) <= self.seen_ns
     }
 }
 
-/// A row in the heap: the earliest end first, then the first to arrive.
+/// A row in the heap: the earliest end first, then the least id.
 #[derive(Debug)]
 struct Waiting {
     end_ns: u64,
-    number: u64,
     /// On the heap: the order moves it several times.
     row: Box<Row>,
 }
 
 impl Ord for Waiting {
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.end_ns, other.number).cmp(&(self.end_ns, self.number))
+        (other.end_ns, other.row.id).cmp(&(self.end_ns, self.row.id))
     }
 }
 
@@ -119,12 +129,12 @@ mod tests {
 
     fn row(tid: u32) -> Row {
         Row {
-            id: 1,
+            id: 0,
             request_type: 0,
             pid: 1,
             tid,
-            comm: String::new(),
-            label: String::new(),
+            comm: Comm::default(),
+            label: Vec::new(),
             begin_ns: 0,
             ledger: Ledger::default(),
             blocks: 0,
@@ -137,17 +147,22 @@ mod tests {
     fn rows_come_out_by_their_end_and_late_ones_are_counted() {
         let mut order = RowOrder::default();
         for (end, tid) in [(30, 3), (10, 1), (20, 2)] {
-            assert!(order.push(end, row(tid)).is_none());
+            order.ended(end);
+            order.push(end, row(tid));
         }
-        assert!(order.pop_due(WINDOW_NS).is_none());
+        assert!(order.pop_due().is_none());
+        order.advance(20 + WINDOW_NS);
         let mut due = Vec::new();
-        while let Some(row) = order.pop_due(20 + WINDOW_NS) {
+        while let Some(row) = order.pop_due() {
             due.push(row.tid);
         }
-        assert_eq!(due, [1, 2]);
-        assert_eq!(order.push(15, row(9)).map(|row| row.tid), Some(9));
+        assert_eq!((due, order.late), (vec![1, 2], 0));
+        order.ended(15);
+        order.push(15, row(9));
         assert_eq!(order.late, 1);
-        assert_eq!(order.pop_due(u64::MAX).map(|row| row.tid), Some(3));
-        assert!(order.pop_due(u64::MAX).is_none());
+        assert_eq!(order.pop_due().map(|row| row.tid), Some(9));
+        assert!(order.pop_due().is_none());
+        assert_eq!(order.pop().map(|row| row.tid), Some(3));
+        assert!(order.pop().is_none());
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! Everything is judged by the kernel's sums, so that no option that leaves stacks out hides a sign.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 
-use super::StackSource;
-use super::sites::Sites;
+use super::sites::{Sites, site_of, space_of};
 use crate::classify::table::{self, WaitClass};
 use crate::classify::{Block, syscalls};
-use crate::decode::{RawRequest, site_of, space_of};
 use crate::symbolize::names::{clean, plain};
-use crate::symbolize::{AddressSpace, Symbolizer};
+use reqtrace_recording::{AddressSpace, Open};
 
 /// System calls in which a thread waits for something to read.
 const READS: &[&str] = &[
@@ -47,14 +45,14 @@ pub(super) struct Signs {
 }
 
 /// Looks at all sums, and at the requests that are open.
-pub(super) fn of<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
+pub(super) fn of(
+    sites: &mut Sites,
     types: usize,
     sums: &[(StackSumKey, StackSum)],
-    open: &[RawRequest],
+    open: &[Open],
 ) -> Vec<Signs> {
     let mut signs = vec![Signs::default(); types];
-    let mut reads: HashMap<(usize, AddressSpace, StackId), u64> = HashMap::new();
+    let mut reads: BTreeMap<(usize, AddressSpace, StackId), u64> = BTreeMap::new();
     let mut stacks: BTreeSet<(usize, AddressSpace, StackId)> = BTreeSet::new();
     for (key, sum) in sums {
         let place = (key.request_type as usize, space_of(key), key.user_stack);
@@ -67,7 +65,7 @@ pub(super) fn of<S: Symbolizer, K: StackSource>(
         }
     }
     // A server with many processes waits in one function, at many addresses.
-    let mut by_name: HashMap<(usize, String), u64> = HashMap::new();
+    let mut by_name: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for ((request_type, space, stack), ns) in reads {
         let name = innermost(sites, space, stack);
         *by_name.entry((request_type, name)).or_default() += ns;
@@ -84,8 +82,8 @@ pub(super) fn of<S: Symbolizer, K: StackSource>(
         let pools = names.filter(|name| POOLS.contains(&name.as_str()));
         signs[request_type].pools.extend(pools);
     }
-    for request in open {
-        if let Some(of_type) = signs.get_mut(request.request_type) {
+    for request in open.iter().map(Open::request) {
+        if let Some(of_type) = signs.get_mut(request.request_type as usize) {
             of_type.open_nested += u64::from(request.max_depth.saturating_sub(1));
         }
     }
@@ -93,10 +91,7 @@ pub(super) fn of<S: Symbolizer, K: StackSource>(
 }
 
 /// Whether a block waits for something to read from the network, whatever a profile calls it.
-fn is_network_read<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    key: &StackSumKey,
-) -> bool {
+fn is_network_read(sites: &mut Sites, key: &StackSumKey) -> bool {
     let site = site_of(key);
     if !syscalls::name(site.syscall).is_some_and(|name| READS.contains(&name)) {
         return false;
@@ -112,11 +107,7 @@ fn is_network_read<S: Symbolizer, K: StackSource>(
 }
 
 /// The innermost functions of a stack that have names, at most three.
-fn innermost<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    space: AddressSpace,
-    stack: StackId,
-) -> String {
+fn innermost(sites: &mut Sites, space: AddressSpace, stack: StackId) -> String {
     let side = sites.user_side(space, stack);
     let named = side.frames().iter().filter(|frame| frame.is_named());
     let names: Vec<String> = named
@@ -128,42 +119,44 @@ fn innermost<S: Symbolizer, K: StackSource>(
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_common::record::FILE_NONE;
+    use reqtrace_recording::{Address, KERNEL, Name, Stack};
+
     use super::*;
     use crate::classify::Classifier;
-    use crate::decode::RawStack;
-    use crate::decode::recording::RecordedSymbols;
-    use crate::symbolize::Frame;
-    use reqtrace_common::record::FILE_NONE;
-    use reqtrace_common::unwind::Stop;
 
     /// Apache's processes each wait in one function for the next request of a connection.
     #[test]
     fn idle_time_in_poll_adds_up_over_processes() {
         const POLL: i32 = 7;
-        let mut symbols = RecordedSymbols::default();
-        let frames = |names: &[&str]| names.iter().map(|name| Frame::new(*name)).collect();
-        symbols.add_kernel(vec![1], frames(&["do_poll"]));
-        let mut stacks = HashMap::new();
-        let mut sums = Vec::new();
-        let mut stack = |id: StackId, address: u64| {
-            let addresses = vec![address];
-            let stop = Stop::Complete;
-            stacks.insert(id, RawStack { addresses, stop });
+        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut stack = |space: Option<AddressSpace>, id: StackId, name: &str| {
+            let address = Address {
+                object: if space.is_none() { KERNEL } else { 2 },
+                offset: id,
+            };
+            sites.name(&Name {
+                address,
+                is_return: false,
+                frames: vec![name.to_owned()],
+            });
+            sites.stack(&Stack {
+                space,
+                id,
+                stop: 0,
+                addresses: vec![address],
+            });
         };
-        stack(100, 1);
+        stack(None, 100, "do_poll");
+        let mut sums = Vec::new();
         for process in 0..10_u32 {
             let (tgid, exec_generation) = (1000 + process, 0);
-            let (id, address) = (200 + u64::from(process), 50 + u64::from(process));
-            stack(id, address);
+            let id = 200 + u64::from(process);
             let space = AddressSpace {
                 tgid,
                 exec_generation,
             };
-            symbols.add_user(
-                space,
-                vec![address],
-                frames(&["apr_wait_for_io_or_timeout"]),
-            );
+            stack(Some(space), id, "apr_wait_for_io_or_timeout");
             let key = StackSumKey {
                 user_stack: id,
                 kernel_stack: 100,
@@ -178,7 +171,6 @@ mod tests {
             };
             sums.push((key, sum));
         }
-        let mut sites = Sites::new(Classifier::new(&[]).unwrap(), symbols, stacks);
         let signs = of(&mut sites, 1, &sums, &[]);
         let wanted = ("apr_wait_for_io_or_timeout".to_owned(), 50);
         assert_eq!(signs[0].network_read, Some(wanted));

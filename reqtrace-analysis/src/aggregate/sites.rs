@@ -4,13 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
+use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
+use rustc_hash::FxHashMap;
 
+use super::names::{Names, StackKey};
 use crate::classify::named::function_matches;
 use crate::classify::{Block, Classifier, is_lost};
-use crate::decode::{RawStack, StackSource};
 use crate::profile::CALLS;
-use crate::symbolize::{AddressSpace, Frame, Symbolizer};
+use crate::symbolize::Frame;
 
 /// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
 const MAX_CACHED: usize = 1 << 16;
@@ -56,24 +59,23 @@ pub(super) struct Place {
 }
 
 /// Everything that is known of places.
-pub(super) struct Sites<S, K> {
+pub(super) struct Sites {
     pub(super) classifier: Classifier,
-    pub(super) symbols: S,
-    pub(super) stacks: K,
-    /// Stacks of the last snapshot; empty before.
-    snapshot: HashMap<StackId, RawStack>,
+    names: Names,
     files: HashMap<FileId, String>,
-    classes: HashMap<(AddressSpace, BlockSite), usize>,
-    kernel: HashMap<StackId, Rc<[Frame]>>,
-    user: HashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    classes: FxHashMap<(AddressSpace, BlockSite), usize>,
+    kernel: FxHashMap<StackId, Rc<[Frame]>>,
+    user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
     processes: HashMap<u32, String>,
     /// Name of any thread of a process, where the process has none.
-    threads: HashMap<u32, String>,
-    /// Look-ups of stacks that are not in the map although a record names them.
+    any_thread: HashMap<u32, String>,
+    /// Names of threads that woke others, by process and thread.
+    threads: HashMap<(u32, u32), String>,
+    /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
 
-impl<S, K> std::fmt::Debug for Sites<S, K> {
+impl std::fmt::Debug for Sites {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sites")
             .field("classes", &self.classes.len())
@@ -83,21 +85,42 @@ impl<S, K> std::fmt::Debug for Sites<S, K> {
     }
 }
 
-impl<S: Symbolizer, K: StackSource> Sites<S, K> {
-    pub(super) fn new(classifier: Classifier, symbols: S, stacks: K) -> Self {
+impl Sites {
+    pub(super) fn new(classifier: Classifier) -> Self {
         Self {
             classifier,
-            symbols,
-            stacks,
-            snapshot: HashMap::new(),
+            names: Names::default(),
             files: HashMap::new(),
-            classes: HashMap::new(),
-            kernel: HashMap::new(),
-            user: HashMap::new(),
+            classes: FxHashMap::default(),
+            kernel: FxHashMap::default(),
+            user: FxHashMap::default(),
             processes: HashMap::new(),
+            any_thread: HashMap::new(),
             threads: HashMap::new(),
             unknown_stacks: 0,
         }
+    }
+
+    /// Takes a stack.
+    pub(super) fn stack(&mut self, stack: &Stack) {
+        if self.names.stack(stack) {
+            self.decide_anew();
+        }
+    }
+
+    /// Takes the names of an address.
+    pub(super) fn name(&mut self, name: &Name) {
+        if self.names.name(name) {
+            self.decide_anew();
+        }
+    }
+
+    /// What was decided with other names is decided anew, which is rare: a library or generated code
+    /// got its names later.
+    fn decide_anew(&mut self) {
+        self.classes.clear();
+        self.kernel.clear();
+        self.user.clear();
     }
 
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
@@ -117,10 +140,23 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         self.processes.insert(tgid, name.to_owned());
     }
 
-    pub(super) fn thread(&mut self, tgid: u32, comm: &str) {
-        if !comm.is_empty() && !self.threads.contains_key(&tgid) {
-            self.threads.insert(tgid, comm.to_owned());
+    /// Takes the name of a thread in a request.
+    pub(super) fn any_thread(&mut self, tgid: u32, comm: Comm) {
+        if !comm.is_empty() && !self.any_thread.contains_key(&tgid) {
+            self.any_thread.insert(tgid, comm.text().into_owned());
         }
+    }
+
+    /// Takes the name of a thread that woke another.
+    pub(super) fn thread(&mut self, thread: &Thread) {
+        self.threads
+            .insert((thread.tgid, thread.tid), thread.name.clone());
+    }
+
+    /// Name of a thread, or of its process.
+    pub(super) fn thread_comm(&self, tgid: u32, tid: u32) -> String {
+        let name = self.threads.get(&(tgid, tid));
+        name.cloned().unwrap_or_else(|| self.comm(tgid))
     }
 
     /// Name of a process: its own, or one of its threads'.
@@ -128,13 +164,8 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         let name = self
             .processes
             .get(&tgid)
-            .or_else(|| self.threads.get(&tgid));
+            .or_else(|| self.any_thread.get(&tgid));
         name.cloned().unwrap_or_else(|| format!("pid {tgid}"))
-    }
-
-    /// From now on stacks are looked up here first.
-    pub(super) fn use_snapshot(&mut self, stacks: HashMap<StackId, RawStack>) {
-        self.snapshot = stacks;
     }
 
     /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
@@ -160,9 +191,7 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
             file: self.file_of(site),
             syscall: site.syscall,
         });
-        if !user.frames().iter().any(Frame::is_unknown) {
-            insert(&mut self.classes, (space, *site), class);
-        }
+        insert(&mut self.classes, (space, *site), class);
         Some(class)
     }
 
@@ -188,11 +217,10 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         if let Some(known) = self.kernel.get(&id) {
             return Side::Frames(Rc::clone(known));
         }
-        let stack = match self.raw(id) {
-            Ok(stack) => stack,
+        let frames = match self.frames((None, id)) {
+            Ok(frames) => frames,
             Err(side) => return side,
         };
-        let frames: Rc<[Frame]> = self.symbols.kernel(&stack.addresses).into();
         insert(&mut self.kernel, id, Rc::clone(&frames));
         Side::Frames(frames)
     }
@@ -201,36 +229,23 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
         if let Some(known) = self.user.get(&(space, id)) {
             return Side::Frames(Rc::clone(known));
         }
-        let stack = match self.raw(id) {
-            Ok(stack) => stack,
+        let frames = match self.frames((Some(space), id)) {
+            Ok(frames) => frames,
             Err(side) => return side,
         };
-        let mut frames = self.symbols.user(space, &stack.addresses);
-        if let Some(reason) = stack.stop.reason() {
-            frames.push(Frame::new(format!("[truncated: {reason}]")));
-        }
-        let frames: Rc<[Frame]> = frames.into();
-        // A library that was just loaded may have its names by the next time.
-        if frames.iter().any(Frame::is_unknown) {
-            return Side::Frames(frames);
-        }
         insert(&mut self.user, (space, id), Rc::clone(&frames));
         Side::Frames(frames)
     }
 
-    fn raw(&mut self, id: StackId) -> Result<RawStack, Side> {
-        match id {
-            STACK_LOST => return Err(Side::Lost),
-            STACK_NONE => return Err(Side::None),
-            _ => {}
+    fn frames(&mut self, key: StackKey) -> Result<Rc<[Frame]>, Side> {
+        match key.1 {
+            STACK_LOST => Err(Side::Lost),
+            STACK_NONE => Err(Side::None),
+            _ => self.names.frames(key).map(Into::into).ok_or_else(|| {
+                self.unknown_stacks += 1;
+                Side::Lost
+            }),
         }
-        if let Some(stack) = self.snapshot.get(&id) {
-            return Ok(stack.clone());
-        }
-        self.stacks.stack(id).ok_or_else(|| {
-            self.unknown_stacks += 1;
-            Side::Lost
-        })
     }
 
     /// Patterns of functions that match no user frame that was seen, of those that no symbol
@@ -264,14 +279,30 @@ impl<S: Symbolizer, K: StackSource> Sites<S, K> {
 
     /// Why the walk of a user stack stopped, and how many addresses it has; `None` when it is lost or
     /// not recorded.
-    pub(super) fn user_walk(&mut self, id: StackId) -> Option<(Stop, usize)> {
-        self.raw(id)
-            .ok()
-            .map(|stack| (stack.stop, stack.addresses.len()))
+    pub(super) fn user_walk(&self, space: AddressSpace, id: StackId) -> Option<(Stop, usize)> {
+        self.names.walk((Some(space), id))
     }
 }
 
-fn insert<K: std::hash::Hash + Eq, V>(cache: &mut HashMap<K, V>, key: K, value: V) {
+/// The address space of a key of the sums per stack pair.
+pub(super) fn space_of(key: &StackSumKey) -> AddressSpace {
+    AddressSpace {
+        tgid: key.tgid,
+        exec_generation: key.exec_generation,
+    }
+}
+
+/// The place of blocking of a key of the sums per stack pair.
+pub(super) fn site_of(key: &StackSumKey) -> BlockSite {
+    BlockSite {
+        kernel_stack: key.kernel_stack,
+        user_stack: key.user_stack,
+        syscall: key.syscall,
+        file: key.file,
+    }
+}
+
+fn insert<K: std::hash::Hash + Eq, V>(cache: &mut FxHashMap<K, V>, key: K, value: V) {
     if cache.len() >= MAX_CACHED {
         cache.clear();
     }

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
+use reqtrace_recording::Request;
+use rustc_hash::FxHashMap;
 
-use super::StackSource;
-use super::sites::Sites;
-use crate::decode::{RawRequest, site_of, space_of};
+use super::sites::{Sites, site_of, space_of};
+use super::sums::in_order;
 use crate::report::{StackKind, StackLine};
-use crate::symbolize::Symbolizer;
 
 /// Blocked time of slow requests, from their records.
 #[derive(Debug)]
 pub(super) struct SlowStacks {
     threshold_ns: u64,
-    sums: HashMap<StackSumKey, StackSum>,
+    sums: FxHashMap<StackSumKey, StackSum>,
     /// Slots that found no room in `sums`.
     pub(super) overflowed: u64,
 }
@@ -25,16 +25,16 @@ impl SlowStacks {
     pub(super) fn new(threshold_ns: u64) -> Self {
         Self {
             threshold_ns,
-            sums: HashMap::new(),
+            sums: FxHashMap::default(),
             overflowed: 0,
         }
     }
 
-    pub(super) fn add(&mut self, request: &RawRequest) {
+    pub(super) fn add(&mut self, request: &Request<'_>) {
         if request.latency_ns() < self.threshold_ns {
             return;
         }
-        for slot in &request.slots {
+        for slot in request.slots {
             self.add_site(request, slot.site, slot.blocked_ns);
         }
         if request.unattributed_ns > 0 {
@@ -48,13 +48,13 @@ impl SlowStacks {
         }
     }
 
-    fn add_site(&mut self, request: &RawRequest, site: BlockSite, ns: u64) {
+    fn add_site(&mut self, request: &Request<'_>, site: BlockSite, ns: u64) {
         let key = StackSumKey {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
-            tgid: request.tgid,
-            exec_generation: request.exec_generation,
-            request_type: u32::try_from(request.request_type).unwrap_or(u32::MAX),
+            tgid: request.space.tgid,
+            exec_generation: request.space.exec_generation,
+            request_type: request.request_type,
             off_kind: off_kind::BLOCK,
             syscall: site.syscall,
             file: site.file,
@@ -71,13 +71,13 @@ impl SlowStacks {
 
     /// The sums, in the form of the kernel's. A slot of a request counts as one interval.
     pub(super) fn sums(&self) -> Vec<(StackSumKey, StackSum)> {
-        self.sums.iter().map(|(key, sum)| (*key, *sum)).collect()
+        in_order(&self.sums)
     }
 }
 
 /// Names stacks and puts together those that read alike.
-pub(super) fn lines<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
+pub(super) fn lines(
+    sites: &mut Sites,
     names: &[String],
     sums: &[(StackSumKey, StackSum)],
 ) -> Vec<StackLine> {
@@ -144,7 +144,7 @@ pub(super) fn lines<S: Symbolizer, K: StackSource>(
             |line: &StackLine| (line.request.clone(), line.user.clone(), line.kernel.clone());
         b.ns.cmp(&a.ns)
             .then_with(|| names(a).cmp(&names(b)))
-            .then_with(|| a.kind.cmp(&b.kind))
+            .then_with(|| (a.kind, &a.comm, a.class).cmp(&(b.kind, &b.comm, b.class)))
     });
     lines
 }

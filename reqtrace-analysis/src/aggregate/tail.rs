@@ -5,12 +5,11 @@
 
 use reqtrace_common::record::LongBlock;
 
-use super::StackSource;
 use super::sites::Sites;
-use crate::decode::RawRequest;
+use super::trace::Trace;
 use crate::report::Ledger;
 use crate::report::slow::{Band, SlowBlock, SlowRequests, Waker};
-use crate::symbolize::{AddressSpace, Symbolizer};
+use reqtrace_recording::{AddressSpace, Comm, Request};
 
 /// Each power of two is cut into `1 << SUB_BITS` buckets.
 const SUB_BITS: u32 = 6;
@@ -38,9 +37,8 @@ struct Kept {
     block: LongBlock,
     space: AddressSpace,
     tid: u32,
-    comm: String,
+    comm: Comm,
     latency_ns: u64,
-    waker_comm: Option<String>,
 }
 
 impl Kept {
@@ -59,12 +57,7 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Takes a complete request.
-    pub(super) fn add<S: Symbolizer, K: StackSource>(
-        &mut self,
-        request: &RawRequest,
-        ledger: &Ledger,
-        sites: &mut Sites<S, K>,
-    ) {
+    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
         let index = bucket(ledger.latency_ns);
         if index >= self.buckets.len() {
             self.buckets.resize(index + 1, None);
@@ -86,8 +79,8 @@ impl Tail {
                 }));
             }
         }
-        for block in &request.longest {
-            if !self.keep(request, block, sites) {
+        for block in request.longest {
+            if !self.keep(request, block) {
                 // The others are shorter.
                 break;
             }
@@ -95,17 +88,12 @@ impl Tail {
     }
 
     /// Keeps a block if it is one of the longest; false when it is shorter than all that are kept.
-    fn keep<S: Symbolizer, K: StackSource>(
-        &mut self,
-        request: &RawRequest,
-        block: &LongBlock,
-        sites: &mut Sites<S, K>,
-    ) -> bool {
+    fn keep(&mut self, request: &Request<'_>, block: &LongBlock) -> bool {
         let shortest = self.longest.last().map_or(0, Kept::length_ns);
         if length(block) == 0 || (self.longest.len() == KEPT && length(block) <= shortest) {
             return false;
         }
-        let space = request.space();
+        let space = request.space;
         let same_place = |kept: &Kept| kept.space == space && kept.block.site == block.site;
         if let Some(known) = self.longest.iter().position(same_place) {
             let known_as = (
@@ -118,15 +106,12 @@ impl Tail {
             self.longest.remove(known);
         }
         self.longest.truncate(KEPT - 1);
-        let waker_comm = (block.waker_tid != 0)
-            .then(|| sites.symbols.thread_name(block.waker_tgid, block.waker_tid));
         let kept = Kept {
             block: *block,
             space,
             tid: request.tid,
-            comm: request.comm.clone(),
+            comm: request.comm,
             latency_ns: request.latency_ns(),
-            waker_comm: waker_comm.flatten(),
         };
         let at = self
             .longest
@@ -137,17 +122,13 @@ impl Tail {
 
     /// The two bands; `None` when there are few requests, or none that is slower than the typical
     /// ones.
-    pub(super) fn slow<S: Symbolizer, K: StackSource>(
-        &self,
-        sites: &mut Sites<S, K>,
-        monotonic_to_unix_ns: i64,
-    ) -> Option<SlowRequests> {
+    pub(super) fn slow(&self, sites: &mut Sites, trace: &Trace) -> Option<SlowRequests> {
         let (typical, slowest) = self.bands()?;
         let blocks = self
             .longest
             .iter()
             .filter(|kept| kept.latency_ns > typical.to_ns)
-            .map(|kept| slow_block(kept, sites, monotonic_to_unix_ns))
+            .map(|kept| slow_block(kept, sites, trace))
             .collect();
         Some(SlowRequests {
             typical,
@@ -195,29 +176,22 @@ fn add(band: &mut Band, bucket: &Bucket) {
     band.ledger.add(&bucket.ledger);
 }
 
-fn slow_block<S: Symbolizer, K: StackSource>(
-    kept: &Kept,
-    sites: &mut Sites<S, K>,
-    monotonic_to_unix_ns: i64,
-) -> SlowBlock {
+fn slow_block(kept: &Kept, sites: &mut Sites, trace: &Trace) -> SlowBlock {
     let block = &kept.block;
     let place = sites.place(kept.space, &block.site);
     SlowBlock {
         pid: kept.space.tgid,
         tid: kept.tid,
-        comm: kept.comm.clone(),
+        comm: kept.comm.text().into_owned(),
         latency_ns: kept.latency_ns,
-        start_unix_ns: block.start_ns.saturating_add_signed(monotonic_to_unix_ns),
+        start_unix_ns: trace.unix_ns(block.start_ns),
         blocked_ns: block.blocked_ns,
         run_queue_ns: block.run_queue_ns,
         class: place.class,
         waker: (block.waker_tid != 0).then(|| Waker {
             pid: block.waker_tgid,
             tid: block.waker_tid,
-            comm: kept
-                .waker_comm
-                .clone()
-                .unwrap_or_else(|| sites.comm(block.waker_tgid)),
+            comm: sites.thread_comm(block.waker_tgid, block.waker_tid),
         }),
         user: place.user,
         kernel: place.kernel,

@@ -7,8 +7,8 @@ use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
 use super::tail::Tail;
-use crate::decode::{Incomplete, RawRequest};
 use crate::report::{Latency, Ledger};
+use reqtrace_recording::{Incomplete, Request};
 
 /// Latencies up to a day are told apart; longer ones count as a day in percentiles.
 const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
@@ -66,7 +66,7 @@ impl TypeState {
         }
     }
 
-    pub(super) fn add(&mut self, request: &RawRequest, ledger: &Ledger) {
+    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
         self.all.add(ledger);
         if let Some(reason) = request.incomplete {
             *self.incomplete.entry(reason).or_default() += 1;

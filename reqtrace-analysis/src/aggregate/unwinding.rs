@@ -5,20 +5,15 @@ use std::collections::BTreeMap;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 use reqtrace_common::unwind::Stop;
 
-use super::StackSource;
-use super::sites::Sites;
+use super::sites::{Sites, space_of};
 use crate::report::Unwinding;
-use crate::symbolize::Symbolizer;
 
 /// Looks at the user stacks of all sums.
-pub(super) fn of<S: Symbolizer, K: StackSource>(
-    sites: &mut Sites<S, K>,
-    sums: &[(StackSumKey, StackSum)],
-) -> Unwinding {
+pub(super) fn of(sites: &Sites, sums: &[(StackSumKey, StackSum)]) -> Unwinding {
     let mut unwinding = Unwinding::default();
     let mut truncated: BTreeMap<Stop, u64> = BTreeMap::new();
     for (key, sum) in sums {
-        let Some((stop, frames)) = sites.user_walk(key.user_stack) else {
+        let Some((stop, frames)) = sites.user_walk(space_of(key), key.user_stack) else {
             continue;
         };
         match stop {

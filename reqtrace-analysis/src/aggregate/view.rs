@@ -1,28 +1,34 @@
-//! The model, when it is asked for: everything gathered, and what the kernel's maps held, in; the
-//! report out. Nothing is used up, so it can be asked for again.
+//! The model, when it is asked for: everything gathered in; the report out. Nothing is used up, so it
+//! can be asked for again.
 
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_recording::{Ending, Open};
 
+use super::filter::Filter;
 use super::labels::Labels;
-use super::sites::Sites;
+use super::sites::{Sites, site_of, space_of};
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, StackSource, hints, lengths, losses, signs, stacks, unwinding, warnings};
-use crate::decode::{RawRequest, site_of, space_of};
-use crate::report::{Ledger, OpenBlock, OpenRequest, Report, TraceInfo, TypeReport};
-use crate::symbolize::Symbolizer;
+use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding, warnings};
+use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
 
-impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
-    /// What is known now: of all requests that were taken, and of what the kernel's tables held when
-    /// [`Aggregator::snapshot`] last said it. A view changes nothing that a later one shows.
+impl Aggregator {
+    /// What is known now. `ending` says what is missing in a recording; of a live trace nothing is. A
+    /// view changes nothing that a later one shows.
     #[must_use]
-    pub fn view(&self, trace: &TraceInfo) -> Report {
+    pub fn view(&self, ending: &Ending) -> Report {
         let sites = &mut *self.sites.borrow_mut();
-        let snapshot = &self.snapshot;
         let unknown_before = sites.unknown_stacks;
-        let by_class = self.class_sums(sites);
+        let sums = self.sums.stacks();
+        let histograms = if self.options.histogram {
+            self.sums.histograms()
+        } else {
+            Vec::new()
+        };
+        let by_class = self.class_sums(sites, &sums);
         let types = self.types.len();
-        let signs = signs::of(sites, types, &snapshot.sums, &snapshot.open);
-        let lengths = lengths::of(sites, types, &snapshot.histograms);
+        let signs = signs::of(sites, types, &sums, &self.open);
+        let lengths = lengths::of(sites, types, &histograms);
+        let filtered = self.filter.as_ref().map(filtered);
         let requests: Vec<_> = self
             .types
             .iter()
@@ -30,37 +36,40 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             .zip(lengths)
             .enumerate()
             .map(|(index, ((state, sums), lengths))| {
-                let totals = snapshot.totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let slow = state.tail.slow(sites, self.options.monotonic_to_unix_ns);
+                let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
+                let slow = state.tail.slow(sites, &self.trace);
                 TypeReport {
                     slow,
                     lengths,
-                    ..type_report(state, totals, sums)
+                    ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
         let slow_sums = self.slow.as_ref().map(stacks::SlowStacks::sums);
-        let kept = slow_sums.as_ref().unwrap_or(&snapshot.sums);
+        let kept = slow_sums.as_ref().unwrap_or(&sums);
         let stacks = stacks::lines(sites, &names, kept);
-        let mut open: Vec<_> = snapshot
+        let mut open: Vec<_> = self
             .open
             .iter()
+            .filter(|_| filtered.is_none())
             .filter_map(|request| self.open_request(sites, request))
             .collect();
         open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
+        let cost = self.trace.cost();
         let losses = losses::lines(&losses::Counts {
-            kernel: &snapshot.losses,
-            programs: &snapshot.programs,
+            recorded: &self.losses,
+            programs: &cost.programs,
             malformed: self.malformed,
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             slow_overflowed: self.slow.as_ref().map_or(0, |slow| slow.overflowed),
+            ending,
         });
         let mut unwinding = unwinding::of(sites, kept);
-        unwinding.walks.clone_from(&snapshot.walks);
+        unwinding.walks.clone_from(&cost.walks);
         let mut report = Report {
-            trace: trace.clone(),
+            trace: self.trace.info(),
             classes: sites.classifier.names().to_vec(),
             named_waits: sites.classifier.named(),
             requests,
@@ -68,14 +77,17 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
             stacks,
             open,
             losses,
-            programs: snapshot.programs.clone(),
+            programs: cost.programs.clone(),
             unwinding,
+            filtered,
             warnings: Vec::new(),
             hints: Vec::new(),
         };
         let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
         report.trace.unmatched_waits = sites.without_matches(unmatched);
-        report.warnings = warnings::of(&report);
+        if report.filtered.is_none() {
+            report.warnings = warnings::of(&report);
+        }
         report.hints = hints::of(&report, &signs, sites.kernel_names());
         // The look-ups of this view are in it, and in no later one.
         sites.unknown_stacks = unknown_before;
@@ -83,10 +95,10 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
     }
 
     /// Blocked time per type and class by the kernel's sums, incomplete requests included.
-    fn class_sums(&self, sites: &mut Sites<S, K>) -> Vec<Vec<u64>> {
+    fn class_sums(&self, sites: &mut Sites, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
         let classes = sites.classifier.names().len();
         let mut by_class = vec![vec![0; classes]; self.types.len()];
-        for (key, sum) in &self.snapshot.sums {
+        for (key, sum) in sums {
             let Some(classes) = by_class.get_mut(key.request_type as usize) else {
                 continue;
             };
@@ -99,12 +111,13 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         by_class
     }
 
-    fn open_request(&self, sites: &mut Sites<S, K>, request: &RawRequest) -> Option<OpenRequest> {
-        let state = self.types.get(request.request_type)?;
-        let blocked = request.blocked_in.map(|(site, since_ns)| {
-            let place = sites.place(request.space(), &site);
+    fn open_request(&self, sites: &mut Sites, open: &Open) -> Option<OpenRequest> {
+        let request = open.request();
+        let state = self.types.get(request.request_type as usize)?;
+        let blocked = open.blocked_in.map(|(site, since_ns)| {
+            let place = sites.place(request.space, &site);
             OpenBlock {
-                for_ns: self.snapshot.stop_ns.saturating_sub(since_ns),
+                for_ns: self.trace.stop_ns().saturating_sub(since_ns),
                 class: place.class,
                 user: place.user,
                 kernel: place.kernel,
@@ -112,21 +125,35 @@ impl<S: Symbolizer, K: StackSource> Aggregator<S, K> {
         });
         Some(OpenRequest {
             request: state.name.clone(),
-            pid: request.tgid,
+            pid: request.space.tgid,
             tid: request.tid,
-            comm: request.comm.clone(),
+            comm: request.comm.text().into_owned(),
             running_ns: request.latency_ns(),
             blocked,
         })
     }
 }
 
-fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> TypeReport {
+fn filtered(filter: &Filter) -> Filtered {
+    Filtered {
+        which: filter.which.clone(),
+        kept: filter.kept,
+        left_out: filter.left_out,
+        without_stack_ns: filter.without_stack_ns,
+    }
+}
+
+/// A filtered report knows of its requests what their records say.
+fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: bool) -> TypeReport {
     let rows = state.complete.rows;
-    let classes_exact = rows >= totals.count;
+    let classes_exact = filtered || rows >= totals.count;
     TypeReport {
         name: state.name.clone(),
-        count: totals.count.max(rows),
+        count: if filtered {
+            rows
+        } else {
+            totals.count.max(rows)
+        },
         rows,
         incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),
         latency: if classes_exact {

@@ -1,17 +1,15 @@
 //! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
 
 mod labels;
-mod overhead;
 pub mod slow;
 pub mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{Incomplete, ProgramCost, WalkCost};
 use crate::error::Result;
 
 pub use labels::{Grouping, LabelGroup, LabelGroups};
-pub use overhead::{Overhead, ShedSpan};
+pub use reqtrace_recording::{Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, WalkCost};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
 pub trait Exporter {
@@ -22,6 +20,11 @@ pub trait Exporter {
     /// When the output cannot be written.
     fn request(&mut self, _row: &RequestRow<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether [`Exporter::request`] does anything.
+    fn wants_requests(&self) -> bool {
+        false
     }
 
     /// Takes the report and completes the output.
@@ -122,10 +125,25 @@ pub struct Report {
     pub programs: Vec<ProgramCost>,
     /// How far user stacks were unwound.
     pub unwinding: Unwinding,
+    /// Which requests it is about; `None` for all.
+    pub filtered: Option<Filtered>,
     /// Why numbers of this report are wrong, and what to do. Printed before them.
     pub warnings: Vec<String>,
     /// What a user should know or do: probes never hit, begins without ends, ….
     pub hints: Vec<String>,
+}
+
+/// A report about some of the requests of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filtered {
+    /// Which ones: `requests of type `command`, pid 4711`.
+    pub which: String,
+    /// How many of them were recorded.
+    pub kept: u64,
+    /// How many others were recorded.
+    pub left_out: u64,
+    /// Off-CPU time of the requests that is in no stack, ns: on the run queue and preempted.
+    pub without_stack_ns: u64,
 }
 
 /// What was traced, when, where.
@@ -168,22 +186,6 @@ pub struct TraceInfo {
     /// Whether preemptions have stacks, or are only timed.
     #[serde(default)]
     pub preempted_stacks: bool,
-}
-
-/// Children that got their probes in libraries only after their start: what they did before is not
-/// in the report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LateChildren {
-    /// How many.
-    pub count: u64,
-    /// How long after its start the slowest had its probes, ns.
-    pub slowest_ns: u64,
-}
-
-impl LateChildren {
-    fn is_none(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// One probed marker.

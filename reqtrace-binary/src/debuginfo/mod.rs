@@ -45,6 +45,12 @@ pub struct Links {
 }
 
 impl Links {
+    /// Its GNU build id; empty when it has none.
+    #[must_use]
+    pub fn build_id(&self) -> &[u8] {
+        self.build_id.as_deref().unwrap_or_default()
+    }
+
     /// Reads them. A file that is no 64-bit ELF has none.
     #[must_use]
     pub fn read(object: &File) -> Self {

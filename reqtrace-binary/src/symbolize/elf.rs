@@ -56,6 +56,11 @@ impl Module {
         }
     }
 
+    /// Its build id; empty when it has none.
+    pub(super) fn build_id(&self) -> &[u8] {
+        self.links.build_id()
+    }
+
     /// Whether it is an ELF file with code: memory for generated code can have a file as well.
     pub(super) fn is_elf(&self) -> bool {
         !self.segments.is_empty()

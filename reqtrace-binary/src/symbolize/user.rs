@@ -4,6 +4,8 @@
 //! mapped files are kept open: a process that has left by the time of the report still gets its
 //! names. Code generated at run time is named by the process's perf map.
 
+mod place;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -18,6 +20,7 @@ use super::perf_map::{NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
 use crate::maps::{self, Behind, Mapped};
+pub use place::{ObjectKey, Place};
 
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);
@@ -25,8 +28,8 @@ const REFRESH_PAUSE: Duration = Duration::from_millis(200);
 /// Addresses kept named; beyond it the cache starts anew (about 100 bytes each).
 const MAX_CACHED: usize = 1 << 17;
 
-/// Name of executable memory that nothing is known about.
-const ANONYMOUS: &str = "[anonymous]";
+/// Name of executable memory that nothing is known about, as far as can be told now.
+pub const ANONYMOUS: &str = "[anonymous]";
 
 /// Where blazesym looks for debug files.
 const NO_FOLDERS: [&str; 0] = [];
@@ -51,7 +54,7 @@ struct Generated {
 }
 
 /// Device, inode and path: one file.
-type FileKey = ((u32, u32), u64, OsString);
+pub type FileKey = ((u32, u32), u64, OsString);
 
 /// What is known of one process between two execs.
 #[derive(Clone, Debug)]
@@ -130,7 +133,9 @@ impl UserSymbols {
         frames
     }
 
-    fn frame(&mut self, space: AddressSpace, address: u64, is_return: bool) -> Rc<[Frame]> {
+    /// Functions at an address, the innermost first: the caller of one that was inlined comes after
+    /// it.
+    pub fn frame(&mut self, space: AddressSpace, address: u64, is_return: bool) -> Rc<[Frame]> {
         let key = (space, address, is_return);
         if let Some(known) = self.cache.get(&key) {
             return Rc::clone(known);

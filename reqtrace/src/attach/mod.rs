@@ -1,11 +1,13 @@
 //! Attach: resolved markers and processes in, a running [`Session`] out.
 //!
-//! Three types say how far it has come: [`Loaded`] (the verifier has taken the programs),
-//! [`Session`] (attached), and the [`crate::decode::Snapshot`] that is left when it is stopped.
+//! Two types say how far it has come: [`Loaded`] (the verifier has taken the programs) and
+//! [`Session`] (attached).
 
 pub mod count;
+pub(crate) mod decode;
 mod detach;
 pub mod estimate;
+mod file;
 pub mod guard;
 mod image;
 mod labels;
@@ -19,6 +21,7 @@ pub mod safety;
 pub mod self_test;
 mod session;
 mod stacks;
+mod sums;
 mod system;
 mod tables;
 mod targets;
@@ -29,5 +32,6 @@ pub use loader::{LoadOptions, Loaded, load};
 pub use probes::ProbePlan;
 pub use session::Session;
 pub use stacks::StackTable;
+pub(crate) use sums::Sums;
 pub use tables::Compiled;
 pub use uprobe::Engine;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData};
 use log::warn;
 use reqtrace_common::thread::ThreadState;
+use reqtrace_recording::Open;
 
+use super::decode::still_open;
 use super::loader::map_error;
-use crate::decode::{RawRequest, records};
 use crate::error::Result;
 use crate::symbolize::live::thread_name;
 
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(super) fn requests(
     threads: &HashMap<&MapData, u32, ThreadState>,
     stop_ns: u64,
-) -> Result<Vec<RawRequest>> {
+) -> Result<Vec<Open>> {
     let mut open = Vec::new();
     let mut unfinished = Vec::new();
     for entry in threads {
@@ -62,7 +63,7 @@ pub(super) fn requests(
 }
 
 /// `None` when the state is not whole.
-fn request(state: &ThreadState, stop_ns: u64) -> Option<Option<RawRequest>> {
+fn request(state: &ThreadState, stop_ns: u64) -> Option<Option<Open>> {
     let comm = thread_name(state.record.tgid, state.record.tid).unwrap_or_default();
-    records::still_open(state, stop_ns, &comm).ok()
+    still_open(state, stop_ns, &comm).ok()
 }

@@ -16,6 +16,7 @@ use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, WalkTotals};
 use reqtrace_common::thread::ThreadState;
+use reqtrace_recording::{Cost, Open, ProgramCost, WalkCost};
 use tokio::io::unix::AsyncFd;
 
 use super::estimate::HitCost;
@@ -28,10 +29,10 @@ use super::open;
 use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
 use super::stacks::StackTable;
+use super::sums::Sums;
 use super::tables::UnwindTables;
 use super::targets::{self, Probes, UPROBES};
 use super::uprobe::Engine;
-use crate::decode::{ProgramCost, Snapshot, WalkCost};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
@@ -282,17 +283,13 @@ impl Session {
         control.set(0, self.control, 0).map_err(map_error)
     }
 
-    /// Reads all maps. Call it after [`Session::stop`] and after the last record was taken.
+    /// Reads what the kernel has added up and lost since the start. While tracing, a sum may be read
+    /// in the middle of a change; the next read has it whole.
     ///
     /// # Errors
     ///
     /// When a map cannot be read.
-    pub fn snapshot(
-        &mut self,
-        stacks: &StackTable,
-        stop_ns: u64,
-        request_types: usize,
-    ) -> Result<Snapshot> {
+    pub(crate) fn sums(&self, request_types: usize) -> Result<Sums> {
         let ebpf = &self.ebpf;
         let totals: PerCpuArray<_, TypeTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
@@ -307,16 +304,13 @@ impl Session {
             .collect::<Result<_>>()?;
         let sums: HashMap<_, StackSumKey, StackSum> =
             HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;
-        let sums = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
+        let stacks = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
         let histograms: HashMap<_, StackSumKey, LengthHistogram> =
             HashMap::try_from(map(ebpf, "HISTOGRAMS")?).map_err(map_error)?;
         let histograms = histograms
             .iter()
             .collect::<Result<_, _>>()
             .map_err(map_error)?;
-        let threads: HashMap<_, u32, ThreadState> =
-            HashMap::try_from(map(ebpf, "THREADS")?).map_err(map_error)?;
-        let open = open::requests(&threads, stop_ns)?;
         let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
@@ -325,16 +319,35 @@ impl Session {
                 losses.push((loss, count));
             }
         }
-        Ok(Snapshot {
-            walks: self.walks()?,
-            stop_ns,
+        Ok(Sums {
             totals,
-            sums,
+            stacks,
             histograms,
-            stacks: stacks.all(),
-            open,
             losses,
+        })
+    }
+
+    /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Open>> {
+        let threads: HashMap<_, u32, ThreadState> =
+            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
+        open::requests(&threads, stop_ns)
+    }
+
+    /// What the kernel programs have cost so far.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn cost(&self) -> Result<Cost> {
+        Ok(Cost {
             programs: self.costs()?,
+            walks: self.walks()?,
+            ..Cost::default()
         })
     }
 

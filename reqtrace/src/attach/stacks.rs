@@ -1,6 +1,4 @@
-//! The kernel's table of stacks, read by id while tracing and as a whole at its end.
-
-use std::collections::HashMap as StdHashMap;
+//! The kernel's table of stacks, read by id.
 
 use aya::maps::{HashMap, Map, MapData};
 use reqtrace_common::record::StackId;
@@ -8,7 +6,6 @@ use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
 use super::loader::map_error;
-use crate::decode::{RawStack, StackSource};
 use crate::error::Result;
 
 /// Stored stacks by id. Entries are never changed or removed while tracing.
@@ -23,19 +20,19 @@ impl StackTable {
         })
     }
 
-    /// All stacks.
-    pub(super) fn all(&self) -> StdHashMap<StackId, RawStack> {
-        self.stacks
-            .iter()
-            .filter_map(|entry| entry.ok().map(|(id, stack)| (id, frames(&stack))))
-            .collect()
+    /// The addresses of a stack; `None` when it is not in the table.
+    pub(crate) fn stack(&self, id: StackId) -> Option<RawStack> {
+        self.stacks.get(&id, 0).ok().map(|stack| frames(&stack))
     }
 }
 
-impl StackSource for StackTable {
-    fn stack(&mut self, id: StackId) -> Option<RawStack> {
-        self.stacks.get(&id, 0).ok().map(|stack| frames(&stack))
-    }
+/// A stack as the kernel stored it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawStack {
+    /// Addresses, innermost first.
+    pub(crate) addresses: Vec<u64>,
+    /// Why the walk stopped.
+    pub(crate) stop: Stop,
 }
 
 fn frames(stack: &StoredStack) -> RawStack {

@@ -4,8 +4,6 @@
 use std::ffi::OsString;
 #[cfg(feature = "capture")]
 use std::path::PathBuf;
-#[cfg(feature = "capture")]
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -18,8 +16,11 @@ use super::filter::FilterArgs;
 #[cfg(feature = "capture")]
 use super::functions::FunctionsArgs;
 #[cfg(feature = "capture")]
-pub use super::options::{Stacks, TraceOptions};
+pub use super::options::TraceOptions;
+#[cfg(feature = "capture")]
+pub use super::outputs::{GroupBy, OutputArgs, Stacks};
 use super::profiles::ProfilesArgs;
+use super::report::ReportArgs;
 #[cfg(feature = "capture")]
 const BEFORE_HELP: &str = "\
 Examples:
@@ -32,7 +33,9 @@ Examples:
   reqtrace check --profile mysql -p 4711                       what would be probed
   reqtrace functions -p 4711 handle --count 5                  what is called, and how often
   reqtrace doctor                                              what works on this machine
-  reqtrace profiles mysql                                      print a profile";
+  reqtrace profiles mysql                                      print a profile
+  reqtrace --profile mysql -p 4711 30 --record trace.rec       record, to report it later
+  reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root";
 
 #[cfg(feature = "capture")]
 const USAGE: &str = "\
@@ -91,6 +94,8 @@ pub enum Command {
     Classes,
     /// List the profiles that have a name, and where they are, or print one
     Profiles(ProfilesArgs),
+    /// Report a recording (--record), all of it or some of its requests. Needs no root
+    Report(ReportArgs),
 }
 
 #[cfg(feature = "capture")]
@@ -125,45 +130,9 @@ pub struct TraceArgs {
     #[arg(long)]
     pub(super) no_follow: bool,
 
-    /// Write summary.json, requests.csv, stacks.folded and flamegraph.svg into this folder
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(super) out: Option<PathBuf>,
-
-    /// Write one row for each request; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) csv: Option<PathBuf>,
-
-    /// Write folded stacks; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) folded: Option<PathBuf>,
-
-    /// Write a flame graph (SVG); - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) flamegraph: Option<PathBuf>,
-
-    /// Write the summary as JSON; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) json: Option<PathBuf>,
-
-    /// Print folded stacks on standard output, as offcputime -f
-    #[arg(short = 'f', help_heading = "Output")]
-    pub(super) folded_stdout: bool,
-
-    /// Put a frame `-` between user and kernel frames
-    #[arg(short = 'd', long = "delimited", help_heading = "Stacks")]
-    pub(super) delimited: bool,
-
-    /// Kernel stacks only
-    #[arg(short = 'K', long = "kernel-stacks-only", help_heading = "Stacks")]
-    pub(super) kernel_only: bool,
-
-    /// User stacks only
-    #[arg(short = 'U', long = "user-stacks-only", help_heading = "Stacks")]
-    pub(super) user_only: bool,
-
-    /// Leave run queue and preemption out of the stacks; the totals keep them
-    #[arg(long, help_heading = "Stacks")]
-    pub(super) blocked_only: bool,
+    /// What to write and to print.
+    #[command(flatten)]
+    pub(super) outputs: OutputArgs,
 
     /// Record stacks of preemptions too; without this a preemption is only timed, and is
     /// [preempted] in the stacks
@@ -173,10 +142,6 @@ pub struct TraceArgs {
     /// Which blocks.
     #[command(flatten)]
     pub(super) filter: FilterArgs,
-
-    /// Print histograms of the lengths of blocks per wait class, as cpudist -O, of requests only
-    #[arg(long, help_heading = "Output")]
-    pub(super) histogram: bool,
 
     #[cfg(feature = "capture")]
     /// How to unwind user stacks
@@ -188,27 +153,9 @@ pub struct TraceArgs {
     )]
     pub(super) unwind: Unwind,
 
-    /// CSV rows only of requests at or above this latency, such as 10ms, 250us or 1s; the totals
-    /// always cover all
-    #[arg(long, value_name = "LATENCY", value_parser = with_unit, help_heading = "Output")]
-    pub(super) slower_than: Option<Duration>,
-
     /// Record the label that the profile names: query text, a key, a path. It may hold secrets
     #[arg(long, help_heading = "Output")]
     pub(super) labels: bool,
-
-    /// Print a second table with one row for each label, or for each fingerprint: the label with ?
-    /// for its numbers and strings (turns --labels on)
-    #[arg(long, value_name = "WHAT", help_heading = "Output")]
-    pub(super) group_by: Option<GroupBy>,
-
-    /// Print no table and no progress, only errors and what was lost
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(super) quiet: bool,
-
-    /// Print sizes, costs and what is done; twice for more
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub(super) verbose: u8,
 
     /// Refuse to trace when the probes would take more than this share of the process's CPU time,
     /// measured for up to half a second before anything else is attached; 100 does not measure
@@ -237,19 +184,10 @@ pub struct TraceArgs {
     #[arg(short, long, help_heading = "Safety")]
     pub(super) yes: bool,
 
-    /// Write the event stream as it comes from the kernel, for tests and bug reports
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Write a recording while tracing: `reqtrace report FILE` makes any report of it later, without
+    /// root and on any machine. With --labels it holds the labels
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) record: Option<PathBuf>,
-}
-
-#[cfg(feature = "capture")]
-/// What rows of the second table stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum GroupBy {
-    /// Requests with one label.
-    Label,
-    /// Requests whose labels differ by numbers and quoted strings only: one statement, one path.
-    Fingerprint,
 }
 
 #[cfg(feature = "capture")]
@@ -273,27 +211,4 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
-}
-
-#[cfg(feature = "capture")]
-/// A length of time with its unit: ns, us (or µs), ms, s.
-pub(super) fn with_unit(word: &str) -> Result<Duration, String> {
-    const UNITS: &[(&str, f64)] = &[
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
-    let digits = word
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    UNITS
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .and_then(|(_, seconds)| {
-            Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
-        })
-        .ok_or_else(|| "give a number and its unit, such as 10ms, 250us or 1s".to_owned())
 }

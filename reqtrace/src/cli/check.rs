@@ -6,7 +6,7 @@ mod waits;
 use std::path::PathBuf;
 
 use super::library;
-use super::options::parse_pids;
+use super::outputs::parse_pids;
 use super::profiles::print;
 use crate::attach::safety;
 use crate::error::{Error, Result};

@@ -9,7 +9,7 @@ mod starter;
 use std::path::PathBuf;
 
 use super::args::percent;
-use super::options::parse_pids;
+use super::outputs::parse_pids;
 use super::profiles::print;
 use crate::error::{Error, Result};
 use find::Findings;

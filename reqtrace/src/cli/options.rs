@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
-use super::args::{GroupBy, TraceArgs, Unwind, with_unit};
+use super::args::{TraceArgs, Unwind};
+use super::outputs::{Outputs, parse_pids, with_unit};
 use crate::error::{Error, Result};
-use crate::report::outputs::Target;
 use crate::text::nearest;
 
-const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "help"];
+const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];
 
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,70 +29,24 @@ pub struct TraceOptions {
     pub follow: bool,
     /// How long; `None`: until interrupted.
     pub duration: Option<Duration>,
-    /// Folder for all four files.
-    pub out: Option<PathBuf>,
-    /// Where `requests.csv` goes, beside `out`.
-    pub csv: Option<Target>,
-    /// Where folded stacks go, beside `out`.
-    pub folded: Option<Target>,
-    /// Where the flame graph goes, beside `out`.
-    pub flamegraph: Option<Target>,
-    /// Where the summary goes, beside `out`.
-    pub json: Option<Target>,
-    /// A frame `-` between user and kernel frames.
-    pub delimited: bool,
-    /// Which stacks.
-    pub stacks: Stacks,
-    /// Leave run queue and preemption out of the stacks.
-    pub blocked_only: bool,
     /// Record the stacks of preemptions.
     pub preempted_stacks: bool,
     /// Which blocks go into the stacks.
     pub stack_filter: StackFilter,
-    /// Whether the lengths of blocks are counted.
-    pub histogram: bool,
     /// How to unwind user stacks.
     pub unwind: Unwind,
-    /// CSV rows only at or above this latency.
-    pub slower_than: Option<Duration>,
     /// Record labels.
     pub labels: bool,
-    /// A second table of groups.
-    pub group_by: Option<GroupBy>,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub max_probe_rate: f64,
     /// Share of the CPU time above which less is recorded, percent; 100: never.
     pub max_overhead: f64,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
-    /// No table, no progress.
-    pub quiet: bool,
-    /// How often `-v` was given.
-    pub verbose: u8,
-    /// Where to write the raw event stream.
+    /// What to write and print.
+    pub outputs: Outputs,
+    /// Where to write the recording.
     pub record: Option<PathBuf>,
-}
-
-/// Which stacks to collect and print.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stacks {
-    /// User and kernel.
-    #[default]
-    Both,
-    /// Kernel only.
-    Kernel,
-    /// User only.
-    User,
-}
-
-impl TraceOptions {
-    /// Whether an output takes standard output, so that the table must go elsewhere.
-    #[must_use]
-    pub fn takes_stdout(&self) -> bool {
-        [&self.csv, &self.folded, &self.flamegraph, &self.json]
-            .into_iter()
-            .any(|output| *output == Some(Target::Stdout))
-    }
 }
 
 impl TraceArgs {
@@ -128,62 +82,29 @@ impl TraceArgs {
                 .next("use the name that /proc/PID/comm has"));
             }
         }
-        let stacks = match (self.kernel_only, self.user_only) {
-            (true, true) => {
-                return Err(Error::usage("-K and -U exclude each other")
-                    .next("leave both out to see user and kernel frames"));
-            }
-            (true, false) => Stacks::Kernel,
-            (false, true) => Stacks::User,
-            (false, false) => Stacks::Both,
-        };
-        let folded = match (self.folded, self.folded_stdout) {
-            (Some(path), true) if Target::from(path.clone()) != Target::Stdout => {
-                return Err(Error::usage(format!(
-                    "-f prints folded stacks on standard output, and --folded {} writes them there",
-                    path.display()
-                ))
-                .next("give one of the two"));
-            }
-            (_, true) => Some(Target::Stdout),
-            (path, false) => path.map(Target::from),
-        };
-        let stack_filter = self.filter.filter(self.slower_than.is_some())?;
-        let options = TraceOptions {
+        let outputs = self.outputs.into_outputs()?;
+        let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
+        Ok(TraceOptions {
             profile: self.profile,
             command: self.command,
             pids,
             comms: self.comm,
             follow: !self.no_follow,
             duration,
-            out: self.out,
-            csv: self.csv.map(Target::from),
-            folded,
-            flamegraph: self.flamegraph.map(Target::from),
-            json: self.json.map(Target::from),
-            delimited: self.delimited,
-            stacks,
-            blocked_only: self.blocked_only,
             preempted_stacks: match stack_filter.state {
                 ANY_STATE => self.preempted_stacks,
                 // Stacks of preemptions only, or of none.
                 state => state == 0,
             },
             stack_filter,
-            histogram: self.histogram,
             unwind: self.unwind,
-            slower_than: self.slower_than,
-            labels: self.labels || self.group_by.is_some(),
-            group_by: self.group_by,
+            labels: self.labels || outputs.group_by.is_some(),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,
             yes: self.yes,
-            quiet: self.quiet,
-            verbose: self.verbose,
+            outputs,
             record: self.record,
-        };
-        one_stdout(&options)?;
-        Ok(options)
+        })
     }
 
     /// A PID without `-p` before it.
@@ -262,49 +183,6 @@ pub(super) fn parse_duration(word: &str) -> Result<Duration> {
             }
         }
     })
-}
-
-/// PIDs as given to `-p`.
-pub(super) fn parse_pids(words: &[String]) -> Result<Vec<u32>> {
-    let mut pids = Vec::new();
-    for word in words {
-        // `-p "1 2 3"` is what a quoted `$(pgrep …)` makes.
-        let many = word.split_whitespace().count() > 1;
-        let pid = word.trim().parse::<u32>().ok().filter(|pid| *pid > 0);
-        let Some(pid) = pid else {
-            let error = Error::usage(format!("`{word}` is not a PID"));
-            return Err(if many {
-                error.next("several PIDs need commas: `pgrep -d,` writes them so")
-            } else {
-                error.next("use --comm NAME to choose processes by name, or -p $(pgrep -d, NAME)")
-            });
-        };
-        if !pids.contains(&pid) {
-            pids.push(pid);
-        }
-    }
-    Ok(pids)
-}
-
-fn one_stdout(options: &TraceOptions) -> Result<()> {
-    let taken: Vec<&str> = [
-        ("--csv", &options.csv),
-        ("--folded (or -f)", &options.folded),
-        ("--flamegraph", &options.flamegraph),
-        ("--json", &options.json),
-    ]
-    .into_iter()
-    .filter(|(_, output)| **output == Some(Target::Stdout))
-    .map(|(name, _)| name)
-    .collect();
-    if taken.len() > 1 {
-        return Err(Error::usage(format!(
-            "{} would both go to standard output",
-            taken.join(" and ")
-        ))
-        .next("send all but one of them to a file"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -16,21 +16,21 @@ mod tracing;
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use aya::sys::{Stats, enable_stats};
 use log::info;
+use reqtrace_recording::{Header, Marker, Recorder};
 
-use super::args::{GroupBy, Stacks, TraceOptions, Unwind};
+use super::args::{Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan};
+use crate::capture::{Names, Stream};
 use crate::classify::Classifier;
-use crate::decode::recording::Recorder;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile};
-use crate::report::outputs::{self, OutputOptions};
-use crate::report::{Grouping, MarkerInfo, TraceInfo};
+use crate::report::outputs;
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
@@ -48,7 +48,7 @@ use tracing::Tracing;
 /// is attached; a failed read or write afterwards.
 pub fn run(options: TraceOptions) -> Result<()> {
     early::watch();
-    super::logger::start(options.verbose);
+    super::logger::start(options.outputs.verbose);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -85,14 +85,14 @@ async fn trace(options: TraceOptions) -> Result<()> {
     // there only after loading: outputs are opened in between, so that a bad path leaves nothing
     // attached.
     let classes = Classifier::new(&profile.waits)?.names().to_vec();
-    let exporters = outputs::open(&output_options(&options), &classes)?;
+    let exporters = outputs::open(&options.outputs.options(), &classes)?;
     let recording = options.record.as_deref().map(targets::create).transpose()?;
 
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
     gate::safety(&options, &resolved, &pids)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
-    let _stats = (options.verbose > 0).then(|| enable_stats(Stats::RunTime));
+    let _stats = (options.outputs.verbose > 0).then(|| enable_stats(Stats::RunTime));
     // What has not begun hits no probe.
     let has_begun = started.is_none();
     let load = || {
@@ -110,12 +110,13 @@ async fn trace(options: TraceOptions) -> Result<()> {
             &host,
             LoadOptions {
                 kernel_stacks: true,
-                user_stacks: options.stacks != Stacks::Kernel || needs_user_stacks(&profile),
+                user_stacks: options.outputs.stacks != Stacks::Kernel
+                    || needs_user_stacks(&profile),
                 preempted_stacks: options.preempted_stacks,
                 stack_filter: options.stack_filter,
-                histogram: options.histogram,
-                measure_walks: options.verbose > 0,
-                messages: options.verbose > 0,
+                histogram: options.outputs.histogram,
+                measure_walks: options.outputs.verbose > 0,
+                messages: options.outputs.verbose > 0,
                 labels: labels.as_ref(),
                 probes: Some(&plans),
             },
@@ -155,36 +156,46 @@ async fn trace(options: TraceOptions) -> Result<()> {
         attach_started.elapsed(),
         session.kernel_memory() / 1024
     );
-    let aggregate_options = aggregate::Options {
-        monotonic_to_unix_ns,
-        start_ns: session.start_ns(),
-        slower_than_ns: options.slower_than.map(nanoseconds),
-        group_by: options.group_by.map(|by| match by {
-            GroupBy::Label => Grouping::Label,
-            GroupBy::Fingerprint => Grouping::Fingerprint,
-        }),
-    };
-    let aggregator = Aggregator::new(&profile, aggregate_options, symbols, stacks)?;
-    let mut trace = trace_info(&host, &profile, &processes, &resolved, monotonic_to_unix_ns);
-    trace.unmatched_waits = unmatched_waits;
-    trace.stack_filter = super::filter::describe(&options.stack_filter);
-    trace.preempted_stacks = options.preempted_stacks;
+    let mut header = header(&host, &profile, &resolved, monotonic_to_unix_ns);
+    header.start_ns = session.start_ns();
+    header.unmatched_waits = unmatched_waits;
+    header.options = recording_options(&options, &profile);
+    let analysis = Aggregator::new(
+        &profile,
+        &header,
+        aggregate::Options {
+            slower_than_ns: options.outputs.slower_than_ns(),
+            group_by: options.outputs.grouping(),
+            histogram: options.outputs.histogram,
+            ..aggregate::Options::default()
+        },
+    )?;
+    let mut stream = Stream::new(analysis, exporters);
+    if let (Some(file), Some(path)) = (recording, &options.record) {
+        let name = path.display().to_string();
+        let recorder = Recorder::start(file, &header).map_err(|error| {
+            Error::failed(format!("--record {name} cannot be written")).because(error)
+        })?;
+        stream.record(recorder, &name);
+    }
+    let names = Names::new(stacks, symbols);
+    let follower = Follower::new(stream, names, profile.requests.len(), &pids)?;
     let mut tracing = Tracing {
         options,
         profile,
         session,
-        exporters,
-        trace,
-        recorder: recording.is_some().then(Recorder::new),
+        processes: processes
+            .iter()
+            .map(|process| (process.pid, process.comm.clone()))
+            .collect(),
     };
     let mut signals = Signals::take()?;
     tracing.announce(started.is_some());
-    let follower = Follower::new(aggregator, &pids);
     if let Some(started) = &mut started {
         started.release()?;
     }
-    let quiet = tracing.options.quiet;
-    let outcome = tracing.follow(follower, &mut signals, recording).await;
+    let quiet = tracing.options.outputs.quiet;
+    let outcome = tracing.follow(follower, &mut signals).await;
     tracing.session.detach();
     match (outcome, started) {
         (Ok(outcome), Some(started)) => started.finish(outcome, quiet),
@@ -199,7 +210,7 @@ fn compile_tables(
     is_started: bool,
     options: &TraceOptions,
 ) -> Compiled {
-    let progress = progress::Compiling::new(options.quiet);
+    let progress = progress::Compiling::new(options.outputs.quiet);
     let mut registry = Registry::new().with_progress(move |now| progress.update(now));
     if options.unwind == Unwind::Auto {
         registry = registry.with_frame_pointers();
@@ -217,32 +228,25 @@ fn needs_user_stacks(profile: &Profile) -> bool {
     profile.waits.iter().any(|wait| !wait.functions.is_empty())
 }
 
-fn output_options(options: &TraceOptions) -> OutputOptions {
-    OutputOptions {
-        out: options.out.clone(),
-        csv: options.csv.clone(),
-        folded: options.folded.clone(),
-        folded_on_stdout: false,
-        flamegraph: options.flamegraph.clone(),
-        json: options.json.clone(),
-        stacks: crate::report::folded::FoldedOptions {
-            delimiter: options.delimited,
-            user: options.stacks != Stacks::Kernel,
-            kernel: options.stacks != Stacks::User,
-            blocked_only: options.blocked_only,
-        },
-        slower_than_ns: options.slower_than.map_or(0, nanoseconds),
+/// What a recording needs to know of the options.
+fn recording_options(options: &TraceOptions, profile: &Profile) -> reqtrace_recording::Options {
+    reqtrace_recording::Options {
+        labels: options.labels,
+        histogram: options.outputs.histogram,
+        no_user_stacks: options.outputs.stacks == Stacks::Kernel && !needs_user_stacks(profile),
+        no_kernel_stacks: false,
+        stack_filter: super::filter::describe(&options.stack_filter),
+        preempted_stacks: options.preempted_stacks,
     }
 }
 
-fn trace_info(
+fn header(
     host: &Host,
     profile: &Profile,
-    processes: &[Process],
     resolved: &[ResolvedProfile],
     monotonic_to_unix_ns: i64,
-) -> TraceInfo {
-    let marker = |request: &str, name: &str, marker: &ResolvedMarker| MarkerInfo {
+) -> Header {
+    let marker = |request: &str, name: &str, marker: &ResolvedMarker| Marker {
         request: request.to_owned(),
         marker: name.to_owned(),
         place: match (marker.at, marker.is_function) {
@@ -254,7 +258,7 @@ fn trace_info(
             (At::Entry, false) => marker.symbol.clone(),
         },
         object: marker.object_shown.clone(),
-        probes: marker.sites.len(),
+        probes: marker.sites.len() as u64,
     };
     let markers = resolved.first().map_or_else(Vec::new, |profile| {
         profile
@@ -268,20 +272,14 @@ fn trace_info(
             })
             .collect()
     });
-    TraceInfo {
+    Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        profile: profile.name.clone(),
-        processes: processes
-            .iter()
-            .map(|process| (process.pid, process.comm.clone()))
-            .collect(),
+        host: host.name.clone(),
         kernel: host.release.clone(),
         monotonic_to_unix_ns,
+        profile: profile.name.clone(),
+        profile_text: profile.text.clone(),
         markers,
-        ..TraceInfo::default()
+        ..Header::default()
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

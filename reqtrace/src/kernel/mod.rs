@@ -29,6 +29,8 @@ const OLDEST: (u32, u32) = (5, 18);
 /// The machine, as far as tracing depends on it.
 #[derive(Clone, Debug)]
 pub struct Host {
+    /// Its name in the network; empty when it has none.
+    pub name: String,
     /// `uname -r`.
     pub release: String,
     /// Where the BTF was read from.
@@ -90,6 +92,7 @@ impl Host {
         let btf_path = btf_path();
         let (offsets, file_offsets) = offsets(&btf_path)?;
         Ok(Self {
+            name: name(),
             release,
             btf_path,
             offsets,
@@ -101,6 +104,12 @@ impl Host {
 /// Where the kernel's type information is read from.
 fn btf_path() -> PathBuf {
     std::env::var_os(BTF_VARIABLE).map_or_else(|| BTF_PATH.into(), PathBuf::from)
+}
+
+/// Name of the machine.
+fn name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn release() -> Result<String> {

@@ -85,11 +85,15 @@ impl Exporter for CsvExporter {
             row.preemptions.to_string(),
             row.incomplete.is_none().to_string(),
             row.incomplete
-                .map_or("", crate::decode::Incomplete::reason)
+                .map_or("", reqtrace_recording::Incomplete::reason)
                 .to_owned(),
         ];
         let classes = ledger.classes.iter().map(u64::to_string);
         self.record(before.into_iter().chain(classes).chain(after))
+    }
+
+    fn wants_requests(&self) -> bool {
+        true
     }
 
     fn finish(&mut self, _report: &Report) -> Result<()> {

@@ -52,7 +52,7 @@ impl Exporter for JsonExporter {
 pub fn summary(report: &Report) -> Value {
     let trace = &report.trace;
     let processes = trace.processes.iter();
-    json!({
+    let mut value = json!({
         "schema_version": SCHEMA_VERSION,
         "trace": {
             "reqtrace": trace.version,
@@ -97,7 +97,16 @@ pub fn summary(report: &Report) -> Value {
         "unwinding": unwinding(&report.unwinding),
         "warnings": report.warnings,
         "hints": report.hints,
-    })
+    });
+    if let Some(filtered) = &report.filtered {
+        value["filter"] = json!({
+            "which": filtered.which,
+            "requests": filtered.kept,
+            "left_out": filtered.left_out,
+            "without_stack_ns": filtered.without_stack_ns,
+        });
+    }
+    value
 }
 
 fn overhead(overhead: &Overhead) -> Value {

@@ -11,7 +11,7 @@ use std::io::Write;
 use page::{Page, bar, frames};
 
 use super::text::{cut, duration, number, rate, share};
-use super::{Exporter, OpenRequest, Report, StackKind, TypeReport, labels};
+use super::{Exporter, Filtered, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::names::clean;
 
@@ -69,6 +69,10 @@ impl Exporter for TableExporter {
 pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     let mut page = Page::new(width);
     headline(&mut page, report);
+    if let Some(filtered) = &report.filtered {
+        let text = filter(filtered);
+        page.wrapped("Filter: ", &text);
+    }
     page.line("");
     for warning in &report.warnings {
         page.wrapped("WARNING: ", warning);
@@ -105,6 +109,18 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
         programs(&mut page, report);
     }
     page.text
+}
+
+/// What a report of some requests is of, and what it cannot have.
+fn filter(filtered: &Filtered) -> String {
+    format!(
+        "{}: {} of {} requests that were recorded. Stacks are those of these requests, by their own \
+         records; {} that they were on the run queue or preempted is in no stack",
+        filtered.which,
+        number(filtered.kept),
+        number(filtered.kept + filtered.left_out),
+        duration(filtered.without_stack_ns),
+    )
 }
 
 fn headline(page: &mut Page, report: &Report) {

@@ -3,7 +3,7 @@
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::UserSymbols;
 
-use super::{AddressSpace, Frame, Symbolizer};
+use super::{AddressSpace, Frame};
 
 /// Names addresses of the running kernel and of processes.
 #[derive(Debug, Default)]
@@ -50,22 +50,18 @@ impl LiveSymbolizer {
         self.kernel_symbols();
     }
 
-    fn kernel_symbols(&mut self) -> &KernelSymbols {
-        self.kernel.get_or_insert_with(KernelSymbols::read)
-    }
-}
-
-impl Symbolizer for LiveSymbolizer {
-    fn user(&mut self, space: AddressSpace, addresses: &[u64]) -> Vec<Frame> {
-        self.user.frames(space, addresses)
+    /// Names of user addresses.
+    pub fn user(&mut self) -> &mut UserSymbols {
+        &mut self.user
     }
 
-    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+    /// Frames of a kernel stack, innermost first, without those of tracing itself.
+    pub fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
         self.kernel_symbols().frames(addresses)
     }
 
-    fn thread_name(&mut self, tgid: u32, tid: u32) -> Option<String> {
-        thread_name(tgid, tid)
+    fn kernel_symbols(&mut self) -> &KernelSymbols {
+        self.kernel.get_or_insert_with(KernelSymbols::read)
     }
 }
 

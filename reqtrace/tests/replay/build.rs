@@ -1,22 +1,17 @@
-//! Recordings made by hand: what a server does in, a recording as the kernel would give it out.
+//! Recordings made by hand: what a server does in, a recording of it out.
 
-use std::collections::{BTreeMap, HashMap};
-use std::mem::offset_of;
+use std::collections::{BTreeMap, HashSet};
 
-use reqtrace::decode::RawStack;
-use reqtrace::decode::recording::{
-    RecordedSymbols, Recorder, Recording, encode_request, to_record,
-};
-use reqtrace::decode::{Incomplete, ProgramCost, RawRequest, Snapshot};
-use reqtrace::report::{LateChildren, MarkerInfo, TraceInfo};
-use reqtrace_analysis::symbolize::{AddressSpace, Frame};
+use reqtrace::aggregate::MALFORMED;
 use reqtrace_common::histogram::bucket;
-use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{
-    BlockSite, FileId, FileRecord, LongBlock, STACK_LOST, Slot, file_name, kind,
-};
+use reqtrace_common::loss::Loss as Cause;
+use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
-use reqtrace_common::unwind::Stop;
+use reqtrace_recording::{
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Marker,
+    Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, Stack, Window,
+    Writer,
+};
 
 /// The traced server.
 pub(crate) const PID: u32 = 9587;
@@ -33,6 +28,9 @@ const SPACE: AddressSpace = AddressSpace {
     exec_generation: 0,
 };
 
+/// The object of the server's addresses.
+const PROGRAM: u32 = 2;
+
 /// One interval off the CPU.
 #[derive(Clone, Copy)]
 pub(crate) enum Off {
@@ -44,27 +42,44 @@ pub(crate) enum Off {
 
 /// A recording in the making.
 pub(crate) struct Builder {
-    recorder: Recorder,
-    symbols: RecordedSymbols,
-    stacks: HashMap<u64, Vec<u64>>,
+    writer: Writer<Vec<u8>>,
+    stacks: HashSet<u64>,
     sums: BTreeMap<(u64, u64, u32, u32, i32, FileId), StackSum>,
     totals: Vec<TypeTotals>,
-    open: Vec<RawRequest>,
-    losses: Vec<(Loss, u64)>,
+    open: Vec<Open>,
+    losses: Vec<(Cause, u64)>,
+    sent: u64,
 }
 
 impl Builder {
     /// For so many request types.
-    pub(crate) fn new(types: usize) -> Self {
-        Self {
-            recorder: Recorder::new(),
-            symbols: RecordedSymbols::default(),
-            stacks: HashMap::new(),
+    pub(crate) fn new(types: usize, profile: &str) -> Self {
+        let mut builder = Self {
+            writer: Writer::new(Vec::new(), &header(profile)).unwrap(),
+            stacks: HashSet::new(),
             sums: BTreeMap::new(),
             totals: vec![TypeTotals::ZERO; types],
             open: Vec::new(),
             losses: Vec::new(),
-        }
+            sent: 0,
+        };
+        builder.event(&Event::Process(&Process {
+            space: SPACE,
+            change: ProcessChange::Start,
+            parent: 0,
+            time_ns: 0,
+            name: "mariadbd".to_owned(),
+        }));
+        builder.event(&Event::Object(&Object {
+            id: PROGRAM,
+            path: "/usr/sbin/mariadbd".to_owned(),
+            build_id: Vec::new(),
+        }));
+        builder
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        self.writer.event(event).unwrap();
     }
 
     /// A place of blocking; frames are innermost first.
@@ -75,42 +90,48 @@ impl Builder {
         syscall: i32,
         file: FileId,
     ) -> BlockSite {
-        let frames = |names: &[&str]| names.iter().map(|name| Frame::new(*name)).collect();
-        let kernel_stack = stack_id(kernel, 0xffff_ffff_8100_0000);
-        let user_stack = stack_id(user, 0x5500_0000_0000);
-        self.stacks.insert(kernel_stack.0, kernel_stack.1.clone());
-        self.stacks.insert(user_stack.0, user_stack.1.clone());
-        self.symbols.add_kernel(kernel_stack.1, frames(kernel));
-        self.symbols.add_user(SPACE, user_stack.1, frames(user));
         BlockSite {
-            kernel_stack: kernel_stack.0,
-            user_stack: user_stack.0,
+            kernel_stack: self.stack(None, kernel),
+            user_stack: self.stack(Some(SPACE), user),
             syscall,
             file,
         }
     }
 
-    /// The name of a file, as the kernel sends it.
+    /// Says a stack and its names.
+    fn stack(&mut self, space: Option<AddressSpace>, names: &[&str]) -> u64 {
+        let object = if space.is_none() { KERNEL } else { PROGRAM };
+        let (id, offsets) = stack_id(names);
+        if !self.stacks.insert(id) {
+            return id;
+        }
+        let mut addresses = Vec::new();
+        for (name, offset) in names.iter().zip(offsets) {
+            let address = Address { object, offset };
+            self.event(&Event::Name(&Name {
+                address,
+                is_return: !addresses.is_empty(),
+                frames: vec![(*name).to_owned()],
+            }));
+            addresses.push(address);
+        }
+        self.event(&Event::Stack(&Stack {
+            space,
+            id,
+            stop: 0,
+            addresses,
+        }));
+        id
+    }
+
+    /// The name of a file.
     pub(crate) fn file(&mut self, file: FileId, path: &str) {
-        let names: Vec<u8> = path
-            .split('/')
-            .rev()
-            .filter(|name| !name.is_empty())
-            .flat_map(|name| [name.as_bytes(), b"\0"].concat())
-            .collect();
-        let words = [
-            kind::FILE,
+        self.event(&Event::File(&File {
             file,
-            file_name::WHOLE,
-            names.len() as u32,
-            0o100_600,
-            0xef53,
-        ];
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        // Device and inode say nothing here.
-        bytes.resize(offset_of!(FileRecord, names), 0);
-        bytes.extend(names);
-        self.recorder.ring(&bytes);
+            path: path.to_owned(),
+            device: 0,
+            inode: 0,
+        }));
     }
 
     /// A request, as the kernel closes it. Times in ns, the begin since the start of the trace.
@@ -121,15 +142,13 @@ impl Builder {
         begin: u64,
         latency: u64,
         off: &[Off],
-    ) -> RawRequest {
-        let mut request = RawRequest {
-            request_type: kind,
-            tgid: PID,
+    ) -> Open {
+        let (mut slots, mut longest): (Vec<Slot>, Vec<LongBlock>) = (Vec::new(), Vec::new());
+        let mut request = Request {
+            request_type: kind as u32,
+            space: SPACE,
             tid,
-            exec_generation: 0,
-            incomplete: None,
-            comm: "connection".to_owned(),
-            label: String::new(),
+            comm: Comm::from("connection"),
             begin_ns: START_NS + begin,
             end_ns: START_NS + begin + latency,
             run_queue_ns: 0,
@@ -139,9 +158,8 @@ impl Builder {
             blocks: 0,
             preemptions: 0,
             max_depth: 1,
-            slots: Vec::new(),
-            longest: Vec::new(),
-            blocked_in: None,
+            weight: 1,
+            ..Request::default()
         };
         for interval in off {
             match *interval {
@@ -154,7 +172,7 @@ impl Builder {
                     request.run_queue_ns += run_queue_ns;
                     // A futex is woken by a thread, everything else by an interrupt.
                     let waker = if site.syscall == 202 { WAKER } else { (0, 0) };
-                    request.longest.push(LongBlock {
+                    longest.push(LongBlock {
                         site,
                         start_ns: request.begin_ns,
                         blocked_ns,
@@ -167,19 +185,22 @@ impl Builder {
                         continue;
                     }
                     request.blocked_ns += blocked_ns;
-                    match request.slots.iter_mut().find(|slot| slot.site == site) {
+                    match slots.iter_mut().find(|slot| slot.site == site) {
                         Some(slot) => slot.blocked_ns += blocked_ns,
-                        None => request.slots.push(Slot { site, blocked_ns }),
+                        None => slots.push(Slot { site, blocked_ns }),
                     }
                 }
             }
         }
         let length = |block: &LongBlock| block.blocked_ns + block.run_queue_ns;
-        request
-            .longest
-            .sort_by_key(|block| std::cmp::Reverse(length(block)));
-        request.longest.truncate(4);
-        request
+        longest.sort_by_key(|block| std::cmp::Reverse(length(block)));
+        longest.truncate(4);
+        Open {
+            request,
+            slots,
+            longest,
+            ..Open::default()
+        }
     }
 
     /// Adds the intervals to the sums per stack.
@@ -206,8 +227,8 @@ impl Builder {
     }
 
     /// Adds a complete request to the totals.
-    pub(crate) fn total(&mut self, request: &RawRequest) {
-        let totals = &mut self.totals[request.request_type];
+    pub(crate) fn total(&mut self, request: &Request<'_>) {
+        let totals = &mut self.totals[request.request_type as usize];
         totals.count += 1;
         totals.begins += 1;
         totals.ends += 1;
@@ -230,7 +251,7 @@ impl Builder {
         off: &[Off],
     ) {
         let request = self.request(kind, tid, begin, latency, off);
-        self.total(&request);
+        self.total(&request.request);
         self.sum(kind, off);
         self.send(&request);
     }
@@ -245,7 +266,7 @@ impl Builder {
         off: &[Off],
     ) {
         let mut request = self.request(0, tid, begin, latency, off);
-        request.incomplete = Some(why);
+        request.request.incomplete = Some(why);
         self.totals[0].begins += 1;
         self.totals[0].incomplete += 1;
         self.sum(0, off);
@@ -255,7 +276,7 @@ impl Builder {
     /// A complete request whose record did not fit into the ring.
     pub(crate) fn lost(&mut self, tid: u32, begin: u64, latency: u64, off: &[Off]) {
         let request = self.request(0, tid, begin, latency, off);
-        self.total(&request);
+        self.total(&request.request);
         self.sum(0, off);
     }
 
@@ -264,7 +285,7 @@ impl Builder {
         let latency = DURATION_NS - begin;
         let off = [Off::Block(site, DURATION_NS - since, 0)];
         let mut request = self.request(0, tid, begin, latency, &off);
-        request.incomplete = Some(Incomplete::BlockedAtStop);
+        request.request.incomplete = Some(Incomplete::BlockedAtStop);
         request.blocked_in = Some((site, START_NS + since));
         self.totals[0].begins += 1;
         self.open.push(request);
@@ -277,24 +298,38 @@ impl Builder {
     }
 
     /// Something was lost.
-    pub(crate) fn loss(&mut self, loss: Loss, count: u64) {
+    pub(crate) fn loss(&mut self, loss: Cause, count: u64) {
         self.losses.push((loss, count));
     }
 
-    /// Bytes as they came from the ring.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.recorder.ring(bytes);
+    /// A record that could not be decoded.
+    pub(crate) fn malformed(&mut self) {
+        self.event(&Event::Loss(&Loss {
+            name: MALFORMED.to_owned(),
+            count: 1,
+        }));
     }
 
-    fn send(&mut self, request: &RawRequest) {
-        let bytes = encode_request(&to_record(request));
-        // Records without a label end with their last slot.
-        let unused = 128 + 32 * (16 - request.slots.len());
-        self.recorder.ring(&bytes[..bytes.len() - unused]);
+    fn next_id(&mut self) -> u64 {
+        self.sent += 1;
+        self.sent
+    }
+
+    fn send(&mut self, request: &Open) {
+        let id = self.next_id();
+        let request = Request {
+            id,
+            ..request.request()
+        };
+        self.event(&Event::Request(request));
+        // As if it were written every second.
+        if id.is_multiple_of(50) {
+            self.writer.flush().unwrap();
+        }
     }
 
     /// The recording.
-    pub(crate) fn finish(mut self, profile: &str) -> Recording {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let sums = self.sums.iter().map(|(key, sum)| {
             let (kernel_stack, user_stack, request_type, off_kind, syscall, file) = *key;
             let key = StackSumKey {
@@ -309,78 +344,73 @@ impl Builder {
             };
             (key, *sum)
         });
-        let snapshot = Snapshot {
-            stop_ns: START_NS + DURATION_NS,
-            totals: self.totals,
+        let stop_ns = START_NS + DURATION_NS;
+        let window = Window {
+            until_ns: stop_ns,
+            totals: self.totals.clone(),
             sums: sums.collect(),
             histograms: Vec::new(),
-            stacks: self
-                .stacks
-                .into_iter()
-                .map(|(id, addresses)| {
-                    (
-                        id,
-                        RawStack {
-                            addresses,
-                            stop: Stop::Complete,
-                        },
-                    )
-                })
-                .collect(),
-            open: self.open,
-            losses: self.losses,
+        };
+        self.event(&Event::Window(&window));
+        for (loss, count) in std::mem::take(&mut self.losses) {
+            let name = loss.name().to_owned();
+            self.event(&Event::Loss(&Loss { name, count }));
+        }
+        for mut open in std::mem::take(&mut self.open) {
+            open.request.id = self.next_id();
+            self.event(&Event::Open(&open));
+        }
+        self.event(&Event::Cost(&Cost {
             programs: vec![ProgramCost {
                 name: "sched_switch".to_owned(),
                 runs: 1_234_567,
                 run_ns: 456_789_012,
                 recursion_misses: 0,
             }],
-            walks: None,
-        };
-        let nothing = &mut HashMap::new();
-        self.recorder.finish(
-            profile.to_owned(),
-            trace(),
-            &snapshot,
-            nothing,
-            &mut self.symbols,
-        )
+            ..Cost::default()
+        }));
+        let ended_by = "duration".to_owned();
+        self.event(&Event::End(&End {
+            stop_ns,
+            ended_by,
+            ..End::default()
+        }));
+        self.writer.flush().unwrap();
+        self.writer.into_inner()
     }
 }
 
-/// Ids and addresses made from names, the same in every run.
-fn stack_id(names: &[&str], base: u64) -> (u64, Vec<u64>) {
+/// Id and offsets made from names, the same in every run.
+fn stack_id(names: &[&str]) -> (u64, Vec<u64>) {
     let hash = |text: &str| {
         text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     };
-    let addresses = names.iter().map(|name| base + hash(name) % 0x10_0000);
-    (hash(&names.join(";")) | 1 << 63, addresses.collect())
+    let offsets = names.iter().map(|name| hash(name) % 0x10_0000);
+    (hash(&names.join(";")) | 1 << 63, offsets.collect())
 }
 
-fn trace() -> TraceInfo {
-    let marker = |marker: &str, place: &str, probes| MarkerInfo {
+fn header(profile: &str) -> Header {
+    let marker = |marker: &str, place: &str, probes| Marker {
         request: "command".to_owned(),
         marker: marker.to_owned(),
         place: place.to_owned(),
         object: "/usr/sbin/mariadbd".to_owned(),
         probes,
     };
-    TraceInfo {
+    Header {
         version: "0.1.0".to_owned(),
-        profile: "mysql".to_owned(),
-        processes: vec![(PID, "mariadbd".to_owned())],
+        host: "db1".to_owned(),
         kernel: "6.12.0".to_owned(),
-        start_unix_ns: 1_700_000_050_000_000_000,
+        start_ns: START_NS,
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
-        duration_ns: DURATION_NS,
-        ended_by: "duration".to_owned(),
-        overhead: None,
-        shed: Vec::new(),
-        late_children: LateChildren::default(),
-        stack_filter: String::new(),
-        preempted_stacks: true,
+        profile: "mysql".to_owned(),
+        profile_text: profile.to_owned(),
+        options: Options {
+            preempted_stacks: true,
+            ..Options::default()
+        },
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         markers: vec![
             marker("begin", "dispatch_command at entry", 1),

@@ -11,17 +11,16 @@ mod views;
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Cursor;
 use std::path::PathBuf;
 
-use reqtrace::aggregate::replay;
-use reqtrace::decode::recording::Recording;
-use reqtrace::profile::{
-    At, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, WaitSpec,
-};
+use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
+use reqtrace::classify::Classifier;
+use reqtrace::profile::{Origin, Profile};
 use reqtrace::report::folded::FoldedOptions;
 use reqtrace::report::outputs::{OutputOptions, open};
 use reqtrace::report::{Report, table};
-use reqtrace_common::cookie::Reentry;
+use reqtrace_recording::Reader;
 
 /// All that comes out of a replay.
 struct Replayed {
@@ -36,54 +35,32 @@ const FILES: [&str; 4] = [
     "flamegraph.svg",
 ];
 
-fn profile() -> Profile {
-    let request = |name: &str| RequestSpec {
-        labels: Vec::new(),
-        name: name.to_owned(),
-        begin: MarkerSpec {
-            place: PlaceSpec::Function {
-                patterns: vec!["dispatch_command".to_owned()],
-                at: At::Entry,
-            },
-            object: None,
-            called_by: None,
-        },
-        end: None,
-        reentry: Reentry::Nest,
-        return_probe: ReturnProbe::Sites,
+fn run(recording: &[u8], slower_than_ns: u64) -> Replayed {
+    let options = Options {
+        slower_than_ns: (slower_than_ns > 0).then_some(slower_than_ns),
+        ..Options::default()
     };
-    let wait = |name: &str, functions: &[&str], files: &[&str]| WaitSpec {
-        name: name.to_owned(),
-        functions: functions.iter().map(|&text| text.to_owned()).collect(),
-        files: files.iter().map(|&text| text.to_owned()).collect(),
-        ..WaitSpec::default()
-    };
-    Profile {
-        name: "mysql".to_owned(),
-        description: String::new(),
-        executables: vec!["mariadbd".to_owned()],
-        origin: Origin::BuiltIn,
-        requests: vec![request("command")],
-        waits: vec![
-            wait("redo log", &["log_write_up_to*"], &["*/ib_logfile*"]),
-            wait("row lock", &["lock_wait"], &[]),
-        ],
-    }
+    run_with(recording, options)
 }
 
-fn run(recording: &Recording, slower_than_ns: u64) -> Replayed {
+fn run_with(recording: &[u8], options: Options) -> Replayed {
     let folder = tempfile::tempdir().unwrap();
-    let profile = profile();
-    let classes = reqtrace::classify::Classifier::new(&profile.waits).unwrap();
-    let options = OutputOptions {
+    let mut reader = Reader::open(Cursor::new(recording)).unwrap();
+    let header = reader.header().clone();
+    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let slower_than_ns = options.slower_than_ns.unwrap_or(0);
+    let mut analysis = Aggregator::new(&profile, &header, options).unwrap();
+    let outputs = OutputOptions {
         out: Some(folder.path().to_owned()),
         slower_than_ns,
         stacks: FoldedOptions::default(),
         ..OutputOptions::default()
     };
-    let mut exporters = open(&options, classes.names()).unwrap();
-    let threshold = (slower_than_ns > 0).then_some(slower_than_ns);
-    let report = replay(recording, &profile, threshold, &mut exporters).unwrap();
+    let classes = Classifier::new(&profile.waits).unwrap().names().to_vec();
+    let mut exporters = open(&outputs, &classes).unwrap();
+    let ending = reader.read(|event| analysis.event(&event, &mut exporters));
+    let ending = ending.unwrap().unwrap();
+    let report = analysis.finish(&ending, &mut exporters).unwrap();
     for exporter in &mut exporters {
         exporter.finish(&report).unwrap();
     }
@@ -94,11 +71,16 @@ fn run(recording: &Recording, slower_than_ns: u64) -> Replayed {
     }
 }
 
+/// A file among the golden ones.
+fn data(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
 /// Compares with a golden file, or writes it when `REQTRACE_BLESS` is 1.
 fn golden(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name);
+    let path = data(name);
     if std::env::var("REQTRACE_BLESS").is_ok_and(|value| value == "1") {
         fs::write(&path, text).unwrap();
         return;
@@ -111,11 +93,15 @@ fn golden(name: &str, text: &str) {
     );
 }
 
-/// Replays a scene through its recorded file, and compares all that comes out.
-fn scene(name: &str, built: &Recording) -> Replayed {
-    let recorded = format!("{}\n", built.to_json().unwrap());
-    golden(&format!("{name}.recording.json"), &recorded);
-    let replayed = run(&Recording::from_json(&recorded).unwrap(), 0);
+/// Replays a scene, and compares all that comes out.
+fn scene(name: &str, recording: &[u8]) -> Replayed {
+    let replayed = run(recording, 0);
+    compare(name, &replayed);
+    replayed
+}
+
+/// Compares all that comes out with golden files.
+fn compare(name: &str, replayed: &Replayed) {
     for (file, text) in &replayed.files {
         golden(&format!("{name}.{file}"), text);
     }
@@ -124,9 +110,8 @@ fn scene(name: &str, built: &Recording) -> Replayed {
     for line in page.lines() {
         assert!(line.chars().count() <= 100, "too wide: {line}");
     }
-    check_csv(&replayed);
+    check_csv(replayed);
     check_svg(&replayed.files["flamegraph.svg"]);
-    replayed
 }
 
 /// The ledger of every row closes, and the complete rows add up to the report.
@@ -336,4 +321,142 @@ fn folded_stacks_follow_their_options() {
         "dispatch_command"
     ));
     assert!(lines(all).iter().all(|(_, micros)| *micros > 0));
+}
+
+#[test]
+fn a_filter_leaves_requests_out_of_everything() {
+    let recording = scenes::busy();
+    let all = run(&recording, 0).report;
+    let filtered = |filter: FilterOptions| {
+        let options = Options {
+            filter,
+            ..Options::default()
+        };
+        run_with(&recording, options)
+    };
+    let one = filtered(FilterOptions {
+        tids: vec![9601],
+        from_ns: Some(1_000_000_000),
+        to_ns: Some(2_000_000_000),
+        ..FilterOptions::default()
+    });
+    let rows = one.files["requests.csv"].lines().count() as u64 - 1;
+    assert!(rows > 3 && rows < all.requests[0].rows / 4, "{rows}");
+    assert!(
+        one.files["requests.csv"]
+            .lines()
+            .skip(1)
+            .all(|row| row.contains(",9601,"))
+    );
+    let report = &one.report;
+    assert_eq!(report.requests[0].count, rows);
+    let note = report.filtered.as_ref().unwrap();
+    assert_eq!(
+        (note.kept, note.kept + note.left_out),
+        (rows, all.requests[0].rows + 3)
+    );
+    // Its stacks are those of its own requests, to the nanosecond.
+    let stacks: u64 = report.stacks.iter().map(|line| line.ns).sum();
+    let ledger = &report.requests[0].ledger;
+    assert_eq!(stacks, ledger.blocked_ns() + ledger.unattributed_ns);
+    let page = table::render(report, false, table::WIDTH);
+    assert!(page.contains("Filter: thread 9601, begun"), "{page}");
+    let hints = report.hints.join("\n");
+    assert!(!hints.contains("never hit"), "{hints}");
+    check_csv(&one);
+
+    let nothing = filtered(FilterOptions {
+        pids: vec![1],
+        ..FilterOptions::default()
+    });
+    assert_eq!(nothing.report.requests[0].count, 0);
+    assert_eq!(nothing.files["stacks.folded"], "");
+}
+
+#[test]
+fn what_was_not_recorded_cannot_be_asked_for() {
+    let recording = scenes::busy();
+    let reader = Reader::open(Cursor::new(&recording[..])).unwrap();
+    let header = reader.header();
+    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let refused = |options| {
+        let error = Aggregator::new(&profile, header, options).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        format!("{error} / {}", error.advice().unwrap())
+    };
+    let filter = |filter| Options {
+        filter,
+        ..Options::default()
+    };
+    let label = FilterOptions {
+        label: Some("SELECT *".to_owned()),
+        ..FilterOptions::default()
+    };
+    assert!(refused(filter(label)).contains("record with --labels"));
+    let request = FilterOptions {
+        requests: vec!["query".to_owned()],
+        ..FilterOptions::default()
+    };
+    assert!(refused(filter(request)).contains("it has command"));
+    let backwards = FilterOptions {
+        from_ns: Some(2),
+        to_ns: Some(1),
+        ..FilterOptions::default()
+    };
+    assert!(refused(filter(backwards)).contains("--from"));
+    let group = Options {
+        group_by: Some(reqtrace::report::Grouping::Label),
+        ..Options::default()
+    };
+    assert!(refused(group).contains("no labels"));
+    let histogram = Options {
+        histogram: true,
+        ..Options::default()
+    };
+    assert!(refused(histogram).contains("record with --histogram"));
+}
+
+#[test]
+fn a_recording_cut_anywhere_is_reported_with_what_it_has() {
+    let whole = scenes::busy();
+    let all = run(&whole, 0).report.requests[0].rows;
+    let mut seen = std::collections::BTreeSet::new();
+    for len in (0..whole.len()).step_by(97) {
+        if Reader::open(Cursor::new(&whole[..len])).is_err() {
+            continue;
+        }
+        let report = run(&whole[..len], 0).report;
+        if report.trace.ended_by == "duration" {
+            // Only what comes behind the end was cut off.
+            continue;
+        }
+        seen.insert(report.requests[0].rows);
+        assert!(
+            report
+                .losses
+                .iter()
+                .any(|loss| loss.name == "recording_unended")
+        );
+        assert_eq!(report.trace.ended_by, "recording ended");
+        let known = |line: &reqtrace::report::StackLine| {
+            line.user
+                .iter()
+                .chain(&line.kernel)
+                .all(|frame| frame != "[unknown]")
+        };
+        assert!(report.stacks.iter().all(known));
+        // The requests that are there have the classes of their places.
+        assert_eq!(
+            report
+                .losses
+                .iter()
+                .filter(|l| l.name == "stacks_unknown")
+                .count(),
+            0
+        );
+    }
+    assert!(
+        seen.len() > 3 && seen.iter().all(|rows| *rows <= all),
+        "{seen:?}"
+    );
 }

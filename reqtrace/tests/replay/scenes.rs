@@ -1,14 +1,28 @@
 //! The recorded scenes.
 
-use reqtrace::decode::Incomplete;
-use reqtrace::decode::recording::Recording;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
+use reqtrace_recording::Incomplete;
 
 use crate::build::{Builder, Off};
 
-const PROFILE: &str = "[profile]\nname = \"mysql\"\n\n[[request]]\nname = \"command\"\n\
-                       begin = { function = \"dispatch_command\" }\n";
+const PROFILE: &str = r#"
+[profile]
+name = "mysql"
+
+[[request]]
+name = "command"
+begin = { function = "dispatch_command" }
+
+[[wait]]
+name = "redo log"
+functions = ["log_write_up_to*"]
+files = ["*/ib_logfile*"]
+
+[[wait]]
+name = "row lock"
+functions = ["lock_wait"]
+"#;
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
@@ -140,8 +154,8 @@ fn commands(builder: &mut Builder, sites: &Sites, from: u64, to: u64, arrive: bo
 }
 
 /// Everything that can be in a report, in small.
-pub(crate) fn busy() -> Recording {
-    let mut builder = Builder::new(1);
+pub(crate) fn busy() -> Vec<u8> {
+    let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
     builder.file(7, "/var/lib/mysql/ib_logfile0");
     builder.file(9, "/var/lib/mysql/sbtest/sbtest1.ibd");
@@ -164,56 +178,56 @@ pub(crate) fn busy() -> Recording {
         &[Off::Block(sites.net, MS, 0)],
     );
     builder.incomplete(Incomplete::NoEnd, 9611, 6_300 * MS, 2 * MS, &[]);
-    builder.bytes(&[9, 9, 9, 9]);
+    builder.malformed();
     builder.blocked_at_stop(9612, 500 * MS, sites.row_lock, 520 * MS);
     builder.ends_without_begin(4);
     builder.loss(Loss::KernelStackUnreadable, 1);
-    builder.finish(PROFILE)
+    builder.finish()
 }
 
 /// A quarter of the records did not fit into the ring.
-pub(crate) fn lost() -> Recording {
-    let mut builder = Builder::new(1);
+pub(crate) fn lost() -> Vec<u8> {
+    let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
     builder.file(7, "/var/lib/mysql/ib_logfile0");
     commands(&mut builder, &sites, 0, 150, true);
     commands(&mut builder, &sites, 150, 200, false);
     builder.loss(Loss::RingFull, 50);
-    builder.finish(PROFILE)
+    builder.finish()
 }
 
 /// [`lost`], had nothing been lost.
-pub(crate) fn nothing_lost() -> Recording {
-    let mut builder = Builder::new(1);
+pub(crate) fn nothing_lost() -> Vec<u8> {
+    let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
     builder.file(7, "/var/lib/mysql/ib_logfile0");
     commands(&mut builder, &sites, 0, 200, true);
-    builder.finish(PROFILE)
+    builder.finish()
 }
 
 /// The begin was never hit.
-pub(crate) fn idle() -> Recording {
-    Builder::new(1).finish(PROFILE)
+pub(crate) fn idle() -> Vec<u8> {
+    Builder::new(1, PROFILE).finish()
 }
 
 /// The ring had no room for the name of the log until it was blocked on again.
-pub(crate) fn late_name() -> Recording {
-    let mut builder = Builder::new(1);
+pub(crate) fn late_name() -> Vec<u8> {
+    let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
     commands(&mut builder, &sites, 0, 10, true);
     builder.file(7, "/var/lib/mysql/ib_logfile0");
     commands(&mut builder, &sites, 10, 20, true);
     builder.loss(Loss::FileNotice, 1);
-    builder.finish(PROFILE)
+    builder.finish()
 }
 
 /// A request that has hung for long, and one that had just begun.
-pub(crate) fn open() -> Recording {
-    let mut builder = Builder::new(1);
+pub(crate) fn open() -> Vec<u8> {
+    let mut builder = Builder::new(1, PROFILE);
     let sites = sites(&mut builder);
     commands(&mut builder, &sites, 0, 100, true);
     builder.blocked_at_stop(9612, 500 * MS, sites.row_lock, 520 * MS);
     let just_now = 10_000 * MS - 60 * US;
     builder.blocked_at_stop(9613, just_now, sites.net, just_now + 10 * US);
-    builder.finish(PROFILE)
+    builder.finish()
 }

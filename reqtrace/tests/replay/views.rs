@@ -1,56 +1,39 @@
 //! The model can be asked for at any time: no view changes what comes after it.
 
+use std::io::Cursor;
+
 use reqtrace::aggregate::{Aggregator, Options};
-use reqtrace::decode::Event;
-use reqtrace::decode::recording::Recording;
-use reqtrace::decode::records::decode;
-use reqtrace::report::{Grouping, Report};
+use reqtrace::profile::{Origin, Profile};
+use reqtrace::report::Report;
+use reqtrace_recording::{Ending, Event, Reader};
 
-use super::build::START_NS;
-use super::{profile, scenes};
+use super::scenes;
 
-fn options(recording: &Recording, slower_than_ns: Option<u64>) -> Options {
-    Options {
-        monotonic_to_unix_ns: recording.trace.monotonic_to_unix_ns,
-        start_ns: START_NS,
+/// Takes a recording event by event. With `looking`, views are taken after each request.
+fn report(recording: &[u8], slower_than_ns: Option<u64>, looking: bool) -> Report {
+    let mut reader = Reader::open(Cursor::new(recording)).unwrap();
+    let header = reader.header().clone();
+    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let options = Options {
         slower_than_ns,
-        group_by: Some(Grouping::Label),
-    }
-}
-
-/// Takes a recording event by event. With `looking`, a view is taken after each of them, and after
-/// the kernel's tables of the end are known already.
-fn report(recording: &Recording, slower_than_ns: Option<u64>, looking: bool) -> Report {
-    let mut aggregator = Aggregator::new(
-        &profile(),
-        options(recording, slower_than_ns),
-        recording.symbolizer(),
-        recording.stack_source(),
-    )
-    .unwrap();
+        ..Options::default()
+    };
+    let mut aggregator = Aggregator::new(&profile, &header, options).unwrap();
+    let so_far = Ending::default();
     let mut seen = 0;
-    for event in &recording.events {
-        let Some(bytes) = event.bytes() else {
-            continue;
-        };
-        match decode(&bytes) {
-            Ok(Event::Request(request)) => aggregator.request(&request, &mut []).unwrap(),
-            Ok(Event::File(file)) => aggregator.file(&file),
-            _ => {}
-        }
-        if looking {
-            let rows = aggregator.view(&recording.trace).requests[0].rows;
+    let ending = reader.read(|event| {
+        aggregator.event(&event, &mut []).unwrap();
+        if looking && matches!(event, Event::Request(_) | Event::Window(_)) {
+            let rows = aggregator.view(&so_far).requests[0].rows;
             assert!(rows >= seen, "{rows} after {seen}");
             seen = rows;
-            aggregator.snapshot(recording.snapshot().unwrap());
-            let twice = [(); 2].map(|()| format!("{:?}", aggregator.view(&recording.trace)));
+            let twice = [(); 2].map(|()| format!("{:?}", aggregator.view(&so_far)));
             assert_eq!(twice[0], twice[1]);
         }
-    }
-    let snapshot = recording.snapshot().unwrap();
-    aggregator
-        .finish(snapshot, &recording.trace, &mut [])
-        .unwrap()
+        Ok::<_, ()>(())
+    });
+    let ending = ending.unwrap().unwrap();
+    aggregator.finish(&ending, &mut []).unwrap()
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
         losses: Vec::new(),
         programs: Vec::new(),
         unwinding: Unwinding::default(),
+        filtered: None,
         warnings: Vec::new(),
         hints: Vec::new(),
     }

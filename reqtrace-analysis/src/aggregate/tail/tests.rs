@@ -1,50 +1,6 @@
-use std::collections::HashMap;
-
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 
 use super::*;
-use crate::classify::Classifier;
-use crate::decode::recording::RecordedSymbols;
-use crate::decode::{RawStack, StackSource};
-
-type Nowhere = Sites<RecordedSymbols, HashMap<u64, RawStack>>;
-
-fn sites() -> Nowhere {
-    let classifier = Classifier::new(&[]).unwrap();
-    Sites::new(classifier, RecordedSymbols::default(), HashMap::new())
-}
-
-fn request(latency_ns: u64, longest: Vec<LongBlock>) -> (RawRequest, Ledger) {
-    let off: u64 = longest.iter().map(length).sum();
-    let request = RawRequest {
-        request_type: 0,
-        tgid: 1,
-        tid: 2,
-        exec_generation: 0,
-        incomplete: None,
-        comm: "worker".to_owned(),
-        label: String::new(),
-        begin_ns: 0,
-        end_ns: latency_ns,
-        run_queue_ns: 0,
-        preempted_ns: 0,
-        blocked_ns: off,
-        unattributed_ns: 0,
-        blocks: 0,
-        preemptions: 0,
-        max_depth: 1,
-        slots: Vec::new(),
-        longest,
-        blocked_in: None,
-    };
-    let ledger = Ledger {
-        latency_ns,
-        on_cpu_ns: latency_ns - off,
-        classes: vec![off],
-        ..Ledger::default()
-    };
-    (request, ledger)
-}
 
 fn block(place: u64, blocked_ns: u64) -> LongBlock {
     LongBlock {
@@ -59,22 +15,31 @@ fn block(place: u64, blocked_ns: u64) -> LongBlock {
     }
 }
 
-fn add<K: StackSource>(
-    tail: &mut Tail,
-    sites: &mut Sites<RecordedSymbols, K>,
-    latency_ns: u64,
-    longest: Vec<LongBlock>,
-) {
-    let (request, ledger) = request(latency_ns, longest);
-    tail.add(&request, &ledger, sites);
+fn add(tail: &mut Tail, latency_ns: u64, longest: &[LongBlock]) {
+    let off: u64 = longest.iter().map(length).sum();
+    let request = Request {
+        tid: 2,
+        comm: Comm::from("worker"),
+        end_ns: latency_ns,
+        blocked_ns: off,
+        longest,
+        ..Request::default()
+    };
+    let ledger = Ledger {
+        latency_ns,
+        on_cpu_ns: latency_ns - off,
+        classes: vec![off],
+        ..Ledger::default()
+    };
+    tail.add(&request, &ledger);
 }
 
 #[test]
 fn bands_hold_whole_buckets_and_all_of_their_ledgers() {
-    let (mut tail, mut sites) = (Tail::default(), sites());
+    let mut tail = Tail::default();
     let latencies: Vec<u64> = (1..=1000).map(|n| n * 1_000).collect();
     for &latency in &latencies {
-        add(&mut tail, &mut sites, latency, vec![block(7, latency / 4)]);
+        add(&mut tail, latency, &[block(7, latency / 4)]);
     }
     let (typical, slowest) = tail.bands().unwrap();
     for band in [&typical, &slowest] {
@@ -94,39 +59,39 @@ fn bands_hold_whole_buckets_and_all_of_their_ledgers() {
 
 #[test]
 fn requests_that_are_alike_have_no_slow_ones() {
-    let (mut tail, mut sites) = (Tail::default(), sites());
+    let mut tail = Tail::default();
     for _ in 0..1000 {
-        add(&mut tail, &mut sites, 1_000_000, Vec::new());
+        add(&mut tail, 1_000_000, &[]);
     }
     assert!(tail.bands().is_none());
-    add(&mut tail, &mut sites, 2_000_000, Vec::new());
+    add(&mut tail, 2_000_000, &[]);
     // One of 1001 is not 1 %: the others of the bucket come along, and are the typical ones too.
     assert!(tail.bands().is_none());
     for _ in 0..20 {
-        add(&mut tail, &mut sites, 2_000_000, Vec::new());
+        add(&mut tail, 2_000_000, &[]);
     }
     assert_eq!(tail.bands().unwrap().1.count, 21);
 }
 
 #[test]
 fn few_requests_have_no_bands() {
-    let (mut tail, mut sites) = (Tail::default(), sites());
+    let mut tail = Tail::default();
     for latency in 1..FEWEST {
-        add(&mut tail, &mut sites, latency * 1_000_000, Vec::new());
+        add(&mut tail, latency * 1_000_000, &[]);
     }
     assert!(tail.bands().is_none());
-    add(&mut tail, &mut sites, 1_000_000_000, Vec::new());
+    add(&mut tail, 1_000_000_000, &[]);
     assert_eq!(tail.bands().unwrap().1.count, 1);
 }
 
 #[test]
 fn the_longest_block_of_each_place_is_kept() {
-    let (mut tail, mut sites) = (Tail::default(), sites());
+    let mut tail = Tail::default();
     // Places in an order that makes each come, go and come again.
     for round in 0..5_u64 {
         for place in 2..2 + 3 * KEPT as u64 {
             let ns = 1_000 + place * 10 + (round * 7 + place * 13) % 5;
-            add(&mut tail, &mut sites, 1_000_000, vec![block(place, ns)]);
+            add(&mut tail, 1_000_000, &[block(place, ns)]);
         }
     }
     let kept: Vec<_> = tail

@@ -1,7 +1,8 @@
 use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
-use crate::cli::args::Args;
+use crate::cli::args::{Args, Stacks};
+use crate::report::outputs::Target;
 
 fn parse(line: &str) -> Result<TraceOptions> {
     let words = std::iter::once("reqtrace").chain(line.split_whitespace());
@@ -25,7 +26,7 @@ fn the_help_begins_with_examples() {
     let help = Args::command().render_help().to_string();
     assert!(help.starts_with("Examples:"), "{help}");
     assert!(help.contains("[OPTIONS] [DURATION]\n"), "{help}");
-    assert!(!help.contains("--record"), "{help}");
+    assert!(help.contains("--record <FILE>"), "{help}");
 }
 
 #[test]
@@ -34,8 +35,8 @@ fn the_plain_case() {
     assert_eq!(options.pids, [4711]);
     assert_eq!(options.duration, Some(Duration::from_secs(30)));
     assert!(options.follow);
-    assert!(!options.takes_stdout());
-    assert_eq!(options.stacks, Stacks::Both);
+    assert!(!options.outputs.takes_stdout());
+    assert_eq!(options.outputs.stacks, Stacks::Both);
 }
 
 #[test]
@@ -70,10 +71,13 @@ fn what_pgrep_makes_gets_a_hint() {
 fn outputs() {
     let options = parse("--profile p -p 1 0.5 -f --csv a.csv --slower-than 1.5ms").unwrap();
     assert_eq!(options.duration, Some(Duration::from_millis(500)));
-    assert_eq!(options.folded, Some(Target::Stdout));
-    assert_eq!(options.csv, Some(Target::File("a.csv".into())));
-    assert_eq!(options.slower_than, Some(Duration::from_micros(1500)));
-    assert!(options.takes_stdout());
+    assert_eq!(options.outputs.folded, Some(Target::Stdout));
+    assert_eq!(options.outputs.csv, Some(Target::File("a.csv".into())));
+    assert_eq!(
+        options.outputs.slower_than,
+        Some(Duration::from_micros(1500))
+    );
+    assert!(options.outputs.takes_stdout());
     let text = refused("--profile p -p 1 -f --csv -");
     assert!(text.contains("--csv and --folded (or -f)"), "{text}");
     assert!(refused("--profile p -p 1 -f --folded x").contains("one of the two"));

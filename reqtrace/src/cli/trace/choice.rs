@@ -42,7 +42,7 @@ pub(super) fn choose(options: &TraceOptions) -> Result<Choice> {
         Some(profile) => (profile, open(&pids)?),
         None => {
             let processes = open(&pids)?;
-            (for_processes(&processes, options.quiet)?, processes)
+            (for_processes(&processes, options.outputs.quiet)?, processes)
         }
     };
     Ok(Choice {
@@ -66,7 +66,7 @@ fn command(options: &TraceOptions, named: Option<Profile>) -> Result<Choice> {
             let fits = |name: &str| !library.made_for(name).is_empty();
             let started = Started::prepare(&options.command, fits)?;
             let name = started.executable_name();
-            let profile = first_of(&library, &name, options.quiet)
+            let profile = first_of(&library, &name, options.outputs.quiet)
                 .ok_or_else(|| no_profile(&name, started.path().display()))?;
             (profile, started)
         }

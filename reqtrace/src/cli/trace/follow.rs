@@ -1,31 +1,32 @@
-//! Follows a trace: records of the ring in, rows to the exporters out, until it ends.
+//! Follows a trace: records of the ring in, events out, until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event};
+use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::early;
 use super::guarding::Watched;
 use super::targets::comm;
-use crate::aggregate::{Aggregator, StackSource};
+use crate::aggregate::MALFORMED;
 use crate::attach::Session;
-use crate::decode::Event;
-use crate::decode::recording::Recorder;
-use crate::decode::records::decode;
+use crate::attach::decode::{Decoder, Record};
+use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
-use crate::report::Exporter;
+use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
-use crate::symbolize::live::LiveSymbolizer;
 
 /// How often the ring is read when the kernel does not ask for it.
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks between two looks at progress and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 10;
+/// Ticks between two writes of a recording: what a trace that is killed may lose.
+const TICKS_PER_FLUSH: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
 /// How often it is looked at what tracing takes.
@@ -83,9 +84,13 @@ pub(super) fn first_space(pid: u32) -> AddressSpace {
 }
 
 /// Takes records and keeps account of the traced processes.
-pub(super) struct Follower<K: StackSource> {
-    aggregator: Aggregator<LiveSymbolizer, K>,
-    /// All processes ever traced, by name.
+pub(super) struct Follower {
+    stream: Stream,
+    names: Names,
+    decoder: Decoder,
+    windows: Windows,
+    request_types: usize,
+    /// Names of all processes ever traced.
     processes: BTreeMap<u32, String>,
     alive: BTreeSet<u32>,
     /// Processes that had left at the last look: their last records may still be in the ring.
@@ -94,10 +99,20 @@ pub(super) struct Follower<K: StackSource> {
     record: Vec<u8>,
 }
 
-impl<K: StackSource> Follower<K> {
-    pub(super) fn new(aggregator: Aggregator<LiveSymbolizer, K>, pids: &[u32]) -> Self {
+impl Follower {
+    /// Begins with these processes.
+    pub(super) fn new(
+        stream: Stream,
+        names: Names,
+        request_types: usize,
+        pids: &[u32],
+    ) -> Result<Self> {
         let mut follower = Self {
-            aggregator,
+            stream,
+            names,
+            decoder: Decoder::default(),
+            windows: Windows::new(),
+            request_types,
             processes: BTreeMap::new(),
             alive: BTreeSet::new(),
             left: BTreeSet::new(),
@@ -105,17 +120,64 @@ impl<K: StackSource> Follower<K> {
             record: Vec::new(),
         };
         for &pid in pids {
-            follower.appear(pid, None);
+            let process = Process {
+                space: first_space(pid),
+                change: ProcessChange::Start,
+                parent: 0,
+                time_ns: 0,
+                name: String::new(),
+            };
+            follower.appear(process)?;
         }
-        follower
+        Ok(follower)
     }
 
-    /// All processes that were traced: id and name.
-    pub(super) fn processes(&self) -> Vec<(u32, String)> {
-        self.processes
-            .iter()
-            .map(|(&pid, name)| (pid, name.clone()))
-            .collect()
+    /// Ends the stream: what the maps hold, what is open, and the end itself.
+    pub(super) fn end(
+        mut self,
+        session: &mut Session,
+        stop_ns: u64,
+        ended_by: Outcome,
+        (overhead, shed): (Overhead, Vec<ShedSpan>),
+    ) -> Result<Stream> {
+        self.window(session, stop_ns, true)?;
+        for mut open in session.open_requests(stop_ns)? {
+            open.request.id = self.stream.next_id();
+            self.names.request(&open.request(), &mut self.stream)?;
+            if let Some((site, _)) = open.blocked_in {
+                let space = open.request.space;
+                self.names.site(space, site, true, &mut self.stream)?;
+            }
+            self.stream.send(&Event::Open(&open))?;
+        }
+        self.stream.send(&Event::Cost(&Cost {
+            overhead: Some(overhead),
+            shed,
+            ..session.cost()?
+        }))?;
+        let ended_by = ended_by.name().to_owned();
+        self.stream.send(&Event::End(&End {
+            stop_ns,
+            ended_by,
+            late_children: session.late_children(),
+        }))?;
+        Ok(self.stream)
+    }
+
+    /// Says what the kernel has added up since the last time, and the names of it.
+    fn window(&mut self, session: &Session, until_ns: u64, at_end: bool) -> Result<()> {
+        let since = std::time::Instant::now();
+        let sums = session.sums(self.request_types)?;
+        let (window, losses) = self.windows.new_in(sums, until_ns);
+        for (key, _) in &window.sums {
+            self.names.sum(key, at_end, &mut self.stream)?;
+        }
+        self.stream.send(&Event::Window(&window))?;
+        for (loss, count) in losses {
+            self.stream.lost(loss.name(), count)?;
+        }
+        self.windows.looked(since);
+        Ok(())
     }
 
     /// Processes that are traced and run.
@@ -123,16 +185,10 @@ impl<K: StackSource> Follower<K> {
         &self.alive
     }
 
-    pub(super) fn into_aggregator(self) -> Aggregator<LiveSymbolizer, K> {
-        self.aggregator
-    }
-
     /// Follows until the time is over, a signal comes, or all targets have left.
     pub(super) async fn run(
         &mut self,
         session: &mut Session,
-        exporters: &mut [Box<dyn Exporter>],
-        mut recorder: Option<&mut Recorder>,
         duration: Option<Duration>,
         signals: &mut Signals,
         watched: &mut Watched,
@@ -140,7 +196,7 @@ impl<K: StackSource> Follower<K> {
         let deadline = duration.map(|duration| Instant::now() + duration);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut count = 0_u32;
+        let (mut count, mut ticked) = (0_u32, 0_u32);
         let mut second = Instant::now();
         let outcome = loop {
             tokio::select! {
@@ -151,14 +207,20 @@ impl<K: StackSource> Follower<K> {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
+                    if count.is_multiple_of(TICKS_PER_FLUSH) {
+                        if self.stream.is_recording() && self.windows.is_due() {
+                            self.window(session, clock::monotonic_ns(), false)?;
+                        }
+                        self.stream.flush();
+                    }
                     if second.elapsed() >= SECOND {
                         second = Instant::now();
                         let share = watched.guarding.second(session, &self.alive)?;
                         watched.progress.overhead(share);
                     }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
-                        let (complete, incomplete) = self.aggregator.requests();
-                        watched.progress.update(complete + incomplete, self.aggregator.p99_ns());
+                        self.names.tick();
+                        watched.progress.update(self.stream.analysis());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
                             break Outcome::TargetExited;
@@ -169,8 +231,12 @@ impl<K: StackSource> Follower<K> {
                     }
                 }
             }
-            self.take(session, exporters, recorder.as_deref_mut(), BATCH)?;
-            self.aggregator.advance(clock::monotonic_ns(), exporters)?;
+            let now_ns = clock::monotonic_ns();
+            let all = self.take(session, BATCH)?;
+            if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
+                ticked = count;
+                self.stream.send(&Event::Tick(now_ns))?;
+            }
         };
         // A second Ctrl-C ends the program at once; the kernel takes the probes out by itself.
         // SAFETY: the default action is a valid disposition, and no handler of ours is lost that
@@ -182,39 +248,34 @@ impl<K: StackSource> Follower<K> {
     }
 
     /// Takes all records that are left.
-    pub(super) fn drain(
-        &mut self,
-        session: &mut Session,
-        exporters: &mut [Box<dyn Exporter>],
-        recorder: Option<&mut Recorder>,
-    ) -> Result<()> {
-        self.take(session, exporters, recorder, usize::MAX)
+    pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
+        self.take(session, usize::MAX).map(|_| ())
     }
 
-    fn take(
-        &mut self,
-        session: &mut Session,
-        exporters: &mut [Box<dyn Exporter>],
-        mut recorder: Option<&mut Recorder>,
-        most: usize,
-    ) -> Result<()> {
-        let mut record = std::mem::take(&mut self.record);
+    /// Takes records; true when the ring is empty then.
+    fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
+        let mut bytes = std::mem::take(&mut self.record);
+        let mut empty = false;
         for _ in 0..most {
-            if !session.next_record(&mut record) {
+            if !session.next_record(&mut bytes) {
+                empty = true;
                 break;
             }
-            if let Some(recorder) = recorder.as_deref_mut() {
-                recorder.ring(&record);
-            }
-            match decode(&record) {
-                Ok(Event::Request(request)) => self.aggregator.request(&request, exporters)?,
-                Ok(Event::Process(process)) => self.process(&process, session)?,
-                Ok(Event::File(file)) => self.aggregator.file(&file),
-                Err(malformed) => self.aggregator.malformed(malformed),
+            match self.decoder.decode(&bytes) {
+                Ok(Record::Request(request)) => {
+                    self.names.request(&request, &mut self.stream)?;
+                    self.stream.request(request)?;
+                }
+                Ok(Record::Process(process)) => self.process(&process, session)?,
+                Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
+                Err(malformed) => {
+                    debug!("malformed record: {malformed}");
+                    self.stream.lost(MALFORMED, 1)?;
+                }
             }
         }
-        self.record = record;
-        Ok(())
+        self.record = bytes;
+        Ok(empty)
     }
 
     fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
@@ -222,6 +283,13 @@ impl<K: StackSource> Follower<K> {
         let space = AddressSpace {
             tgid: record.tgid,
             exec_generation: record.exec_generation,
+        };
+        let mut process = Process {
+            space,
+            change: ProcessChange::Fork,
+            parent: record.parent,
+            time_ns: record.time_ns,
+            name: String::new(),
         };
         match record.event {
             process_event::FORK => {
@@ -233,18 +301,22 @@ impl<K: StackSource> Follower<K> {
                 self.generations.insert(record.tgid, 0);
                 session.follow(record.tgid, record.time_ns);
                 session.inherit(space, parent)?;
-                self.aggregator.symbolizer().inherit(space, parent);
-                self.appear(record.tgid, Some(record.parent));
+                self.names.symbols().inherit(space, parent);
+                self.appear(process)?;
             }
             process_event::EXEC => {
                 self.generations.insert(record.tgid, record.exec_generation);
                 session.refresh(space)?;
-                self.aggregator.symbolizer().remember(space);
-                self.appear(record.tgid, None);
+                self.names.symbols().remember(space);
+                process.change = ProcessChange::Exec;
+                self.appear(process)?;
             }
             process_event::MAPPED => self.look_at(space, session)?,
             // Whether other threads live on without the leader shows at the next look.
-            _ => {}
+            _ => {
+                process.change = ProcessChange::Exit;
+                self.stream.send(&Event::Process(&process))?;
+            }
         }
         Ok(())
     }
@@ -266,22 +338,22 @@ impl<K: StackSource> Follower<K> {
     /// What is mapped now may be gone by the report: files are opened at once.
     fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
         if session.refresh(space)? {
-            self.aggregator.symbolizer().look_again(space);
+            self.names.symbols().look_again(space);
         }
         Ok(())
     }
 
     /// A process is traced from now on, or has a new name. A child that has left by now had its
     /// parent's name.
-    fn appear(&mut self, pid: u32, parent: Option<u32>) {
+    fn appear(&mut self, mut process: Process) -> Result<()> {
+        let pid = process.space.tgid;
         self.alive.insert(pid);
-        let inherited = || self.processes.get(&parent?).cloned();
+        let inherited = || self.processes.get(&process.parent).cloned();
         if let Some(name) = comm(pid).or_else(inherited) {
-            self.aggregator.process(pid, &name);
+            process.name.clone_from(&name);
             self.processes.insert(pid, name);
-        } else {
-            self.processes.entry(pid).or_insert_with(|| "?".to_owned());
         }
+        self.stream.send(&Event::Process(&process))
     }
 
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's

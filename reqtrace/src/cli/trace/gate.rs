@@ -62,7 +62,7 @@ pub(super) fn rate(
     if measured.share() > limit {
         return Err(refusal(&measured, options.max_probe_rate));
     }
-    if measured.share() >= WORTH_SAYING && !options.quiet {
+    if measured.share() >= WORTH_SAYING && !options.outputs.quiet {
         eprintln!(
             "reqtrace: the probes are hit {per_second} times a second: tracing will take about \
              {percent} % of the CPU time at this load"

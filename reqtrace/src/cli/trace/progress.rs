@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::aggregate::Aggregator;
 use crate::report::text;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
@@ -20,11 +20,6 @@ pub(super) struct Progress {
     duration: Option<Duration>,
     overhead: Option<f64>,
     recent: Recent,
-}
-
-/// Columns of what a terminal is at the other end of; `None` elsewhere.
-pub(super) fn columns(output: &impl AsFd) -> Option<u16> {
-    terminal_size::terminal_size_of(output).map(|(width, _)| width.0)
 }
 
 /// Whether standard error is a terminal on which a line can be redrawn.
@@ -83,8 +78,10 @@ impl Progress {
         self.overhead = Some(share);
     }
 
-    pub(super) fn update(&mut self, requests: u64, p99_ns: Option<u64>) {
+    pub(super) fn update(&mut self, analysis: &Aggregator) {
         let Some(bar) = &self.bar else { return };
+        let (complete, incomplete) = analysis.requests();
+        let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
         let now = Instant::now();
         let elapsed = now.duration_since(self.started);
         let total = self

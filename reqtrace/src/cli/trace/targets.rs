@@ -1,13 +1,11 @@
 //! Which processes, and files that only `trace` opens.
 
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::Path;
 
 use crate::cli::args::TraceOptions;
 use crate::cli::running::{all, parent};
 use crate::error::{Error, Result};
-use crate::profile::{Origin, Profile, builtin};
 
 /// The processes of `-p` and `--comm`, each once.
 pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
@@ -90,27 +88,13 @@ pub(super) fn comm(pid: u32) -> Option<String> {
     Some(name.trim_end_matches('\n').to_owned())
 }
 
-/// Opens a file for writing, before tracing.
+/// Opens the file of `--record`, before tracing.
 pub(super) fn create(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| {
-        Error::usage(format!("{} cannot be written", path.display())).because(error)
+        Error::usage(format!("--record {} cannot be written", path.display()))
+            .because(error)
+            .next("name a file in a folder that you may write to")
     })
-}
-
-/// Writes the whole text.
-pub(super) fn write(mut file: File, text: &str) -> Result<()> {
-    file.write_all(text.as_bytes())
-        .map_err(|error| Error::failed("the recording could not be written").because(error))
-}
-
-/// The text that a profile was read from.
-pub(super) fn profile_text(profile: &Profile) -> Result<String> {
-    match &profile.origin {
-        Origin::BuiltIn => Ok(builtin::built_in(&profile.name)?.text.to_owned()),
-        Origin::File(path) => fs::read_to_string(path).map_err(|error| {
-            Error::failed(format!("{} cannot be read again", path.display())).because(error)
-        }),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use reqtrace_common::limits::MAX_LABEL;
 /// The text of a label: UTF-8, what is not replaced by U+FFFD, control characters as `\n`, `\t`,
 /// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
 /// that the end of the record cuts in two is left out.
-pub(super) fn label_text(bytes: &[u8]) -> String {
+pub(crate) fn label_text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(whole_characters(bytes));
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! What tracing itself took, as every report says it.
+//! What tracing itself took.
 
 use serde::{Deserialize, Serialize};
 

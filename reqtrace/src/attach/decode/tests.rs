@@ -3,7 +3,6 @@ use reqtrace_common::cookie::Reentry;
 use reqtrace_common::thread::Begin;
 
 use super::*;
-use crate::decode::recording::encode_request;
 
 const SITE: BlockSite = BlockSite {
     kernel_stack: 7,
@@ -11,6 +10,33 @@ const SITE: BlockSite = BlockSite {
     syscall: 75,
     file: 4,
 };
+
+/// The bytes of a record, as the kernel sends them.
+fn encode_request(record: &RequestRecord) -> Vec<u8> {
+    let start = std::ptr::from_ref(record).cast::<u8>();
+    // SAFETY: a record is plain numbers without padding, and as long as its size says.
+    unsafe { std::slice::from_raw_parts(start, size_of::<RequestRecord>()) }.to_vec()
+}
+
+/// A request with memory of its own.
+fn request(bytes: &[u8]) -> Result<Open, Malformed> {
+    let mut decoder = Decoder::default();
+    let Record::Request(request) = decoder.decode(bytes)? else {
+        panic!("not a request");
+    };
+    Ok(Open {
+        label: request.label.to_vec(),
+        slots: request.slots.to_vec(),
+        longest: request.longest.to_vec(),
+        request: Request {
+            label: &[],
+            slots: &[],
+            longest: &[],
+            ..request
+        },
+        blocked_in: None,
+    })
+}
 
 fn sample() -> RequestRecord {
     let mut record = RequestRecord::ZERO;
@@ -44,16 +70,15 @@ fn a_prefix_and_a_whole_record_decode_alike() {
     let bytes = encode_request(&record);
     let prefix_len = offset_of!(RequestRecord, slots) + 2 * size_of::<Slot>();
     for bytes in [&bytes[..], &bytes[..prefix_len]] {
-        let Ok(Event::Request(request)) = decode(bytes) else {
-            panic!("not a request");
-        };
-        assert_eq!(*request, from_record(&record).unwrap());
-        assert_eq!(request.comm, "mysql");
+        let open = request(bytes).unwrap();
+        assert_eq!(open, from_record(&record).unwrap());
+        let request = open.request();
+        assert_eq!(request.comm.text(), "mysql");
         assert_eq!(request.on_cpu_ns(), 680);
         assert_eq!(request.longest[0].blocked_ns, 200);
     }
     assert_eq!(
-        decode(&bytes[..prefix_len - 1]),
+        request(&bytes[..prefix_len - 1]),
         Err(Malformed::Short {
             needed: prefix_len,
             got: prefix_len - 1
@@ -66,7 +91,7 @@ fn counts_reasons_and_sums_are_checked() {
     let broken = |change: fn(&mut RequestRecord)| {
         let mut record = sample();
         change(&mut record);
-        let decoded = decode(&encode_request(&record)).unwrap_err();
+        let decoded = request(&encode_request(&record)).unwrap_err();
         assert_eq!(from_record(&record).unwrap_err(), decoded);
         decoded
     };
@@ -82,8 +107,8 @@ fn counts_reasons_and_sums_are_checked() {
     assert_eq!(broken(|r| r.run_queue_ns = 681), Malformed::Ledger);
     assert_eq!(broken(|r| r.end_ns = 1), Malformed::Ledger);
     assert_eq!(broken(|r| r.preempted_ns = u64::MAX), Malformed::Ledger);
-    assert_eq!(decode(&[9, 0, 0, 0]), Err(Malformed::Kind(9)));
-    assert!(matches!(decode(&[]), Err(Malformed::Short { .. })));
+    assert_eq!(request(&[9, 0, 0, 0]), Err(Malformed::Kind(9)));
+    assert!(matches!(request(&[]), Err(Malformed::Short { .. })));
 }
 
 fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
@@ -107,23 +132,21 @@ fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
 fn an_open_request_is_closed_at_the_stop() {
     assert_eq!(still_open(&ThreadState::ZERO, 5_000, "x"), Ok(None));
 
-    let running = still_open(&open_state(None, 0), 5_000, "x")
-        .unwrap()
-        .unwrap();
+    let closed = |state: &ThreadState, stop_ns| {
+        let open = still_open(state, stop_ns, "x").unwrap().unwrap();
+        (open.request, open.blocked_in)
+    };
+    let (running, _) = closed(&open_state(None, 0), 5_000);
     assert_eq!(running.incomplete, Some(Incomplete::RunningAtStop));
     assert_eq!((running.latency_ns(), running.on_cpu_ns()), (4_000, 4_000));
-    assert_eq!(running.comm, "x");
+    assert_eq!(running.comm.text(), "x");
 
-    let blocked = still_open(&open_state(Some(2_000), 0), 5_000, "x")
-        .unwrap()
-        .unwrap();
+    let (blocked, blocked_in) = closed(&open_state(Some(2_000), 0), 5_000);
     assert_eq!(blocked.incomplete, Some(Incomplete::BlockedAtStop));
     assert_eq!((blocked.blocked_ns, blocked.on_cpu_ns()), (3_000, 1_000));
-    assert_eq!(blocked.blocked_in, Some((SITE, 2_000)));
+    assert_eq!(blocked_in, Some((SITE, 2_000)));
 
-    let woken = still_open(&open_state(Some(2_000), 4_500), 5_000, "x")
-        .unwrap()
-        .unwrap();
+    let (woken, _) = closed(&open_state(Some(2_000), 4_500), 5_000);
     assert_eq!(woken.incomplete, Some(Incomplete::RunningAtStop));
     assert_eq!((woken.blocked_ns, woken.run_queue_ns), (2_500, 500));
 }
@@ -131,13 +154,13 @@ fn an_open_request_is_closed_at_the_stop() {
 #[test]
 fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     // Begun after it.
-    let begun = still_open(&open_state(None, 0), 900, "x").unwrap().unwrap();
+    let closed =
+        |state: &ThreadState, stop_ns| still_open(state, stop_ns, "x").unwrap().unwrap().request;
+    let begun = closed(&open_state(None, 0), 900);
     assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
 
     // Left its CPU after it.
-    let left = still_open(&open_state(Some(2_000), 0), 1_500, "x")
-        .unwrap()
-        .unwrap();
+    let left = closed(&open_state(Some(2_000), 0), 1_500);
     assert_eq!((left.latency_ns(), left.on_cpu_ns()), (1_000, 1_000));
     assert_eq!(left.incomplete, Some(Incomplete::BlockedAtStop));
 
@@ -145,7 +168,7 @@ fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     let mut state = open_state(Some(2_000), 0);
     state.waking(4_000, 1, 1);
     state.switch_in(4_500);
-    let back = still_open(&state, 3_000, "x").unwrap().unwrap();
+    let back = closed(&state, 3_000);
     assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));
     assert_eq!((back.blocked_ns, back.run_queue_ns), (2_000, 500));
 }
@@ -157,7 +180,7 @@ proptest! {
         if bytes.len() >= 4 {
             bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
         }
-        let _ = decode(&bytes);
+        let _ = Decoder::default().decode(&bytes);
     }
 
     #[test]
@@ -166,7 +189,7 @@ proptest! {
         if let Some(byte) = bytes.get_mut(at) {
             *byte = value;
         }
-        if let Ok(Event::Request(request)) = decode(&bytes) {
+        if let Ok(Record::Request(request)) = Decoder::default().decode(&bytes) {
             prop_assert_eq!(
                 request.latency_ns(),
                 request.on_cpu_ns() + request.off_cpu_ns()

@@ -1,4 +1,4 @@
-//! Ring records: bytes in, [`Event`]s out.
+//! Records of the ring: bytes in, checked plain types out.
 //!
 //! Nothing in a record is trusted: sizes, kinds, counts and reasons are checked, and what does not
 //! fit is a [`Malformed`], which the caller counts. Fields are read by their offsets, so a record
@@ -7,22 +7,19 @@
 use std::fmt;
 use std::mem::{offset_of, size_of};
 
-use super::file::file_path;
-use super::label::label_text;
-use reqtrace_common::limits::{
-    COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS,
-};
+use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
     BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
     reason,
 };
 use reqtrace_common::thread::{ThreadState, phase};
+use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request};
 
-use super::{Event, Incomplete, NamedFile, RawRequest};
+use super::file::file_path;
 
 /// Why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub(crate) enum Malformed {
     /// Fewer bytes than its kind and counts need.
     Short {
         /// Bytes it needs.
@@ -63,17 +60,87 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Decodes one ring record.
-///
-/// # Errors
-///
-/// [`Malformed`] when the bytes are not a record of this version.
-pub fn decode(bytes: &[u8]) -> Result<Event, Malformed> {
-    match Fields(bytes).u32(0)? {
-        kind::REQUEST => Ok(Event::Request(Box::new(request(bytes)?))),
-        kind::PROCESS => process(bytes).map(Event::Process),
-        kind::FILE => file(bytes).map(Event::File),
-        other => Err(Malformed::Kind(other)),
+/// One record of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    /// A finished request; its id is 0.
+    Request(Request<'a>),
+    /// A traced process came, changed or went.
+    Process(ProcessRecord),
+    /// A file that was blocked on has this name.
+    File(File),
+}
+
+/// Decodes records, one after the other, in the same memory.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    slots: Vec<Slot>,
+    longest: Vec<LongBlock>,
+}
+
+impl Decoder {
+    /// Decodes one record.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the bytes are not a record of this version.
+    pub(crate) fn decode<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+        match Fields(bytes).u32(0)? {
+            kind::REQUEST => self.request(bytes).map(Record::Request),
+            kind::PROCESS => process(bytes).map(Record::Process),
+            kind::FILE => file(bytes).map(Record::File),
+            other => Err(Malformed::Kind(other)),
+        }
+    }
+
+    fn request<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        macro_rules! at {
+            ($field:ident) => {
+                offset_of!(RequestRecord, $field)
+            };
+        }
+        let fields = Fields(bytes);
+        let slots_used = fields.count(at!(slots_used), MAX_SLOTS)?;
+        let longest_used = fields.count(at!(longest_used), MAX_LONGEST)?;
+        let label_len = fields.count(at!(label_len), MAX_LABEL)?;
+        self.slots.clear();
+        for index in 0..slots_used {
+            let slot = fields.slot(at!(slots) + index * size_of::<Slot>())?;
+            self.slots.push(slot);
+        }
+        self.longest.clear();
+        for index in 0..longest_used {
+            let block = fields.long_block(at!(longest) + index * size_of::<LongBlock>())?;
+            self.longest.push(block);
+        }
+        sort(&mut self.longest);
+        checked(Request {
+            id: 0,
+            request_type: request_type(fields.u32(at!(request_type))?)?,
+            space: AddressSpace {
+                tgid: fields.u32(at!(tgid))?,
+                exec_generation: fields.u32(at!(exec_generation))?,
+            },
+            tid: fields.u32(at!(tid))?,
+            incomplete: incomplete(fields.u32(at!(reason))?)?,
+            comm: Comm(fields.array(at!(comm))?),
+            label: match label_len {
+                0 => &[],
+                len => fields.bytes(at!(label), len)?,
+            },
+            begin_ns: fields.u64(at!(begin_ns))?,
+            end_ns: fields.u64(at!(end_ns))?,
+            run_queue_ns: fields.u64(at!(run_queue_ns))?,
+            preempted_ns: fields.u64(at!(preempted_ns))?,
+            blocked_ns: fields.u64(at!(blocked_ns))?,
+            unattributed_ns: fields.u64(at!(unattributed_ns))?,
+            blocks: fields.u32(at!(blocks))?,
+            preemptions: fields.u32(at!(preemptions))?,
+            max_depth: fields.u32(at!(max_depth))?,
+            weight: 1,
+            slots: &self.slots,
+            longest: &self.longest,
+        })
     }
 }
 
@@ -84,11 +151,11 @@ pub fn decode(bytes: &[u8]) -> Result<Event, Malformed> {
 /// # Errors
 ///
 /// [`Malformed`] as for a ring record.
-pub fn still_open(
+pub(crate) fn still_open(
     state: &ThreadState,
     stop_ns: u64,
     comm: &str,
-) -> Result<Option<RawRequest>, Malformed> {
+) -> Result<Option<Open>, Malformed> {
     let mut state = *state;
     // Programs go on until the stop time is in their map, and one that a preemption interrupts even
     // after that: what they saw last is then later than the stop.
@@ -113,12 +180,12 @@ pub fn still_open(
         state.switch_in(stop_ns);
     }
     state.close(stop_ns, why);
-    let mut request = from_record(&state.record)?;
-    request.blocked_in = blocked_in;
+    let mut open = from_record(&state.record)?;
+    open.blocked_in = blocked_in;
     if !comm.is_empty() {
-        comm.clone_into(&mut request.comm);
+        open.request.comm = Comm::from(comm);
     }
-    Ok(Some(request))
+    Ok(Some(open))
 }
 
 /// A whole request record.
@@ -126,7 +193,7 @@ pub fn still_open(
 /// # Errors
 ///
 /// [`Malformed`] as for a ring record.
-pub fn from_record(record: &RequestRecord) -> Result<RawRequest, Malformed> {
+fn from_record(record: &RequestRecord) -> Result<Open, Malformed> {
     let slots = record
         .slots
         .get(..record.slots_used as usize)
@@ -139,31 +206,47 @@ pub fn from_record(record: &RequestRecord) -> Result<RawRequest, Malformed> {
         .label
         .get(..record.label_len as usize)
         .ok_or(Malformed::Count(record.label_len))?;
-    checked(RawRequest {
-        request_type: request_type(record.request_type)?,
-        tgid: record.tgid,
-        tid: record.tid,
-        exec_generation: record.exec_generation,
-        incomplete: incomplete(record.reason)?,
-        comm: text(&record.comm),
-        label: label_text(label),
-        begin_ns: record.begin_ns,
-        end_ns: record.end_ns,
-        run_queue_ns: record.run_queue_ns,
-        preempted_ns: record.preempted_ns,
-        blocked_ns: record.blocked_ns,
-        unattributed_ns: record.unattributed_ns,
-        blocks: record.blocks,
-        preemptions: record.preemptions,
-        max_depth: record.max_depth,
+    let mut open = Open {
+        request: Request {
+            request_type: request_type(record.request_type)?,
+            space: AddressSpace {
+                tgid: record.tgid,
+                exec_generation: record.exec_generation,
+            },
+            tid: record.tid,
+            incomplete: incomplete(record.reason)?,
+            comm: Comm(record.comm),
+            begin_ns: record.begin_ns,
+            end_ns: record.end_ns,
+            run_queue_ns: record.run_queue_ns,
+            preempted_ns: record.preempted_ns,
+            blocked_ns: record.blocked_ns,
+            unattributed_ns: record.unattributed_ns,
+            blocks: record.blocks,
+            preemptions: record.preemptions,
+            max_depth: record.max_depth,
+            weight: 1,
+            ..Request::default()
+        },
+        label: label.to_vec(),
         slots: slots.to_vec(),
         longest: longest.to_vec(),
         blocked_in: None,
-    })
+    };
+    sort(&mut open.longest);
+    checked(open.request())?;
+    Ok(open)
 }
 
-/// Checks the sums, and sorts the longest blocks.
-fn checked(mut request: RawRequest) -> Result<RawRequest, Malformed> {
+/// Longest first.
+fn sort(longest: &mut [LongBlock]) {
+    longest.sort_by_key(|block| {
+        std::cmp::Reverse(block.blocked_ns.saturating_add(block.run_queue_ns))
+    });
+}
+
+/// Checks the sums.
+fn checked(request: Request<'_>) -> Result<Request<'_>, Malformed> {
     let slots = request
         .slots
         .iter()
@@ -179,55 +262,12 @@ fn checked(mut request: RawRequest) -> Result<RawRequest, Malformed> {
     let latency = request.end_ns.checked_sub(request.begin_ns);
     match (slots, off_cpu, latency) {
         (Some(slots), Some(off), Some(latency))
-            if slots == request.blocked_ns && off <= latency => {}
-        _ => return Err(Malformed::Ledger),
+            if slots == request.blocked_ns && off <= latency =>
+        {
+            Ok(request)
+        }
+        _ => Err(Malformed::Ledger),
     }
-    request.longest.sort_by_key(|block| {
-        std::cmp::Reverse(block.blocked_ns.saturating_add(block.run_queue_ns))
-    });
-    Ok(request)
-}
-
-fn request(bytes: &[u8]) -> Result<RawRequest, Malformed> {
-    macro_rules! at {
-        ($field:ident) => {
-            offset_of!(RequestRecord, $field)
-        };
-    }
-    let fields = Fields(bytes);
-    let slots_used = fields.count(at!(slots_used), MAX_SLOTS)?;
-    let longest_used = fields.count(at!(longest_used), MAX_LONGEST)?;
-    let label_len = fields.count(at!(label_len), MAX_LABEL)?;
-    let slots = (0..slots_used)
-        .map(|index| fields.slot(at!(slots) + index * size_of::<Slot>()))
-        .collect::<Result<_, _>>()?;
-    let longest = (0..longest_used)
-        .map(|index| fields.long_block(at!(longest) + index * size_of::<LongBlock>()))
-        .collect::<Result<_, _>>()?;
-    checked(RawRequest {
-        request_type: request_type(fields.u32(at!(request_type))?)?,
-        tgid: fields.u32(at!(tgid))?,
-        tid: fields.u32(at!(tid))?,
-        exec_generation: fields.u32(at!(exec_generation))?,
-        incomplete: incomplete(fields.u32(at!(reason))?)?,
-        comm: text(fields.bytes(at!(comm), COMM_LEN)?),
-        label: match label_len {
-            0 => String::new(),
-            len => label_text(fields.bytes(at!(label), len)?),
-        },
-        begin_ns: fields.u64(at!(begin_ns))?,
-        end_ns: fields.u64(at!(end_ns))?,
-        run_queue_ns: fields.u64(at!(run_queue_ns))?,
-        preempted_ns: fields.u64(at!(preempted_ns))?,
-        blocked_ns: fields.u64(at!(blocked_ns))?,
-        unattributed_ns: fields.u64(at!(unattributed_ns))?,
-        blocks: fields.u32(at!(blocks))?,
-        preemptions: fields.u32(at!(preemptions))?,
-        max_depth: fields.u32(at!(max_depth))?,
-        slots,
-        longest,
-        blocked_in: None,
-    })
 }
 
 fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
@@ -251,14 +291,14 @@ fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
     })
 }
 
-fn file(bytes: &[u8]) -> Result<NamedFile, Malformed> {
+fn file(bytes: &[u8]) -> Result<File, Malformed> {
     let fields = Fields(bytes);
     let len = fields.count(offset_of!(FileRecord, len), MAX_PATH)?;
     let names = fields.bytes(offset_of!(FileRecord, names), len)?;
     let name = fields.u32(offset_of!(FileRecord, name))?;
     let mode = fields.u32(offset_of!(FileRecord, mode))?;
     let magic = fields.u32(offset_of!(FileRecord, magic))?;
-    Ok(NamedFile {
+    Ok(File {
         file: fields.u32(offset_of!(FileRecord, file))?,
         path: file_path(name, mode, magic, names).ok_or(Malformed::FileName(name))?,
         device: fields.u32(offset_of!(FileRecord, device))?,
@@ -266,37 +306,21 @@ fn file(bytes: &[u8]) -> Result<NamedFile, Malformed> {
     })
 }
 
-fn request_type(value: u32) -> Result<usize, Malformed> {
-    let index = value as usize;
-    (index < MAX_REQUEST_TYPES)
-        .then_some(index)
+fn request_type(value: u32) -> Result<u32, Malformed> {
+    ((value as usize) < MAX_REQUEST_TYPES)
+        .then_some(value)
         .ok_or(Malformed::RequestType(value))
 }
 
 fn incomplete(value: u32) -> Result<Option<Incomplete>, Malformed> {
-    Ok(Some(match value {
-        reason::COMPLETE => return Ok(None),
-        reason::NO_END => Incomplete::NoEnd,
-        reason::THREAD_DIED => Incomplete::ThreadDied,
-        reason::EXEC => Incomplete::Exec,
-        reason::RUNNING_AT_START => Incomplete::RunningAtStart,
-        reason::RUNNING_AT_STOP => Incomplete::RunningAtStop,
-        reason::BLOCKED_AT_STOP => Incomplete::BlockedAtStop,
-        other => return Err(Malformed::Reason(other)),
-    }))
-}
-
-/// Up to the first NUL; what is not UTF-8 is replaced.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    Incomplete::of(value).map_err(Malformed::Reason)
 }
 
 /// Little-endian fields by offset; every read is checked.
 struct Fields<'a>(&'a [u8]);
 
-impl Fields<'_> {
-    fn bytes(&self, at: usize, len: usize) -> Result<&[u8], Malformed> {
+impl<'a> Fields<'a> {
+    fn bytes(&self, at: usize, len: usize) -> Result<&'a [u8], Malformed> {
         self.0.get(at..at + len).ok_or(Malformed::Short {
             needed: at + len,
             got: self.0.len(),

@@ -1,0 +1,165 @@
+//! Which requests a report is about: options in, a decision for each request out.
+
+use globset::{GlobBuilder, GlobMatcher};
+use reqtrace_recording::{Header, Request};
+
+use crate::error::{Error, Result};
+use crate::label::label_text;
+use crate::profile::Profile;
+use crate::report::text::duration;
+
+/// What was asked for. An empty list and `None` keep all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilterOptions {
+    /// Names of request types.
+    pub requests: Vec<String>,
+    /// A glob that the whole label matches.
+    pub label: Option<String>,
+    /// Requests that began at or after this time since the start of the trace, ns.
+    pub from_ns: Option<u64>,
+    /// Requests that began before this time since the start of the trace, ns.
+    pub to_ns: Option<u64>,
+    /// Processes.
+    pub pids: Vec<u32>,
+    /// Threads.
+    pub tids: Vec<u32>,
+}
+
+/// Decides for each request.
+#[derive(Debug)]
+pub(super) struct Filter {
+    types: Option<Vec<bool>>,
+    label: Option<GlobMatcher>,
+    from_ns: u64,
+    to_ns: u64,
+    pids: Vec<u32>,
+    tids: Vec<u32>,
+    /// In words.
+    pub(super) which: String,
+    pub(super) kept: u64,
+    pub(super) left_out: u64,
+    pub(super) without_stack_ns: u64,
+}
+
+impl Filter {
+    /// `None` when all requests are kept.
+    pub(super) fn new(
+        options: &FilterOptions,
+        profile: &Profile,
+        header: &Header,
+    ) -> Result<Option<Self>> {
+        if *options == FilterOptions::default() {
+            return Ok(None);
+        }
+        if options.label.is_some() && !header.options.labels {
+            return Err(Error::usage(
+                "--label: the recording has no labels, so none can be compared",
+            )
+            .next("record with --labels"));
+        }
+        let label = options.label.as_deref().map(glob).transpose()?;
+        if let (Some(from), Some(to)) = (options.from_ns, options.to_ns)
+            && from >= to
+        {
+            return Err(Error::usage(format!(
+                "--from {} is not before --to {}",
+                duration(from),
+                duration(to)
+            ))
+            .next("both are times since the start of the trace, such as --from 10s --to 20s"));
+        }
+        Ok(Some(Self {
+            types: types(options, profile)?,
+            label,
+            from_ns: options
+                .from_ns
+                .map_or(0, |from| header.start_ns.saturating_add(from)),
+            to_ns: options
+                .to_ns
+                .map_or(u64::MAX, |to| header.start_ns.saturating_add(to)),
+            pids: options.pids.clone(),
+            tids: options.tids.clone(),
+            which: describe(options),
+            kept: 0,
+            left_out: 0,
+            without_stack_ns: 0,
+        }))
+    }
+
+    /// Whether a request is kept; counts it.
+    pub(super) fn keeps(&mut self, request: &Request<'_>) -> bool {
+        let is_type = |types: &Vec<bool>| types.get(request.request_type as usize) == Some(&true);
+        let one_of = |list: &[u32], id| list.is_empty() || list.contains(&id);
+        let keeps = self.types.as_ref().is_none_or(is_type)
+            && one_of(&self.pids, request.space.tgid)
+            && one_of(&self.tids, request.tid)
+            && (self.from_ns..self.to_ns).contains(&request.begin_ns)
+            && self
+                .label
+                .as_ref()
+                .is_none_or(|glob| glob.is_match(label_text(request.label)));
+        if keeps {
+            self.kept += 1;
+            self.without_stack_ns += request.run_queue_ns + request.preempted_ns;
+        } else {
+            self.left_out += 1;
+        }
+        keeps
+    }
+}
+
+fn glob(pattern: &str) -> Result<GlobMatcher> {
+    GlobBuilder::new(pattern)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| {
+            Error::usage(format!("--label `{pattern}` is no glob"))
+                .because(error)
+                .next("* stands for any text, ? for one character: --label 'SELECT *'")
+        })
+}
+
+/// Which request types are asked for, in profile order.
+fn types(options: &FilterOptions, profile: &Profile) -> Result<Option<Vec<bool>>> {
+    let names: Vec<&str> = profile
+        .requests
+        .iter()
+        .map(|request| request.name.as_str())
+        .collect();
+    for wanted in &options.requests {
+        if !names.contains(&wanted.as_str()) {
+            return Err(Error::usage(format!(
+                "--request {wanted}: the recording has no request type of that name"
+            ))
+            .next(format!("it has {}", names.join(", "))));
+        }
+    }
+    let asked = |name: &&str| options.requests.iter().any(|wanted| wanted == name);
+    Ok((!options.requests.is_empty()).then(|| names.iter().map(asked).collect()))
+}
+
+/// In words: `request type command, label SELECT*, process 4711`.
+fn describe(options: &FilterOptions) -> String {
+    let list = |what: &str, ids: &[u32]| {
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+        (!ids.is_empty()).then(|| format!("{what} {}", ids.join(" or ")))
+    };
+    let requests = (!options.requests.is_empty())
+        .then(|| format!("request type {}", options.requests.join(" or ")));
+    let label = options.label.as_ref().map(|glob| format!("label {glob}"));
+    let from = options
+        .from_ns
+        .map(|ns| format!("begun {} or more after the start", duration(ns)));
+    let to = options
+        .to_ns
+        .map(|ns| format!("begun less than {} after the start", duration(ns)));
+    let words = [
+        requests,
+        label,
+        list("process", &options.pids),
+        list("thread", &options.tids),
+        from,
+        to,
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

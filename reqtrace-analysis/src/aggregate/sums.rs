@@ -1,0 +1,66 @@
+//! The kernel's exact sums: windows in, totals of the trace out.
+
+use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_recording::Window;
+use rustc_hash::FxHashMap;
+
+/// All windows so far, added up.
+#[derive(Debug)]
+pub(super) struct Sums {
+    /// Per request type, in profile order.
+    pub(super) totals: Vec<TypeTotals>,
+    stacks: FxHashMap<StackSumKey, StackSum>,
+    histograms: FxHashMap<StackSumKey, LengthHistogram>,
+}
+
+impl Sums {
+    pub(super) fn new(types: usize) -> Self {
+        Self {
+            totals: vec![TypeTotals::ZERO; types],
+            stacks: FxHashMap::default(),
+            histograms: FxHashMap::default(),
+        }
+    }
+
+    /// Adds a window.
+    pub(super) fn add(&mut self, window: &Window) {
+        for (sum, more) in self.totals.iter_mut().zip(&window.totals) {
+            sum.merge(more);
+        }
+        for (key, more) in &window.sums {
+            let sum = self.stacks.entry(*key).or_default();
+            sum.off_ns += more.off_ns;
+            sum.run_queue_ns += more.run_queue_ns;
+            sum.count += more.count;
+            sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+        }
+        for (key, more) in &window.histograms {
+            let sum = self.histograms.entry(*key).or_insert(LengthHistogram::ZERO);
+            for (count, more) in sum.counts.iter_mut().zip(&more.counts) {
+                *count += more;
+            }
+        }
+    }
+
+    /// Sums per stack pair, in an order that is always the same.
+    pub(super) fn stacks(&self) -> Vec<(StackSumKey, StackSum)> {
+        in_order(&self.stacks)
+    }
+
+    /// Lengths per stack pair, in an order that is always the same.
+    pub(super) fn histograms(&self) -> Vec<(StackSumKey, LengthHistogram)> {
+        in_order(&self.histograms)
+    }
+}
+
+/// Sums by key.
+pub(super) fn in_order<T: Copy>(sums: &FxHashMap<StackSumKey, T>) -> Vec<(StackSumKey, T)> {
+    let mut sums: Vec<_> = sums.iter().map(|(key, sum)| (*key, *sum)).collect();
+    sums.sort_unstable_by_key(|(key, _)| {
+        let place = (key.kernel_stack, key.user_stack, key.syscall, key.file);
+        let process = (key.tgid, key.exec_generation);
+        (process, key.request_type, key.off_kind, place)
+    });
+    sums
+}

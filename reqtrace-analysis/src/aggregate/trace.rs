@@ -1,0 +1,113 @@
+//! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
+
+use std::collections::BTreeMap;
+
+use reqtrace_recording::{Cost, End, Header, Process, ProcessChange};
+
+use crate::report::{LateChildren, MarkerInfo, TraceInfo};
+
+/// What is known of the trace.
+#[derive(Debug)]
+pub(super) struct Trace {
+    header: Header,
+    /// All processes ever traced, by name.
+    processes: BTreeMap<u32, String>,
+    cost: Cost,
+    end: Option<End>,
+    /// The latest time that an event has told.
+    seen_ns: u64,
+}
+
+impl Trace {
+    pub(super) fn new(header: &Header) -> Self {
+        Self {
+            seen_ns: header.start_ns,
+            header: header.clone(),
+            processes: BTreeMap::new(),
+            cost: Cost::default(),
+            end: None,
+        }
+    }
+
+    pub(super) fn start_ns(&self) -> u64 {
+        self.header.start_ns
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub(super) fn unix_ns(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.saturating_add_signed(self.header.monotonic_to_unix_ns)
+    }
+
+    /// Something happened then.
+    pub(super) fn seen(&mut self, now_ns: u64) {
+        self.seen_ns = self.seen_ns.max(now_ns);
+    }
+
+    pub(super) fn process(&mut self, process: &Process) {
+        if process.change == ProcessChange::Exit {
+            return;
+        }
+        let known = self
+            .processes
+            .entry(process.space.tgid)
+            .or_insert_with(|| "?".to_owned());
+        if !process.name.is_empty() {
+            known.clone_from(&process.name);
+        }
+    }
+
+    pub(super) fn set_cost(&mut self, cost: Cost) {
+        self.cost = cost;
+    }
+
+    pub(super) fn end(&mut self, end: &End) {
+        self.end = Some(end.clone());
+    }
+
+    /// When it ended, or until when it is known.
+    pub(super) fn stop_ns(&self) -> u64 {
+        self.end.as_ref().map_or(self.seen_ns, |end| end.stop_ns)
+    }
+
+    /// What the tracer has cost.
+    pub(super) fn cost(&self) -> &Cost {
+        &self.cost
+    }
+
+    /// What was traced, for the report.
+    pub(super) fn info(&self) -> TraceInfo {
+        let header = &self.header;
+        let markers = header.markers.iter().map(|marker| MarkerInfo {
+            request: marker.request.clone(),
+            marker: marker.marker.clone(),
+            place: marker.place.clone(),
+            object: marker.object.clone(),
+            probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
+        });
+        let processes = self.processes.iter();
+        TraceInfo {
+            version: header.version.clone(),
+            profile: header.profile.clone(),
+            processes: processes.map(|(pid, name)| (*pid, name.clone())).collect(),
+            kernel: header.kernel.clone(),
+            start_unix_ns: self.unix_ns(header.start_ns),
+            monotonic_to_unix_ns: header.monotonic_to_unix_ns,
+            duration_ns: self.stop_ns().saturating_sub(header.start_ns),
+            ended_by: self
+                .end
+                .as_ref()
+                .map_or("recording ended", |end| &end.ended_by)
+                .to_owned(),
+            markers: markers.collect(),
+            unmatched_waits: header.unmatched_waits.clone(),
+            overhead: self.cost.overhead,
+            shed: self.cost.shed.clone(),
+            stack_filter: header.options.stack_filter.clone(),
+            preempted_stacks: header.options.preempted_stacks,
+            late_children: self
+                .end
+                .as_ref()
+                .map_or_else(LateChildren::default, |end| end.late_children),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The events. Names and stacks come before the first event that refers to them.
+
+mod overhead;
+mod process;
+mod request;
+mod stack;
+mod totals;
+mod trace;
+
+pub use reqtrace_base::frame::AddressSpace;
+
+pub use overhead::{Overhead, ShedSpan};
+pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
+pub use request::{Comm, Incomplete, Open, Request};
+pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
+pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};
+pub use trace::{End, Header, LateChildren, Marker, Options};
+
+/// One event of a trace.
+///
+/// Times are `CLOCK_MONOTONIC` nanoseconds of the traced machine. The order of events is the order in
+/// which the tracer saw them; requests are nearly, but not exactly, in order of their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A traced process appeared, changed or left.
+    Process(&'a Process),
+    /// A file, or another thing that is mapped, that addresses refer to.
+    Object(&'a Object),
+    /// A part of an object in an address space.
+    Mapping(&'a Mapping),
+    /// The name of a file that was blocked on.
+    File(&'a File),
+    /// The name of a thread that woke one in a request.
+    Thread(&'a Thread),
+    /// The functions at an address.
+    Name(&'a Name),
+    /// The addresses of a stack.
+    Stack(&'a Stack),
+    /// A request that ended.
+    Request(Request<'a>),
+    /// A request that was open when tracing stopped.
+    Open(&'a Open),
+    /// All records of before this time, but for some milliseconds, have been seen.
+    Tick(u64),
+    /// Exact sums of the kernel since the window before.
+    Window(&'a Window),
+    /// Something was lost since it was last said.
+    Loss(&'a Loss),
+    /// What the tracer itself has cost since its start.
+    Cost(&'a Cost),
+    /// Tracing stopped: the last event of a whole recording.
+    End(&'a End),
+}

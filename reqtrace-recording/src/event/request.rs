@@ -1,0 +1,196 @@
+//! Requests.
+
+use std::borrow::Cow;
+
+use reqtrace_common::limits::COMM_LEN;
+use reqtrace_common::record::{BlockSite, LongBlock, Slot, reason};
+
+use super::AddressSpace;
+
+/// The name of a thread as the kernel has it, padded with NUL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Comm(pub [u8; COMM_LEN]);
+
+impl Comm {
+    /// Whether there is no name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+
+    /// The name as text: up to the first NUL; what is not UTF-8 is replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        let end = self.0.iter().position(|&byte| byte == 0);
+        String::from_utf8_lossy(&self.0[..end.unwrap_or(COMM_LEN)])
+    }
+}
+
+impl From<&str> for Comm {
+    /// What does not fit is cut off.
+    fn from(text: &str) -> Self {
+        let mut comm = [0; COMM_LEN];
+        for (to, from) in comm.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+        Self(comm)
+    }
+}
+
+/// A request: numbers and ids, no names. Plain and without memory of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Unique in the trace, from 1 on.
+    pub id: u64,
+    /// Index of the request type in the profile.
+    pub request_type: u32,
+    /// The process.
+    pub space: AddressSpace,
+    /// The thread.
+    pub tid: u32,
+    /// Why it is incomplete, if it is.
+    pub incomplete: Option<Incomplete>,
+    /// Name of the thread.
+    pub comm: Comm,
+    /// The label, as the traced program had it; empty when none was recorded.
+    pub label: &'a [u8],
+    /// Begin, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: u64,
+    /// End, `CLOCK_MONOTONIC` ns.
+    pub end_ns: u64,
+    /// Nanoseconds on the run queue.
+    pub run_queue_ns: u64,
+    /// Nanoseconds preempted.
+    pub preempted_ns: u64,
+    /// Nanoseconds blocked, the sum of `slots`.
+    pub blocked_ns: u64,
+    /// Nanoseconds blocked that found no slot.
+    pub unattributed_ns: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of preemptions.
+    pub preemptions: u32,
+    /// How deep begins nested at most; 1 when they did not.
+    pub max_depth: u32,
+    /// How many requests it stands for; 1 unless requests were sampled.
+    pub weight: u32,
+    /// Blocked time per site.
+    pub slots: &'a [Slot],
+    /// The longest blocks, the longest first.
+    pub longest: &'a [LongBlock],
+}
+
+impl Request<'_> {
+    /// Nanoseconds from begin to end.
+    #[must_use]
+    pub fn latency_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Nanoseconds off the CPU, whatever the reason.
+    #[must_use]
+    pub fn off_cpu_ns(&self) -> u64 {
+        self.run_queue_ns
+            .saturating_add(self.preempted_ns)
+            .saturating_add(self.blocked_ns)
+            .saturating_add(self.unattributed_ns)
+    }
+
+    /// Nanoseconds on a CPU: what closes the ledger.
+    #[must_use]
+    pub fn on_cpu_ns(&self) -> u64 {
+        self.latency_ns().saturating_sub(self.off_cpu_ns())
+    }
+}
+
+/// A request that was open when tracing stopped, as if it had ended then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// The request, but for its label, slots and longest blocks.
+    pub request: Request<'static>,
+    /// Its label.
+    pub label: Vec<u8>,
+    /// Its slots.
+    pub slots: Vec<Slot>,
+    /// Its longest blocks.
+    pub longest: Vec<LongBlock>,
+    /// Where it is blocked and since when, if it is.
+    pub blocked_in: Option<(BlockSite, u64)>,
+}
+
+impl Open {
+    /// The request with everything.
+    #[must_use]
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            label: &self.label,
+            slots: &self.slots,
+            longest: &self.longest,
+            ..self.request
+        }
+    }
+}
+
+/// Why a request is incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Incomplete {
+    /// Its end never came.
+    NoEnd,
+    /// Its thread died.
+    ThreadDied,
+    /// Its process called exec.
+    Exec,
+    /// It ran when tracing started.
+    RunningAtStart,
+    /// It ran when tracing stopped.
+    RunningAtStop,
+    /// It was blocked when tracing stopped.
+    BlockedAtStop,
+}
+
+impl Incomplete {
+    /// The reason with this number of [`reason`]; `None` for a complete request.
+    ///
+    /// # Errors
+    ///
+    /// The number, when it is no reason.
+    pub fn of(number: u32) -> Result<Option<Self>, u32> {
+        Ok(Some(match number {
+            reason::COMPLETE => return Ok(None),
+            reason::NO_END => Self::NoEnd,
+            reason::THREAD_DIED => Self::ThreadDied,
+            reason::EXEC => Self::Exec,
+            reason::RUNNING_AT_START => Self::RunningAtStart,
+            reason::RUNNING_AT_STOP => Self::RunningAtStop,
+            reason::BLOCKED_AT_STOP => Self::BlockedAtStop,
+            other => return Err(other),
+        }))
+    }
+
+    /// Its number; that of a complete request is [`reason::COMPLETE`].
+    #[must_use]
+    pub fn number(why: Option<Self>) -> u32 {
+        match why {
+            None => reason::COMPLETE,
+            Some(Self::NoEnd) => reason::NO_END,
+            Some(Self::ThreadDied) => reason::THREAD_DIED,
+            Some(Self::Exec) => reason::EXEC,
+            Some(Self::RunningAtStart) => reason::RUNNING_AT_START,
+            Some(Self::RunningAtStop) => reason::RUNNING_AT_STOP,
+            Some(Self::BlockedAtStop) => reason::BLOCKED_AT_STOP,
+        }
+    }
+
+    /// The word for it in the CSV's `reason` column.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoEnd => "no end",
+            Self::ThreadDied => "thread died",
+            Self::Exec => "exec",
+            Self::RunningAtStart => "running at start",
+            Self::RunningAtStop => "running at stop",
+            Self::BlockedAtStop => "blocked at stop",
+        }
+    }
+}

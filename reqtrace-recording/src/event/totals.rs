@@ -1,0 +1,71 @@
+//! What is exact whatever the load, what was lost, and what tracing cost.
+
+use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use serde::{Deserialize, Serialize};
+
+use super::{Overhead, ShedSpan};
+
+/// Sums of the kernel since the window before. They add up; `max_ns` and `longest_ns` are the
+/// greatest since the start, and the greatest of all windows is that of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Until when, `CLOCK_MONOTONIC` ns.
+    pub until_ns: u64,
+    /// Totals per request type, in profile order.
+    pub totals: Vec<TypeTotals>,
+    /// Sums per stack pair; those that did not change are left out.
+    pub sums: Vec<(StackSumKey, StackSum)>,
+    /// Lengths of intervals per stack pair, when they are counted.
+    pub histograms: Vec<(StackSumKey, LengthHistogram)>,
+}
+
+/// Something was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Stable name, as in `summary.json`.
+    pub name: String,
+    /// How often, since it was last said.
+    pub count: u64,
+}
+
+/// What the tracer has cost since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// The kernel programs.
+    pub programs: Vec<ProgramCost>,
+    /// Walks of user stacks; `None` unless they were counted.
+    pub walks: Option<WalkCost>,
+    /// CPU time of tracing, and of what is traced; `None` when it was not measured.
+    pub overhead: Option<Overhead>,
+    /// When less was recorded, because tracing took too much.
+    pub shed: Vec<ShedSpan>,
+}
+
+/// What one kernel program cost and missed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramCost {
+    /// Its name.
+    pub name: String,
+    /// Runs; 0 when `kernel.bpf_stats_enabled` is 0.
+    pub runs: u64,
+    /// Nanoseconds in all; 0 when `kernel.bpf_stats_enabled` is 0.
+    pub run_ns: u64,
+    /// Events that the kernel skipped because the program was already running on that CPU.
+    pub recursion_misses: u64,
+}
+
+/// What walking user stacks took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkCost {
+    /// How often.
+    pub walks: u64,
+    /// Frames found.
+    pub frames: u64,
+    /// Nanoseconds in all.
+    pub run_ns: u64,
+    /// Nanoseconds that 999 of 1000 walks stayed below, to 1/16.
+    pub p999_ns: u64,
+    /// The longest, nanoseconds.
+    pub max_ns: u64,
+}

@@ -1,0 +1,90 @@
+//! The trace itself: how it began and how it ended.
+
+use serde::{Deserialize, Serialize};
+
+/// What is traced, where and how. It comes first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of reqtrace.
+    pub version: String,
+    /// Name of the machine.
+    pub host: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// When all probes were set, `CLOCK_MONOTONIC` ns.
+    pub start_ns: u64,
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
+    pub monotonic_to_unix_ns: i64,
+    /// Name of the profile.
+    pub profile: String,
+    /// Its text, word for word.
+    pub profile_text: String,
+    /// What was recorded.
+    pub options: Options,
+    /// Markers that were probed.
+    pub markers: Vec<Marker>,
+    /// Function patterns of named waits that match nothing because the executable has no symbol
+    /// table: names of waits, and for each the patterns.
+    pub unmatched_waits: Vec<(String, Vec<String>)>,
+}
+
+/// What a trace recorded, and what it left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Labels of requests.
+    pub labels: bool,
+    /// Lengths of intervals.
+    pub histogram: bool,
+    /// User stacks were left out.
+    pub no_user_stacks: bool,
+    /// Kernel stacks were left out.
+    pub no_kernel_stacks: bool,
+    /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
+    pub stack_filter: String,
+    /// Stacks of preemptions; without them a preemption is only timed.
+    pub preempted_stacks: bool,
+}
+
+/// One probed marker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// Request type.
+    pub request: String,
+    /// `begin` or `end`.
+    pub marker: String,
+    /// Function or offset, with `entry` or `return`.
+    pub place: String,
+    /// Object as the process sees it.
+    pub object: String,
+    /// Number of probes it needed.
+    pub probes: u64,
+}
+
+/// Tracing stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When, `CLOCK_MONOTONIC` ns.
+    pub stop_ns: u64,
+    /// Why: `duration`, `interrupted`, `target exited`.
+    pub ended_by: String,
+    /// Children that got their probes in libraries only after their start.
+    pub late_children: LateChildren,
+}
+
+/// Children that got their probes in libraries only after their start: what they did before is not
+/// in the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateChildren {
+    /// How many.
+    pub count: u64,
+    /// How long after its start the slowest had its probes, ns.
+    pub slowest_ns: u64,
+}
+
+impl LateChildren {
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
+}

@@ -1,0 +1,223 @@
+//! A file in, the events of all whole blocks out, and what was not whole.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::block::{HEAD_LEN, Head, MAGIC, MAJOR};
+use crate::error::{Error, Result};
+use crate::event::{Event, Header};
+use crate::wire::{block_kind, decode_events, decode_header};
+
+/// Bytes looked through at a time for the next block after damage.
+const SEARCHED: usize = 64 << 10;
+
+/// Reads a recording.
+pub struct Reader<R> {
+    input: R,
+    len: u64,
+    header: Header,
+}
+
+/// How a recording ends, and what is missing in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Blocks of events that were read.
+    pub blocks: u64,
+    /// The trace was recorded to its end.
+    pub ended: bool,
+    /// Bytes at the end that are the beginning of a block.
+    pub cut_bytes: u64,
+    /// Bytes elsewhere that are no whole block.
+    pub damaged_bytes: u64,
+    /// Blocks that are missing or damaged, as far as their numbers tell.
+    pub damaged_blocks: u64,
+    /// Events of kinds that this version does not know.
+    pub unknown_events: u64,
+}
+
+impl Ending {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.ended && self.cut_bytes == 0 && self.damaged_bytes == 0 && self.damaged_blocks == 0
+    }
+}
+
+/// One step through the file.
+enum Step {
+    /// A block whose head is whole, and its payload if that is.
+    Block(Head, Option<Vec<u8>>),
+    /// Bytes that are no block.
+    Damaged(u64),
+    /// The beginning of a block.
+    Cut(u64),
+    End,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Looks for the header of the trace.
+    ///
+    /// # Errors
+    ///
+    /// When it is no recording, one of a newer version, has no whole header, or cannot be read.
+    pub fn open(mut input: R) -> Result<Self> {
+        let len = input.seek(SeekFrom::End(0))?;
+        let mut at = 0;
+        let mut found = false;
+        loop {
+            match step(&mut input, &mut at, len)? {
+                Step::Block(head, payload) => {
+                    found = true;
+                    if head.kind() == block_kind::HEADER
+                        && let Some(Ok(header)) = payload.as_deref().map(decode_header)
+                    {
+                        return Ok(Self { input, len, header });
+                    }
+                }
+                // A head that was cut is one of a recording too.
+                Step::Cut(bytes) => found |= bytes >= HEAD_LEN as u64,
+                Step::Damaged(_) => {}
+                Step::End => break,
+            }
+        }
+        Err(if found {
+            Error::NoHeader
+        } else {
+            Error::NotARecording
+        })
+    }
+
+    /// The header of the trace.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Hands all events to `each`, in order. The inner error is that of `each`, which ends reading.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or has blocks of a newer version.
+    pub fn read<E>(
+        &mut self,
+        mut each: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<Result<Ending, E>> {
+        let mut ending = Ending::default();
+        let (mut at, mut number) = (0, 0);
+        loop {
+            match step(&mut self.input, &mut at, self.len)? {
+                Step::Block(head, payload) => {
+                    let missing = head.number().saturating_sub(number);
+                    ending.damaged_blocks += u64::from(missing);
+                    number = head.number().saturating_add(1);
+                    let whole = match (head.kind(), payload) {
+                        (_, None) => false,
+                        (block_kind::EVENTS, Some(payload)) => {
+                            match events(&payload, &mut ending, &mut each) {
+                                Ok(whole) => whole,
+                                Err(error) => return Ok(Err(error)),
+                            }
+                        }
+                        // The header is known; other kinds are of a later version.
+                        (_, Some(_)) => true,
+                    };
+                    if !whole {
+                        ending.damaged_blocks += 1;
+                        ending.damaged_bytes += (HEAD_LEN + head.stored_len()) as u64;
+                    }
+                }
+                Step::Damaged(bytes) => ending.damaged_bytes += bytes,
+                Step::Cut(bytes) => ending.cut_bytes = bytes,
+                Step::End => return Ok(Ok(ending)),
+            }
+        }
+    }
+}
+
+/// Reads a block of events; false when it could not be understood to its end.
+fn events<E>(
+    payload: &[u8],
+    ending: &mut Ending,
+    each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+) -> Result<bool, E> {
+    let mut ended = false;
+    let unknown = decode_events(payload, &mut |event| {
+        ended |= matches!(event, Event::End(_));
+        each(event)
+    })?;
+    ending.blocks += 1;
+    ending.ended |= ended;
+    Ok(match unknown {
+        Ok(unknown) => {
+            ending.unknown_events += unknown;
+            true
+        }
+        Err(_) => false,
+    })
+}
+
+/// Reads what is at `at`, and goes on.
+fn step<R: Read + Seek>(input: &mut R, at: &mut u64, len: u64) -> Result<Step> {
+    if *at >= len {
+        return Ok(Step::End);
+    }
+    let left = len - *at;
+    input.seek(SeekFrom::Start(*at))?;
+    let mut bytes = [0; HEAD_LEN];
+    let read = read_up_to(input, &mut bytes)?;
+    if let Some(head) = Head::find(&bytes[..read]) {
+        if head.major() > MAJOR {
+            return Err(Error::Newer {
+                found: head.major(),
+            });
+        }
+        let whole = (HEAD_LEN + head.stored_len()) as u64;
+        if whole > left {
+            *at = len;
+            return Ok(Step::Cut(left));
+        }
+        let mut stored = vec![0; head.stored_len()];
+        input.read_exact(&mut stored)?;
+        *at += whole;
+        return Ok(Step::Block(head, head.open(&stored)));
+    }
+    let next = find_next(input, *at + 1, len)?;
+    let is_beginning = read < HEAD_LEN && MAGIC.starts_with(&bytes[..read.min(MAGIC.len())]);
+    let bytes = next - *at;
+    *at = next;
+    Ok(if is_beginning {
+        Step::Cut(bytes)
+    } else {
+        Step::Damaged(bytes)
+    })
+}
+
+/// Where the next head is, from `from` on; the end of the file when there is none.
+fn find_next<R: Read + Seek>(input: &mut R, mut from: u64, len: u64) -> io::Result<u64> {
+    let mut bytes = vec![0; SEARCHED + HEAD_LEN];
+    while from < len {
+        input.seek(SeekFrom::Start(from))?;
+        let read = read_up_to(input, &mut bytes)?;
+        let searched = read.min(SEARCHED);
+        for index in 0..searched {
+            if bytes[index] == MAGIC[0] && Head::find(&bytes[index..read]).is_some() {
+                return Ok(from + index as u64);
+            }
+        }
+        from += searched.max(1) as u64;
+    }
+    Ok(len)
+}
+
+/// Fills the buffer as far as the file goes.
+fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

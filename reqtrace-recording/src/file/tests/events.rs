@@ -1,0 +1,371 @@
+//! Events to write: some that are like those of a trace, and any.
+
+use proptest::prelude::*;
+use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+
+use crate::event::{
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, LateChildren, Loss,
+    Mapping, Marker, Name, Object, Open, Options, Overhead, Process, ProcessChange, ProgramCost,
+    Request, ShedSpan, Stack, Thread, WalkCost, Window,
+};
+
+/// An event with memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owned {
+    Process(Process),
+    Object(Object),
+    Mapping(Mapping),
+    File(File),
+    Thread(Thread),
+    Name(Name),
+    Stack(Stack),
+    Request(Box<Open>),
+    Open(Box<Open>),
+    Tick(u64),
+    Window(Box<Window>),
+    Loss(Loss),
+    Cost(Cost),
+    End(End),
+}
+
+impl Owned {
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        match *event {
+            Event::Process(event) => Self::Process(event.clone()),
+            Event::Object(event) => Self::Object(event.clone()),
+            Event::Mapping(event) => Self::Mapping(event.clone()),
+            Event::File(event) => Self::File(event.clone()),
+            Event::Thread(event) => Self::Thread(event.clone()),
+            Event::Name(event) => Self::Name(event.clone()),
+            Event::Stack(event) => Self::Stack(event.clone()),
+            Event::Request(request) => Self::Request(Box::new(owned(&request))),
+            Event::Open(event) => Self::Open(Box::new(event.clone())),
+            Event::Tick(now_ns) => Self::Tick(now_ns),
+            Event::Window(event) => Self::Window(Box::new(event.clone())),
+            Event::Loss(event) => Self::Loss(event.clone()),
+            Event::Cost(event) => Self::Cost(event.clone()),
+            Event::End(event) => Self::End(event.clone()),
+        }
+    }
+
+    pub(super) fn event(&self) -> Event<'_> {
+        match self {
+            Self::Process(event) => Event::Process(event),
+            Self::Object(event) => Event::Object(event),
+            Self::Mapping(event) => Event::Mapping(event),
+            Self::File(event) => Event::File(event),
+            Self::Thread(event) => Event::Thread(event),
+            Self::Name(event) => Event::Name(event),
+            Self::Stack(event) => Event::Stack(event),
+            Self::Request(request) => Event::Request(request.request()),
+            Self::Open(event) => Event::Open(event),
+            Self::Tick(now_ns) => Event::Tick(*now_ns),
+            Self::Window(event) => Event::Window(event),
+            Self::Loss(event) => Event::Loss(event),
+            Self::Cost(event) => Event::Cost(event),
+            Self::End(event) => Event::End(event),
+        }
+    }
+}
+
+fn owned(request: &Request<'_>) -> Open {
+    Open {
+        label: request.label.to_vec(),
+        slots: request.slots.to_vec(),
+        longest: request.longest.to_vec(),
+        request: Request {
+            label: &[],
+            slots: &[],
+            longest: &[],
+            ..*request
+        },
+        blocked_in: None,
+    }
+}
+
+pub(super) fn header() -> Header {
+    Header {
+        version: "0.1.0".to_owned(),
+        host: "db1".to_owned(),
+        kernel: "6.12.0".to_owned(),
+        start_ns: 1_000_000_000,
+        monotonic_to_unix_ns: 1_700_000_000_000_000_000,
+        profile: "mysql".to_owned(),
+        profile_text: "[profile]\nname = \"mysql\"\n".repeat(20),
+        options: Options {
+            labels: true,
+            stack_filter: "of at least 1 ms".to_owned(),
+            ..Options::default()
+        },
+        markers: vec![Marker {
+            request: "command".to_owned(),
+            marker: "begin".to_owned(),
+            place: "dispatch_command at entry".to_owned(),
+            object: "/usr/sbin/mariadbd".to_owned(),
+            probes: 1,
+        }],
+        unmatched_waits: vec![("redo log".to_owned(), vec!["log_write*".to_owned()])],
+    }
+}
+
+fn site(number: u64) -> BlockSite {
+    BlockSite {
+        kernel_stack: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        user_stack: number.wrapping_mul(0xc2b2_ae3d_27d4_eb4f),
+        syscall: 202,
+        file: if number.is_multiple_of(3) {
+            7
+        } else {
+            FILE_NONE
+        },
+    }
+}
+
+/// A request like many.
+pub(super) fn request(id: u64) -> Open {
+    let begin_ns = 1_000_000_000 + id * 70_000;
+    let slots: Vec<Slot> = (0..id % 4)
+        .map(|slot| Slot {
+            site: site(id % 7 + slot),
+            blocked_ns: (id * 7_919 + slot) % 1_000_003,
+        })
+        .collect();
+    let longest = slots
+        .iter()
+        .map(|slot| LongBlock {
+            site: slot.site,
+            start_ns: begin_ns + id % 13_000,
+            blocked_ns: slot.blocked_ns,
+            run_queue_ns: id % 5_000,
+            waker_tid: (id % 3) as u32,
+            waker_tgid: (id % 3) as u32,
+        })
+        .collect();
+    let blocked_ns = slots.iter().map(|slot| slot.blocked_ns).sum();
+    Open {
+        request: Request {
+            id,
+            request_type: 0,
+            space: AddressSpace {
+                tgid: 4711,
+                exec_generation: 0,
+            },
+            tid: 4712 + (id % 16) as u32,
+            comm: Comm::from("connection"),
+            begin_ns,
+            end_ns: begin_ns + blocked_ns + id * 104_729 % 90_001,
+            run_queue_ns: id % 5_000,
+            blocked_ns,
+            blocks: slots.len() as u32,
+            preemptions: (id % 2) as u32,
+            max_depth: 1,
+            weight: if id % 9 == 4 { 7 } else { 1 },
+            ..Request::default()
+        },
+        slots,
+        longest,
+        ..Open::default()
+    }
+}
+
+/// A short trace with every kind of event.
+pub(super) fn some_events() -> Vec<Owned> {
+    let space = AddressSpace {
+        tgid: 4711,
+        exec_generation: 0,
+    };
+    let key = StackSumKey {
+        user_stack: 5,
+        kernel_stack: 6,
+        tgid: 4711,
+        syscall: -1,
+        ..StackSumKey::default()
+    };
+    let mut totals = TypeTotals::ZERO;
+    totals.count = 12;
+    totals.histogram[40] = 12;
+    let mut lengths = LengthHistogram::ZERO;
+    lengths.counts[3] = 4;
+    let sum = StackSum {
+        off_ns: 12,
+        count: 3,
+        ..StackSum::default()
+    };
+    let mut events = vec![
+        Owned::Process(Process {
+            space,
+            change: ProcessChange::Start,
+            parent: 0,
+            time_ns: 0,
+            name: "mariadbd".to_owned(),
+        }),
+        Owned::Object(Object {
+            id: 2,
+            path: "/usr/sbin/mariadbd".to_owned(),
+            build_id: vec![1, 2, 3],
+        }),
+        Owned::Mapping(Mapping {
+            space,
+            start: 0x5500_0000_0000,
+            end: 0x5500_0010_0000,
+            offset: 0x1000,
+            object: 2,
+        }),
+        Owned::File(File {
+            file: 7,
+            path: "/var/lib/mysql/ib_logfile0".to_owned(),
+            device: 8 << 20 | 1,
+            inode: 1_234,
+        }),
+    ];
+    for id in 1..12 {
+        let address = Address {
+            object: 2,
+            offset: id * 0x123,
+        };
+        events.push(Owned::Name(Name {
+            address,
+            is_return: id % 2 == 0,
+            frames: vec!["lock_wait(que_thr_t*)".to_owned()],
+        }));
+        events.push(Owned::Stack(Stack {
+            space: (id % 2 == 0).then_some(space),
+            id: id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            stop: 0,
+            addresses: vec![address; 3],
+        }));
+        events.push(Owned::Request(Box::new(request(id))));
+    }
+    events.extend([
+        Owned::Thread(Thread {
+            tgid: 4711,
+            tid: 4720,
+            name: "log writer".to_owned(),
+        }),
+        Owned::Tick(2_000_000_000),
+        Owned::Window(Box::new(Window {
+            until_ns: 2_000_000_000,
+            totals: vec![totals],
+            sums: vec![(key, sum)],
+            histograms: vec![(key, lengths)],
+        })),
+        Owned::Loss(Loss {
+            name: "ring_full".to_owned(),
+            count: 3,
+        }),
+        Owned::Cost(Cost {
+            programs: vec![ProgramCost {
+                name: "sched_switch".to_owned(),
+                runs: 5,
+                run_ns: 500,
+                recursion_misses: 0,
+            }],
+            walks: Some(WalkCost {
+                walks: 5,
+                frames: 60,
+                run_ns: 900,
+                p999_ns: 300,
+                max_ns: 301,
+            }),
+            overhead: Some(Overhead {
+                traps_ns: 9,
+                hits: 1,
+                ..Overhead::default()
+            }),
+            shed: vec![ShedSpan {
+                what: "stacks".to_owned(),
+                from_ns: 1,
+                to_ns: 2,
+            }],
+        }),
+        Owned::Open(Box::new(Open {
+            blocked_in: Some((site(3), 1_900_000_000)),
+            ..request(12)
+        })),
+        Owned::End(End {
+            stop_ns: 2_000_000_000,
+            ended_by: "duration".to_owned(),
+            late_children: LateChildren {
+                count: 2,
+                slowest_ns: 5_000,
+            },
+        }),
+    ]);
+    events
+}
+
+prop_compose! {
+    fn any_site()(number in 0_u64..5, syscall in any::<i32>(), file in 0_u32..3) -> BlockSite {
+        BlockSite { syscall, file, ..site(number) }
+    }
+}
+
+prop_compose! {
+    fn any_long()(
+        site in any_site(), start_ns in any::<u64>(), blocked_ns in any::<u64>(),
+        run_queue_ns in any::<u64>(), waker_tid in 0_u32..3, waker_tgid in 0_u32..3,
+    ) -> LongBlock {
+        LongBlock { site, start_ns, blocked_ns, run_queue_ns, waker_tid, waker_tgid }
+    }
+}
+
+prop_compose! {
+    fn any_request()(
+        id in prop_oneof![1_u64..4, any::<u64>()],
+        numbers in any::<[u64; 5]>(),
+        counts in any::<[u32; 6]>(),
+        comm in any::<[u8; 16]>(),
+        label in prop::collection::vec(any::<u8>(), 0..6),
+        slots in prop::collection::vec((any_site(), 0..u64::MAX / 32), 0..5),
+        longest in prop::collection::vec(any_long(), 0..5),
+        reason in 0_u32..7,
+    ) -> Open {
+        let slots: Vec<Slot> =
+            slots.into_iter().map(|(site, blocked_ns)| Slot { site, blocked_ns }).collect();
+        let [begin_ns, end_ns, run_queue_ns, preempted_ns, unattributed_ns] = numbers;
+        let [request_type, tgid, tid, blocks, preemptions, max_depth] = counts;
+        Open {
+            request: Request {
+                id,
+                request_type,
+                space: AddressSpace { tgid, exec_generation: tid % 3 },
+                tid,
+                incomplete: Incomplete::of(reason).unwrap(),
+                comm: Comm(comm),
+                label: &[],
+                begin_ns,
+                end_ns,
+                run_queue_ns,
+                preempted_ns,
+                blocked_ns: slots.iter().map(|slot| slot.blocked_ns).sum(),
+                unattributed_ns,
+                blocks,
+                preemptions,
+                max_depth,
+                weight: blocks % 3 + 1,
+                slots: &[],
+                longest: &[],
+            },
+            label,
+            slots,
+            longest,
+            blocked_in: None,
+        }
+    }
+}
+
+/// Events in any order.
+pub(super) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
+    let all = some_events();
+    let event = prop_oneof![
+        3 => any_request().prop_map(|request| Owned::Request(Box::new(request))),
+        1 => (any_request(), prop::option::of((any_site(), any::<u64>()))).prop_map(
+            |(request, blocked_in)| Owned::Open(Box::new(Open { blocked_in, ..request }))
+        ),
+        2 => prop::sample::select(all),
+        1 => any::<u64>().prop_map(Owned::Tick),
+    ];
+    prop::collection::vec(event, 0..60)
+}

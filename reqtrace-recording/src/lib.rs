@@ -1,0 +1,29 @@
+//! The events of a trace, and the file that holds them.
+//!
+//! In: what capture saw, as plain [`Event`]s. Out: the same events, in the same order, for the
+//! analysis: straight away while tracing, or later from a file.
+//!
+//! ```text
+//! capture ──► Event ──► analysis
+//!               │          ▲
+//!               ▼          │
+//!           Recorder ──► Reader
+//! ```
+//!
+//! This crate knows nothing of kernel maps, `/proc`, ELF files or reports. docs/recording.md has the
+//! format for those who want to read a file without it.
+
+mod error;
+mod event;
+mod file;
+mod recorder;
+mod wire;
+
+pub use error::{Error, Result};
+pub use event::{
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, LateChildren,
+    Loss, Mapping, Marker, NOWHERE, Name, Object, Open, Options, Overhead, Process, ProcessChange,
+    ProgramCost, Request, ShedSpan, Stack, Thread, WalkCost, Window,
+};
+pub use file::{Ending, MAJOR, Reader, Writer};
+pub use recorder::{Recorded, Recorder};

@@ -1,0 +1,87 @@
+//! Events in, payloads of blocks out.
+
+use super::columns::Builder;
+use super::{Entry, Events, block_kind, entry_kind, write};
+use super::{open::WireOpen, window::WireWindow};
+use crate::event::{Event, Header};
+
+/// Bytes of a payload, about, from which on a block is full.
+const FULL: usize = 256 << 10;
+
+/// What one block holds, before it is compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Payload {
+    /// One of [`block_kind`].
+    pub(crate) kind: u16,
+    /// The bytes.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The payload of a header.
+pub(crate) fn encode_header(header: &Header) -> Payload {
+    Payload {
+        kind: block_kind::HEADER,
+        bytes: write(header),
+    }
+}
+
+/// Gathers events for the next block.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    requests: Builder,
+    entries: Vec<Entry>,
+    size: usize,
+}
+
+impl Encoder {
+    /// Takes an event. Returns a payload when it is full.
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> Option<Payload> {
+        let (kind, bytes) = match event {
+            Event::Request(request) => {
+                let before = (!self.requests.follows(request)).then(|| self.take());
+                self.size += self.requests.add(request);
+                return before.flatten().or_else(|| self.take_full());
+            }
+            Event::Process(process) => (entry_kind::PROCESS, write(process)),
+            Event::Object(object) => (entry_kind::OBJECT, write(object)),
+            Event::Mapping(mapping) => (entry_kind::MAPPING, write(mapping)),
+            Event::File(file) => (entry_kind::FILE, write(file)),
+            Event::Thread(thread) => (entry_kind::THREAD, write(thread)),
+            Event::Name(name) => (entry_kind::NAME, write(name)),
+            Event::Stack(stack) => (entry_kind::STACK, write(stack)),
+            Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(*open))),
+            Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
+            Event::Window(window) => (entry_kind::WINDOW, write(&WireWindow::from(*window))),
+            Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
+            Event::Cost(cost) => (entry_kind::COST, write(cost)),
+            Event::End(end) => (entry_kind::END, write(end)),
+        };
+        self.size += bytes.len() + 8;
+        self.entries.push(Entry {
+            after: self.requests.len() as u32,
+            kind,
+            bytes,
+        });
+        self.take_full()
+    }
+
+    fn take_full(&mut self) -> Option<Payload> {
+        if self.size < FULL { None } else { self.take() }
+    }
+
+    /// What was gathered; `None` when that is nothing.
+    pub(crate) fn take(&mut self) -> Option<Payload> {
+        if self.entries.is_empty() && self.requests.len() == 0 {
+            return None;
+        }
+        self.size = 0;
+        let events = Events {
+            entries: std::mem::take(&mut self.entries),
+            requests: self.requests.take(),
+        };
+        Some(Payload {
+            kind: block_kind::EVENTS,
+            bytes: write(&events),
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Events in, the bytes inside a block out, and back.
+//!
+//! A block holds requests as columns, which compress well, and all other events as entries. An entry
+//! says how many requests of the block come before it, so that the order of all events is kept.
+//!
+//! Everything is encoded by `postcard`. Kinds and fields are never renumbered, and a new field comes
+//! last: who reads takes missing bytes at the end for zeros, which are 0, nothing and empty, and
+//! leaves out bytes at the end that it does not know.
+
+mod columns;
+mod decode;
+mod encode;
+mod open;
+mod window;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use columns::Columns;
+
+pub(crate) use decode::{Malformed, decode_events, decode_header};
+pub(crate) use encode::{Encoder, Payload, encode_header};
+
+/// What a block holds.
+pub(crate) mod block_kind {
+    /// A [`crate::Header`], alone. It is there more than once, so that damage cannot take it.
+    pub(crate) const HEADER: u16 = 1;
+    /// Events.
+    pub(crate) const EVENTS: u16 = 2;
+}
+
+/// What an entry is. 1 is the header's block, 2 requests in columns; 11 to 13 are for intervals,
+/// wakes and samples.
+mod entry_kind {
+    pub(super) const PROCESS: u32 = 3;
+    pub(super) const OBJECT: u32 = 4;
+    pub(super) const MAPPING: u32 = 5;
+    pub(super) const FILE: u32 = 6;
+    pub(super) const THREAD: u32 = 7;
+    pub(super) const NAME: u32 = 8;
+    pub(super) const STACK: u32 = 9;
+    pub(super) const OPEN: u32 = 10;
+    pub(super) const WINDOW: u32 = 14;
+    pub(super) const LOSS: u32 = 15;
+    pub(super) const COST: u32 = 16;
+    pub(super) const TICK: u32 = 17;
+    pub(super) const END: u32 = 18;
+}
+
+/// The payload of a block of events.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Events {
+    entries: Vec<Entry>,
+    requests: Columns,
+}
+
+/// An event that is no request.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    /// Requests of the block that come before it.
+    after: u32,
+    /// One of [`entry_kind`].
+    kind: u32,
+    /// Its fields.
+    bytes: Vec<u8>,
+}
+
+/// More than the zeros of any fields that a later version may add.
+const ZEROS: usize = 256;
+
+/// Reads a value; see the module for what is missing or too much.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    if let Ok((value, _)) = postcard::take_from_bytes(bytes) {
+        return Ok(value);
+    }
+    let mut longer = Vec::with_capacity(bytes.len() + ZEROS);
+    longer.extend_from_slice(bytes);
+    longer.resize(bytes.len() + ZEROS, 0);
+    let (value, _) = postcard::take_from_bytes(&longer).map_err(|_| Malformed)?;
+    Ok(value)
+}
+
+/// Writes a value.
+fn write<T: Serialize>(value: &T) -> Vec<u8> {
+    // Numbers, text and lists of known length always have a form, and memory grows as needed.
+    postcard::to_stdvec(value).unwrap_or_default()
+}

@@ -1,0 +1,328 @@
+//! Names: stacks and threads that events refer to in, events that say what they are out, each once.
+//!
+//! A stack is looked up and named when the first event refers to it, so that a trace that is killed
+//! has the names of all that it has.
+
+use std::time::{Duration, Instant};
+
+use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::sums::StackSumKey;
+use reqtrace_recording::{
+    Address, AddressSpace, Event, KERNEL, Mapping, NOWHERE, Name, Object, Request, Stack, Thread,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Stream;
+use crate::attach::StackTable;
+use crate::error::Result;
+use crate::symbolize::live::{LiveSymbolizer, thread_name};
+use crate::symbolize::{Frame, UNKNOWN};
+
+/// How often at most a stack is looked at again that has addresses without a name.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Entries of each set; beyond it the set starts anew, and what it held is said again.
+const MAX_KNOWN: usize = 1 << 18;
+/// Threads whose names are read between two ticks: more is a server that makes a thread for each
+/// request, and there the name of the process does.
+const THREADS_PER_TICK: u32 = 200;
+
+/// What was said so far.
+pub(crate) struct Names {
+    stacks: StackTable,
+    symbols: LiveSymbolizer,
+    objects: FxHashMap<ObjectKey, u32>,
+    mappings: FxHashSet<(AddressSpace, u64, u64, u32)>,
+    /// Addresses and their names; `None` for names that stay.
+    names: FxHashMap<(Address, bool), Option<Vec<Frame>>>,
+    /// Kernel addresses by the number that stands for them.
+    kernel: FxHashMap<u64, u64>,
+    /// Stacks with names that stay.
+    said: FxHashSet<(Option<AddressSpace>, StackId)>,
+    /// Places of which both stacks have such names.
+    sites: FxHashSet<(AddressSpace, BlockSite)>,
+    unsettled: FxHashMap<(AddressSpace, StackId), Unsettled>,
+    threads: FxHashSet<(u32, u32)>,
+    threads_left: u32,
+}
+
+/// A stack with addresses that may get a name later: a library that is being loaded, generated code.
+struct Unsettled {
+    tried: Instant,
+    said: Vec<Address>,
+}
+
+impl Names {
+    pub(crate) fn new(stacks: StackTable, symbols: LiveSymbolizer) -> Self {
+        Self {
+            stacks,
+            symbols,
+            objects: FxHashMap::default(),
+            mappings: FxHashSet::default(),
+            names: FxHashMap::default(),
+            kernel: FxHashMap::default(),
+            said: FxHashSet::default(),
+            sites: FxHashSet::default(),
+            unsettled: FxHashMap::default(),
+            threads: FxHashSet::default(),
+            threads_left: THREADS_PER_TICK,
+        }
+    }
+
+    /// The symbolizer, to remember processes with.
+    pub(crate) fn symbols(&mut self) -> &mut LiveSymbolizer {
+        &mut self.symbols
+    }
+
+    /// Some time has passed.
+    pub(crate) fn tick(&mut self) {
+        self.threads_left = THREADS_PER_TICK;
+    }
+
+    /// Says what a request refers to.
+    pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream) -> Result<()> {
+        for slot in request.slots {
+            self.site(request.space, slot.site, false, stream)?;
+        }
+        for block in request.longest {
+            self.site(request.space, block.site, false, stream)?;
+            if block.waker_tid != 0 {
+                self.thread(block.waker_tgid, block.waker_tid, stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what a sum refers to. At the end everything without a name is looked at once more.
+    pub(crate) fn sum(
+        &mut self,
+        key: &StackSumKey,
+        at_end: bool,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        let space = AddressSpace {
+            tgid: key.tgid,
+            exec_generation: key.exec_generation,
+        };
+        let site = BlockSite {
+            kernel_stack: key.kernel_stack,
+            user_stack: key.user_stack,
+            syscall: key.syscall,
+            file: key.file,
+        };
+        self.site(space, site, at_end, stream)
+    }
+
+    /// Says what a place of blocking refers to.
+    pub(crate) fn site(
+        &mut self,
+        space: AddressSpace,
+        site: BlockSite,
+        at_end: bool,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        if self.sites.contains(&(space, site)) {
+            return Ok(());
+        }
+        let kernel = self.kernel_stack(site.kernel_stack, stream)?;
+        let user = self.user_stack(space, site.user_stack, at_end, stream)?;
+        if kernel && user {
+            if self.sites.len() >= MAX_KNOWN {
+                self.sites.clear();
+            }
+            self.sites.insert((space, site));
+        }
+        Ok(())
+    }
+
+    /// Says the name of a thread that has woken another.
+    fn thread(&mut self, tgid: u32, tid: u32, stream: &mut Stream) -> Result<()> {
+        if self.threads_left == 0 || self.threads.contains(&(tgid, tid)) {
+            return Ok(());
+        }
+        self.threads_left -= 1;
+        if self.threads.len() >= MAX_KNOWN {
+            self.threads.clear();
+        }
+        self.threads.insert((tgid, tid));
+        match thread_name(tgid, tid) {
+            Some(name) => stream.send(&Event::Thread(&Thread { tgid, tid, name })),
+            None => Ok(()),
+        }
+    }
+
+    /// Says a kernel stack; true when all was said.
+    fn kernel_stack(&mut self, id: StackId, stream: &mut Stream) -> Result<bool> {
+        if id == STACK_LOST || id == STACK_NONE || self.said.contains(&(None, id)) {
+            return Ok(true);
+        }
+        let Some(stack) = self.stacks.stack(id) else {
+            return Ok(false);
+        };
+        let frames = self.symbols.kernel(&stack.addresses);
+        // Frames of tracing itself were cut off at the innermost end.
+        let cut = stack.addresses.len().saturating_sub(frames.len());
+        let mut addresses = Vec::with_capacity(frames.len());
+        for (address, frame) in stack.addresses[cut..].iter().zip(frames) {
+            let next = self.kernel.len() as u64;
+            let offset = *self.kernel.entry(*address).or_insert(next);
+            let address = Address {
+                object: KERNEL,
+                offset,
+            };
+            let is_return = !addresses.is_empty();
+            self.name(address, is_return, &[frame], stream)?;
+            addresses.push(address);
+        }
+        self.said.insert((None, id));
+        stream.send(&Event::Stack(&Stack {
+            space: None,
+            id,
+            stop: 0,
+            addresses,
+        }))?;
+        Ok(true)
+    }
+
+    /// Says a user stack; true when all was said, and no name may come later.
+    fn user_stack(
+        &mut self,
+        space: AddressSpace,
+        id: StackId,
+        at_end: bool,
+        stream: &mut Stream,
+    ) -> Result<bool> {
+        let key = (Some(space), id);
+        if id == STACK_LOST || id == STACK_NONE || self.said.contains(&key) {
+            return Ok(true);
+        }
+        let before = self.unsettled.get(&(space, id));
+        if !at_end && before.is_some_and(|before| before.tried.elapsed() < PAUSE) {
+            return Ok(false);
+        }
+        let Some(stack) = self.stacks.stack(id) else {
+            return Ok(false);
+        };
+        let mut addresses = Vec::with_capacity(stack.addresses.len());
+        let mut settled = true;
+        for (depth, &address) in stack.addresses.iter().enumerate() {
+            let (address, stays) = self.user_address(space, address, depth > 0, stream)?;
+            addresses.push(address);
+            settled &= stays;
+        }
+        let before = self.unsettled.remove(&(space, id));
+        if before.is_none_or(|before| before.said != addresses) {
+            stream.send(&Event::Stack(&Stack {
+                space: Some(space),
+                id,
+                stop: stack.stop as u32,
+                addresses: addresses.clone(),
+            }))?;
+        }
+        if settled {
+            if self.said.len() >= MAX_KNOWN {
+                self.said.clear();
+            }
+            self.said.insert(key);
+        } else {
+            let tried = Instant::now();
+            let said = addresses;
+            self.unsettled
+                .insert((space, id), Unsettled { tried, said });
+        }
+        Ok(settled)
+    }
+
+    /// Says what is at an address of a process, and whether that stays.
+    fn user_address(
+        &mut self,
+        space: AddressSpace,
+        address: u64,
+        is_return: bool,
+        stream: &mut Stream,
+    ) -> Result<(Address, bool)> {
+        let mut frames = None;
+        let mut place = self.symbols.user().place(space, address, is_return);
+        if place.is_none() {
+            // Naming looks at the mappings again.
+            frames = Some(self.symbols.user().frame(space, address, is_return));
+            place = self.symbols.user().place(space, address, is_return);
+        }
+        let Some(place) = place else {
+            let nowhere = Address {
+                object: NOWHERE,
+                offset: address,
+            };
+            return Ok((nowhere, false));
+        };
+        let object = self.object(space, &place, stream)?;
+        let known = Address {
+            object,
+            offset: place.offset,
+        };
+        if let Some(None) = self.names.get(&(known, is_return)) {
+            return Ok((known, true));
+        }
+        let frames = match frames {
+            Some(frames) => frames,
+            None => self.symbols.user().frame(space, address, is_return),
+        };
+        let stays = self.name(known, is_return, &frames, stream)?;
+        Ok((known, stays))
+    }
+
+    /// Says the names of an address, unless that was done; true when they stay.
+    fn name(
+        &mut self,
+        address: Address,
+        is_return: bool,
+        frames: &[Frame],
+        stream: &mut Stream,
+    ) -> Result<bool> {
+        let key = (address, is_return);
+        match self.names.get(&key) {
+            Some(None) => return Ok(true),
+            Some(Some(said)) if said == frames => return Ok(false),
+            _ => {}
+        }
+        let may_change = |frame: &Frame| frame.name == UNKNOWN || frame.name == ANONYMOUS;
+        let stays = !frames.iter().any(may_change);
+        if self.names.len() >= MAX_KNOWN {
+            self.names.clear();
+        }
+        self.names.insert(key, (!stays).then(|| frames.to_vec()));
+        stream.send(&Event::Name(&Name {
+            address,
+            is_return,
+            frames: frames.iter().map(|frame| frame.name.clone()).collect(),
+        }))?;
+        Ok(stays)
+    }
+
+    /// Says an object and where it is mapped; its number.
+    fn object(&mut self, space: AddressSpace, place: &Place, stream: &mut Stream) -> Result<u32> {
+        let next = KERNEL + 1 + self.objects.len() as u32;
+        let id = match self.objects.get(&place.object) {
+            Some(id) => *id,
+            None => {
+                self.objects.insert(place.object.clone(), next);
+                stream.send(&Event::Object(&Object {
+                    id: next,
+                    path: place.object.path(),
+                    build_id: self.symbols.user().build_id(&place.object),
+                }))?;
+                next
+            }
+        };
+        if self.mappings.insert((space, place.start, place.end, id)) {
+            stream.send(&Event::Mapping(&Mapping {
+                space,
+                start: place.start,
+                end: place.end,
+                offset: place.start_offset,
+                object: id,
+            }))?;
+        }
+        Ok(id)
+    }
+}

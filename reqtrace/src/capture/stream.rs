@@ -1,0 +1,129 @@
+//! The stream: events in, to the analysis and to the recording.
+
+use std::io;
+
+use reqtrace_analysis::aggregate::Aggregator;
+use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
+
+use crate::error::{Error, Result};
+use crate::report::{Exporter, Report};
+
+/// Where events go.
+pub(crate) struct Stream {
+    analysis: Aggregator,
+    exporters: Vec<Box<dyn Exporter>>,
+    recorder: Option<Recorder>,
+    /// Name of the recording, for messages.
+    recording: String,
+    failed: Option<io::Error>,
+    /// Id of the last request.
+    last_id: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(analysis: Aggregator, exporters: Vec<Box<dyn Exporter>>) -> Self {
+        Self {
+            analysis,
+            exporters,
+            recorder: None,
+            recording: String::new(),
+            failed: None,
+            last_id: 0,
+        }
+    }
+
+    /// Everything from now on is recorded too. `name` is what to call the recording.
+    pub(crate) fn record(&mut self, recorder: Recorder, name: &str) {
+        self.recorder = Some(recorder);
+        name.clone_into(&mut self.recording);
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// What is known so far, for progress.
+    pub(crate) fn analysis(&self) -> &Aggregator {
+        &self.analysis
+    }
+
+    /// Sends an event.
+    ///
+    /// # Errors
+    ///
+    /// When an output cannot be written. A recording that cannot be written is no error here: it
+    /// ends, and the trace goes on.
+    pub(crate) fn send(&mut self, event: &Event<'_>) -> Result<()> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.event(event);
+        }
+        self.analysis.event(event, &mut self.exporters)
+    }
+
+    /// Sends a request, which gets its id here.
+    pub(crate) fn request(&mut self, mut request: Request<'_>) -> Result<()> {
+        request.id = self.next_id();
+        self.send(&Event::Request(request))
+    }
+
+    /// An id that no request has.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Says that something was lost.
+    pub(crate) fn lost(&mut self, name: &str, count: u64) -> Result<()> {
+        let name = name.to_owned();
+        self.send(&Event::Loss(&Loss { name, count }))
+    }
+
+    /// Sees to it that the recording has what was sent, as far as that goes, and says when it cannot
+    /// be written any more.
+    pub(crate) fn flush(&mut self) {
+        let failed = self.recorder.as_mut().and_then(Recorder::flush);
+        if let Some(error) = failed {
+            self.recorder = None;
+            eprintln!(
+                "reqtrace: the recording {} cannot be written: {error}; it ends here, and tracing \
+                 goes on",
+                self.recording
+            );
+            self.failed = Some(error);
+        }
+    }
+
+    /// Ends the stream: the report, and all outputs complete.
+    ///
+    /// # Errors
+    ///
+    /// When an output cannot be written.
+    pub(crate) fn finish(mut self) -> Result<Finished> {
+        if let Some(recorder) = self.recorder.take() {
+            self.failed = recorder.finish().failure;
+        }
+        let whole = Ending {
+            ended: true,
+            ..Ending::default()
+        };
+        let report = self.analysis.finish(&whole, &mut self.exporters)?;
+        for exporter in &mut self.exporters {
+            exporter.finish(&report)?;
+        }
+        let name = &self.recording;
+        let recording = self.failed.map_or(Ok(()), |error| {
+            Err(Error::failed(format!("the recording {name} is not whole"))
+                .because(error)
+                .next(format!("`reqtrace report {name}` shows what is in it")))
+        });
+        Ok(Finished { report, recording })
+    }
+}
+
+/// What a stream leaves.
+pub(crate) struct Finished {
+    /// The report.
+    pub(crate) report: Report,
+    /// Whether the recording is whole, to be said when everything else is.
+    pub(crate) recording: Result<()>,
+}

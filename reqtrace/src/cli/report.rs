@@ -1,0 +1,189 @@
+//! `reqtrace report FILE`: a recording in, the same outputs as those of a trace out. It needs neither
+//! root nor the machine that was traced.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqtrace_recording::{self as recording, Ending, Header, Reader};
+
+use super::outputs::{OutputArgs, Outputs, Stacks, nanoseconds, parse_pids, with_unit};
+use super::show;
+use crate::aggregate::{Aggregator, FilterOptions, Options};
+use crate::classify::Classifier;
+use crate::error::{Error, Result};
+use crate::profile::{Origin, Profile};
+use crate::report::outputs;
+
+const AFTER_HELP: &str = "\
+Every output is the same, byte for byte, as that of the trace that was recorded, with the same
+options. A filter leaves requests out of everything; then stacks are those of the requests that are
+left, by their own records, and have neither run queue nor preemption.
+
+Exit codes: 0 done, also when the recording is cut or damaged, which is printed; 1 it failed while
+running; 2 bad usage, or no recording.";
+
+/// Arguments of `report`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct ReportArgs {
+    /// A recording, made with --record
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// What to write and to print.
+    #[command(flatten)]
+    outputs: OutputArgs,
+
+    /// Only requests of this type; several with commas, or repeat the option
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_delimiter = ',',
+        help_heading = "Filter"
+    )]
+    request: Vec<String>,
+
+    /// Only requests whose whole label matches: * is any text, ? one character
+    #[arg(long, value_name = "GLOB", help_heading = "Filter")]
+    label: Option<String>,
+
+    /// Only requests that began at this time since the start of the trace or later: 10s, 500ms
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Filter")]
+    from: Option<Duration>,
+
+    /// Only requests that began before this time since the start of the trace
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Filter")]
+    to: Option<Duration>,
+
+    /// Only requests of this process; several with commas, or repeat the option
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID[,PID…]",
+        value_delimiter = ',',
+        help_heading = "Filter"
+    )]
+    pids: Vec<String>,
+
+    /// Only requests of this thread; several with commas, or repeat the option
+    #[arg(
+        long = "tid",
+        value_name = "TID[,TID…]",
+        value_delimiter = ',',
+        help_heading = "Filter"
+    )]
+    tids: Vec<u32>,
+}
+
+/// A time since the start: seconds, or with a unit.
+fn time(word: &str) -> Result<Duration, String> {
+    let seconds = word.parse::<f64>().ok();
+    match seconds.map(Duration::try_from_secs_f64) {
+        Some(Ok(seconds)) => Ok(seconds),
+        _ => with_unit(word),
+    }
+}
+
+/// Reports a recording.
+///
+/// # Errors
+///
+/// A file that is no recording, or one of a newer version; options that ask for what was not
+/// recorded; an output that cannot be written.
+pub fn run(args: ReportArgs) -> Result<()> {
+    let filter = FilterOptions {
+        requests: args.request,
+        label: args.label,
+        from_ns: args.from.map(nanoseconds),
+        to_ns: args.to.map(nanoseconds),
+        pids: parse_pids(&args.pids)?,
+        tids: args.tids,
+    };
+    let outputs = args.outputs.into_outputs()?;
+    #[cfg(feature = "capture")]
+    super::logger::start(outputs.verbose);
+    let path = &args.file;
+    let file = File::open(path).map_err(|error| {
+        Error::usage(format!("{} cannot be read", path.display())).because(error)
+    })?;
+    let mut reader = Reader::open(BufReader::new(file)).map_err(|error| unreadable(path, error))?;
+    let header = reader.header().clone();
+    check(&outputs, &header)?;
+    let profile = Profile::parse(
+        &header.profile_text,
+        &format!("profile of {}", path.display()),
+        Origin::BuiltIn,
+    )?;
+    let options = Options {
+        slower_than_ns: outputs.slower_than_ns(),
+        group_by: outputs.grouping(),
+        histogram: outputs.histogram,
+        filter,
+    };
+    let mut analysis = Aggregator::new(&profile, &header, options)?;
+    let classes = Classifier::new(&profile.waits)?.names().to_vec();
+    let mut exporters = outputs::open(&outputs.options(), &classes)?;
+    let ending = reader
+        .read(|event| analysis.event(&event, &mut exporters))
+        .map_err(|error| unreadable(path, error))??;
+    say(path, &ending);
+    let report = analysis.finish(&ending, &mut exporters)?;
+    for exporter in &mut exporters {
+        exporter.finish(&report)?;
+    }
+    show::table(&report, &outputs)
+}
+
+/// Refuses stacks that were not recorded.
+fn check(outputs: &Outputs, header: &Header) -> Result<()> {
+    if outputs.stacks == Stacks::User && header.options.no_user_stacks {
+        return Err(Error::usage(
+            "-U: the recording has kernel stacks only, as it was made with -K",
+        )
+        .next("record without -K"));
+    }
+    Ok(())
+}
+
+/// Says on standard error that something is missing; the report's losses have the counts.
+fn say(path: &Path, ending: &Ending) {
+    if ending.is_whole() {
+        return;
+    }
+    let name = path.display();
+    if ending.damaged_bytes > 0 || ending.damaged_blocks > 0 {
+        eprintln!(
+            "reqtrace: {name} is damaged: {} bytes are unreadable, {} blocks are missing; the \
+             report has the rest",
+            ending.damaged_bytes, ending.damaged_blocks
+        );
+    }
+    if !ending.ended {
+        eprintln!(
+            "reqtrace: {name} has no end: reqtrace was killed, or could not write; the report has \
+             what is in its {} whole blocks{}",
+            ending.blocks,
+            match ending.cut_bytes {
+                0 => String::new(),
+                bytes => format!(", and leaves out {bytes} bytes of one that is not"),
+            }
+        );
+    }
+}
+
+fn unreadable(path: &Path, error: recording::Error) -> Error {
+    let name = path.display();
+    let next = match &error {
+        recording::Error::Newer { .. } => {
+            "report it with the reqtrace that recorded it, or a newer one"
+        }
+        recording::Error::NotARecording => "give the file that a trace with --record has written",
+        recording::Error::NoHeader => "record again: the beginning of this one was never written",
+        recording::Error::Io(_) => {
+            return Error::failed(format!("{name} cannot be read")).because(error);
+        }
+    };
+    Error::usage(format!("{name} cannot be reported: {error}")).next(next)
+}

@@ -1,0 +1,45 @@
+//! The end of a trace and of a report alike: a report in, the table and messages out.
+
+use std::os::fd::AsFd;
+
+use super::outputs::Outputs;
+use crate::error::Result;
+use crate::report::outputs::UntilClosed;
+use crate::report::table::TableExporter;
+use crate::report::{Exporter as _, Report};
+
+/// The table goes to standard output, or to standard error when an output has taken that.
+pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
+    if outputs.quiet {
+        for warning in &report.warnings {
+            eprintln!("reqtrace: warning: {warning}");
+        }
+        for loss in &report.losses {
+            eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
+        }
+        return Ok(());
+    }
+    let (out, columns): (Box<dyn std::io::Write>, _) = if outputs.takes_stdout() {
+        let err = std::io::stderr();
+        let columns = columns(&err);
+        (Box::new(err), columns)
+    } else {
+        let out = std::io::stdout();
+        let columns = columns(&out);
+        (Box::new(out), columns)
+    };
+    let verbose = outputs.verbose > 0;
+    TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)?;
+    if let Some(out) = &outputs.out {
+        eprintln!(
+            "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
+            out.display()
+        );
+    }
+    Ok(())
+}
+
+/// Columns of what a terminal is at the other end of; `None` elsewhere.
+fn columns(output: &impl AsFd) -> Option<u16> {
+    terminal_size::terminal_size_of(output).map(|(width, _)| width.0)
+}

@@ -1,0 +1,301 @@
+//! Recordings: what `reqtrace report` makes of one is what the trace itself made, byte for byte; and one
+//! that is cut is reported with what is in it.
+//!
+//! Needs root and a kernel with BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::process::is_root;
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::truth::{self, Truth};
+use reqtrace_tests::workspace;
+use tempfile::TempDir;
+
+/// The files of `--out`.
+const FILES: [&str; 4] = [
+    "summary.json",
+    "requests.csv",
+    "stacks.folded",
+    "flamegraph.svg",
+];
+
+/// A folder with a recording in it that anybody may read.
+fn folder() -> TempDir {
+    let folder = workspace::scratch().unwrap();
+    let chmod = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(folder.path(), chmod(0o777)).unwrap();
+    folder
+}
+
+/// Reports a recording.
+fn report(recording: &Path, more: &[&str]) -> Outcome {
+    let mut command = reqtrace::command(["report"]).unwrap();
+    command.arg(recording).args(more);
+    reqtrace::run(command).unwrap()
+}
+
+/// Checks that all outputs of a trace and of the report of its recording are the same.
+fn check_same(trace: &Outcome, recording: &Path, options: &[&str]) {
+    assert_eq!(trace.code, Some(0), "{}", trace.said());
+    let folder = workspace::scratch().unwrap();
+    let out = folder.path().join("out");
+    let out_option = format!("--out={}", out.display());
+    let mut more = vec![out_option.as_str()];
+    more.extend(options);
+    let reported = report(recording, &more);
+    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.stdout, trace.stdout);
+    let live = |name: &str| match name {
+        "summary.json" => trace.summary_text().unwrap(),
+        "requests.csv" => trace.csv().unwrap(),
+        "stacks.folded" => trace.folded().unwrap(),
+        _ => trace.flamegraph().unwrap(),
+    };
+    for name in FILES {
+        let again = fs::read_to_string(out.join(name)).unwrap();
+        assert!(live(name) == again, "{name} differs");
+    }
+    assert!(trace.rows().unwrap().len() > 100);
+}
+
+fn option(path: &Path) -> String {
+    format!("--record={}", path.display())
+}
+
+#[test]
+fn a_report_of_the_shop_is_what_the_trace_was() {
+    let folder = folder();
+    let recording = folder.path().join("shop.rec");
+    let shop = Shop::open().unwrap();
+    let options = ["--group-by", "fingerprint", "--histogram", "-d"];
+    let record = option(&recording);
+    let mut more = vec![record.as_str()];
+    more.extend(options);
+    let trace = Trace::start(&shop::profile(), shop.pid(), &more).unwrap();
+    shop.load(8, 3000).unwrap();
+    let outcome = trace.finish().unwrap();
+    check_same(&outcome, &recording, &options);
+
+    // The rows are in order of their end, whatever the order in which they came.
+    let rows = outcome.rows().unwrap();
+    let ends = rows.iter().map(|row| row.start_unix_ns + row.latency_ns);
+    assert!(ends.is_sorted());
+
+    // Filters need no new trace.
+    let filtered = report(
+        &recording,
+        &["--from", "0s", "--slower-than", "1ms", "--csv", "-"],
+    );
+    let slow = rows.iter().filter(|row| row.latency_ns >= 1_000_000);
+    assert_eq!(filtered.stdout.lines().count(), slow.count() + 1);
+    let tid = rows[7].tid;
+    let of_thread = rows.iter().filter(|row| row.tid == tid).count();
+    let filtered = report(&recording, &["--tid", &tid.to_string(), "--csv", "-"]);
+    assert_eq!(filtered.stdout.lines().count(), of_thread + 1);
+    assert!(
+        filtered.stderr.contains("Filter: thread"),
+        "{}",
+        filtered.said()
+    );
+    // Labels are the numbers of orders.
+    let label = rows[7].label.as_str();
+    let filtered = report(&recording, &["--label", label, "--csv", "-"]);
+    let same = rows.iter().filter(|row| row.label == label).count();
+    assert_eq!(filtered.stdout.lines().count(), same + 1);
+
+    for (option, value, words) in [
+        ("--request", "query", "it has order"),
+        ("--from", "soon", "invalid value"),
+        ("--pid", "shop", "is not a PID"),
+    ] {
+        let refused = report(&recording, &[option, value]);
+        assert_eq!(refused.code, Some(2), "{}", refused.said());
+        assert!(refused.stderr.contains(words), "{}", refused.said());
+    }
+    // It needs no right at all. The program may stand where others may not go, so it is copied.
+    if is_root() {
+        let program = folder.path().join("reqtrace");
+        fs::copy(workspace::reqtrace().unwrap(), &program).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("report").arg(&recording).args(["-f", "-q"]);
+        let output = command.uid(65_534).gid(65_534).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_refused() {
+    let folder = folder();
+    let recording = folder.path().join("shop.rec");
+    let shop = Shop::open().unwrap();
+    let record = option(&recording);
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[&record]).unwrap();
+    shop.load(4, 200).unwrap();
+    assert_eq!(trace.finish().unwrap().code, Some(0));
+    for (options, words) in [
+        (&["--group-by", "label"][..], "record with --labels"),
+        (&["--label", "1*"], "record with --labels"),
+        (&["--histogram"], "record with --histogram"),
+    ] {
+        let refused = report(&recording, options);
+        assert_eq!(refused.code, Some(2), "{}", refused.said());
+        assert!(refused.stderr.contains(words), "{}", refused.said());
+    }
+    let no_recording = folder.path().join("text");
+    fs::write(&no_recording, "no recording").unwrap();
+    let refused = report(&no_recording, &[]);
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert!(refused.stderr.contains("no recording of reqtrace"));
+    let refused = report(&folder.path().join("missing"), &[]);
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert!(refused.stderr.contains("cannot be read"));
+}
+
+#[test]
+fn a_report_of_the_truth_program_is_what_the_trace_was() {
+    let folder = folder();
+    let recording = folder.path().join("truth.rec");
+    let mut service = Truth::open(20).unwrap();
+    let record = option(&recording);
+    let trace = Trace::start(&truth::profile(), service.pid(), &[&record]).unwrap();
+    service.run().unwrap();
+    check_same(&trace.finish().unwrap(), &recording, &[]);
+    service.close().unwrap();
+}
+
+#[test]
+fn a_report_of_mariadb_is_what_the_trace_was() {
+    let folder = folder();
+    let recording = folder.path().join("mariadb.rec");
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 2, 2000).unwrap();
+    let record = option(&recording);
+    let options = ["--labels", "--preempted-stacks"];
+    let mut more = vec![record.as_str()];
+    more.extend(options);
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &more).unwrap();
+    sysbench.run(8, 300).unwrap();
+    check_same(&trace.finish().unwrap(), &recording, &[]);
+    let slow = report(
+        &recording,
+        &["--slower-than", "5ms", "--group-by", "fingerprint"],
+    );
+    assert_eq!(slow.code, Some(0), "{}", slow.said());
+}
+
+#[test]
+fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
+    let folder = folder();
+    let recording = folder.path().join("killed.rec");
+    let shop = Shop::open().unwrap();
+    let record = option(&recording);
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[&record]).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(5);
+    let mut load = 0;
+    while std::time::Instant::now() < end {
+        load += shop.load(4, 200).unwrap();
+    }
+    let outcome = trace.signal(libc::SIGKILL).unwrap();
+    assert_eq!(outcome.code, None, "{}", outcome.said());
+    let out = folder.path().join("out");
+    let reported = report(&recording, &["--out", &out.to_string_lossy()]);
+    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert!(
+        reported.stderr.contains("has no end"),
+        "{}",
+        reported.said()
+    );
+    assert!(reported.stdout.contains("recording_unended"));
+    assert!(reported.stdout.contains("(recording ended)"));
+    let rows = fs::read_to_string(out.join("requests.csv")).unwrap();
+    let rows = rows.lines().count() as u64 - 1;
+    assert!(rows > load / 4 && rows <= load, "{rows} of {load}");
+    let folded = fs::read_to_string(out.join("stacks.folded")).unwrap();
+    assert!(folded.contains("shop::payment"), "{folded}");
+    assert!(!folded.contains("[unknown]"), "{folded}");
+
+    // Cut where it may be, and with a bit that has flipped.
+    let whole = fs::read(&recording).unwrap();
+    for part in [whole.len() / 3, whole.len() / 2, whole.len() - 1] {
+        fs::write(&recording, &whole[..part]).unwrap();
+        let reported = report(&recording, &[]);
+        assert_eq!(reported.code, Some(0), "{}", reported.said());
+    }
+    let mut flipped = whole;
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 4;
+    fs::write(&recording, &flipped).unwrap();
+    let reported = report(&recording, &[]);
+    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert!(
+        reported.stderr.contains("is damaged"),
+        "{}",
+        reported.said()
+    );
+}
+
+/// A small file system in memory.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: &Path) -> Self {
+        fs::create_dir(at).unwrap();
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+            .arg(at);
+        assert!(mount.status().unwrap().success());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_trace() {
+    let folder = folder();
+    let disk = Small::mount(&folder.path().join("disk"));
+    let recording = disk.0.join("full.rec");
+    let shop = Shop::open().unwrap();
+    let record = option(&recording);
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[&record]).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(5);
+    let mut load = 0;
+    while std::time::Instant::now() < end {
+        load += shop.load(4, 400).unwrap();
+    }
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(1), "{}", outcome.said());
+    assert!(outcome.stderr.contains("No space left on device"));
+    assert!(
+        outcome.stderr.contains("tracing goes on"),
+        "{}",
+        outcome.said()
+    );
+    assert!(
+        outcome.stderr.contains("is not whole"),
+        "{}",
+        outcome.said()
+    );
+    // The trace has all of it.
+    let summary = outcome.summary().unwrap();
+    assert_eq!(summary.request("order").unwrap().count, load);
+    let reported = report(&recording, &["--csv", "-"]);
+    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    let rows = reported.stdout.lines().count() as u64 - 1;
+    assert!(rows > 50 && rows < load, "{rows} of {load}");
+}
