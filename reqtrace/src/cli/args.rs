@@ -95,7 +95,7 @@ pub enum Command {
     /// List the profiles that have a name, and where they are, or print one
     Profiles(ProfilesArgs),
     /// Report a recording (--record), all of it or some of its requests. Needs no root
-    Report(ReportArgs),
+    Report(Box<ReportArgs>),
 }
 
 #[cfg(feature = "capture")]

@@ -16,7 +16,7 @@ pub mod library;
 mod logger;
 #[cfg(feature = "capture")]
 pub mod options;
-mod outputs;
+pub mod outputs;
 pub mod profiles;
 pub mod report;
 #[cfg(feature = "capture")]
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
         #[cfg(feature = "capture")]
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
-        Some(Command::Report(report)) => report::run(report),
+        Some(Command::Report(report)) => report::run(*report),
         #[cfg(feature = "capture")]
         None => trace::run(args.trace.into_options()?),
         #[cfg(not(feature = "capture"))]

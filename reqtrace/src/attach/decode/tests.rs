@@ -95,7 +95,7 @@ fn counts_reasons_and_sums_are_checked() {
         assert_eq!(from_record(&record).unwrap_err(), decoded);
         decoded
     };
-    assert_eq!(broken(|r| r.slots_used = 17), Malformed::Count(17));
+    assert_eq!(broken(|r| r.slots_used = 33), Malformed::Count(33));
     assert_eq!(
         broken(|r| r.longest_used = u32::MAX),
         Malformed::Count(u32::MAX)
