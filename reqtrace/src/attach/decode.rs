@@ -144,6 +144,11 @@ impl Decoder {
     }
 }
 
+/// Whether a record is a request's; it may be malformed.
+pub(crate) fn is_request(bytes: &[u8]) -> bool {
+    Fields(bytes).u32(0) == Ok(kind::REQUEST)
+}
+
 /// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.
 ///
 /// `comm` is the thread's name, which the kernel notes only when a request ends.

@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod backlog;
 mod choice;
 mod early;
 mod follow;
