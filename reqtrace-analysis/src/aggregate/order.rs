@@ -26,6 +26,7 @@ pub(super) struct Row {
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
     pub(super) incomplete: Option<Incomplete>,
+    pub(super) weight: u32,
 }
 
 impl Row {
@@ -42,6 +43,7 @@ impl Row {
             blocks: request.blocks,
             preemptions: request.preemptions,
             incomplete: request.incomplete,
+            weight: request.weight,
         }
     }
 }
@@ -140,6 +142,7 @@ mod tests {
             blocks: 0,
             preemptions: 0,
             incomplete: None,
+            weight: 1,
         }
     }
 
