@@ -138,7 +138,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
     // The programs that were just loaded are in it.
     symbols.read_kernel();
     let attach_started = Instant::now();
-    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow, cost)?;
+    let (mut session, stacks) =
+        loaded.attach(&plans, &pids, options.follow, cost, options.sample_every)?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.
         let late: Vec<u32> = targets::descendants(&pids)
