@@ -1,7 +1,7 @@
 //! The first command of a user: profiles that are found by a program, programs that are found by a
 //! profile, and programs that reqtrace starts.
 //!
-//! Needs root and a kernel with BPF.
+//! Needs root, a kernel with BPF, and mariadb-server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,16 +9,22 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use reqtrace_tests::fixtures;
+use reqtrace_tests::fixtures::{self, Fixture};
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::probed::Code;
 use reqtrace_tests::process::{Child, Stream};
-use reqtrace_tests::reqtrace::{self, Outcome};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::summary::Summary;
 use reqtrace_tests::workspace;
 use tempfile::TempDir;
 
+/// It is below half a second on an idle machine; what others do at the same time is in it here.
+const SOON: Duration = Duration::from_millis(1300);
+/// How often it is tried.
+const TRIALS: usize = 6;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Calls of `work` in the program that is started.
 const TIMES: u64 = 200;
@@ -211,6 +217,63 @@ fn profiles_of_the_machine_are_found() {
     let outcome = reqtrace::run(command).unwrap();
     let place = "/etc/reqtrace/profiles/shop.toml";
     assert!(outcome.stdout.contains(place), "{}", outcome.said());
+}
+
+/// Standard error is no terminal here.
+#[test]
+fn that_tracing_has_begun_is_said_and_is_true() {
+    let fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
+    assert!(!code.is_probed().unwrap());
+    // `Trace::start` waits for a line that begins with `tracing`.
+    let trace = Trace::start(&profile, fixture.pid(), &["0.5"]).unwrap();
+    assert!(code.is_probed().unwrap(), "it was said too early");
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let line = format!(
+        "tracing spinner (pid {}) with work for 0.5 s",
+        fixture.pid()
+    );
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    assert_eq!(
+        lines.iter().filter(|said| **said == line).count(),
+        1,
+        "{lines:#?}"
+    );
+
+    // -q says nothing, but what is wrong.
+    let mut command = reqtrace::command(["-q", "--profile"]).unwrap();
+    command
+        .arg(&profile)
+        .args(["-p", &fixture.pid().to_string(), "0.1"]);
+    assert_eq!(reqtrace::run(command).unwrap().stderr, "");
+    fixture.end().unwrap();
+}
+
+/// The duration is that of the trace: what it took to begin is not part of it.
+#[test]
+fn a_trace_of_a_large_server_begins_and_ends_soon() {
+    let server = MariaDb::open().unwrap();
+    let duration = Duration::from_millis(500);
+    // Other tests run at the same time: one quick one of some will do. To look for the profile's waits
+    // among the names of all libraries took more than a second by itself.
+    let mut slow = Vec::new();
+    loop {
+        let started = Instant::now();
+        let trace = Trace::start(Path::new("mysql"), server.pid(), &["0.5"]).unwrap();
+        let begun = started.elapsed();
+        let outcome = trace.wait().unwrap();
+        let ended = started.elapsed().saturating_sub(begun + duration);
+        let traced = Duration::from_nanos(outcome.summary().unwrap().trace.duration_ns);
+        assert!(traced >= duration, "{traced:?}");
+        if begun < SOON && ended < SOON && traced < duration * 6 / 5 {
+            break;
+        }
+        slow.push((begun, traced, ended));
+        assert!(slow.len() < TRIALS, "{slow:#?}");
+    }
+    server.close().unwrap();
 }
 
 /// A program that begins its work at once.

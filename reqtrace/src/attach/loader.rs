@@ -67,17 +67,37 @@ pub struct Loaded {
     pub(super) tables: Option<Compiled>,
 }
 
+/// The running kernel's type information, as the loader reads it.
+pub struct KernelTypes(Btf);
+
+impl KernelTypes {
+    /// Reads it, which takes some 15 ms.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not BTF.
+    pub fn read(host: &Host) -> Result<Self> {
+        let path = &host.btf_path;
+        let btf = Btf::parse_file(path, Endianness::default()).map_err(|error| {
+            Error::unsupported(format!("{} is not BTF", path.display())).because(error)
+        })?;
+        Ok(Self(btf))
+    }
+}
+
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
 /// user stacks are walked by frame pointers.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
-pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> Result<Loaded> {
+pub fn load(
+    host: &Host,
+    KernelTypes(btf): &KernelTypes,
+    options: LoadOptions<'_>,
+    tables: Option<Compiled>,
+) -> Result<Loaded> {
     check_abi(OBJECT)?;
-    let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
-        Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
-    })?;
     let mut wanted = 0_u32;
     if options.kernel_stacks {
         wanted |= stacks_wanted::KERNEL;
@@ -107,7 +127,7 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
         loader.override_global(global, offset, true);
     }
     let mut ebpf = loader
-        .btf(Some(&btf))
+        .btf(Some(btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
@@ -152,7 +172,7 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
-        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf));
+        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, btf));
         let setter = Setter::new(image, &uprobes);
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         tracepoints.join().map_err(panicked).flatten()?;
