@@ -67,11 +67,28 @@ pub struct Loaded {
     pub(super) tables: Option<Compiled>,
 }
 
-/// The running kernel's type information, as the loader reads it.
+/// What loads the kernel programs.
+pub struct Loader(EbpfLoader<'static>);
+
+impl Loader {
+    /// Makes it, which takes some 30 ms: aya reads the kernel's type information each time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(EbpfLoader::new())
+    }
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The running kernel's type information, as programs for its tracepoints need it.
 pub struct KernelTypes(Btf);
 
 impl KernelTypes {
-    /// Reads it, which takes some 15 ms.
+    /// Reads it, which takes some 30 ms.
     ///
     /// # Errors
     ///
@@ -86,14 +103,15 @@ impl KernelTypes {
 }
 
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
-/// user stacks are walked by frame pointers.
+/// user stacks are walked by frame pointers. `types` is asked when the maps are there.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
 pub fn load(
     host: &Host,
-    KernelTypes(btf): &KernelTypes,
+    Loader(mut loader): Loader,
+    types: impl FnOnce() -> Result<KernelTypes>,
     options: LoadOptions<'_>,
     tables: Option<Compiled>,
 ) -> Result<Loaded> {
@@ -122,12 +140,10 @@ pub fn load(
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
-    let mut loader = EbpfLoader::new();
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
     let mut ebpf = loader
-        .btf(Some(btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
@@ -164,6 +180,7 @@ pub fn load(
     for (index, plan) in labels.iter().enumerate() {
         plans.set(index as u32, plan, 0).map_err(map_error)?;
     }
+    let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
     forward_kernel_log(&mut ebpf);
     let wanted = |name: &&str| match options.probes {
@@ -172,7 +189,7 @@ pub fn load(
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
-        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, btf));
+        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf));
         let setter = Setter::new(image, &uprobes);
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         tracepoints.join().map_err(panicked).flatten()?;

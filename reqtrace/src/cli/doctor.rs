@@ -10,7 +10,7 @@ use super::profiles::print;
 use super::running::Processes;
 use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
-use crate::attach::{self, KernelTypes, LoadOptions};
+use crate::attach::{self, KernelTypes, LoadOptions, Loader};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
@@ -112,7 +112,6 @@ fn programs() -> Finding {
 /// Kernel memory of the maps in bytes.
 fn load() -> Result<u64> {
     let host = Host::examine()?;
-    let types = KernelTypes::read(&host)?;
     let options = LoadOptions {
         kernel_stacks: true,
         user_stacks: true,
@@ -129,7 +128,13 @@ fn load() -> Result<u64> {
         .build()
         .map_err(|error| Error::failed("the runtime could not be started").because(error))?
         .block_on(async {
-            let loaded = attach::load(&host, &types, options, None)?;
+            let loaded = attach::load(
+                &host,
+                Loader::new(),
+                || KernelTypes::read(&host),
+                options,
+                None,
+            )?;
             let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default())?;
             let memory = session.kernel_memory();
             session.detach();

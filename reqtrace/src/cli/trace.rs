@@ -25,7 +25,7 @@ use reqtrace_recording::{Header, Marker, Recorder};
 
 use super::args::{Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, Compiled, KernelTypes, LabelTable, LoadOptions, ProbePlan};
+use crate::attach::{self, Compiled, KernelTypes, LabelTable, LoadOptions, Loader, ProbePlan};
 use crate::capture::{Names, Stream};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
@@ -70,15 +70,16 @@ async fn trace(options: TraceOptions) -> Result<()> {
         false => Vec::new(),
     };
     pids.extend(&children);
-    let kernel = Ahead::begin("the kernel's types", || {
-        let host = Host::examine()?;
-        let types = KernelTypes::read(&host)?;
-        Ok((host, types))
-    });
+    let host = Ahead::begin("the machine", Host::examine);
+    let loader = Ahead::begin("the loader", Loader::new);
     let tables = compile_tables(&pids, &processes, started.is_some(), &options);
     let resolved = resolve_all(&profile, &processes);
     // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
-    let (host, types) = kernel.wait().flatten()?;
+    let host = host.wait().flatten()?;
+    let types = Ahead::begin("the kernel's types", {
+        let host = host.clone();
+        move || KernelTypes::read(&host)
+    });
     let mut resolved = resolved?;
     if options.labels {
         say_unlabelled(&profile, &resolved)?;
@@ -101,7 +102,6 @@ async fn trace(options: TraceOptions) -> Result<()> {
 
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
-    gate::safety(&options, &resolved, &pids)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let _stats = (options.outputs.verbose > 0).then(|| enable_stats(Stats::RunTime));
     // What has not begun hits no probe.
@@ -111,7 +111,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         let load_started = Instant::now();
         let loaded = attach::load(
             &host,
-            &types,
+            loader.wait()?,
+            || types.wait().flatten(),
             LoadOptions {
                 kernel_stacks: true,
                 user_stacks: options.outputs.stacks != Stacks::Kernel
@@ -134,9 +135,12 @@ async fn trace(options: TraceOptions) -> Result<()> {
         let (profile, processes) = (profile.clone(), processes.clone());
         move || unmatched_waits(&profile, &processes)
     });
-    // The verifier takes as long as the gate does: both at once.
+    // The verifier takes as long as the gate does: both at once. Nothing is attached by either.
     let (gate, loaded) = thread::scope(|scope| {
-        let gate = scope.spawn(|| gate::rate(&options, &plans, &pids, has_begun));
+        let gate = scope.spawn(|| {
+            gate::safety(&options, &resolved, &pids)?;
+            gate::rate(&options, &plans, &pids, has_begun)
+        });
         let loaded = load();
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
