@@ -130,7 +130,9 @@ async fn trace(options: TraceOptions) -> Result<()> {
         info!("kernel programs loaded in {:.0?}", load_started.elapsed());
         loaded
     };
-    // For the report only: it is waited for when something is traced.
+    // Both are for the report only, and are there when something is traced: what they take is not
+    // taken from the traced processes.
+    symbols.read_kernel();
     let unmatched_waits = Ahead::begin("names of waits", {
         let (profile, processes) = (profile.clone(), processes.clone());
         move || unmatched_waits(&profile, &processes)
@@ -147,8 +149,6 @@ async fn trace(options: TraceOptions) -> Result<()> {
     });
     let cost = gate?;
     let loaded = loaded?;
-    // The programs that were just loaded are in it.
-    symbols.read_kernel();
     let attach_started = Instant::now();
     let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow, cost)?;
     if options.follow {
