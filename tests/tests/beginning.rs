@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::mariadb::MariaDb;
@@ -21,10 +21,6 @@ use reqtrace_tests::summary::Summary;
 use reqtrace_tests::workspace;
 use tempfile::TempDir;
 
-/// It is below half a second on an idle machine; what others do at the same time is in it here.
-const SOON: Duration = Duration::from_millis(1300);
-/// How often it is tried.
-const TRIALS: usize = 6;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Calls of `work` in the program that is started.
 const TIMES: u64 = 200;
@@ -232,7 +228,7 @@ fn that_tracing_has_begun_is_said_and_is_true() {
     let outcome = trace.wait().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let line = format!(
-        "tracing spinner (pid {}) with work for 0.5 s",
+        "tracing spinner (pid {}) with fixture for 0.5 s",
         fixture.pid()
     );
     let lines: Vec<&str> = outcome.stderr.lines().collect();
@@ -251,29 +247,30 @@ fn that_tracing_has_begun_is_said_and_is_true() {
     fixture.end().unwrap();
 }
 
-/// The duration is that of the trace: what it took to begin is not part of it.
+/// How long it takes is up to the machine, what reqtrace itself computes is not. To look for the profile's
+/// waits among the names of all libraries once took a second more.
 #[test]
-fn a_trace_of_a_large_server_begins_and_ends_soon() {
+fn a_trace_of_a_large_server_computes_little_before_it_begins() {
     let server = MariaDb::open().unwrap();
     let duration = Duration::from_millis(500);
-    // Other tests run at the same time: one quick one of some will do. To look for the profile's waits
-    // among the names of all libraries took more than a second by itself.
-    let mut slow = Vec::new();
-    loop {
-        let started = Instant::now();
-        let trace = Trace::start(Path::new("mysql"), server.pid(), &["0.5"]).unwrap();
-        let begun = started.elapsed();
-        let outcome = trace.wait().unwrap();
-        let ended = started.elapsed().saturating_sub(begun + duration);
-        let traced = Duration::from_nanos(outcome.summary().unwrap().trace.duration_ns);
-        assert!(traced >= duration, "{traced:?}");
-        if begun < SOON && ended < SOON && traced < duration * 6 / 5 {
-            break;
-        }
-        slow.push((begun, traced, ended));
-        assert!(slow.len() < TRIALS, "{slow:#?}");
-    }
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &["0.5"]).unwrap();
+    let computed = user_time(trace.pid());
+    assert!(computed < Duration::from_millis(900), "{computed:?}");
+    // The duration is that of the trace: what it took to begin is not part of it.
+    let traced = trace.wait().unwrap().summary().unwrap().trace.duration_ns;
+    let traced = Duration::from_nanos(traced);
+    assert!(traced >= duration && traced < duration * 2, "{traced:?}");
     server.close().unwrap();
+}
+
+/// CPU time of a process outside the kernel.
+fn user_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the name, which may have anything in it.
+    let fields = stat.rsplit(") ").next().unwrap();
+    let ticks: u64 = fields.split(' ').nth(11).unwrap().parse().unwrap();
+    // A hundred a second, whatever the kernel's own are (`USER_HZ`).
+    Duration::from_millis(ticks * 10)
 }
 
 /// A program that begins its work at once.

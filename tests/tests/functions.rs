@@ -185,16 +185,16 @@ fn hits_are_counted_exactly() {
 fn a_count_is_cut_to_the_limit() {
     let shop = Shop::open().unwrap();
     let pid = shop.pid().to_string();
-    let text = found(&[
-        "functions",
-        "-p",
-        &pid,
-        "shop::service::*",
-        "--count",
-        "0.2",
-        "--limit",
-        "2",
-    ]);
+    let args = ["functions", "-p", &pid, "shop::service::*"];
+    let more = ["--count", "30", "--limit", "2"];
+    let folder = workspace::scratch().unwrap();
+    let command = reqtrace::command([args, more].concat()).unwrap();
+    let mut counting = Child::start(command, folder.path(), "reqtrace").unwrap();
+    wait_for_probe(&mut counting);
+    shop.load(2, 100).unwrap();
+    counting.signal(libc::SIGINT).unwrap();
+    assert!(counting.wait(Duration::from_secs(60)).unwrap().success());
+    let text = counting.output(Stream::Out);
     let rows = text.lines().filter(|line| line.contains("shop::service::"));
     assert_eq!(rows.count(), 2, "{text}");
     assert!(text.contains("more"), "{text}");

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{reqtrace, workspace};
@@ -17,20 +18,24 @@ const COLUMNS: usize = 60;
 fn shown_on(kind: &str) -> String {
     let shop = Shop::open().unwrap();
     let line = format!(
-        "stty rows 30 cols {COLUMNS}; {} --profile {} -p {} --histogram --out {} 1.5",
+        "stty rows 30 cols {COLUMNS}; {} --profile {} -p {} --histogram 1.5",
         workspace::reqtrace().unwrap().display(),
         shop::profile().display(),
         shop.pid(),
-        workspace::scratch().unwrap().path().display(),
     );
     let mut command = Command::new(workspace::program("script").unwrap());
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     command.env("TERM", kind);
+    let over = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
-        let load = scope.spawn(|| shop.load(4, 4000).unwrap());
-        let outcome = reqtrace::run(command).unwrap();
-        load.join().unwrap();
-        outcome
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                shop.load(2, 100).unwrap();
+            }
+        });
+        let outcome = reqtrace::run(command);
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap()
     });
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     outcome.stdout
