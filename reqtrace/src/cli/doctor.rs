@@ -135,7 +135,7 @@ fn load() -> Result<u64> {
                 options,
                 None,
             )?;
-            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default())?;
+            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
             let memory = session.kernel_memory();
             session.detach();
             Ok(memory)

@@ -4,6 +4,7 @@
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
 mod ahead;
+mod backlog;
 mod choice;
 mod early;
 mod follow;
@@ -150,7 +151,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
     let cost = gate?;
     let loaded = loaded?;
     let attach_started = Instant::now();
-    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow, cost)?;
+    let (mut session, stacks) =
+        loaded.attach(&plans, &pids, options.follow, cost, options.sample_every)?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.
         let late: Vec<u32> = targets::descendants(&pids)

@@ -9,12 +9,13 @@ use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::backlog::Backlog;
 use super::early;
 use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
 use crate::attach::Session;
-use crate::attach::decode::{Decoder, Record};
+use crate::attach::decode::{self, Decoder, Malformed, Record};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
@@ -97,6 +98,7 @@ pub(super) struct Follower {
     left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
     record: Vec<u8>,
+    backlog: Backlog,
 }
 
 impl Follower {
@@ -118,6 +120,7 @@ impl Follower {
             left: BTreeSet::new(),
             generations: BTreeMap::new(),
             record: Vec::new(),
+            backlog: Backlog::default(),
         };
         for &pid in pids {
             let process = Process {
@@ -211,6 +214,7 @@ impl Follower {
                     count = count.wrapping_add(1);
                     if count.is_multiple_of(TICKS_PER_FLUSH) {
                         if self.stream.is_recording() && self.windows.is_due() {
+                            self.work_off()?;
                             self.window(session, clock::monotonic_ns(), false)?;
                         }
                         self.stream.flush();
@@ -222,6 +226,7 @@ impl Follower {
                     }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         self.names.tick();
+                        self.work_off()?;
                         watched.progress.update(self.stream.analysis());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
@@ -235,6 +240,10 @@ impl Follower {
             }
             let now_ns = clock::monotonic_ns();
             let all = self.take(session, BATCH)?;
+            if !self.backlog.is_due() {
+                continue;
+            }
+            self.work_off()?;
             if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
                 ticked = count;
                 self.stream.send(&Event::Tick(now_ns))?;
@@ -251,10 +260,11 @@ impl Follower {
 
     /// Takes all records that are left.
     pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
-        self.take(session, usize::MAX).map(|_| ())
+        self.take(session, usize::MAX)?;
+        self.work_off()
     }
 
-    /// Takes records; true when the ring is empty then.
+    /// Takes records; true when the ring is empty then. Requests wait in the backlog.
     fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
         let mut bytes = std::mem::take(&mut self.record);
         let mut empty = false;
@@ -263,21 +273,35 @@ impl Follower {
                 empty = true;
                 break;
             }
+            if decode::is_request(&bytes) {
+                self.backlog.push(&bytes);
+                continue;
+            }
             match self.decoder.decode(&bytes) {
-                Ok(Record::Request(request)) => {
-                    self.names.request(&request, &mut self.stream)?;
-                    self.stream.request(request)?;
-                }
+                Ok(Record::Request(_)) => {}
                 Ok(Record::Process(process)) => self.process(&process, session)?,
                 Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
-                Err(malformed) => {
-                    debug!("malformed record: {malformed}");
-                    self.stream.lost(MALFORMED, 1)?;
-                }
+                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
             }
         }
         self.record = bytes;
         Ok(empty)
+    }
+
+    /// Names the requests that wait, and says them.
+    fn work_off(&mut self) -> Result<()> {
+        for record in self.backlog.records() {
+            match self.decoder.decode(record) {
+                Ok(Record::Request(request)) => {
+                    self.names.request(&request, &mut self.stream)?;
+                    self.stream.request(request)?;
+                }
+                Ok(_) => {}
+                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
+            }
+        }
+        self.backlog.clear();
+        Ok(())
     }
 
     fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
@@ -377,6 +401,11 @@ impl Follower {
         }
         session.forget(&gone)
     }
+}
+
+fn malformed_record(malformed: Malformed, stream: &mut Stream) -> Result<()> {
+    debug!("malformed record: {malformed}");
+    stream.lost(MALFORMED, 1)
 }
 
 /// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left
