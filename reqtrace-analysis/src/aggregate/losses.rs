@@ -19,7 +19,7 @@ pub(super) struct Counts<'a> {
     pub(super) malformed: u64,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
-    pub(super) slow_overflowed: u64,
+    pub(super) merged_stacks: u64,
     /// What is missing in the recording.
     pub(super) ending: &'a Ending,
 }
@@ -69,10 +69,10 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             "look-ups of stacks that were not in the table: their blocked time is `unattributed`",
         ),
         (
-            "slow_stacks_full",
-            counts.slow_overflowed,
-            "places of blocking of slow requests that found no room: their time is in no folded \
-             stack; raise --slower-than",
+            "stacks_merged",
+            counts.merged_stacks,
+            "different stacks, those of the least time, whose frames are not shown: there were too many. \
+             Their time is all there, in `[other stacks]`",
         ),
         (
             "recording_unended",

@@ -1,6 +1,6 @@
 //! Stacks: the kernel's sums, or slow requests, in; lines with names out.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
@@ -8,17 +8,20 @@ use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_recording::Request;
 use rustc_hash::FxHashMap;
 
-use super::sites::{Sites, site_of, space_of};
+use super::sites::{STACK_LOST_FRAME, Side, Sites, site_of, space_of};
 use super::sums::in_order;
 use crate::report::{StackKind, StackLine};
+
+/// Lines that are kept by themselves: as many as the kernel's table has sums.
+const MAX_LINES: usize = MAX_STACK_SUMS as usize;
+/// The frame of all others.
+const OTHER_STACKS: &str = "[other stacks]";
 
 /// Blocked time of slow requests, from their records.
 #[derive(Debug)]
 pub(super) struct SlowStacks {
     threshold_ns: u64,
     sums: FxHashMap<StackSumKey, StackSum>,
-    /// Slots that found no room in `sums`.
-    pub(super) overflowed: u64,
 }
 
 impl SlowStacks {
@@ -26,7 +29,6 @@ impl SlowStacks {
         Self {
             threshold_ns,
             sums: FxHashMap::default(),
-            overflowed: 0,
         }
     }
 
@@ -59,14 +61,20 @@ impl SlowStacks {
             syscall: site.syscall,
             file: site.file,
         };
-        if self.sums.len() >= MAX_STACK_SUMS as usize && !self.sums.contains_key(&key) {
-            self.overflowed += 1;
-            return;
-        }
         let sum = self.sums.entry(key).or_default();
         sum.off_ns += ns;
         sum.count += 1;
         sum.longest_ns = sum.longest_ns.max(ns);
+    }
+
+    /// Whether there are so many that they are to be settled.
+    pub(super) fn is_full(&self) -> bool {
+        self.sums.len() >= MAX_STACK_SUMS as usize
+    }
+
+    /// Forgets the sums: they are settled.
+    pub(super) fn forget(&mut self) {
+        self.sums.clear();
     }
 
     /// The sums, in the form of the kernel's. A slot of a request counts as one interval.
@@ -75,86 +83,180 @@ impl SlowStacks {
     }
 }
 
-/// Names stacks and puts together those that read alike.
-pub(super) fn lines(
-    sites: &mut Sites,
-    names: &[String],
-    sums: &[(StackSumKey, StackSum)],
-) -> Vec<StackLine> {
-    let mut merged: HashMap<LineKey, StackLine> = HashMap::new();
-    let mut add = |line: StackLine| {
-        if line.ns == 0 {
-            return;
-        }
-        let key = LineKey {
-            comm: line.comm.clone(),
-            request: line.request.clone(),
-            user: line.user.clone(),
-            kernel: line.kernel.clone(),
-            kind: line.kind,
-            class: line.class,
-        };
-        merged
-            .entry(key)
-            .and_modify(|known| {
-                known.ns += line.ns;
-                known.count += line.count;
-                known.longest_ns = known.longest_ns.max(line.longest_ns);
-            })
-            .or_insert(line);
-    };
-    for (key, sum) in sums.iter().filter(|(key, _)| !key.is_outside()) {
-        let Some(request) = names.get(key.request_type as usize) else {
-            continue;
-        };
-        let space = space_of(key);
-        let is_block = key.is_block();
-        let line = StackLine {
-            comm: sites.comm(key.tgid),
-            request: request.clone(),
-            user: sites.user_side(space, key.user_stack).outermost_first(),
-            kernel: sites.kernel_side(key.kernel_stack).outermost_first(),
-            kind: if is_block {
-                StackKind::Blocked
-            } else {
-                StackKind::Preempted
-            },
-            class: if is_block {
-                sites.class(space, &site_of(key))
-            } else {
-                None
-            },
-            ns: sum.off_ns,
-            count: sum.count,
-            longest_ns: sum.longest_ns,
-        };
-        if is_block {
-            add(StackLine {
-                kind: StackKind::RunQueue,
-                class: None,
-                ns: sum.run_queue_ns,
-                ..line.clone()
-            });
-        }
-        add(line);
-    }
-    let mut lines: Vec<_> = merged.into_values().collect();
-    lines.sort_by(|a, b| {
-        let names =
-            |line: &StackLine| (line.request.clone(), line.user.clone(), line.kernel.clone());
-        b.ns.cmp(&a.ns)
-            .then_with(|| names(a).cmp(&names(b)))
-            .then_with(|| (a.kind, &a.comm, a.class).cmp(&(b.kind, &b.comm, b.class)))
-    });
-    lines
+/// Stacks so far, by name: those that read alike are one line.
+///
+/// Their number is bounded. When there are too many, the half with the least time is put together to one
+/// line for each request type, wait class and process name, so that no time is lost.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines {
+    numbers: FxHashMap<Rc<str>, u32>,
+    names: Vec<Rc<str>>,
+    lines: FxHashMap<LineKey, LineSum>,
+    merged: u64,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LineKey {
-    comm: String,
-    request: String,
-    user: Vec<String>,
-    kernel: Vec<String>,
+    comm: u32,
+    request_type: u32,
+    /// Outermost first.
+    user: Rc<[u32]>,
+    kernel: Rc<[u32]>,
     kind: StackKind,
     class: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LineSum {
+    ns: u64,
+    count: u64,
+    longest_ns: u64,
+}
+
+impl Lines {
+    /// Names stacks and adds their times.
+    pub(super) fn add(
+        &mut self,
+        sites: &mut Sites,
+        types: usize,
+        sums: &[(StackSumKey, StackSum)],
+    ) {
+        for (key, sum) in sums.iter().filter(|(key, _)| !key.is_outside()) {
+            if key.request_type as usize >= types {
+                continue;
+            }
+            let space = space_of(key);
+            let is_block = key.is_block();
+            let block = LineKey {
+                comm: self.number(&sites.comm(key.tgid)),
+                request_type: key.request_type,
+                user: self.frames(&sites.user_side(space, key.user_stack)),
+                kernel: self.frames(&sites.kernel_side(key.kernel_stack)),
+                kind: StackKind::Blocked,
+                class: None,
+            };
+            let sum_of = |ns| LineSum {
+                ns,
+                count: sum.count,
+                longest_ns: sum.longest_ns,
+            };
+            if is_block {
+                let run_queue = LineKey {
+                    kind: StackKind::RunQueue,
+                    ..block.clone()
+                };
+                self.add_line(run_queue, sum_of(sum.run_queue_ns));
+                let class = sites.class(space, &site_of(key));
+                self.add_line(LineKey { class, ..block }, sum_of(sum.off_ns));
+            } else {
+                let preempted = LineKey {
+                    kind: StackKind::Preempted,
+                    ..block
+                };
+                self.add_line(preempted, sum_of(sum.off_ns));
+            }
+            if self.lines.len() > MAX_LINES {
+                self.shrink();
+            }
+        }
+    }
+
+    /// Stacks whose frames were given up.
+    pub(super) fn merged(&self) -> u64 {
+        self.merged
+    }
+
+    /// All lines, those with most time first; `requests` are names of request types.
+    pub(super) fn stacks(&self, requests: &[String]) -> Vec<StackLine> {
+        let text = |number: &u32| self.names[*number as usize].to_string();
+        let mut lines: Vec<StackLine> = self
+            .lines
+            .iter()
+            .map(|(key, sum)| StackLine {
+                comm: text(&key.comm),
+                request: requests
+                    .get(key.request_type as usize)
+                    .cloned()
+                    .unwrap_or_default(),
+                user: key.user.iter().map(text).collect(),
+                kernel: key.kernel.iter().map(text).collect(),
+                kind: key.kind,
+                class: key.class,
+                ns: sum.ns,
+                count: sum.count,
+                longest_ns: sum.longest_ns,
+            })
+            .collect();
+        lines.sort_by(|a, b| {
+            b.ns.cmp(&a.ns)
+                .then_with(|| {
+                    (&a.request, &a.user, &a.kernel).cmp(&(&b.request, &b.user, &b.kernel))
+                })
+                .then_with(|| (a.kind, &a.comm, a.class).cmp(&(b.kind, &b.comm, b.class)))
+        });
+        lines
+    }
+
+    fn add_line(&mut self, key: LineKey, more: LineSum) {
+        if more.ns == 0 {
+            return;
+        }
+        let sum = self.lines.entry(key).or_insert(LineSum {
+            ns: 0,
+            count: 0,
+            longest_ns: 0,
+        });
+        sum.ns += more.ns;
+        sum.count += more.count;
+        sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+    }
+
+    /// Puts the half with the least time together.
+    fn shrink(&mut self) {
+        let other: Rc<[u32]> = [self.number(OTHER_STACKS)].into();
+        let none: Rc<[u32]> = Rc::new([]);
+        let mut lines: Vec<(LineKey, LineSum)> = self.lines.drain().collect();
+        // What reads alike but for its numbers cannot be told apart by time: the order is that of the names.
+        lines.sort_by(|(a, a_sum), (b, b_sum)| {
+            let rest = |key: &LineKey| (key.request_type, key.comm, key.kind, key.class);
+            (b.user == other)
+                .cmp(&(a.user == other))
+                .then_with(|| b_sum.ns.cmp(&a_sum.ns))
+                .then_with(|| (&a.user, &a.kernel).cmp(&(&b.user, &b.kernel)))
+                .then_with(|| rest(a).cmp(&rest(b)))
+        });
+        let least = lines.split_off(lines.len() / 2);
+        self.lines.extend(lines);
+        self.merged += least.len() as u64;
+        for (key, sum) in least {
+            let key = LineKey {
+                user: Rc::clone(&other),
+                kernel: Rc::clone(&none),
+                ..key
+            };
+            self.add_line(key, sum);
+        }
+    }
+
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        let name: Rc<str> = name.into();
+        self.names.push(Rc::clone(&name));
+        self.numbers.insert(name, number);
+        number
+    }
+
+    fn frames(&mut self, side: &Side) -> Rc<[u32]> {
+        match side {
+            Side::Frames(frames) => {
+                let frames = frames.iter().rev();
+                frames.map(|frame| self.number(&frame.name)).collect()
+            }
+            Side::None => Rc::new([]),
+            Side::Lost => [self.number(STACK_LOST_FRAME)].into(),
+        }
+    }
 }

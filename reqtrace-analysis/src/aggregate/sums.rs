@@ -1,6 +1,8 @@
-//! The kernel's exact sums: windows in, totals of the trace out.
+//! The kernel's exact sums: windows in, totals of the trace out, and sums per stack pair until they are
+//! settled.
 
 use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::Window;
 use rustc_hash::FxHashMap;
@@ -41,6 +43,17 @@ impl Sums {
                 *count += more;
             }
         }
+    }
+
+    /// Whether there are so many sums per stack pair that they are to be settled.
+    pub(super) fn is_full(&self) -> bool {
+        self.stacks.len() >= MAX_STACK_SUMS as usize
+    }
+
+    /// Forgets the sums per stack pair, and lengths: they are settled.
+    pub(super) fn forget(&mut self) {
+        self.stacks.clear();
+        self.histograms.clear();
     }
 
     /// Sums per stack pair, in an order that is always the same.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use log::debug;
+use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, process_event};
 use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -31,8 +32,11 @@ const TICKS_PER_FLUSH: u32 = 50;
 const TICKS_PER_REFRESH: u32 = 50;
 /// How often it is looked at what tracing takes.
 const SECOND: Duration = Duration::from_secs(1);
-/// Records taken at a time, so that signals are not kept waiting.
-const BATCH: usize = 20_000;
+/// Records taken before it is looked whether the kernel's tables fill up: each may have a dozen stacks
+/// that were not seen before, and while they are named others come.
+const BATCH: usize = 500;
+/// Batches taken at a time, so that signals are not kept waiting.
+const BATCHES: usize = 40;
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,9 +169,25 @@ impl Follower {
     }
 
     /// Says what the kernel has added up since the last time, and the names of it.
-    fn window(&mut self, session: &Session, until_ns: u64, at_end: bool) -> Result<()> {
+    ///
+    /// What refers to a stack is seen before its copy goes: either an open request still has it before
+    /// the windows change, or its record is in the ring and its sum in the window that ends, or both
+    /// were taken before.
+    fn window(&mut self, session: &mut Session, until_ns: u64, at_end: bool) -> Result<()> {
         let since = std::time::Instant::now();
-        let sums = session.sums(self.request_types)?;
+        let lets_go = self.names.stacks().is_full();
+        if lets_go {
+            let in_use = session.stacks_in_use()?;
+            self.names.stacks().keep_on(in_use.into_iter());
+        }
+        let over = session.next_window()?;
+        self.drain(session)?;
+        let sums = session.take_sums(self.request_types, over)?;
+        let collisions = self.names.stacks().take(over)?;
+        if collisions > 0 {
+            self.stream.lost(Loss::StackCollision.name(), collisions)?;
+        }
+        let taken = since.elapsed();
         let (window, losses) = self.windows.new_in(sums, until_ns);
         for (key, _) in &window.sums {
             self.names.sum(key, at_end, &mut self.stream)?;
@@ -175,6 +195,17 @@ impl Follower {
         self.stream.send(&Event::Window(&window))?;
         for (loss, count) in losses {
             self.stream.lost(loss.name(), count)?;
+        }
+        debug!(
+            "window of {} sums: taken in {taken:.0?}, said in {:.0?}",
+            window.sums.len(),
+            since.elapsed() - taken
+        );
+        if lets_go {
+            self.names.stacks().let_go();
+        }
+        if self.names.is_full() {
+            self.names.anew(&mut self.stream)?;
         }
         self.windows.looked(since);
         Ok(())
@@ -207,10 +238,10 @@ impl Follower {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
+                    if self.stream.is_recording() && self.windows.is_due() {
+                        self.window(session, clock::monotonic_ns(), false)?;
+                    }
                     if count.is_multiple_of(TICKS_PER_FLUSH) {
-                        if self.stream.is_recording() && self.windows.is_due() {
-                            self.window(session, clock::monotonic_ns(), false)?;
-                        }
                         self.stream.flush();
                     }
                     if second.elapsed() >= SECOND {
@@ -232,7 +263,16 @@ impl Follower {
                 }
             }
             let now_ns = clock::monotonic_ns();
-            let all = self.take(session, BATCH)?;
+            let mut all = false;
+            for _ in 0..BATCHES {
+                if self.names.is_full() || session.tables_fill_up()? {
+                    self.window(session, clock::monotonic_ns(), false)?;
+                }
+                all = self.take(session, BATCH)?;
+                if all {
+                    break;
+                }
+            }
             if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
                 ticked = count;
                 self.stream.send(&Event::Tick(now_ns))?;
