@@ -11,6 +11,8 @@ pub mod tid_flag {
     /// Born while it was traced, and has met no marker yet: it cannot have been in a request when
     /// tracing started.
     pub const BORN: u8 = 3;
+    /// Is in a request that is not recorded: it is counted, and the scheduler programs pass it by.
+    pub const UNSAMPLED: u8 = 4;
 }
 
 /// The one entry of the control map, changed while tracing.

@@ -17,11 +17,11 @@ const _: () = {
     assert!(size_of::<Slot>() == 32);
     assert!(size_of::<LongBlock>() == 56);
     assert!(offset_of!(RequestRecord, begin_ns) == 24);
-    assert!(offset_of!(RequestRecord, comm) == 96);
-    assert!(offset_of!(RequestRecord, longest) == 112);
-    assert!(offset_of!(RequestRecord, slots) == 112 + 56 * MAX_LONGEST);
-    assert!(offset_of!(RequestRecord, label) == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
-    assert!(size_of::<RequestRecord>() == 112 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
+    assert!(offset_of!(RequestRecord, comm) == 104);
+    assert!(offset_of!(RequestRecord, longest) == 120);
+    assert!(offset_of!(RequestRecord, slots) == 120 + 56 * MAX_LONGEST);
+    assert!(offset_of!(RequestRecord, label) == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
+    assert!(size_of::<RequestRecord>() == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);

@@ -53,6 +53,9 @@ pub const MAX_FILES: u32 = 16384;
 /// Longest path of a file in bytes; of a longer one the last names are kept.
 pub const MAX_PATH: usize = 512;
 
+/// The rarest sampling: one of so many requests. Sums of a trace times this stay far below 2^64.
+pub const MAX_SAMPLE_EVERY: u64 = 1 << 20;
+
 /// Longest label in bytes.
 pub const MAX_LABEL: usize = 128;
 

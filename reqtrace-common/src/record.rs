@@ -146,6 +146,11 @@ pub struct RequestRecord {
     pub label_len: u32,
     /// How deep begins nested at most; 1 when they did not.
     pub max_depth: u32,
+    /// How many requests this one stands for: [`crate::config::Control::sample_every`] at its begin,
+    /// 1 when all are recorded. 0 only in a thread's state: its request is not recorded.
+    pub weight: u32,
+    /// Always 0.
+    pub pad: u32,
     /// Name of the thread at the end of the request, padded with NUL.
     pub comm: [u8; COMM_LEN],
     /// The longest blocks, in no order.
@@ -177,6 +182,8 @@ impl RequestRecord {
         longest_used: 0,
         label_len: 0,
         max_depth: 0,
+        weight: 0,
+        pad: 0,
         comm: [0; COMM_LEN],
         longest: [LongBlock {
             site: BlockSite {

@@ -56,11 +56,12 @@ impl WalkTotals {
     }
 }
 
-/// Totals of one request type. All fields but the counters named so are over complete requests.
+/// Totals of one request type. All fields but the counters named so are over complete requests that
+/// were recorded, each times its weight.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeTotals {
-    /// Complete requests.
+    /// Complete requests: Σ of their weights, so an estimate when requests are sampled.
     pub count: u64,
     /// Σ latency, ns.
     pub latency_ns: u64,
@@ -87,6 +88,10 @@ pub struct TypeTotals {
     /// Counter: ends with no request of this type open, but for the first marker that a thread born
     /// while tracing meets: that may be how a server greets its client.
     pub ends_without_begin: u64,
+    /// Counter: complete requests that were not recorded.
+    pub unsampled: u64,
+    /// What weights beyond 1 added to `count`.
+    pub beyond: u64,
     /// Complete requests by latency; see [`crate::histogram`].
     pub histogram: [u64; BUCKETS],
 }
@@ -107,8 +112,22 @@ impl TypeTotals {
         nested: 0,
         other_type: 0,
         ends_without_begin: 0,
+        unsampled: 0,
+        beyond: 0,
         histogram: [0; BUCKETS],
     };
+
+    /// Complete requests that were recorded, each counted once.
+    #[must_use]
+    pub const fn recorded(&self) -> u64 {
+        self.count.saturating_sub(self.beyond)
+    }
+
+    /// All complete requests, counted and not estimated.
+    #[must_use]
+    pub const fn exact_count(&self) -> u64 {
+        self.recorded() + self.unsampled
+    }
 
     /// Adds what another CPU counted.
     pub fn merge(&mut self, other: &Self) {
@@ -125,6 +144,8 @@ impl TypeTotals {
         self.nested += other.nested;
         self.other_type += other.other_type;
         self.ends_without_begin += other.ends_without_begin;
+        self.unsampled += other.unsampled;
+        self.beyond += other.beyond;
         for (mine, theirs) in self.histogram.iter_mut().zip(&other.histogram) {
             *mine += theirs;
         }

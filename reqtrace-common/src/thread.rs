@@ -80,6 +80,8 @@ pub struct Begin {
     pub sp: u64,
     /// The return address at that stack pointer, 0 when it is not known.
     pub return_address: u64,
+    /// How many requests the one that opens stands for; 0: it is not recorded.
+    pub weight: u32,
 }
 
 /// What a begin asks for.
@@ -208,10 +210,31 @@ impl ThreadState {
         record.longest_used = 0;
         record.label_len = 0;
         record.max_depth = 1;
+        record.weight = begin.weight;
         self.begin_sp = begin.sp;
         self.begin_return = begin.return_address;
         self.depth = 1;
         self.phase = phase::ON_CPU;
+    }
+
+    /// Opens a request that is not recorded. Its end and what begins inside it are recognised as
+    /// always; nothing is timed.
+    #[inline]
+    pub fn open_unsampled(&mut self, begin: &Begin) {
+        self.record.request_type = begin.request_type;
+        self.record.max_depth = 1;
+        self.record.weight = 0;
+        self.begin_sp = begin.sp;
+        self.begin_return = 0;
+        self.depth = 1;
+        self.phase = phase::ON_CPU;
+    }
+
+    /// Whether the open or last request is recorded.
+    #[must_use]
+    #[inline]
+    pub const fn is_sampled(&self) -> bool {
+        self.record.weight != 0
     }
 
     /// Decides about an end. `sp` is the stack pointer at the probe, already brought to where the

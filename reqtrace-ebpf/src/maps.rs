@@ -1,14 +1,15 @@
 //! All maps, and the few ways in which they are touched.
 
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
-    MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_STACK_SUMS, MAX_STACKS,
-    MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
+    MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_SAMPLE_EVERY,
+    MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FileId, StackId};
@@ -195,6 +196,32 @@ pub(crate) fn tracing() -> bool {
                 && (&raw const (*control).stop_ns).read_volatile() == 0
         },
         None => false,
+    }
+}
+
+/// How many requests one that begins now stands for; 0: it is not recorded. Each is drawn by itself,
+/// so that no rhythm of the load is in step with it.
+#[inline(always)]
+pub(crate) fn draw_weight() -> u32 {
+    let Some(control) = CONTROL.get_ptr(0) else {
+        return 1;
+    };
+    // SAFETY: points to the map's only entry.
+    let every = unsafe { (&raw const (*control).sample_every).read_volatile() };
+    let every = if every > MAX_SAMPLE_EVERY {
+        MAX_SAMPLE_EVERY
+    } else {
+        every
+    };
+    if every <= 1 {
+        return 1;
+    }
+    // SAFETY: no precondition.
+    let drawn = u64::from(unsafe { bpf_get_prandom_u32() });
+    if (drawn * every) >> 32 == 0 {
+        every as u32
+    } else {
+        0
     }
 }
 

@@ -17,7 +17,9 @@ use crate::emit;
 use crate::globals::LABELS_WANTED;
 use crate::label;
 use crate::maps::THREADS;
-use crate::maps::{PROCESSES, lose, set_tid_flag, thread_or_new, tid_flag, tracing};
+use crate::maps::{
+    PROCESSES, Tids, draw_weight, lose, set_tid_flag, thread_or_new, tid_flag, tracing,
+};
 use crate::task::current_ids;
 use crate::totals::{self, Counter};
 
@@ -37,13 +39,23 @@ struct Hit {
 #[inline(always)]
 pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
-    let Some(process) = traced(hit.tgid) else {
-        return 0;
-    };
     let request_type = u32::from(hit.cookie.request_type);
-    totals::count(request_type, Counter::Begins);
-    let Some(state) = thread_or_new(hit.tid) else {
-        return 0;
+    let Some(tids) = Tids::table() else { return 0 };
+    let state = match known(&hit, tids) {
+        Some(state) => {
+            totals::count(request_type, Counter::Begins);
+            state
+        }
+        None => {
+            let Some(process) = traced(hit.tgid) else {
+                return 0;
+            };
+            totals::count(request_type, Counter::Begins);
+            let Some(state) = introduce(&hit, &process) else {
+                return 0;
+            };
+            state
+        }
     };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let state = unsafe { &mut *state };
@@ -57,16 +69,13 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         request_type,
         reentry: hit.cookie.reentry,
         sp,
-        return_address: if matches!(hit.cookie.frame, Frame::Same) {
-            return_address(sp)
-        } else {
-            0
-        },
+        return_address: 0,
+        weight: 0,
     };
     match state.on_begin(&begin) {
         BeginAction::Open => {}
         BeginAction::CloseThenOpen => {
-            set_tid_flag(hit.tid, flag::KNOWN);
+            tids.set(hit.tid, flag::KNOWN);
             close(state, bpf_now(), reason::NO_END);
         }
         BeginAction::Nested | BeginAction::Ignored => {
@@ -78,6 +87,17 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             return 0;
         }
     }
+    let weight = draw_weight();
+    if weight == 0 {
+        state.open_unsampled(&begin);
+        tids.set(hit.tid, flag::UNSAMPLED);
+        return 0;
+    }
+    let return_address = if matches!(hit.cookie.frame, Frame::Same) {
+        return_address(sp)
+    } else {
+        0
+    };
     let label_len = if LABELS_WANTED.load() != 0 {
         label::read(regs, hit.cookie.label, &mut state.record)
     } else {
@@ -85,13 +105,39 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     let begin = Begin {
         now: bpf_now(),
+        return_address,
+        weight,
         ..begin
     };
-    state.open(&begin, hit.tgid, hit.tid, process.exec_generation);
+    let exec_generation = state.record.exec_generation;
+    state.open(&begin, hit.tgid, hit.tid, exec_generation);
     state.record.label_len = label_len;
-    state.inherited = process.inherited;
-    set_tid_flag(hit.tid, flag::IN_REQUEST);
+    tids.set(hit.tid, flag::IN_REQUEST);
     0
+}
+
+/// The state of a thread that has met a marker before. Its process need not be looked up: an exec
+/// and the thread's exit make it unknown.
+#[inline(always)]
+fn known(hit: &Hit, tids: Tids) -> Option<*mut ThreadState> {
+    match tids.get(hit.tid) {
+        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => THREADS.get_ptr_mut(hit.tid),
+        _ => None,
+    }
+}
+
+/// The state of a thread of a traced process that meets its first marker.
+#[inline(always)]
+fn introduce(hit: &Hit, process: &Process) -> Option<*mut ThreadState> {
+    let state = thread_or_new(hit.tid)?;
+    // SAFETY: as in begin.
+    unsafe {
+        (*state).record.tgid = hit.tgid;
+        (*state).record.tid = hit.tid;
+        (*state).record.exec_generation = process.exec_generation;
+        (*state).inherited = process.inherited;
+    }
+    Some(state)
 }
 
 /// A request may end here.
@@ -100,7 +146,7 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
     let request_type = u32::from(hit.cookie.request_type);
     let known = tid_flag(hit.tid);
-    if known != flag::IN_REQUEST {
+    if known != flag::IN_REQUEST && known != flag::UNSAMPLED {
         if let Some(process) = traced(hit.tgid) {
             totals::count(request_type, Counter::Ends);
             if known == flag::BORN {
@@ -110,7 +156,7 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             }
             totals::count(request_type, Counter::EndsWithoutBegin);
             if known == flag::NONE {
-                running_at_start(&hit, request_type, process.exec_generation);
+                running_at_start(&hit, request_type, &process);
             }
         }
         return 0;
@@ -129,7 +175,12 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     match state.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
-            let now = leave_request(state, hit.tid);
+            let now = if state.is_sampled() {
+                leave_request(state, hit.tid)
+            } else {
+                set_tid_flag(hit.tid, flag::KNOWN);
+                0
+            };
             close(state, now, reason::COMPLETE);
         }
         EndAction::Inner => {}
@@ -160,9 +211,22 @@ fn leave_request(state: &mut ThreadState, tid: u32) -> u64 {
     bpf_now()
 }
 
-/// Closes the open request of a thread whose flag is down, adds it up and sends it.
+/// Closes the open request of a thread whose flag is down, adds it up and sends it. One that is not
+/// recorded is only counted.
 #[inline(always)]
 pub(crate) fn close(state: &mut ThreadState, now: u64, why: u32) {
+    if !state.is_sampled() {
+        state.close(now, why);
+        totals::count(
+            state.record.request_type,
+            if why == reason::COMPLETE {
+                Counter::Unsampled
+            } else {
+                Counter::Incomplete
+            },
+        );
+        return;
+    }
     if state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
@@ -186,17 +250,15 @@ fn send(record: &mut RequestRecord) {
 /// The first thing seen of a thread is an end: its request ran when tracing started. What is
 /// known of it is when it ended.
 #[inline(always)]
-fn running_at_start(hit: &Hit, request_type: u32, exec_generation: u32) {
-    let Some(state) = thread_or_new(hit.tid) else {
+fn running_at_start(hit: &Hit, request_type: u32, process: &Process) {
+    let Some(state) = introduce(hit, process) else {
         return;
     };
     // SAFETY: as in begin.
     let record = unsafe { &mut (*state).record };
     record.kind = kind::REQUEST;
     record.request_type = request_type;
-    record.tgid = hit.tgid;
-    record.tid = hit.tid;
-    record.exec_generation = exec_generation;
+    record.weight = 1;
     record.reason = reason::RUNNING_AT_START;
     record.begin_ns = 0;
     record.end_ns = bpf_now();

@@ -130,6 +130,7 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
     let longest_ns = off_ns + run_queue_ns;
+    let weight = u64::from(state.record.weight);
     let filter = StackFilter {
         min_ns: STACK_MIN_NS.load(),
         max_ns: STACK_MAX_NS.load(),
@@ -156,15 +157,15 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         file: closed.site.file,
     };
     if HISTOGRAM_WANTED.load() != 0 {
-        histogram::count(&key, longest_ns);
+        histogram::count(&key, longest_ns, weight);
     }
     if let Some(sum) = STACK_SUMS.get_ptr_mut(key) {
         // SAFETY: entries of this window are not removed: see `window`; the maximum may lose a race,
         // by then another interval of about its length has been stored.
         unsafe {
-            add(&raw mut (*sum).off_ns, off_ns);
-            add(&raw mut (*sum).run_queue_ns, run_queue_ns);
-            add(&raw mut (*sum).count, 1);
+            add(&raw mut (*sum).off_ns, off_ns * weight);
+            add(&raw mut (*sum).run_queue_ns, run_queue_ns * weight);
+            add(&raw mut (*sum).count, weight);
             if (*sum).longest_ns < longest_ns {
                 (*sum).longest_ns = longest_ns;
             }
@@ -172,9 +173,9 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         return;
     }
     let first = StackSum {
-        off_ns,
-        run_queue_ns,
-        count: 1,
+        off_ns: off_ns * weight,
+        run_queue_ns: run_queue_ns * weight,
+        count: weight,
         longest_ns,
     };
     if STACK_SUMS
@@ -190,9 +191,9 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         };
         // SAFETY: as above.
         unsafe {
-            add(&raw mut (*sum).off_ns, off_ns);
-            add(&raw mut (*sum).run_queue_ns, run_queue_ns);
-            add(&raw mut (*sum).count, 1);
+            add(&raw mut (*sum).off_ns, off_ns * weight);
+            add(&raw mut (*sum).run_queue_ns, run_queue_ns * weight);
+            add(&raw mut (*sum).count, weight);
         }
     }
 }

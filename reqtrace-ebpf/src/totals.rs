@@ -18,6 +18,8 @@ pub(crate) enum Counter {
     Nested,
     OtherType,
     EndsWithoutBegin,
+    Unsampled,
+    Incomplete,
 }
 
 /// Counts an event of a request type.
@@ -34,6 +36,8 @@ pub(crate) fn count(request_type: u32, counter: Counter) {
             Counter::Nested => &raw mut (*totals).nested,
             Counter::OtherType => &raw mut (*totals).other_type,
             Counter::EndsWithoutBegin => &raw mut (*totals).ends_without_begin,
+            Counter::Unsampled => &raw mut (*totals).unsampled,
+            Counter::Incomplete => &raw mut (*totals).incomplete,
         };
         add(field, 1);
     }
@@ -52,17 +56,40 @@ pub(crate) fn add_request(record: &RequestRecord) {
             return;
         }
         let latency = record.latency_ns();
-        add(&raw mut (*totals).count, 1);
-        add(&raw mut (*totals).latency_ns, latency);
-        add(&raw mut (*totals).run_queue_ns, record.run_queue_ns);
-        add(&raw mut (*totals).preempted_ns, record.preempted_ns);
-        add(&raw mut (*totals).blocked_ns, record.blocked_ns);
-        add(&raw mut (*totals).unattributed_ns, record.unattributed_ns);
+        let weight = u64::from(record.weight);
+        add(&raw mut (*totals).count, weight);
+        add(&raw mut (*totals).latency_ns, latency * weight);
+        // Most requests were never off the CPU.
+        add_some(
+            &raw mut (*totals).run_queue_ns,
+            record.run_queue_ns * weight,
+        );
+        add_some(
+            &raw mut (*totals).preempted_ns,
+            record.preempted_ns * weight,
+        );
+        add_some(&raw mut (*totals).blocked_ns, record.blocked_ns * weight);
+        add_some(
+            &raw mut (*totals).unattributed_ns,
+            record.unattributed_ns * weight,
+        );
+        add_some(&raw mut (*totals).beyond, weight - 1);
         let index = bucket(latency);
         if index < BUCKETS {
-            add((&raw mut (*totals).histogram).cast::<u64>().add(index), 1);
+            add(
+                (&raw mut (*totals).histogram).cast::<u64>().add(index),
+                weight,
+            );
         }
         raise_max(totals, latency);
+    }
+}
+
+#[inline(always)]
+unsafe fn add_some(counter: *mut u64, value: u64) {
+    if value != 0 {
+        // SAFETY: by the caller.
+        unsafe { add(counter, value) }
     }
 }
 

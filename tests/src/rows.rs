@@ -56,6 +56,8 @@ pub struct Row {
     pub complete: bool,
     /// Why not.
     pub reason: String,
+    /// How many requests it stands for.
+    pub weight: u64,
 }
 
 /// Reads all rows.
@@ -147,5 +149,6 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         preemptions: number("preemptions")?,
         complete: text("complete")?.parse()?,
         reason: text("reason")?.to_owned(),
+        weight: number("weight")?,
     })
 }

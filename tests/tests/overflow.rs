@@ -12,7 +12,7 @@ use reqtrace_tests::ledger;
 use reqtrace_tests::reqtrace::Trace;
 
 /// Long enough for far more requests than the ring has room for.
-const PAUSE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_secs(6);
 
 #[test]
 fn requests_without_a_record_are_counted_and_in_all_totals() {

@@ -73,7 +73,7 @@ fn every_step_is_seen(rows: &[rows::Row]) {
     assert!(payment > 0, "no wait for the payment desk");
     // The courier comes in every order; a timer may fire before the thread could block.
     let slept = rows.iter().filter(|row| row.classes["sleep"] > 0).count();
-    assert!(slept * 100 >= rows.len() * 99, "{slept} slept");
+    assert!(slept * 100 >= rows.len() * 95, "{slept} slept");
     // Every 4th order waits for the disk; others may wait for its inode, which the sync holds.
     let journal = rows.iter().filter(|row| row.classes["journal"] > 0).count();
     assert!(

@@ -54,8 +54,13 @@ impl Labels {
             Grouping::Label => label_text(request.label),
             Grouping::Fingerprint => fingerprint(&label_text(request.label)),
         };
+        let mut weighted = Ledger::default();
+        weighted.add_times(ledger, u64::from(request.weight));
+        let add = |group: &mut LabelGroup| {
+            group.add(u64::from(request.weight), ledger.latency_ns, &weighted);
+        };
         if let Some(group) = of_type.groups.get_mut(label.as_str()) {
-            group.add(1, ledger.latency_ns, ledger);
+            add(group);
             return;
         }
         let group = if of_type.groups.len() < MAX_LABELS {
@@ -68,7 +73,7 @@ impl Labels {
                 .no_room
                 .get_or_insert_with(|| LabelGroup::new("", classes))
         };
-        group.add(1, ledger.latency_ns, ledger);
+        add(group);
     }
 
     /// The groups of each request type, those with the most latency first.
@@ -108,6 +113,7 @@ mod tests {
     fn request(label: &str, latency_ns: u64) -> Request<'_> {
         Request {
             label: label.as_bytes(),
+            weight: 1,
             end_ns: latency_ns,
             ..Request::default()
         }

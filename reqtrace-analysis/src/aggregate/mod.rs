@@ -329,6 +329,7 @@ impl Aggregator {
             blocks: row.blocks,
             preemptions: row.preemptions,
             incomplete: row.incomplete,
+            weight: row.weight,
         };
         exporters
             .iter_mut()

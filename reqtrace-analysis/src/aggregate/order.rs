@@ -1,7 +1,6 @@
 //! The order of rows: requests as they arrive in, requests by their end out.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use reqtrace_recording::{Comm, Incomplete, Request};
 
@@ -26,6 +25,7 @@ pub(super) struct Row {
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
     pub(super) incomplete: Option<Incomplete>,
+    pub(super) weight: u32,
 }
 
 impl Row {
@@ -42,6 +42,7 @@ impl Row {
             blocks: request.blocks,
             preemptions: request.preemptions,
             incomplete: request.incomplete,
+            weight: request.weight,
         }
     }
 }
@@ -49,7 +50,8 @@ impl Row {
 /// Rows that wait. How far time has come is told by the events, never by a clock.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    waiting: BinaryHeap<Waiting>,
+    /// By their end, then their id.
+    waiting: VecDeque<Waiting>,
     /// The latest time that an event has told.
     seen_ns: u64,
     /// Requests that came after the window of their end had passed.
@@ -70,15 +72,20 @@ impl RowOrder {
 
     /// Takes a row.
     pub(super) fn push(&mut self, end_ns: u64, row: Row) {
-        self.waiting.push(Waiting {
-            end_ns,
-            row: Box::new(row),
-        });
+        let row = Waiting { end_ns, row };
+        // Records arrive nearly in order: mostly at the end, or a few places before it.
+        match self.waiting.back() {
+            Some(last) if last.key() > row.key() => {
+                let at = self.waiting.partition_point(|other| other.key() <= row.key());
+                self.waiting.insert(at, row);
+            }
+            _ => self.waiting.push_back(row),
+        }
     }
 
     /// The next row whose window has passed.
     pub(super) fn pop_due(&mut self) -> Option<Row> {
-        let end_ns = self.waiting.peek()?.end_ns;
+        let end_ns = self.waiting.front()?.end_ns;
         if !self.is_due(end_ns) {
             return None;
         }
@@ -87,7 +94,7 @@ impl RowOrder {
 
     /// The next row, whether its window has passed or not.
     pub(super) fn pop(&mut self) -> Option<Row> {
-        self.waiting.pop().map(|first| *first.row)
+        self.waiting.pop_front().map(|first| first.row)
     }
 
     fn is_due(&self, end_ns: u64) -> bool {
@@ -95,33 +102,18 @@ impl RowOrder {
     }
 }
 
-/// A row in the heap: the earliest end first, then the least id.
+/// A row and its end.
 #[derive(Debug)]
 struct Waiting {
     end_ns: u64,
-    /// On the heap: the order moves it several times.
-    row: Box<Row>,
+    row: Row,
 }
 
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.end_ns, other.row.id).cmp(&(self.end_ns, self.row.id))
+impl Waiting {
+    fn key(&self) -> (u64, u64) {
+        (self.end_ns, self.row.id)
     }
 }
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Waiting {}
 
 #[cfg(test)]
 mod tests {
@@ -140,6 +132,7 @@ mod tests {
             blocks: 0,
             preemptions: 0,
             incomplete: None,
+            weight: 1,
         }
     }
 

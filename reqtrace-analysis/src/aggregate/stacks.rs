@@ -62,8 +62,8 @@ impl SlowStacks {
             file: site.file,
         };
         let sum = self.sums.entry(key).or_default();
-        sum.off_ns += ns;
-        sum.count += 1;
+        sum.off_ns += ns * u64::from(request.weight);
+        sum.count += u64::from(request.weight);
         sum.longest_ns = sum.longest_ns.max(ns);
     }
 

@@ -63,19 +63,22 @@ impl Tail {
             self.buckets.resize(index + 1, None);
         }
         let latency_ns = ledger.latency_ns;
+        let weight = u64::from(request.weight);
         match &mut self.buckets[index] {
             Some(bucket) => {
-                bucket.count += 1;
+                bucket.count += weight;
                 bucket.min_ns = bucket.min_ns.min(latency_ns);
                 bucket.max_ns = bucket.max_ns.max(latency_ns);
-                bucket.ledger.add(ledger);
+                bucket.ledger.add_times(ledger, weight);
             }
             empty => {
+                let mut sum = Ledger::default();
+                sum.add_times(ledger, weight);
                 *empty = Some(Box::new(Bucket {
-                    count: 1,
+                    count: weight,
                     min_ns: latency_ns,
                     max_ns: latency_ns,
-                    ledger: ledger.clone(),
+                    ledger: sum,
                 }));
             }
         }

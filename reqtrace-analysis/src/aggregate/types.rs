@@ -19,6 +19,9 @@ const DIGITS: u8 = 3;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrived {
     pub(super) rows: u64,
+    /// Σ of their weights.
+    pub(super) weight: u64,
+    /// Σ of their ledgers, each times its weight.
     pub(super) ledger: Ledger,
 }
 
@@ -26,6 +29,7 @@ impl Arrived {
     fn new(classes: usize) -> Self {
         Self {
             rows: 0,
+            weight: 0,
             ledger: Ledger {
                 classes: vec![0; classes],
                 ..Ledger::default()
@@ -33,9 +37,10 @@ impl Arrived {
         }
     }
 
-    fn add(&mut self, ledger: &Ledger) {
+    fn add(&mut self, ledger: &Ledger, weight: u64) {
         self.rows += 1;
-        self.ledger.add(ledger);
+        self.weight += weight;
+        self.ledger.add_times(ledger, weight);
     }
 }
 
@@ -67,15 +72,16 @@ impl TypeState {
     }
 
     pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
-        self.all.add(ledger);
+        let weight = u64::from(request.weight);
+        self.all.add(ledger, weight);
         if let Some(reason) = request.incomplete {
-            *self.incomplete.entry(reason).or_default() += 1;
+            *self.incomplete.entry(reason).or_default() += weight;
             return;
         }
-        self.complete.add(ledger);
+        self.complete.add(ledger, weight);
         self.max_ns = self.max_ns.max(ledger.latency_ns);
         if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record(ledger.latency_ns);
+            histogram.saturating_record_n(ledger.latency_ns, weight);
         }
     }
 
@@ -87,7 +93,7 @@ impl TypeState {
             .complete
             .ledger
             .latency_ns
-            .checked_div(self.complete.rows)?;
+            .checked_div(self.complete.weight)?;
         Some(Latency {
             mean_ns,
             p50_ns: at(0.5),

@@ -141,13 +141,23 @@ fn filtered(filter: &Filter) -> Filtered {
 /// A filtered report knows of its requests what their records say.
 fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: bool) -> TypeReport {
     let rows = state.complete.rows;
-    let classes_exact = filtered || rows >= totals.count;
+    let classes_exact = filtered || rows >= totals.recorded();
     TypeReport {
         name: state.name.clone(),
         count: if filtered {
+            state.complete.weight
+        } else {
+            totals.count.max(state.complete.weight)
+        },
+        exact_count: if filtered {
             rows
         } else {
-            totals.count.max(rows)
+            totals.exact_count().max(rows)
+        },
+        recorded: if filtered {
+            rows
+        } else {
+            totals.recorded().max(rows)
         },
         rows,
         incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),

@@ -21,7 +21,7 @@ pub const BEFORE: [&str; 13] = [
 ];
 
 /// Columns after those of the wait classes.
-pub const AFTER: [&str; 4] = ["blocks", "preemptions", "complete", "reason"];
+pub const AFTER: [&str; 5] = ["blocks", "preemptions", "complete", "reason", "weight"];
 
 /// The CSV column of a class.
 #[must_use]

@@ -60,6 +60,8 @@ pub struct RequestRow<'a> {
     pub preemptions: u32,
     /// Why it is incomplete, if it is.
     pub incomplete: Option<Incomplete>,
+    /// How many requests it stands for.
+    pub weight: u32,
 }
 
 /// The ledger of one request, or of many added up. All in nanoseconds;
@@ -83,14 +85,19 @@ pub struct Ledger {
 impl Ledger {
     /// Adds another one, of the same classes. The classes of an empty ledger are those of the other.
     pub fn add(&mut self, other: &Self) {
-        self.latency_ns += other.latency_ns;
-        self.on_cpu_ns += other.on_cpu_ns;
-        self.run_queue_ns += other.run_queue_ns;
-        self.preempted_ns += other.preempted_ns;
-        self.unattributed_ns += other.unattributed_ns;
+        self.add_times(other, 1);
+    }
+
+    /// The same, so many times: for a request that stands for others.
+    pub fn add_times(&mut self, other: &Self, weight: u64) {
+        self.latency_ns += other.latency_ns * weight;
+        self.on_cpu_ns += other.on_cpu_ns * weight;
+        self.run_queue_ns += other.run_queue_ns * weight;
+        self.preempted_ns += other.preempted_ns * weight;
+        self.unattributed_ns += other.unattributed_ns * weight;
         self.classes.resize(other.classes.len(), 0);
         for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
-            *sum += ns;
+            *sum += ns * weight;
         }
     }
 
@@ -208,8 +215,12 @@ pub struct MarkerInfo {
 pub struct TypeReport {
     /// Its name.
     pub name: String,
-    /// Complete requests: exact, counted in the kernel.
+    /// Complete requests, counted in the kernel: exact, or an estimate when requests were sampled.
     pub count: u64,
+    /// Complete requests, exact whatever was sampled.
+    pub exact_count: u64,
+    /// Complete requests that were recorded.
+    pub recorded: u64,
     /// Complete requests whose record arrived: what the CSV has as `complete=true`.
     pub rows: u64,
     /// Incomplete requests by reason.
@@ -236,6 +247,14 @@ pub struct TypeReport {
     pub other_type: u64,
     /// Counter: ends with no request open, but for the first marker of a thread born in the trace.
     pub ends_without_begin: u64,
+}
+
+impl TypeReport {
+    /// Whether only a part of the requests was recorded, so that counts and sums are estimates.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.recorded < self.exact_count
+    }
 }
 
 /// How long the blocks of one wait class were, from switch-out to switch-in.

@@ -1,6 +1,8 @@
 //! The state machine against an oracle that adds up nanosecond by nanosecond, over arbitrary
 //! orders of events.
 
+mod sampling;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -90,6 +92,7 @@ impl Driver {
                     reentry,
                     sp,
                     return_address: 0,
+                    weight: 1,
                 };
                 match self.state.on_begin(&begin) {
                     BeginAction::Open => {}
@@ -250,6 +253,7 @@ fn begin_at(sp: u64, reentry: Reentry) -> Begin {
         reentry,
         sp,
         return_address: CALLER,
+        weight: 1,
     }
 }
 

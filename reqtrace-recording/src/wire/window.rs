@@ -30,6 +30,8 @@ struct WireTotals {
     nested: u64,
     other_type: u64,
     ends_without_begin: u64,
+    unsampled: u64,
+    beyond: u64,
     histogram: Vec<(u32, u64)>,
 }
 
@@ -112,6 +114,8 @@ impl From<&Window> for WireWindow {
             nested: totals.nested,
             other_type: totals.other_type,
             ends_without_begin: totals.ends_without_begin,
+            unsampled: totals.unsampled,
+            beyond: totals.beyond,
             histogram: filled(&totals.histogram),
         };
         let sum = |(key, sum): &(StackSumKey, StackSum)| {
@@ -154,6 +158,8 @@ impl TryFrom<WireWindow> for Window {
                 nested: wire.nested,
                 other_type: wire.other_type,
                 ends_without_begin: wire.ends_without_begin,
+                unsampled: wire.unsampled,
+                beyond: wire.beyond,
                 ..TypeTotals::ZERO
             };
             fill(&mut totals.histogram, &wire.histogram)?;

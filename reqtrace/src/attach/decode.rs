@@ -39,6 +39,8 @@ pub(crate) enum Malformed {
     ProcessEvent(u32),
     /// The kind of a file's name is not known.
     FileName(u32),
+    /// It stands for no request.
+    Weight,
     /// Its times do not close the ledger.
     Ledger,
 }
@@ -53,6 +55,7 @@ impl fmt::Display for Malformed {
             Self::RequestType(value) => write!(f, "request type {value} is out of range"),
             Self::ProcessEvent(value) => write!(f, "unknown process event {value}"),
             Self::FileName(value) => write!(f, "unknown kind of file name {value}"),
+            Self::Weight => f.write_str("a request that stands for none"),
             Self::Ledger => f.write_str("times that do not close the ledger"),
         }
     }
@@ -137,11 +140,16 @@ impl Decoder {
             blocks: fields.u32(at!(blocks))?,
             preemptions: fields.u32(at!(preemptions))?,
             max_depth: fields.u32(at!(max_depth))?,
-            weight: 1,
+            weight: fields.u32(at!(weight))?,
             slots: &self.slots,
             longest: &self.longest,
         })
     }
+}
+
+/// Whether a record is a request's; it may be malformed.
+pub(crate) fn is_request(bytes: &[u8]) -> bool {
+    Fields(bytes).u32(0) == Ok(kind::REQUEST)
 }
 
 /// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.
@@ -156,6 +164,9 @@ pub(crate) fn still_open(
     stop_ns: u64,
     comm: &str,
 ) -> Result<Option<Open>, Malformed> {
+    if !state.is_sampled() {
+        return Ok(None);
+    }
     let mut state = *state;
     // Programs go on until the stop time is in their map, and one that a preemption interrupts even
     // after that: what they saw last is then later than the stop.
@@ -225,7 +236,7 @@ fn from_record(record: &RequestRecord) -> Result<Open, Malformed> {
             blocks: record.blocks,
             preemptions: record.preemptions,
             max_depth: record.max_depth,
-            weight: 1,
+            weight: record.weight,
             ..Request::default()
         },
         label: label.to_vec(),
@@ -260,6 +271,9 @@ fn checked(request: Request<'_>) -> Result<Request<'_>, Malformed> {
     .into_iter()
     .try_fold(0_u64, u64::checked_add);
     let latency = request.end_ns.checked_sub(request.begin_ns);
+    if request.weight == 0 {
+        return Err(Malformed::Weight);
+    }
     match (slots, off_cpu, latency) {
         (Some(slots), Some(off), Some(latency))
             if slots == request.blocked_ns && off <= latency =>

@@ -11,6 +11,7 @@ use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
 use log::warn;
+use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::WalkTotals;
@@ -50,6 +51,8 @@ pub struct Session {
     children: u32,
     start_ns: u64,
     control: Control,
+    /// What was asked for; shedding records still fewer.
+    sample_every: u64,
     traps: TrapCosts,
     own_cpu_ns: u64,
     grace: GracePeriod,
@@ -68,6 +71,7 @@ impl Loaded {
         pids: &[u32],
         follow: bool,
         cost: HitCost,
+        sample_every: u64,
     ) -> Result<(Session, StackTable)> {
         let children = match (follow, targets::are_late_in_children(plans, pids)) {
             (false, _) => 0,
@@ -117,12 +121,14 @@ impl Loaded {
             control: Control::default(),
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
+            sample_every,
             grace,
             filling: Filling::new(),
         };
         session.start_ns = clock::monotonic_ns();
         session.own_cpu_ns = overhead::own_cpu_ns();
         session.control.start_ns = session.start_ns;
+        session.control.sample_every = sample_every;
         session.write_control()?;
         Ok((session, stacks))
     }
@@ -263,10 +269,11 @@ impl Session {
     /// When the kernel's control map cannot be written.
     pub fn shed(&mut self, shed: Shed) -> Result<()> {
         self.control.shed_stacks = u64::from(shed != Shed::Nothing);
-        self.control.sample_every = match shed {
+        let more = match shed {
             Shed::Sample(every) => u64::from(every),
-            Shed::Nothing | Shed::Stacks => 0,
+            Shed::Nothing | Shed::Stacks => 1,
         };
+        self.control.sample_every = (self.sample_every * more).min(MAX_SAMPLE_EVERY);
         self.write_control()
     }
 

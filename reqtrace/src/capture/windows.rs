@@ -87,6 +87,8 @@ fn less(all: &TypeTotals, said: &TypeTotals) -> TypeTotals {
         (&mut new.nested, said.nested),
         (&mut new.other_type, said.other_type),
         (&mut new.ends_without_begin, said.ends_without_begin),
+        (&mut new.unsampled, said.unsampled),
+        (&mut new.beyond, said.beyond),
     ] {
         *field = field.wrapping_sub(said);
     }

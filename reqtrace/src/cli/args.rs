@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "capture")]
+use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
@@ -157,6 +159,11 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Output")]
     pub(super) labels: bool,
 
+    /// Record one of N requests, drawn at random at its begin; all are counted, and what is summed up
+    /// is estimated
+    #[arg(long, value_name = "1/N", value_parser = one_of, help_heading = "Safety")]
+    pub(super) sample: Option<u64>,
+
     /// Refuse to trace when the probes would take more than this share of the process's CPU time,
     /// measured for up to half a second before anything else is attached; 100 does not measure
     #[arg(
@@ -211,4 +218,17 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
+}
+
+/// `1/N`, or N alone.
+#[cfg(feature = "capture")]
+fn one_of(word: &str) -> Result<u64, String> {
+    word.strip_prefix("1/")
+        .unwrap_or(word)
+        .parse()
+        .ok()
+        .filter(|every| (1..=MAX_SAMPLE_EVERY).contains(every))
+        .ok_or_else(|| {
+            format!("give one of how many requests to record, from 1/1 to 1/{MAX_SAMPLE_EVERY}, such as 1/8")
+        })
 }

@@ -37,6 +37,8 @@ pub struct TraceOptions {
     pub unwind: Unwind,
     /// Record labels.
     pub labels: bool,
+    /// One of so many requests is recorded; 1: all.
+    pub sample_every: u64,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub max_probe_rate: f64,
     /// Share of the CPU time above which less is recorded, percent; 100: never.
@@ -99,6 +101,7 @@ impl TraceArgs {
             stack_filter,
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
+            sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,
             yes: self.yes,

@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod backlog;
 mod choice;
 mod early;
 mod follow;
@@ -137,7 +138,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
     // The programs that were just loaded are in it.
     symbols.read_kernel();
     let attach_started = Instant::now();
-    let (mut session, stacks) = loaded.attach(&plans, &pids, options.follow, cost)?;
+    let (mut session, stacks) =
+        loaded.attach(&plans, &pids, options.follow, cost, options.sample_every)?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.
         let late: Vec<u32> = targets::descendants(&pids)

@@ -52,6 +52,40 @@ impl CsvExporter {
             .map_err(|error| failed(&self.name, error))
     }
 
+    /// One row, without a copy of a field: a server has 100,000 of them in a second.
+    fn row(&mut self, row: &RequestRow<'_>) -> csv::Result<()> {
+        let mut digits = itoa::Buffer::new();
+        let ledger = row.ledger;
+        let writer = &mut self.writer;
+        writer.write_field(digits.format(row.id))?;
+        writer.write_field(digits.format(row.start_unix_ns))?;
+        writer.write_field(row.request)?;
+        writer.write_field(digits.format(row.pid))?;
+        writer.write_field(digits.format(row.tid))?;
+        writer.write_field(row.comm)?;
+        writer.write_field(row.label)?;
+        let sums = [
+            ledger.latency_ns,
+            ledger.on_cpu_ns,
+            ledger.run_queue_ns,
+            ledger.preempted_ns,
+            ledger.blocked_ns(),
+            ledger.unattributed_ns,
+        ];
+        for ns in sums.iter().chain(&ledger.classes) {
+            writer.write_field(digits.format(*ns))?;
+        }
+        writer.write_field(digits.format(row.blocks))?;
+        writer.write_field(digits.format(row.preemptions))?;
+        let (complete, reason) = row
+            .incomplete
+            .map_or(("true", ""), |incomplete| ("false", incomplete.reason()));
+        writer.write_field(complete)?;
+        writer.write_field(reason)?;
+        writer.write_field(digits.format(row.weight))?;
+        writer.write_record(None::<&[u8]>)
+    }
+
     fn flush(&mut self) -> Result<()> {
         self.writer
             .flush()
@@ -65,31 +99,7 @@ impl Exporter for CsvExporter {
         if ledger.latency_ns < self.slower_than_ns {
             return Ok(());
         }
-        let before = [
-            row.id.to_string(),
-            row.start_unix_ns.to_string(),
-            row.request.to_owned(),
-            row.pid.to_string(),
-            row.tid.to_string(),
-            row.comm.to_owned(),
-            row.label.to_owned(),
-            ledger.latency_ns.to_string(),
-            ledger.on_cpu_ns.to_string(),
-            ledger.run_queue_ns.to_string(),
-            ledger.preempted_ns.to_string(),
-            ledger.blocked_ns().to_string(),
-            ledger.unattributed_ns.to_string(),
-        ];
-        let after = [
-            row.blocks.to_string(),
-            row.preemptions.to_string(),
-            row.incomplete.is_none().to_string(),
-            row.incomplete
-                .map_or("", reqtrace_recording::Incomplete::reason)
-                .to_owned(),
-        ];
-        let classes = ledger.classes.iter().map(u64::to_string);
-        self.record(before.into_iter().chain(classes).chain(after))
+        self.row(row).map_err(|error| failed(&self.name, error))
     }
 
     fn wants_requests(&self) -> bool {

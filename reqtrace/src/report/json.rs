@@ -138,6 +138,8 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
     let mut value = json!({
         "name": request.name,
         "count": request.count,
+        "exact_count": request.exact_count,
+        "recorded": request.recorded,
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),

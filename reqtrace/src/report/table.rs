@@ -207,7 +207,19 @@ fn requests(page: &mut Page, report: &Report) {
         );
     }
     for request in &report.requests {
-        if request.rows < request.count {
+        if request.is_sampled() {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: {} of {} requests were recorded (--sample). The number of all is exact; \
+                     counts, sums and percentiles here are estimates from those.",
+                    request.name,
+                    number(request.recorded),
+                    number(request.exact_count)
+                ),
+            );
+        }
+        if request.rows < request.recorded {
             page.wrapped(
                 "  ",
                 &format!(
@@ -215,7 +227,7 @@ fn requests(page: &mut Page, report: &Report) {
                      percentiles are from the kernel's histogram; the split by class is estimated.",
                     request.name,
                     number(request.rows),
-                    number(request.count)
+                    number(request.recorded)
                 ),
             );
         }

@@ -48,6 +48,7 @@ fn sample() -> RequestRecord {
     record.blocked_ns = 300;
     record.unattributed_ns = 20;
     record.blocks = 2;
+    record.weight = 1;
     record.slots_used = 2;
     record.slots[0] = Slot {
         site: SITE,
@@ -119,6 +120,7 @@ fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
         reentry: Reentry::Nest,
         sp: 0,
         return_address: 0,
+        weight: 1,
     };
     state.open(&begin, 10, 11, 0);
     if let Some(at) = blocked_at {

@@ -130,6 +130,21 @@ fn a_duration_may_have_a_unit() {
 }
 
 #[test]
+fn a_sample_is_one_of_n() {
+    let every = |line: &str| parse(&format!("--profile p -p 1 {line}")).map(|o| o.sample_every);
+    assert_eq!(every("").unwrap(), 1);
+    assert_eq!(every("--sample 1/8").unwrap(), 8);
+    assert_eq!(every("--sample 100").unwrap(), 100);
+    for word in ["0", "1/0", "2/3", "0.5", "1/2000000", "-1"] {
+        let words = ["reqtrace", "--profile", "p", "-p", "1"];
+        let sample = format!("--sample={word}");
+        let line = words.into_iter().chain([sample.as_str()]);
+        let error = Args::try_parse_from(line).unwrap_err().to_string();
+        assert!(error.contains("such as 1/8"), "{error}");
+    }
+}
+
+#[test]
 fn preemptions_have_stacks_when_they_are_asked_for() {
     let wanted = |line: &str| {
         parse(&format!("--profile p -p 1 {line}"))

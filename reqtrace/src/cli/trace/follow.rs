@@ -10,12 +10,13 @@ use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::backlog::Backlog;
 use super::early;
 use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
-use crate::attach::Session;
-use crate::attach::decode::{Decoder, Record};
+use crate::attach::{Session, Sums};
+use crate::attach::decode::{self, Decoder, Malformed, Record};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
@@ -32,11 +33,11 @@ const TICKS_PER_FLUSH: u32 = 50;
 const TICKS_PER_REFRESH: u32 = 50;
 /// How often it is looked at what tracing takes.
 const SECOND: Duration = Duration::from_secs(1);
-/// Records taken before it is looked whether the kernel's tables fill up: each may have a dozen stacks
-/// that were not seen before, and while they are named others come.
-const BATCH: usize = 500;
-/// Batches taken at a time, so that signals are not kept waiting.
-const BATCHES: usize = 40;
+/// Records taken at a time, so that signals are not kept waiting.
+const BATCH: usize = 20_000;
+/// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
+/// each may have stacks that were not seen before.
+const NAMED: usize = 500;
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,8 @@ pub(super) struct Follower {
     names: Names,
     decoder: Decoder,
     windows: Windows,
+    /// What was taken out of the kernel's tables, and is not named yet.
+    taken: Vec<Sums>,
     request_types: usize,
     /// Names of all processes ever traced.
     processes: BTreeMap<u32, String>,
@@ -101,6 +104,7 @@ pub(super) struct Follower {
     left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
     record: Vec<u8>,
+    backlog: Backlog,
 }
 
 impl Follower {
@@ -116,12 +120,14 @@ impl Follower {
             names,
             decoder: Decoder::default(),
             windows: Windows::new(),
+            taken: Vec::new(),
             request_types,
             processes: BTreeMap::new(),
             alive: BTreeSet::new(),
             left: BTreeSet::new(),
             generations: BTreeMap::new(),
             record: Vec::new(),
+            backlog: Backlog::default(),
         };
         for &pid in pids {
             let process = Process {
@@ -168,10 +174,29 @@ impl Follower {
         Ok(self.stream)
     }
 
+    /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
+    fn turn(&mut self, session: &mut Session) -> Result<()> {
+        let over = session.next_window()?;
+        self.taken.push(session.take_sums(self.request_types, over)?);
+        let collisions = self.names.stacks().take(over)?;
+        if collisions > 0 {
+            self.stream.lost(Loss::StackCollision.name(), collisions)?;
+        }
+        Ok(())
+    }
+
+    /// Does so when they fill up.
+    fn turn_if_due(&mut self, session: &mut Session) -> Result<()> {
+        if session.tables_fill_up()? {
+            self.turn(session)?;
+        }
+        Ok(())
+    }
+
     /// Says what the kernel has added up since the last time, and the names of it.
     ///
     /// What refers to a stack is seen before its copy goes: either an open request still has it before
-    /// the windows change, or its record is in the ring and its sum in the window that ends, or both
+    /// the windows change, or its record is in the ring and its sum in a window that has ended, or both
     /// were taken before.
     fn window(&mut self, session: &mut Session, until_ns: u64, at_end: bool) -> Result<()> {
         let since = std::time::Instant::now();
@@ -180,27 +205,26 @@ impl Follower {
             let in_use = session.stacks_in_use()?;
             self.names.stacks().keep_on(in_use.into_iter());
         }
-        let over = session.next_window()?;
+        self.turn(session)?;
+        let took = since.elapsed();
         self.drain(session)?;
-        let sums = session.take_sums(self.request_types, over)?;
-        let collisions = self.names.stacks().take(over)?;
-        if collisions > 0 {
-            self.stream.lost(Loss::StackCollision.name(), collisions)?;
+        let mut count = 0_usize;
+        // While these are named, more may come.
+        for sums in std::mem::take(&mut self.taken) {
+            let (window, losses) = self.windows.new_in(sums, until_ns);
+            for (key, _) in &window.sums {
+                self.names.sum(key, at_end, &mut self.stream)?;
+                count += 1;
+                if count.is_multiple_of(NAMED) {
+                    self.turn_if_due(session)?;
+                }
+            }
+            self.stream.send(&Event::Window(&window))?;
+            for (loss, count) in losses {
+                self.stream.lost(loss.name(), count)?;
+            }
         }
-        let taken = since.elapsed();
-        let (window, losses) = self.windows.new_in(sums, until_ns);
-        for (key, _) in &window.sums {
-            self.names.sum(key, at_end, &mut self.stream)?;
-        }
-        self.stream.send(&Event::Window(&window))?;
-        for (loss, count) in losses {
-            self.stream.lost(loss.name(), count)?;
-        }
-        debug!(
-            "window of {} sums: taken in {taken:.0?}, said in {:.0?}",
-            window.sums.len(),
-            since.elapsed() - taken
-        );
+        debug!("{count} sums taken in {took:.0?}, said in {:.0?}", since.elapsed() - took);
         if lets_go {
             self.names.stacks().let_go();
         }
@@ -251,6 +275,7 @@ impl Follower {
                     }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         self.names.tick();
+                        self.work_off(session)?;
                         watched.progress.update(self.stream.analysis());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
@@ -263,15 +288,13 @@ impl Follower {
                 }
             }
             let now_ns = clock::monotonic_ns();
-            let mut all = false;
-            for _ in 0..BATCHES {
-                if self.names.is_full() || session.tables_fill_up()? {
-                    self.window(session, clock::monotonic_ns(), false)?;
-                }
-                all = self.take(session, BATCH)?;
-                if all {
-                    break;
-                }
+            let all = self.take(session, BATCH)?;
+            if self.names.is_full() || session.tables_fill_up()? {
+                self.window(session, clock::monotonic_ns(), false)?;
+            } else if self.backlog.is_due() {
+                self.work_off(session)?;
+            } else {
+                continue;
             }
             if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
                 ticked = count;
@@ -289,10 +312,11 @@ impl Follower {
 
     /// Takes all records that are left.
     pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
-        self.take(session, usize::MAX).map(|_| ())
+        self.take(session, usize::MAX)?;
+        self.work_off(session)
     }
 
-    /// Takes records; true when the ring is empty then.
+    /// Takes records; true when the ring is empty then. Requests wait in the backlog.
     fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
         let mut bytes = std::mem::take(&mut self.record);
         let mut empty = false;
@@ -301,21 +325,40 @@ impl Follower {
                 empty = true;
                 break;
             }
+            if decode::is_request(&bytes) {
+                self.backlog.push(&bytes);
+                continue;
+            }
             match self.decoder.decode(&bytes) {
-                Ok(Record::Request(request)) => {
-                    self.names.request(&request, &mut self.stream)?;
-                    self.stream.request(request)?;
-                }
+                Ok(Record::Request(_)) => {}
                 Ok(Record::Process(process)) => self.process(&process, session)?,
                 Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
-                Err(malformed) => {
-                    debug!("malformed record: {malformed}");
-                    self.stream.lost(MALFORMED, 1)?;
-                }
+                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
             }
         }
         self.record = bytes;
         Ok(empty)
+    }
+
+    /// Names the requests that wait, and says them.
+    fn work_off(&mut self, session: &mut Session) -> Result<()> {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        for (count, record) in backlog.records().enumerate() {
+            if count % NAMED == NAMED - 1 {
+                self.turn_if_due(session)?;
+            }
+            match self.decoder.decode(record) {
+                Ok(Record::Request(request)) => {
+                    self.names.request(&request, &mut self.stream)?;
+                    self.stream.request(request)?;
+                }
+                Ok(_) => {}
+                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
+            }
+        }
+        backlog.clear();
+        self.backlog = backlog;
+        Ok(())
     }
 
     fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
@@ -415,6 +458,11 @@ impl Follower {
         }
         session.forget(&gone)
     }
+}
+
+fn malformed_record(malformed: Malformed, stream: &mut Stream) -> Result<()> {
+    debug!("malformed record: {malformed}");
+    stream.lost(MALFORMED, 1)
 }
 
 /// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left

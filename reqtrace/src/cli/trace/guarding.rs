@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::kernel::usage::Usage;
 use crate::report::{Overhead, ShedSpan};
 
-/// The most that is shed: requests are not sampled by these kernel programs.
-const DEEPEST: Shed = Shed::Stacks;
+/// The most that is shed: fewer requests would say nothing.
+const DEEPEST: Shed = Shed::Sample(256);
 
 /// What is looked at while a trace runs.
 pub(super) struct Watched {

@@ -1,0 +1,47 @@
+//! `--sample`: one of N requests is recorded, and all are counted.
+//!
+//! Needs root, a kernel with BPF and g++.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::ledger;
+use reqtrace_tests::reqtrace::Trace;
+use serde_json::Value;
+
+const CALLS: u64 = 2_000;
+const EVERY: u64 = 4;
+
+#[test]
+fn all_are_counted_and_one_of_four_is_recorded() {
+    let mut fixture = Fixture::start("endings", &[&CALLS.to_string()]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["--sample", "1/4"]).unwrap();
+    fixture.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    fixture.end().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    let number = |name: &str| request[name].as_u64().unwrap();
+    // Four do not come back, and one had begun before.
+    assert_eq!(number("begins"), CALLS + 4);
+    assert_eq!(number("ends"), CALLS + 1);
+    assert_eq!(number("exact_count"), CALLS);
+    // 500 are expected, with a deviation of 19: six of those are 116.
+    let recorded = number("recorded");
+    assert!((384..=616).contains(&recorded), "{recorded}");
+    assert_eq!(number("rows"), recorded);
+    assert_eq!(number("count"), EVERY * recorded);
+
+    let mut rows = outcome.rows().unwrap();
+    rows.retain(|row| row.complete);
+    assert_eq!(rows.len() as u64, recorded);
+    assert!(rows.iter().all(|row| row.weight == EVERY));
+    let latency_ns: u64 = rows.iter().map(|row| row.weight * row.latency_ns).sum();
+    assert_eq!(request["ledger"]["latency_ns"], latency_ns);
+    let said = outcome.said();
+    assert!(said.contains("requests were recorded"), "{said}");
+}
