@@ -129,7 +129,7 @@ fn load() -> Result<u64> {
         .map_err(|error| Error::failed("the runtime could not be started").because(error))?
         .block_on(async {
             let loaded = attach::load(&host, options, None)?;
-            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default())?;
+            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
             let memory = session.kernel_memory();
             session.detach();
             Ok(memory)

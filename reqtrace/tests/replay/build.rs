@@ -149,7 +149,6 @@ impl Builder {
             space: SPACE,
             tid,
             comm: Comm::from("connection"),
-            weight: 1,
             begin_ns: START_NS + begin,
             end_ns: START_NS + begin + latency,
             run_queue_ns: 0,
