@@ -71,8 +71,8 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         (
             "stacks_merged",
             counts.merged_stacks,
-            "different stacks, those of the least time, whose frames are not shown: there were too many. \
-             Their time is all there, in `[other stacks]`",
+            "times that a stack of little time lost its frames, because there were too many different \
+             ones: its time is all there, under `[other stacks]`",
         ),
         (
             "recording_unended",

@@ -1,5 +1,7 @@
 //! Stacks and the names of what is on them: events in, frames by id out.
 
+use std::rc::Rc;
+
 use reqtrace_common::record::StackId;
 use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{Address, AddressSpace, KERNEL, Name, Stack};
@@ -18,6 +20,38 @@ pub(super) struct Names {
     numbers: FxHashMap<(Address, bool), u32>,
     /// `None` until the names are said.
     frames: Vec<Option<Box<[Frame]>>>,
+    /// The same as numbers of texts.
+    texts: Vec<Box<[Text]>>,
+    pub(super) table: Texts,
+}
+
+/// The number of a text.
+pub(super) type Text = u32;
+
+/// Texts by number, each once: there are many stacks, and few functions.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    numbers: FxHashMap<Rc<str>, Text>,
+    texts: Vec<Rc<str>>,
+}
+
+impl Texts {
+    /// The number of a text.
+    pub(super) fn number(&mut self, text: &str) -> Text {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as Text;
+        let text: Rc<str> = text.into();
+        self.texts.push(Rc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    /// The text of a number.
+    pub(super) fn text(&self, number: Text) -> &str {
+        &self.texts[number as usize]
+    }
 }
 
 #[derive(Debug)]
@@ -51,6 +85,11 @@ impl Names {
     pub(super) fn name(&mut self, name: &Name) -> bool {
         let frames: Box<[Frame]> = name.frames.iter().map(Frame::new).collect();
         let number = self.number(name.address, name.is_return);
+        self.texts[number as usize] = name
+            .frames
+            .iter()
+            .map(|frame| self.table.number(frame))
+            .collect();
         let known = &mut self.frames[number as usize];
         let differs = known.as_ref().is_some_and(|before| *before != frames);
         *known = Some(frames);
@@ -62,6 +101,7 @@ impl Names {
         let number = *self.numbers.entry((address, is_return)).or_insert(next);
         if number == next {
             self.frames.push(None);
+            self.texts.push([self.table.number(UNKNOWN)].into());
         }
         number
     }
@@ -89,6 +129,18 @@ impl Names {
         Some(frames)
     }
 
+    /// The same frames as texts.
+    pub(super) fn texts(&mut self, key: StackKey) -> Option<Vec<Text>> {
+        let known = self.stacks.get(&key)?;
+        let addresses = known.addresses.iter();
+        let texts = addresses.flat_map(|number| self.texts[*number as usize].iter());
+        let mut texts: Vec<Text> = texts.copied().collect();
+        if let Some(reason) = known.stop.reason() {
+            texts.push(self.table.number(&format!("[truncated: {reason}]")));
+        }
+        Some(texts)
+    }
+
     /// Why the walk of a stack stopped, and how many addresses it has.
     pub(super) fn walk(&self, key: StackKey) -> Option<(Stop, usize)> {
         let known = self.stacks.get(&key)?;
@@ -97,7 +149,8 @@ impl Names {
 
     /// All frames of the kernel, or of programs, that were named.
     pub(super) fn all(&self, of_kernel: bool) -> impl Iterator<Item = &Frame> {
-        let of_side = move |(address, _): &&(Address, bool)| (address.object == KERNEL) == of_kernel;
+        let of_side =
+            move |(address, _): &&(Address, bool)| (address.object == KERNEL) == of_kernel;
         let numbers = self.numbers.iter().filter(move |(key, _)| of_side(key));
         numbers
             .filter_map(|(_, number)| self.frames[*number as usize].as_deref())

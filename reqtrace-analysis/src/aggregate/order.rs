@@ -76,7 +76,9 @@ impl RowOrder {
         // Records arrive nearly in order: mostly at the end, or a few places before it.
         match self.waiting.back() {
             Some(last) if last.key() > row.key() => {
-                let at = self.waiting.partition_point(|other| other.key() <= row.key());
+                let at = self
+                    .waiting
+                    .partition_point(|other| other.key() <= row.key());
                 self.waiting.insert(at, row);
             }
             _ => self.waiting.push_back(row),

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 
+use super::names::Text;
 use super::sites::{Sites, site_of, space_of};
 use crate::classify::table::{self, WaitClass};
 use crate::classify::{Block, syscalls};
 use crate::symbolize::names::{clean, plain};
 use reqtrace_recording::{AddressSpace, Open};
+use rustc_hash::FxHashSet;
 
 /// System calls in which a thread waits for something to read.
 const READS: &[&str] = &[
@@ -52,6 +54,8 @@ pub(super) struct Places {
     reads: BTreeMap<(usize, String), u64>,
     /// Functions of a thread pool, by request type.
     pools: Vec<BTreeSet<String>>,
+    /// Frames by request type.
+    looked_at: FxHashSet<(usize, Text)>,
 }
 
 impl Places {
@@ -59,6 +63,7 @@ impl Places {
         Self {
             reads: BTreeMap::new(),
             pools: vec![BTreeSet::new(); types],
+            looked_at: FxHashSet::default(),
         }
     }
 
@@ -81,10 +86,15 @@ impl Places {
             *self.reads.entry((request_type, name)).or_default() += ns;
         }
         for (request_type, space, stack) in stacks {
-            let side = sites.user_side(space, stack);
-            let names = side.frames().iter().map(|frame| plain(&frame.name));
-            let pools = names.filter(|name| POOLS.contains(&name.as_str()));
-            self.pools[request_type].extend(pools);
+            for text in sites.texts(Some(space), stack) {
+                // Nearly all have been looked at before.
+                if self.looked_at.insert((request_type, text)) {
+                    let name = plain(sites.text(text));
+                    if POOLS.contains(&name.as_str()) {
+                        self.pools[request_type].insert(name);
+                    }
+                }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
 use rustc_hash::FxHashMap;
 
-use super::names::{Names, StackKey};
+use super::names::{Names, StackKey, Text};
 use crate::classify::named::function_matches;
 use crate::classify::{Block, Classifier, is_lost};
 use crate::profile::CALLS;
@@ -242,6 +242,35 @@ impl Sites {
         Side::Frames(frames)
     }
 
+    /// The frames of a stack as texts, outermost first; of a lost one a text that says so.
+    pub(super) fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<Text> {
+        let texts = match id {
+            STACK_NONE => return Vec::new(),
+            STACK_LOST => None,
+            _ => self.names.texts((space, id)),
+        };
+        match texts {
+            Some(mut texts) => {
+                texts.reverse();
+                texts
+            }
+            None => {
+                self.unknown_stacks += u64::from(id != STACK_LOST);
+                vec![self.names.table.number(STACK_LOST_FRAME)]
+            }
+        }
+    }
+
+    /// The number of a text.
+    pub(super) fn number(&mut self, text: &str) -> Text {
+        self.names.table.number(text)
+    }
+
+    /// The text of a number.
+    pub(super) fn text(&self, number: Text) -> &str {
+        self.names.table.text(number)
+    }
+
     fn frames(&mut self, key: StackKey) -> Result<Rc<[Frame]>, Side> {
         match key.1 {
             STACK_LOST => Err(Side::Lost),
@@ -262,7 +291,11 @@ impl Sites {
         if waits.is_empty() {
             return waits;
         }
-        let seen: HashSet<&str> = self.names.all(false).map(|frame| frame.name.as_str()).collect();
+        let seen: HashSet<&str> = self
+            .names
+            .all(false)
+            .map(|frame| frame.name.as_str())
+            .collect();
         for (_, patterns) in &mut waits {
             patterns.retain(|pattern| {
                 let mut links = pattern.split(CALLS).map(str::trim);
@@ -280,10 +313,12 @@ impl Sites {
     }
 
     /// Forgets the stacks that are in none of these places.
-    pub(super) fn forget_stacks(&mut self, wanted: impl Iterator<Item = (AddressSpace, BlockSite)>) {
-        let sides = wanted.flat_map(|(space, site)| {
-            [(None, site.kernel_stack), (Some(space), site.user_stack)]
-        });
+    pub(super) fn forget_stacks(
+        &mut self,
+        wanted: impl Iterator<Item = (AddressSpace, BlockSite)>,
+    ) {
+        let sides = wanted
+            .flat_map(|(space, site)| [(None, site.kernel_stack), (Some(space), site.user_stack)]);
         let wanted: HashSet<StackKey> = sides.collect();
         self.names.forget_stacks(|key| wanted.contains(key));
         self.decide_anew();
@@ -314,12 +349,7 @@ pub(super) fn site_of(key: &StackSumKey) -> BlockSite {
     }
 }
 
-fn insert<K: std::hash::Hash + Eq, V>(
-    cache: &mut FxHashMap<K, V>,
-    most: usize,
-    key: K,
-    value: V,
-) {
+fn insert<K: std::hash::Hash + Eq, V>(cache: &mut FxHashMap<K, V>, most: usize, key: K, value: V) {
     if cache.len() >= most {
         cache.clear();
     }

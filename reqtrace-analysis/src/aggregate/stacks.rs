@@ -8,7 +8,8 @@ use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_recording::Request;
 use rustc_hash::FxHashMap;
 
-use super::sites::{STACK_LOST_FRAME, Side, Sites, site_of, space_of};
+use super::names::Text;
+use super::sites::{Sites, site_of, space_of};
 use super::sums::in_order;
 use crate::report::{StackKind, StackLine};
 
@@ -89,19 +90,17 @@ impl SlowStacks {
 /// line for each request type, wait class and process name, so that no time is lost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    numbers: FxHashMap<Rc<str>, u32>,
-    names: Vec<Rc<str>>,
     lines: FxHashMap<LineKey, LineSum>,
     merged: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LineKey {
-    comm: u32,
+    comm: Text,
     request_type: u32,
     /// Outermost first.
-    user: Rc<[u32]>,
-    kernel: Rc<[u32]>,
+    user: Rc<[Text]>,
+    kernel: Rc<[Text]>,
     kind: StackKind,
     class: Option<usize>,
 }
@@ -127,11 +126,13 @@ impl Lines {
             }
             let space = space_of(key);
             let is_block = key.is_block();
+            let comm = sites.comm(key.tgid);
+            let comm = sites.number(&comm);
             let block = LineKey {
-                comm: self.number(&sites.comm(key.tgid)),
+                comm,
                 request_type: key.request_type,
-                user: self.frames(&sites.user_side(space, key.user_stack)),
-                kernel: self.frames(&sites.kernel_side(key.kernel_stack)),
+                user: sites.texts(Some(space), key.user_stack).into(),
+                kernel: sites.texts(None, key.kernel_stack).into(),
                 kind: StackKind::Blocked,
                 class: None,
             };
@@ -156,7 +157,7 @@ impl Lines {
                 self.add_line(preempted, sum_of(sum.off_ns));
             }
             if self.lines.len() > MAX_LINES {
-                self.shrink();
+                self.shrink(sites);
             }
         }
     }
@@ -167,8 +168,8 @@ impl Lines {
     }
 
     /// All lines, those with most time first; `requests` are names of request types.
-    pub(super) fn stacks(&self, requests: &[String]) -> Vec<StackLine> {
-        let text = |number: &u32| self.names[*number as usize].to_string();
+    pub(super) fn stacks(&self, sites: &Sites, requests: &[String]) -> Vec<StackLine> {
+        let text = |number: &Text| sites.text(*number).to_owned();
         let mut lines: Vec<StackLine> = self
             .lines
             .iter()
@@ -212,9 +213,9 @@ impl Lines {
     }
 
     /// Puts the half with the least time together.
-    fn shrink(&mut self) {
-        let other: Rc<[u32]> = [self.number(OTHER_STACKS)].into();
-        let none: Rc<[u32]> = Rc::new([]);
+    fn shrink(&mut self, sites: &mut Sites) {
+        let other: Rc<[Text]> = [sites.number(OTHER_STACKS)].into();
+        let none: Rc<[Text]> = Rc::new([]);
         let mut lines: Vec<(LineKey, LineSum)> = self.lines.drain().collect();
         // What reads alike but for its numbers cannot be told apart by time: the order is that of the names.
         lines.sort_by(|(a, a_sum), (b, b_sum)| {
@@ -235,28 +236,6 @@ impl Lines {
                 ..key
             };
             self.add_line(key, sum);
-        }
-    }
-
-    fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
-        }
-        let number = self.names.len() as u32;
-        let name: Rc<str> = name.into();
-        self.names.push(Rc::clone(&name));
-        self.numbers.insert(name, number);
-        number
-    }
-
-    fn frames(&mut self, side: &Side) -> Rc<[u32]> {
-        match side {
-            Side::Frames(frames) => {
-                let frames = frames.iter().rev();
-                frames.map(|frame| self.number(&frame.name)).collect()
-            }
-            Side::None => Rc::new([]),
-            Side::Lost => [self.number(STACK_LOST_FRAME)].into(),
         }
     }
 }

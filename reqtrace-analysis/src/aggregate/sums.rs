@@ -2,10 +2,12 @@
 //! settled.
 
 use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::Window;
 use rustc_hash::FxHashMap;
+
+/// Sums per stack pair that are kept by id: the more there are, the longer settling them takes.
+const MAX_UNSETTLED: usize = 8192;
 
 /// All windows so far, added up.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Sums {
 
     /// Whether there are so many sums per stack pair that they are to be settled.
     pub(super) fn is_full(&self) -> bool {
-        self.stacks.len() >= MAX_STACK_SUMS as usize
+        self.stacks.len() >= MAX_UNSETTLED
     }
 
     /// Forgets the sums per stack pair, and lengths: they are settled.

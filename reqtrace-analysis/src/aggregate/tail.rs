@@ -125,7 +125,9 @@ impl Tail {
 
     /// Places whose stacks a report shows.
     pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite)> {
-        self.longest.iter().map(|kept| (kept.space, kept.block.site))
+        self.longest
+            .iter()
+            .map(|kept| (kept.space, kept.block.site))
     }
 
     /// The two bands; `None` when there are few requests, or none that is slower than the typical

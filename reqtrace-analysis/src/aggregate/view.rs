@@ -43,7 +43,7 @@ impl Aggregator {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let stacks = settled.lines.stacks(&names);
+        let stacks = settled.lines.stacks(sites, &names);
         let mut open: Vec<_> = self
             .open
             .iter()

@@ -26,7 +26,8 @@ const AT_ONCE: usize = 1024;
 pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -> Result<()> {
     let fd = file::<K, V>(map)?;
     // SAFETY: any bytes are a valid value of a `Pod`.
-    let (mut keys, mut values) = unsafe { (vec![zeroed::<K>(); AT_ONCE], vec![zeroed::<V>(); AT_ONCE]) };
+    let (mut keys, mut values) =
+        unsafe { (vec![zeroed::<K>(); AT_ONCE], vec![zeroed::<V>(); AT_ONCE]) };
     // A place in the table: at most as large as a key, and at least four bytes.
     let mut place = vec![0_u8; size_of::<K>().max(8)];
     let mut is_first = true;
@@ -95,5 +96,8 @@ fn file<K, V>(map: &Map) -> Result<u32> {
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {
-    Error::failed(format!("a table of the kernel programs could not be {what}")).because(error.to_string())
+    Error::failed(format!(
+        "a table of the kernel programs could not be {what}"
+    ))
+    .because(error.to_string())
 }

@@ -11,8 +11,8 @@ use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
 use log::warn;
-use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::config::{Control, follow};
+use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::WalkTotals;
 use reqtrace_common::thread::ThreadState;
@@ -23,8 +23,8 @@ use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
-    Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program,
-    program_of, readable_fd, trace_processes,
+    Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program, program_of,
+    readable_fd, trace_processes,
 };
 use super::open;
 use super::overhead::{self, TrapCosts};

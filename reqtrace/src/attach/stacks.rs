@@ -54,7 +54,9 @@ impl StackTable {
         let copy = self.young.get(&id).or_else(|| self.old.get(&id));
         copy.cloned().or_else(|| {
             let table: HashMap<&MapData, u64, StoredStack> = HashMap::try_from(&self.map).ok()?;
-            let stored = [id, id | 1].into_iter().find_map(|key| table.get(&key, 0).ok());
+            let stored = [id, id | 1]
+                .into_iter()
+                .find_map(|key| table.get(&key, 0).ok());
             stored.as_ref().map(RawStack::of)
         })
     }
@@ -74,7 +76,10 @@ impl StackTable {
             }
             keys.push(*key);
             let stack = RawStack::of(stored);
-            let known = self.young.get(&(key & !1)).or_else(|| self.old.get(&(key & !1)));
+            let known = self
+                .young
+                .get(&(key & !1))
+                .or_else(|| self.old.get(&(key & !1)));
             collisions += u64::from(known.is_some_and(|known| known.check != stack.check));
             Self::keep(&mut self.young, &mut self.addresses, key & !1, stack);
         })?;

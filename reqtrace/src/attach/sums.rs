@@ -93,8 +93,10 @@ impl Filling {
     /// Whether it is time to empty them.
     pub(super) fn is_due(&self, ebpf: &Ebpf) -> Result<bool> {
         let now = filled(ebpf)?;
-        Ok(now.stacks - self.before.stacks >= u64::from(MAX_STACKS) / FULL_ENOUGH
-            || now.sums - self.before.sums >= u64::from(MAX_STACK_SUMS) / FULL_ENOUGH)
+        Ok(
+            now.stacks - self.before.stacks >= u64::from(MAX_STACKS) / FULL_ENOUGH
+                || now.sums - self.before.sums >= u64::from(MAX_STACK_SUMS) / FULL_ENOUGH,
+        )
     }
 
     /// The windows have changed.

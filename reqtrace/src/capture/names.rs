@@ -287,8 +287,8 @@ impl Names {
         let stays = match self.names.get(&(known, is_return)) {
             Some(None) => true,
             _ => {
-                let frames = frames
-                    .unwrap_or_else(|| self.symbols.user().frame(space, address, is_return));
+                let frames =
+                    frames.unwrap_or_else(|| self.symbols.user().frame(space, address, is_return));
                 self.name(known, is_return, &frames, stream)?
             }
         };

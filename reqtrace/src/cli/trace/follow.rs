@@ -15,8 +15,8 @@ use super::early;
 use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
-use crate::attach::{Session, Sums};
 use crate::attach::decode::{self, Decoder, Malformed, Record};
+use crate::attach::{Session, Sums};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
@@ -177,7 +177,8 @@ impl Follower {
     /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
     fn turn(&mut self, session: &mut Session) -> Result<()> {
         let over = session.next_window()?;
-        self.taken.push(session.take_sums(self.request_types, over)?);
+        self.taken
+            .push(session.take_sums(self.request_types, over)?);
         let collisions = self.names.stacks().take(over)?;
         if collisions > 0 {
             self.stream.lost(Loss::StackCollision.name(), collisions)?;
@@ -224,7 +225,10 @@ impl Follower {
                 self.stream.lost(loss.name(), count)?;
             }
         }
-        debug!("{count} sums taken in {took:.0?}, said in {:.0?}", since.elapsed() - took);
+        debug!(
+            "{count} sums taken in {took:.0?}, said in {:.0?}",
+            since.elapsed() - took
+        );
         if lets_go {
             self.names.stacks().let_go();
         }
