@@ -141,8 +141,8 @@ fn advice(loss: Loss) -> &'static str {
              `[stack lost]`"
         }
         Loss::StackTableFull => {
-            "blocks whose stack found no room in the table; the stack is `[stack lost]`. A \
-             shorter trace, or fewer processes, has fewer different stacks"
+            "blocks whose stack found no room in the table; the stack is `[stack lost]`. reqtrace got too \
+             little CPU to empty it in time: trace fewer processes"
         }
         Loss::StackCollision => {
             "blocks whose stack had the id of another one; the stack is `[stack lost]`"

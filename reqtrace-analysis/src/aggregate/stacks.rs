@@ -239,3 +239,65 @@ impl Lines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use reqtrace_common::record::STACK_NONE;
+    use reqtrace_recording::{Address, AddressSpace, Name, Stack};
+
+    use super::*;
+    use crate::classify::Classifier;
+
+    /// A stack of one function, blocked for `ns`.
+    fn sum(sites: &mut Sites, id: u64, ns: u64) -> (StackSumKey, StackSum) {
+        let address = Address {
+            object: 2,
+            offset: id,
+        };
+        sites.name(&Name {
+            address,
+            is_return: false,
+            frames: vec![format!("f{id}")],
+        });
+        sites.stack(&Stack {
+            space: Some(AddressSpace::default()),
+            id,
+            stop: 0,
+            addresses: vec![address],
+        });
+        let key = StackSumKey {
+            user_stack: id,
+            kernel_stack: STACK_NONE,
+            file: FILE_NONE,
+            ..StackSumKey::default()
+        };
+        let sum = StackSum {
+            off_ns: ns,
+            count: 1,
+            ..StackSum::default()
+        };
+        (key, sum)
+    }
+
+    #[test]
+    fn too_many_lines_lose_frames_and_no_time() {
+        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut lines = Lines::default();
+        let mut all = 0;
+        for first in (0..3 * MAX_LINES as u64).step_by(1000) {
+            let ids = first..first + 1000;
+            let sums: Vec<_> = ids.map(|id| sum(&mut sites, 2 * id + 2, id + 1)).collect();
+            all += sums.iter().map(|(_, sum)| sum.off_ns).sum::<u64>();
+            lines.add(&mut sites, 1, &sums);
+            sites.forget_stacks(std::iter::empty());
+        }
+        let stacks = lines.stacks(&sites, &["work".to_owned()]);
+        assert!(stacks.len() <= MAX_LINES);
+        assert!(lines.merged() > MAX_LINES as u64);
+        assert_eq!(stacks.iter().map(|line| line.ns).sum::<u64>(), all);
+        assert_eq!(stacks[0].user, [OTHER_STACKS]);
+        // The longest have their names.
+        assert_eq!(stacks[1].ns, stacks[2].ns + 1);
+        assert!(stacks[1].user[0].starts_with('f'));
+    }
+}
