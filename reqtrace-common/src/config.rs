@@ -32,6 +32,19 @@ pub struct Control {
     /// Not 0: no stacks are recorded from now on, neither user nor kernel. May change at any time.
     /// Times stay exact; blocks without stacks keep their system call and descriptor.
     pub shed_stacks: u64,
+    /// 0 or 1: which entries of the tables of stacks and sums are written now. User space takes out
+    /// those of the other window, once no program can still be about to write to them.
+    pub window: u64,
+}
+
+/// Entries made since the start, in all windows: how user space knows that tables fill up.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// Of the table of stacks.
+    pub stacks: u64,
+    /// Of the table of sums per stack pair. That of histograms has the same keys.
+    pub sums: u64,
 }
 
 /// What is known of a traced process; keyed by tgid.

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::config::{Control, Process};
+use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
@@ -30,7 +30,8 @@ const _: () = {
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<WalkTotals>().is_multiple_of(8));
-    assert!(size_of::<Control>() == 32);
+    assert!(size_of::<Control>() == 40);
+    assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
     assert!(offset_of!(ThreadState, record) == 96);
@@ -45,7 +46,7 @@ const _: () = {
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{Control, FileRecord, LabelPlan, LengthHistogram, Mappings, Process};
+    use super::{Control, FileRecord, Filled, LabelPlan, LengthHistogram, Mappings, Process};
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
     };
@@ -64,6 +65,7 @@ mod pod {
         pod!(
             Control,
             FileRecord,
+            Filled,
             LabelPlan,
             Process,
             ProcessRecord,

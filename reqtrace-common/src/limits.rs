@@ -30,11 +30,11 @@ pub const MAX_LONGEST: usize = 4;
 /// (`kernel.perf_event_max_stack`), so that a stored stack is a round kibibyte.
 pub const MAX_FRAMES: usize = 128;
 
-/// Distinct stacks, user and kernel together. One costs about 1.1 KiB, so this is the greatest part
+/// Distinct stacks of two windows, user and kernel together: the table is emptied while tracing. One costs about 1.1 KiB, so this is the greatest part
 /// of the kernel memory; a busy database makes 16,000 in ten seconds, most of them by preemption.
 pub const MAX_STACKS: u32 = 32768;
 
-/// Distinct keys of [`crate::sums::StackSumKey`].
+/// Distinct keys of [`crate::sums::StackSumKey`] in two windows.
 pub const MAX_STACK_SUMS: u32 = 32768;
 
 /// Ring buffer size in bytes; a power of two and a multiple of the page size. At 120 to 400 bytes a

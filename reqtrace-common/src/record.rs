@@ -30,7 +30,8 @@ pub mod reason {
     pub const BLOCKED_AT_STOP: u32 = 6;
 }
 
-/// The id of a stack: a 64-bit hash of its addresses, or one of the constants below.
+/// The id of a stack: a hash of its addresses of 63 bits, whose lowest bit is 0, or one of the constants
+/// below. In the kernel's table that bit is the window ([`crate::config::Control::window`]).
 pub type StackId = u64;
 
 /// The stack was lost (table full, collision, or not readable); its time is still counted.

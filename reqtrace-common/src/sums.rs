@@ -161,6 +161,9 @@ pub mod off_kind {
     /// Flag beside one of the above: the interval did not pass the filter of the stacks. It counts for
     /// wait classes, and is in no folded stack.
     pub const OUTSIDE: u32 = 2;
+    /// Flag in the kernel's tables only: the entry is of the odd window
+    /// ([`crate::config::Control::window`]).
+    pub const ODD_WINDOW: u32 = 4;
 }
 
 /// Key of the sums per stack pair.
@@ -177,7 +180,7 @@ pub struct StackSumKey {
     pub exec_generation: u32,
     /// Request type.
     pub request_type: u32,
-    /// One of [`off_kind`], and its flag.
+    /// One of [`off_kind`], and its flags.
     pub off_kind: u32,
     /// System call, −1 outside any.
     pub syscall: i32,

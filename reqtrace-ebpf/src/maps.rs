@@ -4,7 +4,7 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
-use reqtrace_common::config::{Control, Process};
+use reqtrace_common::config::{Control, Filled, Process};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
@@ -38,7 +38,7 @@ pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(M
 pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
     PerCpuArray::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
 
-/// Sums per stack pair.
+/// Sums per stack pair, of two windows; see [`window`].
 #[map]
 pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
     HashMap::with_max_entries(MAX_STACK_SUMS, 0);
@@ -52,12 +52,12 @@ pub(crate) static FILES: HashMap<FileId, Known> = HashMap::with_max_entries(MAX_
 #[map]
 pub(crate) static FILE_SCRATCH: PerCpuArray<FileScratch> = PerCpuArray::with_max_entries(1, 0);
 
-/// Lengths of intervals per stack pair; sized by user space before loading, when they are wanted.
+/// Lengths of intervals per stack pair, of two windows; sized by user space before loading, when they are wanted.
 #[map]
 pub(crate) static HISTOGRAMS: HashMap<StackSumKey, LengthHistogram> =
     HashMap::with_max_entries(1, 0);
 
-/// Stacks by id.
+/// Stacks by id, of two windows; see [`window`].
 #[map]
 pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entries(MAX_STACKS, 0);
 
@@ -99,6 +99,10 @@ pub(crate) static RING: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 /// Counters of [`Loss`].
 #[map]
 static LOSSES: Array<u64> = Array::with_max_entries(Loss::ALL.len() as u32, 0);
+
+/// How many entries were made in the tables that user space empties.
+#[map]
+static FILLED: Array<Filled> = Array::with_max_entries(1, 0);
 
 /// What user space says while tracing.
 #[map]
@@ -238,6 +242,39 @@ pub(crate) fn stopped() -> bool {
         // SAFETY: points to the map's only entry; user space writes it once.
         Some(control) => unsafe { (&raw const (*control).stop_ns).read_volatile() != 0 },
         None => true,
+    }
+}
+
+/// The window that entries of [`STACKS`], [`STACK_SUMS`] and [`HISTOGRAMS`] are made and changed in
+/// now, 0 or 1. It is a bit of their keys.
+///
+/// Only `sched_switch` touches these tables, with interrupts off. User space changes the window, waits
+/// for an RCU grace period, which is over when all such sections that had begun are, and takes out the
+/// entries of the window before: no program can still have a pointer to them, or find them.
+#[inline(always)]
+pub(crate) fn window() -> u64 {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry.
+        Some(control) => unsafe { (&raw const (*control).window).read_volatile() & 1 },
+        None => 0,
+    }
+}
+
+/// Counts an entry of [`STACKS`].
+#[inline(always)]
+pub(crate) fn stack_made() {
+    if let Some(filled) = FILLED.get_ptr_mut(0) {
+        // SAFETY: points into the map.
+        unsafe { add(&raw mut (*filled).stacks, 1) }
+    }
+}
+
+/// Counts an entry of [`STACK_SUMS`].
+#[inline(always)]
+pub(crate) fn sum_made() {
+    if let Some(filled) = FILLED.get_ptr_mut(0) {
+        // SAFETY: points into the map.
+        unsafe { add(&raw mut (*filled).sums, 1) }
     }
 }
 

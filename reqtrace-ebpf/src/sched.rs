@@ -16,7 +16,9 @@ use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
-use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, tid_flag};
+use crate::maps::{
+    STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, tid_flag, window,
+};
 use crate::task::{self, Task};
 use crate::{cost, file, histogram, stack};
 
@@ -139,13 +141,18 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
     } else {
         off_kind::OUTSIDE
     };
+    let window = if window() == 0 {
+        0
+    } else {
+        off_kind::ODD_WINDOW
+    };
     let key = StackSumKey {
         user_stack: closed.site.user_stack,
         kernel_stack: closed.site.kernel_stack,
         tgid: state.record.tgid,
         exec_generation: state.record.exec_generation,
         request_type: state.record.request_type,
-        off_kind: kind | outside,
+        off_kind: kind | outside | window,
         syscall: closed.site.syscall,
         file: closed.site.file,
     };
@@ -153,8 +160,8 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         histogram::count(&key, longest_ns, weight);
     }
     if let Some(sum) = STACK_SUMS.get_ptr_mut(key) {
-        // SAFETY: entries are never removed while tracing; the maximum may lose a race, by then
-        // another interval of about its length has been stored.
+        // SAFETY: entries of this window are not removed: see `window`; the maximum may lose a race,
+        // by then another interval of about its length has been stored.
         unsafe {
             add(&raw mut (*sum).off_ns, off_ns * weight);
             add(&raw mut (*sum).run_queue_ns, run_queue_ns * weight);
@@ -173,8 +180,10 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
     };
     if STACK_SUMS
         .insert(key, first, u64::from(BPF_NOEXIST))
-        .is_err()
+        .is_ok()
     {
+        sum_made();
+    } else {
         // Another CPU may have inserted it since.
         let Some(sum) = STACK_SUMS.get_ptr_mut(key) else {
             lose(Loss::StackSumFull);

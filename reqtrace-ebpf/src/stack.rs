@@ -13,7 +13,7 @@ use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
-use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose, stacks_shed};
+use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose, stack_made, stacks_shed, window};
 use crate::process;
 use crate::task::UserContext;
 use crate::unwind;
@@ -124,11 +124,13 @@ fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
         check = (check.rotate_left(5) ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
         index += 1;
     }
-    if id == STACK_LOST || id == STACK_NONE {
-        id = !id;
+    id &= !1;
+    if id == STACK_LOST {
+        id = 2;
     }
-    if let Some(known) = STACKS.get_ptr(id) {
-        // SAFETY: entries are never removed or changed while tracing.
+    let key = id | window();
+    if let Some(known) = STACKS.get_ptr(key) {
+        // SAFETY: entries are never changed, and those of this window are not removed: see `window`.
         let same = unsafe {
             (*known).check == check && (*known).len == len as u32 && (*known).stop == stop
         };
@@ -143,10 +145,14 @@ fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
         (*stack).check = check;
         (*stack).len = len as u32;
         (*stack).stop = stop;
-        STACKS.insert(id, &*stack, u64::from(BPF_NOEXIST))
+        STACKS.insert(key, &*stack, u64::from(BPF_NOEXIST))
     };
     match inserted {
-        Ok(()) | Err(EEXIST) => id,
+        Ok(()) => {
+            stack_made();
+            id
+        }
+        Err(EEXIST) => id,
         Err(_) => {
             lose(Loss::StackTableFull);
             STACK_LOST

@@ -22,7 +22,7 @@ const NAMED: usize = 5;
 const PILE: u64 = 10;
 
 /// All hints, the most important first.
-pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize)) -> Vec<String> {
+pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> Vec<String> {
     let mut hints = Vec::new();
     // What the markers counted is of all requests.
     let all = report.filtered.is_none();
@@ -73,7 +73,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_names: (usize, usize))
         ));
     }
     silent_waits(report, &mut hints);
-    if let (0, 1..) = kernel_names {
+    if kernel_is_nameless {
         hints.push(
             "kernel functions have no names, so wait classes are taken from the system call: \
              the kernel hides its addresses; `sysctl -w kernel.kptr_restrict=0` shows them to root"

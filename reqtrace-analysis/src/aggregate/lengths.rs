@@ -7,36 +7,49 @@ use super::sites::Sites;
 use super::sites::{site_of, space_of};
 use crate::report::LengthCounts;
 
-/// Per request type: wait classes in their order, then what has no class.
-pub(super) fn of(
-    sites: &mut Sites,
-    types: usize,
-    histograms: &[(StackSumKey, LengthHistogram)],
-) -> Vec<Vec<LengthCounts>> {
-    let mut names = sites.classifier.names().to_vec();
-    let classes = names.len();
-    names.extend(["unattributed".to_owned(), "preempted".to_owned()]);
-    let none = names.iter().map(|name| LengthCounts {
-        name: name.clone(),
-        counts: vec![0; POWERS],
-    });
-    let mut by_type = vec![none.collect::<Vec<_>>(); types];
-    for (key, histogram) in histograms {
-        let Some(of_type) = by_type.get_mut(key.request_type as usize) else {
-            continue;
-        };
-        let index = if key.is_block() {
-            let class = sites.class(space_of(key), &site_of(key));
-            class.unwrap_or(classes)
-        } else {
-            classes + 1
-        };
-        for (sum, count) in of_type[index].counts.iter_mut().zip(&histogram.counts) {
-            *sum += count;
+/// Histograms so far: per request type the wait classes in their order, then what has no class, then
+/// preemption.
+#[derive(Clone, Debug)]
+pub(super) struct Lengths(Vec<Vec<[u64; POWERS]>>);
+
+impl Lengths {
+    pub(super) fn new(types: usize, classes: usize) -> Self {
+        Self(vec![vec![[0; POWERS]; classes + 2]; types])
+    }
+
+    /// Adds histograms.
+    pub(super) fn add(&mut self, sites: &mut Sites, histograms: &[(StackSumKey, LengthHistogram)]) {
+        let classes = sites.classifier.names().len();
+        for (key, histogram) in histograms {
+            let Some(of_type) = self.0.get_mut(key.request_type as usize) else {
+                continue;
+            };
+            let index = if key.is_block() {
+                let class = sites.class(space_of(key), &site_of(key));
+                class.unwrap_or(classes)
+            } else {
+                classes + 1
+            };
+            for (sum, count) in of_type[index].iter_mut().zip(&histogram.counts) {
+                *sum += count;
+            }
         }
     }
-    for of_type in &mut by_type {
-        of_type.retain(|lengths| lengths.counts.iter().any(|count| *count > 0));
+
+    /// Per request type, those that have a block.
+    pub(super) fn counts(&self, classes: &[String]) -> Vec<Vec<LengthCounts>> {
+        let own = ["unattributed".to_owned(), "preempted".to_owned()];
+        let names: Vec<&String> = classes.iter().chain(&own).collect();
+        let of_type = |of_type: &Vec<[u64; POWERS]>| {
+            let named = names.iter().zip(of_type);
+            let filled = named.filter(|(_, counts)| counts.iter().any(|count| *count > 0));
+            filled
+                .map(|(name, counts)| LengthCounts {
+                    name: (*name).clone(),
+                    counts: counts.to_vec(),
+                })
+                .collect()
+        };
+        self.0.iter().map(of_type).collect()
     }
-    by_type
 }

@@ -19,7 +19,7 @@ pub(super) struct Counts<'a> {
     pub(super) malformed: u64,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
-    pub(super) slow_overflowed: u64,
+    pub(super) merged_stacks: u64,
     /// What is missing in the recording.
     pub(super) ending: &'a Ending,
 }
@@ -69,10 +69,10 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             "look-ups of stacks that were not in the table: their blocked time is `unattributed`",
         ),
         (
-            "slow_stacks_full",
-            counts.slow_overflowed,
-            "places of blocking of slow requests that found no room: their time is in no folded \
-             stack; raise --slower-than",
+            "stacks_merged",
+            counts.merged_stacks,
+            "times that a stack of little time lost its frames, because there were too many different \
+             ones: its time is all there, under `[other stacks]`",
         ),
         (
             "recording_unended",
@@ -141,8 +141,8 @@ fn advice(loss: Loss) -> &'static str {
              `[stack lost]`"
         }
         Loss::StackTableFull => {
-            "blocks whose stack found no room in the table; the stack is `[stack lost]`. A \
-             shorter trace, or fewer processes, has fewer different stacks"
+            "blocks whose stack found no room in the table; the stack is `[stack lost]`. reqtrace got too \
+             little CPU to empty it in time: trace fewer processes"
         }
         Loss::StackCollision => {
             "blocks whose stack had the id of another one; the stack is `[stack lost]`"

@@ -14,6 +14,7 @@ mod lengths;
 mod losses;
 mod names;
 mod order;
+mod settled;
 mod signs;
 mod sites;
 mod stacks;
@@ -43,6 +44,7 @@ pub use order::WINDOW_NS;
 use filter::Filter;
 use labels::Labels;
 use order::{Row, RowOrder};
+use settled::Settled;
 use sites::Sites;
 use stacks::SlowStacks;
 use sums::Sums;
@@ -72,6 +74,7 @@ pub struct Aggregator {
     sites: RefCell<Sites>,
     types: Vec<TypeState>,
     sums: Sums,
+    settled: Settled,
     rows: RowOrder,
     filter: Option<Filter>,
     slow: Option<SlowStacks>,
@@ -107,6 +110,7 @@ impl Aggregator {
             trace: Trace::new(header),
             sites: RefCell::new(Sites::new(classifier)),
             sums: Sums::new(types.len()),
+            settled: Settled::new(types.len(), classes),
             rows: RowOrder::default(),
             filter,
             slow: threshold.map(SlowStacks::new),
@@ -176,6 +180,14 @@ impl Aggregator {
             Event::Window(window) => {
                 self.trace.seen(window.until_ns);
                 self.sums.add(window);
+                if self.sums.is_full() {
+                    self.settle();
+                }
+            }
+            Event::StacksAnew => {
+                self.settle();
+                let places = self.types.iter().flat_map(|state| state.tail.places());
+                self.sites.get_mut().forget_stacks(places);
             }
             Event::Loss(Loss { name, count }) => {
                 *self.losses.entry(name.clone()).or_default() += count;
@@ -203,6 +215,17 @@ impl Aggregator {
             self.write(&row, exporters)?;
         }
         Ok(self.view(ending))
+    }
+
+    /// Gives the sums so far their names.
+    fn settle(&mut self) {
+        let mut settled = std::mem::replace(&mut self.settled, Settled::new(0, 0));
+        self.add_unsettled(&mut settled, &mut self.sites.borrow_mut());
+        self.settled = settled;
+        self.sums.forget();
+        if let Some(slow) = &mut self.slow {
+            slow.forget();
+        }
     }
 
     fn request(
@@ -238,6 +261,9 @@ impl Aggregator {
         self.fill(&mut ledger, request);
         if let Some(slow) = &mut self.slow {
             slow.add(request);
+            if slow.is_full() {
+                self.settle();
+            }
         }
         let state = &mut self.types[index];
         state.add(request, &ledger);

@@ -1,8 +1,10 @@
 //! Stacks and the names of what is on them: events in, frames by id out.
 
+use std::rc::Rc;
+
 use reqtrace_common::record::StackId;
 use reqtrace_common::unwind::Stop;
-use reqtrace_recording::{Address, AddressSpace, Name, Stack};
+use reqtrace_recording::{Address, AddressSpace, KERNEL, Name, Stack};
 use rustc_hash::FxHashMap;
 
 use crate::symbolize::{Frame, UNKNOWN};
@@ -14,49 +16,109 @@ pub(super) type StackKey = (Option<AddressSpace>, StackId);
 #[derive(Debug, Default)]
 pub(super) struct Names {
     stacks: FxHashMap<StackKey, Known>,
-    /// By address, and whether it is a return address.
-    names: FxHashMap<(Address, bool), Box<[Frame]>>,
+    /// Indices into `frames` of addresses, and whether it is a return address.
+    numbers: FxHashMap<(Address, bool), u32>,
+    /// `None` until the names are said.
+    frames: Vec<Option<Box<[Frame]>>>,
+    /// The same as numbers of texts.
+    texts: Vec<Box<[Text]>>,
+    pub(super) table: Texts,
+}
+
+/// The number of a text.
+pub(super) type Text = u32;
+
+/// Texts by number, each once: there are many stacks, and few functions.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    numbers: FxHashMap<Rc<str>, Text>,
+    texts: Vec<Rc<str>>,
+}
+
+impl Texts {
+    /// The number of a text.
+    pub(super) fn number(&mut self, text: &str) -> Text {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as Text;
+        let text: Rc<str> = text.into();
+        self.texts.push(Rc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    /// The text of a number.
+    pub(super) fn text(&self, number: Text) -> &str {
+        &self.texts[number as usize]
+    }
 }
 
 #[derive(Debug)]
 struct Known {
     stop: Stop,
-    /// Innermost first.
-    addresses: Box<[Address]>,
+    /// Numbers of addresses, innermost first.
+    addresses: Box<[u32]>,
 }
 
 impl Names {
     /// Takes a stack. Returns whether it was known as another one.
     pub(super) fn stack(&mut self, stack: &Stack) -> bool {
+        let addresses = stack.addresses.iter().enumerate();
         let known = Known {
             stop: Stop::of(stack.stop),
-            addresses: stack.addresses.as_slice().into(),
+            addresses: addresses
+                .map(|(depth, address)| self.number(*address, depth > 0))
+                .collect(),
         };
-        let differs = |before: &Known| before.addresses[..] != stack.addresses[..];
-        let before = self.stacks.insert((stack.space, stack.id), known);
-        before.as_ref().is_some_and(differs)
+        match self.stacks.get(&(stack.space, stack.id)) {
+            Some(before) if before.addresses == known.addresses => false,
+            before => {
+                let differs = before.is_some();
+                self.stacks.insert((stack.space, stack.id), known);
+                differs
+            }
+        }
     }
 
     /// Takes the names of an address. Returns whether it had other names before.
     pub(super) fn name(&mut self, name: &Name) -> bool {
         let frames: Box<[Frame]> = name.frames.iter().map(Frame::new).collect();
-        let key = (name.address, name.is_return);
-        match self.names.get(&key) {
-            Some(before) if *before == frames => false,
-            before => {
-                let differs = before.is_some();
-                self.names.insert(key, frames);
-                differs
-            }
+        let number = self.number(name.address, name.is_return);
+        self.texts[number as usize] = name
+            .frames
+            .iter()
+            .map(|frame| self.table.number(frame))
+            .collect();
+        let known = &mut self.frames[number as usize];
+        let differs = known.as_ref().is_some_and(|before| *before != frames);
+        *known = Some(frames);
+        differs
+    }
+
+    fn number(&mut self, address: Address, is_return: bool) -> u32 {
+        let next = self.frames.len() as u32;
+        let number = *self.numbers.entry((address, is_return)).or_insert(next);
+        if number == next {
+            self.frames.push(None);
+            self.texts.push([self.table.number(UNKNOWN)].into());
         }
+        number
+    }
+
+    /// Forgets the stacks that are not wanted any more. The names of addresses stay: there are as many
+    /// as the programs have places to call from.
+    pub(super) fn forget_stacks(&mut self, is_wanted: impl Fn(&StackKey) -> bool) {
+        self.stacks.retain(|key, _| is_wanted(key));
+        self.stacks.shrink_to_fit();
     }
 
     /// The frames of a stack, innermost first, inlined calls included; `None` when it is not known.
     pub(super) fn frames(&self, key: StackKey) -> Option<Vec<Frame>> {
         let known = self.stacks.get(&key)?;
         let mut frames = Vec::with_capacity(known.addresses.len() + 1);
-        for (depth, address) in known.addresses.iter().enumerate() {
-            match self.names.get(&(*address, depth > 0)) {
+        for number in &known.addresses {
+            match &self.frames[*number as usize] {
                 Some(names) => frames.extend_from_slice(names),
                 None => frames.push(Frame::new(UNKNOWN)),
             }
@@ -67,9 +129,31 @@ impl Names {
         Some(frames)
     }
 
+    /// The same frames as texts.
+    pub(super) fn texts(&mut self, key: StackKey) -> Option<Vec<Text>> {
+        let known = self.stacks.get(&key)?;
+        let addresses = known.addresses.iter();
+        let texts = addresses.flat_map(|number| self.texts[*number as usize].iter());
+        let mut texts: Vec<Text> = texts.copied().collect();
+        if let Some(reason) = known.stop.reason() {
+            texts.push(self.table.number(&format!("[truncated: {reason}]")));
+        }
+        Some(texts)
+    }
+
     /// Why the walk of a stack stopped, and how many addresses it has.
     pub(super) fn walk(&self, key: StackKey) -> Option<(Stop, usize)> {
         let known = self.stacks.get(&key)?;
         Some((known.stop, known.addresses.len()))
+    }
+
+    /// All frames of the kernel, or of programs, that were named.
+    pub(super) fn all(&self, of_kernel: bool) -> impl Iterator<Item = &Frame> {
+        let of_side =
+            move |(address, _): &&(Address, bool)| (address.object == KERNEL) == of_kernel;
+        let numbers = self.numbers.iter().filter(move |(key, _)| of_side(key));
+        numbers
+            .filter_map(|(_, number)| self.frames[*number as usize].as_deref())
+            .flatten()
     }
 }

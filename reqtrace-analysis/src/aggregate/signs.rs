@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 
+use super::names::Text;
 use super::sites::{Sites, site_of, space_of};
 use crate::classify::table::{self, WaitClass};
 use crate::classify::{Block, syscalls};
 use crate::symbolize::names::{clean, plain};
 use reqtrace_recording::{AddressSpace, Open};
+use rustc_hash::FxHashSet;
 
 /// System calls in which a thread waits for something to read.
 const READS: &[&str] = &[
@@ -44,50 +46,78 @@ pub(super) struct Signs {
     pub(super) open_nested: u64,
 }
 
-/// Looks at all sums, and at the requests that are open.
-pub(super) fn of(
-    sites: &mut Sites,
-    types: usize,
-    sums: &[(StackSumKey, StackSum)],
-    open: &[Open],
-) -> Vec<Signs> {
-    let mut signs = vec![Signs::default(); types];
-    let mut reads: BTreeMap<(usize, AddressSpace, StackId), u64> = BTreeMap::new();
-    let mut stacks: BTreeSet<(usize, AddressSpace, StackId)> = BTreeSet::new();
-    for (key, sum) in sums {
-        let place = (key.request_type as usize, space_of(key), key.user_stack);
-        if place.0 >= types {
-            continue;
-        }
-        stacks.insert(place);
-        if key.is_block() && is_network_read(sites, key) {
-            *reads.entry(place).or_default() += sum.off_ns;
-        }
-    }
-    // A server with many processes waits in one function, at many addresses.
-    let mut by_name: BTreeMap<(usize, String), u64> = BTreeMap::new();
-    for ((request_type, space, stack), ns) in reads {
-        let name = innermost(sites, space, stack);
-        *by_name.entry((request_type, name)).or_default() += ns;
-    }
-    for ((request_type, name), ns) in by_name {
-        let most = &mut signs[request_type].network_read;
-        if most.as_ref().is_none_or(|(_, known)| *known < ns) {
-            *most = Some((name, ns));
+/// What was seen so far, by name.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// Time of reading from the network, by request type and place. A server with many processes waits in
+    /// one function, at many addresses.
+    reads: BTreeMap<(usize, String), u64>,
+    /// Functions of a thread pool, by request type.
+    pools: Vec<BTreeSet<String>>,
+    /// Frames by request type.
+    looked_at: FxHashSet<(usize, Text)>,
+}
+
+impl Places {
+    pub(super) fn new(types: usize) -> Self {
+        Self {
+            reads: BTreeMap::new(),
+            pools: vec![BTreeSet::new(); types],
+            looked_at: FxHashSet::default(),
         }
     }
-    for (request_type, space, stack) in stacks {
-        let side = sites.user_side(space, stack);
-        let names = side.frames().iter().map(|frame| plain(&frame.name));
-        let pools = names.filter(|name| POOLS.contains(&name.as_str()));
-        signs[request_type].pools.extend(pools);
-    }
-    for request in open.iter().map(Open::request) {
-        if let Some(of_type) = signs.get_mut(request.request_type as usize) {
-            of_type.open_nested += u64::from(request.max_depth.saturating_sub(1));
+
+    /// Looks at sums.
+    pub(super) fn add(&mut self, sites: &mut Sites, sums: &[(StackSumKey, StackSum)]) {
+        let mut reads: BTreeMap<(usize, AddressSpace, StackId), u64> = BTreeMap::new();
+        let mut stacks: BTreeSet<(usize, AddressSpace, StackId)> = BTreeSet::new();
+        for (key, sum) in sums {
+            let place = (key.request_type as usize, space_of(key), key.user_stack);
+            if place.0 >= self.pools.len() {
+                continue;
+            }
+            stacks.insert(place);
+            if key.is_block() && is_network_read(sites, key) {
+                *reads.entry(place).or_default() += sum.off_ns;
+            }
+        }
+        for ((request_type, space, stack), ns) in reads {
+            let name = innermost(sites, space, stack);
+            *self.reads.entry((request_type, name)).or_default() += ns;
+        }
+        for (request_type, space, stack) in stacks {
+            for text in sites.texts(Some(space), stack) {
+                // Nearly all have been looked at before.
+                if self.looked_at.insert((request_type, text)) {
+                    let name = plain(sites.text(text));
+                    if POOLS.contains(&name.as_str()) {
+                        self.pools[request_type].insert(name);
+                    }
+                }
+            }
         }
     }
-    signs
+
+    /// The signs of each request type, with the requests that are open.
+    pub(super) fn signs(&self, open: &[Open]) -> Vec<Signs> {
+        let of_type = |pools: &BTreeSet<String>| Signs {
+            pools: pools.clone(),
+            ..Signs::default()
+        };
+        let mut signs: Vec<Signs> = self.pools.iter().map(of_type).collect();
+        for ((request_type, name), ns) in &self.reads {
+            let most = &mut signs[*request_type].network_read;
+            if most.as_ref().is_none_or(|(_, known)| known < ns) {
+                *most = Some((name.clone(), *ns));
+            }
+        }
+        for request in open.iter().map(Open::request) {
+            if let Some(of_type) = signs.get_mut(request.request_type as usize) {
+                of_type.open_nested += u64::from(request.max_depth.saturating_sub(1));
+            }
+        }
+        signs
+    }
 }
 
 /// Whether a block waits for something to read from the network, whatever a profile calls it.
@@ -171,7 +201,12 @@ mod tests {
             };
             sums.push((key, sum));
         }
-        let signs = of(&mut sites, 1, &sums, &[]);
+        let mut places = Places::new(1);
+        // A window may end anywhere.
+        let (first, second) = sums.split_at(3);
+        places.add(&mut sites, first);
+        places.add(&mut sites, second);
+        let signs = places.signs(&[]);
         let wanted = ("apr_wait_for_io_or_timeout".to_owned(), 50);
         assert_eq!(signs[0].network_read, Some(wanted));
     }

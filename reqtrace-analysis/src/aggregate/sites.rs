@@ -9,14 +9,19 @@ use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
 use rustc_hash::FxHashMap;
 
-use super::names::{Names, StackKey};
+use super::names::{Names, StackKey, Text};
 use crate::classify::named::function_matches;
 use crate::classify::{Block, Classifier, is_lost};
 use crate::profile::CALLS;
 use crate::symbolize::Frame;
 
-/// Entries of each cache; beyond it the cache starts anew. More than the kernel's maps hold.
-const MAX_CACHED: usize = 1 << 16;
+/// Classes that are kept; beyond it they are decided anew.
+const MAX_CLASSES: usize = 1 << 16;
+/// Stacks of which frames are kept: they are put together again from the names.
+const MAX_STACKS: usize = 1 << 12;
+
+/// The frame of a stack that is lost.
+pub(super) const STACK_LOST_FRAME: &str = "[stack lost]";
 
 /// What a side of a block's stack is.
 #[derive(Clone, Debug)]
@@ -42,7 +47,7 @@ impl Side {
         match self {
             Self::Frames(frames) => frames.iter().rev().map(|f| f.name.clone()).collect(),
             Self::None => Vec::new(),
-            Self::Lost => vec!["[stack lost]".to_owned()],
+            Self::Lost => vec![STACK_LOST_FRAME.to_owned()],
         }
     }
 }
@@ -191,7 +196,7 @@ impl Sites {
             file: self.file_of(site),
             syscall: site.syscall,
         });
-        insert(&mut self.classes, (space, *site), class);
+        insert(&mut self.classes, MAX_CLASSES, (space, *site), class);
         Some(class)
     }
 
@@ -221,7 +226,7 @@ impl Sites {
             Ok(frames) => frames,
             Err(side) => return side,
         };
-        insert(&mut self.kernel, id, Rc::clone(&frames));
+        insert(&mut self.kernel, MAX_STACKS, id, Rc::clone(&frames));
         Side::Frames(frames)
     }
 
@@ -233,8 +238,37 @@ impl Sites {
             Ok(frames) => frames,
             Err(side) => return side,
         };
-        insert(&mut self.user, (space, id), Rc::clone(&frames));
+        insert(&mut self.user, MAX_STACKS, (space, id), Rc::clone(&frames));
         Side::Frames(frames)
+    }
+
+    /// The frames of a stack as texts, outermost first; of a lost one a text that says so.
+    pub(super) fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<Text> {
+        let texts = match id {
+            STACK_NONE => return Vec::new(),
+            STACK_LOST => None,
+            _ => self.names.texts((space, id)),
+        };
+        match texts {
+            Some(mut texts) => {
+                texts.reverse();
+                texts
+            }
+            None => {
+                self.unknown_stacks += u64::from(id != STACK_LOST);
+                vec![self.names.table.number(STACK_LOST_FRAME)]
+            }
+        }
+    }
+
+    /// The number of a text.
+    pub(super) fn number(&mut self, text: &str) -> Text {
+        self.names.table.number(text)
+    }
+
+    /// The text of a number.
+    pub(super) fn text(&self, number: Text) -> &str {
+        self.names.table.text(number)
     }
 
     fn frames(&mut self, key: StackKey) -> Result<Rc<[Frame]>, Side> {
@@ -257,8 +291,11 @@ impl Sites {
         if waits.is_empty() {
             return waits;
         }
-        let frames = self.user.values().flat_map(|frames| frames.iter());
-        let seen: HashSet<&str> = frames.map(|frame| frame.name.as_str()).collect();
+        let seen: HashSet<&str> = self
+            .names
+            .all(false)
+            .map(|frame| frame.name.as_str())
+            .collect();
         for (_, patterns) in &mut waits {
             patterns.retain(|pattern| {
                 let mut links = pattern.split(CALLS).map(str::trim);
@@ -269,12 +306,22 @@ impl Sites {
         waits
     }
 
-    /// How many kernel stacks have a named frame, and how many have none.
-    pub(super) fn kernel_names(&self) -> (usize, usize) {
-        let named = |frames: &&Rc<[Frame]>| frames.iter().any(Frame::is_named);
-        let with = self.kernel.values().filter(named).count();
-        let filled = self.kernel.values().filter(|frames| !frames.is_empty());
-        (with, filled.count() - with)
+    /// Whether there are frames of the kernel, and none of them has a name.
+    pub(super) fn kernel_is_nameless(&self) -> bool {
+        let mut frames = self.names.all(true).peekable();
+        frames.peek().is_some() && !frames.any(Frame::is_named)
+    }
+
+    /// Forgets the stacks that are in none of these places.
+    pub(super) fn forget_stacks(
+        &mut self,
+        wanted: impl Iterator<Item = (AddressSpace, BlockSite)>,
+    ) {
+        let sides = wanted
+            .flat_map(|(space, site)| [(None, site.kernel_stack), (Some(space), site.user_stack)]);
+        let wanted: HashSet<StackKey> = sides.collect();
+        self.names.forget_stacks(|key| wanted.contains(key));
+        self.decide_anew();
     }
 
     /// Why the walk of a user stack stopped, and how many addresses it has; `None` when it is lost or
@@ -302,8 +349,8 @@ pub(super) fn site_of(key: &StackSumKey) -> BlockSite {
     }
 }
 
-fn insert<K: std::hash::Hash + Eq, V>(cache: &mut FxHashMap<K, V>, key: K, value: V) {
-    if cache.len() >= MAX_CACHED {
+fn insert<K: std::hash::Hash + Eq, V>(cache: &mut FxHashMap<K, V>, most: usize, key: K, value: V) {
+    if cache.len() >= most {
         cache.clear();
     }
     cache.insert(key, value);

@@ -1,6 +1,6 @@
 //! Stacks: the kernel's sums, or slow requests, in; lines with names out.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
@@ -8,17 +8,21 @@ use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_recording::Request;
 use rustc_hash::FxHashMap;
 
+use super::names::Text;
 use super::sites::{Sites, site_of, space_of};
 use super::sums::in_order;
 use crate::report::{StackKind, StackLine};
+
+/// Lines that are kept by themselves: as many as the kernel's table has sums.
+const MAX_LINES: usize = MAX_STACK_SUMS as usize;
+/// The frame of all others.
+const OTHER_STACKS: &str = "[other stacks]";
 
 /// Blocked time of slow requests, from their records.
 #[derive(Debug)]
 pub(super) struct SlowStacks {
     threshold_ns: u64,
     sums: FxHashMap<StackSumKey, StackSum>,
-    /// Slots that found no room in `sums`.
-    pub(super) overflowed: u64,
 }
 
 impl SlowStacks {
@@ -26,7 +30,6 @@ impl SlowStacks {
         Self {
             threshold_ns,
             sums: FxHashMap::default(),
-            overflowed: 0,
         }
     }
 
@@ -59,14 +62,20 @@ impl SlowStacks {
             syscall: site.syscall,
             file: site.file,
         };
-        if self.sums.len() >= MAX_STACK_SUMS as usize && !self.sums.contains_key(&key) {
-            self.overflowed += 1;
-            return;
-        }
         let sum = self.sums.entry(key).or_default();
         sum.off_ns += ns * u64::from(request.weight);
         sum.count += u64::from(request.weight);
         sum.longest_ns = sum.longest_ns.max(ns);
+    }
+
+    /// Whether there are so many that they are to be settled.
+    pub(super) fn is_full(&self) -> bool {
+        self.sums.len() >= MAX_STACK_SUMS as usize
+    }
+
+    /// Forgets the sums: they are settled.
+    pub(super) fn forget(&mut self) {
+        self.sums.clear();
     }
 
     /// The sums, in the form of the kernel's. A slot of a request counts as one interval.
@@ -75,86 +84,220 @@ impl SlowStacks {
     }
 }
 
-/// Names stacks and puts together those that read alike.
-pub(super) fn lines(
-    sites: &mut Sites,
-    names: &[String],
-    sums: &[(StackSumKey, StackSum)],
-) -> Vec<StackLine> {
-    let mut merged: HashMap<LineKey, StackLine> = HashMap::new();
-    let mut add = |line: StackLine| {
-        if line.ns == 0 {
-            return;
-        }
-        let key = LineKey {
-            comm: line.comm.clone(),
-            request: line.request.clone(),
-            user: line.user.clone(),
-            kernel: line.kernel.clone(),
-            kind: line.kind,
-            class: line.class,
-        };
-        merged
-            .entry(key)
-            .and_modify(|known| {
-                known.ns += line.ns;
-                known.count += line.count;
-                known.longest_ns = known.longest_ns.max(line.longest_ns);
-            })
-            .or_insert(line);
-    };
-    for (key, sum) in sums.iter().filter(|(key, _)| !key.is_outside()) {
-        let Some(request) = names.get(key.request_type as usize) else {
-            continue;
-        };
-        let space = space_of(key);
-        let is_block = key.is_block();
-        let line = StackLine {
-            comm: sites.comm(key.tgid),
-            request: request.clone(),
-            user: sites.user_side(space, key.user_stack).outermost_first(),
-            kernel: sites.kernel_side(key.kernel_stack).outermost_first(),
-            kind: if is_block {
-                StackKind::Blocked
-            } else {
-                StackKind::Preempted
-            },
-            class: if is_block {
-                sites.class(space, &site_of(key))
-            } else {
-                None
-            },
-            ns: sum.off_ns,
-            count: sum.count,
-            longest_ns: sum.longest_ns,
-        };
-        if is_block {
-            add(StackLine {
-                kind: StackKind::RunQueue,
-                class: None,
-                ns: sum.run_queue_ns,
-                ..line.clone()
-            });
-        }
-        add(line);
-    }
-    let mut lines: Vec<_> = merged.into_values().collect();
-    lines.sort_by(|a, b| {
-        let names =
-            |line: &StackLine| (line.request.clone(), line.user.clone(), line.kernel.clone());
-        b.ns.cmp(&a.ns)
-            .then_with(|| names(a).cmp(&names(b)))
-            .then_with(|| (a.kind, &a.comm, a.class).cmp(&(b.kind, &b.comm, b.class)))
-    });
-    lines
+/// Stacks so far, by name: those that read alike are one line.
+///
+/// Their number is bounded. When there are too many, the half with the least time is put together to one
+/// line for each request type, wait class and process name, so that no time is lost.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines {
+    lines: FxHashMap<LineKey, LineSum>,
+    merged: u64,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LineKey {
-    comm: String,
-    request: String,
-    user: Vec<String>,
-    kernel: Vec<String>,
+    comm: Text,
+    request_type: u32,
+    /// Outermost first.
+    user: Rc<[Text]>,
+    kernel: Rc<[Text]>,
     kind: StackKind,
     class: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LineSum {
+    ns: u64,
+    count: u64,
+    longest_ns: u64,
+}
+
+impl Lines {
+    /// Names stacks and adds their times.
+    pub(super) fn add(
+        &mut self,
+        sites: &mut Sites,
+        types: usize,
+        sums: &[(StackSumKey, StackSum)],
+    ) {
+        for (key, sum) in sums.iter().filter(|(key, _)| !key.is_outside()) {
+            if key.request_type as usize >= types {
+                continue;
+            }
+            let space = space_of(key);
+            let is_block = key.is_block();
+            let comm = sites.comm(key.tgid);
+            let comm = sites.number(&comm);
+            let block = LineKey {
+                comm,
+                request_type: key.request_type,
+                user: sites.texts(Some(space), key.user_stack).into(),
+                kernel: sites.texts(None, key.kernel_stack).into(),
+                kind: StackKind::Blocked,
+                class: None,
+            };
+            let sum_of = |ns| LineSum {
+                ns,
+                count: sum.count,
+                longest_ns: sum.longest_ns,
+            };
+            if is_block {
+                let run_queue = LineKey {
+                    kind: StackKind::RunQueue,
+                    ..block.clone()
+                };
+                self.add_line(run_queue, sum_of(sum.run_queue_ns));
+                let class = sites.class(space, &site_of(key));
+                self.add_line(LineKey { class, ..block }, sum_of(sum.off_ns));
+            } else {
+                let preempted = LineKey {
+                    kind: StackKind::Preempted,
+                    ..block
+                };
+                self.add_line(preempted, sum_of(sum.off_ns));
+            }
+            if self.lines.len() > MAX_LINES {
+                self.shrink(sites);
+            }
+        }
+    }
+
+    /// Stacks whose frames were given up.
+    pub(super) fn merged(&self) -> u64 {
+        self.merged
+    }
+
+    /// All lines, those with most time first; `requests` are names of request types.
+    pub(super) fn stacks(&self, sites: &Sites, requests: &[String]) -> Vec<StackLine> {
+        let text = |number: &Text| sites.text(*number).to_owned();
+        let mut lines: Vec<StackLine> = self
+            .lines
+            .iter()
+            .map(|(key, sum)| StackLine {
+                comm: text(&key.comm),
+                request: requests
+                    .get(key.request_type as usize)
+                    .cloned()
+                    .unwrap_or_default(),
+                user: key.user.iter().map(text).collect(),
+                kernel: key.kernel.iter().map(text).collect(),
+                kind: key.kind,
+                class: key.class,
+                ns: sum.ns,
+                count: sum.count,
+                longest_ns: sum.longest_ns,
+            })
+            .collect();
+        lines.sort_by(|a, b| {
+            b.ns.cmp(&a.ns)
+                .then_with(|| {
+                    (&a.request, &a.user, &a.kernel).cmp(&(&b.request, &b.user, &b.kernel))
+                })
+                .then_with(|| (a.kind, &a.comm, a.class).cmp(&(b.kind, &b.comm, b.class)))
+        });
+        lines
+    }
+
+    fn add_line(&mut self, key: LineKey, more: LineSum) {
+        if more.ns == 0 {
+            return;
+        }
+        let sum = self.lines.entry(key).or_insert(LineSum {
+            ns: 0,
+            count: 0,
+            longest_ns: 0,
+        });
+        sum.ns += more.ns;
+        sum.count += more.count;
+        sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+    }
+
+    /// Puts the half with the least time together.
+    fn shrink(&mut self, sites: &mut Sites) {
+        let other: Rc<[Text]> = [sites.number(OTHER_STACKS)].into();
+        let none: Rc<[Text]> = Rc::new([]);
+        let mut lines: Vec<(LineKey, LineSum)> = self.lines.drain().collect();
+        // What reads alike but for its numbers cannot be told apart by time: the order is that of the names.
+        lines.sort_by(|(a, a_sum), (b, b_sum)| {
+            let rest = |key: &LineKey| (key.request_type, key.comm, key.kind, key.class);
+            (b.user == other)
+                .cmp(&(a.user == other))
+                .then_with(|| b_sum.ns.cmp(&a_sum.ns))
+                .then_with(|| (&a.user, &a.kernel).cmp(&(&b.user, &b.kernel)))
+                .then_with(|| rest(a).cmp(&rest(b)))
+        });
+        let least = lines.split_off(lines.len() / 2);
+        self.lines.extend(lines);
+        self.merged += least.len() as u64;
+        for (key, sum) in least {
+            let key = LineKey {
+                user: Rc::clone(&other),
+                kernel: Rc::clone(&none),
+                ..key
+            };
+            self.add_line(key, sum);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqtrace_common::record::STACK_NONE;
+    use reqtrace_recording::{Address, AddressSpace, Name, Stack};
+
+    use super::*;
+    use crate::classify::Classifier;
+
+    /// A stack of one function, blocked for `ns`.
+    fn sum(sites: &mut Sites, id: u64, ns: u64) -> (StackSumKey, StackSum) {
+        let address = Address {
+            object: 2,
+            offset: id,
+        };
+        sites.name(&Name {
+            address,
+            is_return: false,
+            frames: vec![format!("f{id}")],
+        });
+        sites.stack(&Stack {
+            space: Some(AddressSpace::default()),
+            id,
+            stop: 0,
+            addresses: vec![address],
+        });
+        let key = StackSumKey {
+            user_stack: id,
+            kernel_stack: STACK_NONE,
+            file: FILE_NONE,
+            ..StackSumKey::default()
+        };
+        let sum = StackSum {
+            off_ns: ns,
+            count: 1,
+            ..StackSum::default()
+        };
+        (key, sum)
+    }
+
+    #[test]
+    fn too_many_lines_lose_frames_and_no_time() {
+        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut lines = Lines::default();
+        let mut all = 0;
+        for first in (0..3 * MAX_LINES as u64).step_by(1000) {
+            let ids = first..first + 1000;
+            let sums: Vec<_> = ids.map(|id| sum(&mut sites, 2 * id + 2, id + 1)).collect();
+            all += sums.iter().map(|(_, sum)| sum.off_ns).sum::<u64>();
+            lines.add(&mut sites, 1, &sums);
+            sites.forget_stacks(std::iter::empty());
+        }
+        let stacks = lines.stacks(&sites, &["work".to_owned()]);
+        assert!(stacks.len() <= MAX_LINES);
+        assert!(lines.merged() > MAX_LINES as u64);
+        assert_eq!(stacks.iter().map(|line| line.ns).sum::<u64>(), all);
+        assert_eq!(stacks[0].user, [OTHER_STACKS]);
+        // The longest have their names.
+        assert_eq!(stacks[1].ns, stacks[2].ns + 1);
+        assert!(stacks[1].user[0].starts_with('f'));
+    }
 }

@@ -1,9 +1,13 @@
-//! The kernel's exact sums: windows in, totals of the trace out.
+//! The kernel's exact sums: windows in, totals of the trace out, and sums per stack pair until they are
+//! settled.
 
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::Window;
 use rustc_hash::FxHashMap;
+
+/// Sums per stack pair that are kept by id: the more there are, the longer settling them takes.
+const MAX_UNSETTLED: usize = 8192;
 
 /// All windows so far, added up.
 #[derive(Debug)]
@@ -41,6 +45,17 @@ impl Sums {
                 *count += more;
             }
         }
+    }
+
+    /// Whether there are so many sums per stack pair that they are to be settled.
+    pub(super) fn is_full(&self) -> bool {
+        self.stacks.len() >= MAX_UNSETTLED
+    }
+
+    /// Forgets the sums per stack pair, and lengths: they are settled.
+    pub(super) fn forget(&mut self) {
+        self.stacks.clear();
+        self.histograms.clear();
     }
 
     /// Sums per stack pair, in an order that is always the same.

@@ -3,7 +3,7 @@
 //! The sums of ledgers are kept per bucket of latency, so that which requests are slow can be decided at
 //! the end, with memory that does not grow. A bucket is 1.6 % wide and goes into a band as a whole.
 
-use reqtrace_common::record::LongBlock;
+use reqtrace_common::record::{BlockSite, LongBlock};
 
 use super::sites::Sites;
 use super::trace::Trace;
@@ -121,6 +121,13 @@ impl Tail {
             .partition_point(|longer| longer.length_ns() >= length(block));
         self.longest.insert(at, kept);
         true
+    }
+
+    /// Places whose stacks a report shows.
+    pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite)> {
+        self.longest
+            .iter()
+            .map(|kept| (kept.space, kept.block.site))
     }
 
     /// The two bands; `None` when there are few requests, or none that is slower than the typical

@@ -8,26 +8,38 @@ use reqtrace_common::unwind::Stop;
 use super::sites::{Sites, space_of};
 use crate::report::Unwinding;
 
-/// Looks at the user stacks of all sums.
-pub(super) fn of(sites: &Sites, sums: &[(StackSumKey, StackSum)]) -> Unwinding {
-    let mut unwinding = Unwinding::default();
-    let mut truncated: BTreeMap<Stop, u64> = BTreeMap::new();
-    for (key, sum) in sums {
-        let Some((stop, frames)) = sites.user_walk(space_of(key), key.user_stack) else {
-            continue;
-        };
-        match stop {
-            Stop::Complete => unwinding.whole_ns += sum.off_ns,
-            Stop::FramePointers => {
-                unwinding.frame_pointers_ns += sum.off_ns;
-                unwinding.shallow_ns += if frames <= 1 { sum.off_ns } else { 0 };
+/// Times so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walked {
+    sums: Unwinding,
+    truncated: BTreeMap<Stop, u64>,
+}
+
+impl Walked {
+    /// Looks at the user stacks of sums.
+    pub(super) fn add(&mut self, sites: &Sites, sums: &[(StackSumKey, StackSum)]) {
+        for (key, sum) in sums {
+            let Some((stop, frames)) = sites.user_walk(space_of(key), key.user_stack) else {
+                continue;
+            };
+            match stop {
+                Stop::Complete => self.sums.whole_ns += sum.off_ns,
+                Stop::FramePointers => {
+                    self.sums.frame_pointers_ns += sum.off_ns;
+                    self.sums.shallow_ns += if frames <= 1 { sum.off_ns } else { 0 };
+                }
+                other => *self.truncated.entry(other).or_default() += sum.off_ns,
             }
-            other => *truncated.entry(other).or_default() += sum.off_ns,
         }
     }
-    unwinding.truncated = truncated
-        .into_iter()
-        .filter_map(|(stop, ns)| Some((stop.reason()?.to_owned(), ns)))
-        .collect();
-    unwinding
+
+    /// All of it.
+    pub(super) fn unwinding(&self) -> Unwinding {
+        let mut unwinding = self.sums.clone();
+        let truncated = self.truncated.iter();
+        unwinding.truncated = truncated
+            .filter_map(|(stop, ns)| Some((stop.reason()?.to_owned(), *ns)))
+            .collect();
+        unwinding
+    }
 }

@@ -1,14 +1,16 @@
 //! The model, when it is asked for: everything gathered in; the report out. Nothing is used up, so it
 //! can be asked for again.
 
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::{Ending, Open};
 
 use super::filter::Filter;
 use super::labels::Labels;
-use super::sites::{Sites, site_of, space_of};
+use super::settled::{New, Settled};
+use super::sites::Sites;
+use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, hints, lengths, losses, signs, stacks, unwinding, warnings};
+use super::{Aggregator, hints, losses, warnings};
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
 
 impl Aggregator {
@@ -18,21 +20,16 @@ impl Aggregator {
     pub fn view(&self, ending: &Ending) -> Report {
         let sites = &mut *self.sites.borrow_mut();
         let unknown_before = sites.unknown_stacks;
-        let sums = self.sums.stacks();
-        let histograms = if self.options.histogram {
-            self.sums.histograms()
-        } else {
-            Vec::new()
-        };
-        let by_class = self.class_sums(sites, &sums);
-        let types = self.types.len();
-        let signs = signs::of(sites, types, &sums, &self.open);
-        let lengths = lengths::of(sites, types, &histograms);
+        let mut settled = self.settled.clone();
+        self.add_unsettled(&mut settled, sites);
+        let classes = sites.classifier.names().to_vec();
+        let signs = settled.places.signs(&self.open);
+        let lengths = settled.lengths.counts(&classes);
         let filtered = self.filter.as_ref().map(filtered);
         let requests: Vec<_> = self
             .types
             .iter()
-            .zip(&by_class)
+            .zip(&settled.by_class)
             .zip(lengths)
             .enumerate()
             .map(|(index, ((state, sums), lengths))| {
@@ -46,9 +43,7 @@ impl Aggregator {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let slow_sums = self.slow.as_ref().map(stacks::SlowStacks::sums);
-        let kept = slow_sums.as_ref().unwrap_or(&sums);
-        let stacks = stacks::lines(sites, &names, kept);
+        let stacks = settled.lines.stacks(sites, &names);
         let mut open: Vec<_> = self
             .open
             .iter()
@@ -63,14 +58,14 @@ impl Aggregator {
             malformed: self.malformed,
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
-            slow_overflowed: self.slow.as_ref().map_or(0, |slow| slow.overflowed),
+            merged_stacks: settled.lines.merged(),
             ending,
         });
-        let mut unwinding = unwinding::of(sites, kept);
+        let mut unwinding = settled.walked.unwinding();
         unwinding.walks.clone_from(&cost.walks);
         let mut report = Report {
             trace: self.trace.info(),
-            classes: sites.classifier.names().to_vec(),
+            classes,
             named_waits: sites.classifier.named(),
             requests,
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
@@ -88,27 +83,27 @@ impl Aggregator {
         if report.filtered.is_none() {
             report.warnings = warnings::of(&report);
         }
-        report.hints = hints::of(&report, &signs, sites.kernel_names());
+        report.hints = hints::of(&report, &signs, sites.kernel_is_nameless());
         // The look-ups of this view are in it, and in no later one.
         sites.unknown_stacks = unknown_before;
         report
     }
 
-    /// Blocked time per type and class by the kernel's sums, incomplete requests included.
-    fn class_sums(&self, sites: &mut Sites, sums: &[(StackSumKey, StackSum)]) -> Vec<Vec<u64>> {
-        let classes = sites.classifier.names().len();
-        let mut by_class = vec![vec![0; classes]; self.types.len()];
-        for (key, sum) in sums {
-            let Some(classes) = by_class.get_mut(key.request_type as usize) else {
-                continue;
-            };
-            if key.is_block()
-                && let Some(class) = sites.class(space_of(key), &site_of(key))
-            {
-                classes[class] += sum.off_ns;
-            }
-        }
-        by_class
+    /// Adds the sums since the last time that they were settled.
+    pub(super) fn add_unsettled(&self, settled: &mut Settled, sites: &mut Sites) {
+        let sums = self.sums.stacks();
+        let histograms = if self.options.histogram {
+            self.sums.histograms()
+        } else {
+            Vec::new()
+        };
+        let slow = self.slow.as_ref().map(SlowStacks::sums);
+        let new = New {
+            sums: &sums,
+            shown: slow.as_ref().unwrap_or(&sums),
+            histograms: &histograms,
+        };
+        settled.add(sites, &new);
     }
 
     fn open_request(&self, sites: &mut Sites, open: &Open) -> Option<OpenRequest> {

@@ -1,4 +1,5 @@
-//! The events. Names and stacks come before the first event that refers to them.
+//! The events. Names and stacks come before the first event that refers to them, and again
+//! after [`Event::StacksAnew`].
 
 mod overhead;
 mod process;
@@ -36,6 +37,9 @@ pub enum Event<'a> {
     Name(&'a Name),
     /// The addresses of a stack.
     Stack(&'a Stack),
+    /// Stacks that were said are not referred to from here on, unless they are said again. A trace with
+    /// ever new stacks has it now and then, so that nobody needs to keep them all.
+    StacksAnew,
     /// A request that ended.
     Request(Request<'a>),
     /// A request that was open when tracing stopped.

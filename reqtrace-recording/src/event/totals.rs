@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Overhead, ShedSpan};
 
-/// Sums of the kernel since the window before. They add up; `max_ns` and `longest_ns` are the
-/// greatest since the start, and the greatest of all windows is that of the trace.
+/// Sums of the kernel since the window before. They add up; `max_ns` is the greatest
+/// since the start and `longest_ns` that of the window, and the greatest of all windows is that of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Until when, `CLOCK_MONOTONIC` ns.

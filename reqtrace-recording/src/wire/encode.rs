@@ -54,6 +54,7 @@ impl Encoder {
             Event::Window(window) => (entry_kind::WINDOW, write(&WireWindow::from(*window))),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
             Event::Cost(cost) => (entry_kind::COST, write(cost)),
+            Event::StacksAnew => (entry_kind::STACKS_ANEW, Vec::new()),
             Event::End(end) => (entry_kind::END, write(end)),
         };
         self.size += bytes.len() + 8;

@@ -45,6 +45,7 @@ mod entry_kind {
     pub(super) const COST: u32 = 16;
     pub(super) const TICK: u32 = 17;
     pub(super) const END: u32 = 18;
+    pub(super) const STACKS_ANEW: u32 = 19;
 }
 
 /// The payload of a block of events.

@@ -3,11 +3,13 @@
 //! Two types say how far it has come: [`Loaded`] (the verifier has taken the programs) and
 //! [`Session`] (attached).
 
+mod batch;
 pub mod count;
 pub(crate) mod decode;
 mod detach;
 pub mod estimate;
 mod file;
+mod grace;
 pub mod guard;
 mod image;
 mod labels;

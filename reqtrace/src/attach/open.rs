@@ -3,11 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, Map, MapData};
 use log::warn;
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::thread::ThreadState;
 use reqtrace_recording::Open;
 
+use super::batch;
 use super::decode::still_open;
 use super::loader::map_error;
 use crate::error::Result;
@@ -60,6 +62,25 @@ pub(super) fn requests(
         );
     }
     Ok(open)
+}
+
+/// The stacks that open requests refer to, each maybe more than once.
+///
+/// # Errors
+///
+/// When the map cannot be read.
+pub(super) fn stacks(threads: &Map) -> Result<Vec<StackId>> {
+    let mut ids = Vec::new();
+    batch::entries(threads, |_: &u32, state: &ThreadState| {
+        let record = &state.record;
+        let slots = record.slots.iter().map(|slot| slot.site);
+        let longest = record.longest.iter().map(|block| block.site);
+        for site in slots.chain(longest).chain([state.open_site]) {
+            ids.extend([site.kernel_stack, site.user_stack]);
+        }
+    })?;
+    ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
+    Ok(ids)
 }
 
 /// `None` when the state is not whole.

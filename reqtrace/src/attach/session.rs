@@ -12,25 +12,25 @@ use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
 use log::warn;
 use reqtrace_common::config::{Control, follow};
-use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
-use reqtrace_common::loss::Loss;
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, WalkTotals};
+use reqtrace_common::record::StackId;
+use reqtrace_common::sums::WalkTotals;
 use reqtrace_common::thread::ThreadState;
 use reqtrace_recording::{Cost, Open, ProgramCost, WalkCost};
 use tokio::io::unix::AsyncFd;
 
 use super::estimate::HitCost;
+use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
-    Loaded, TRACEPOINTS, array, chain, forget_processes, map, map_error, map_mut, program,
-    program_of, readable_fd, trace_processes,
+    Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program, program_of,
+    readable_fd, trace_processes,
 };
 use super::open;
 use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
 use super::stacks::StackTable;
-use super::sums::Sums;
+use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
 use super::targets::{self, Probes, UPROBES};
 use super::uprobe::Engine;
@@ -55,6 +55,8 @@ pub struct Session {
     sample_every: u64,
     traps: TrapCosts,
     own_cpu_ns: u64,
+    grace: GracePeriod,
+    filling: Filling,
 }
 
 impl Loaded {
@@ -82,6 +84,7 @@ impl Loaded {
             .maps()
             .filter_map(|(_, map)| fd_field(map_fd(map)?, "memlock"))
             .sum();
+        let grace = GracePeriod::new()?;
         let ring = self.take_map("RING")?;
         let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
         let stacks = StackTable::new(self.take_map("STACKS")?)?;
@@ -119,6 +122,8 @@ impl Loaded {
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
             sample_every,
+            grace,
+            filling: Filling::new(),
         };
         session.start_ns = clock::monotonic_ns();
         session.own_cpu_ns = overhead::own_cpu_ns();
@@ -290,48 +295,48 @@ impl Session {
         control.set(0, self.control, 0).map_err(map_error)
     }
 
-    /// Reads what the kernel has added up and lost since the start. While tracing, a sum may be read
-    /// in the middle of a change; the next read has it whole.
+    /// Whether a table of the kernel programs fills up, so that it has to be emptied.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's counters cannot be read.
+    pub(crate) fn tables_fill_up(&self) -> Result<bool> {
+        self.filling.is_due(&self.ebpf)
+    }
+
+    /// Begins the other window, and waits until no program writes to the one before, which is returned:
+    /// 0 or 1.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be used.
+    pub(crate) fn next_window(&mut self) -> Result<u64> {
+        let before = self.control.window;
+        self.control.window = 1 - before;
+        self.write_control()?;
+        self.filling.changed(&self.ebpf)?;
+        self.grace.wait()?;
+        Ok(before)
+    }
+
+    /// Reads what the kernel has added up and lost since the start, and takes out what was added up per
+    /// stack in a window that is over. While tracing, a total may be read in the middle of a change; the
+    /// next read has it whole.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be used.
+    pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
+        Sums::take(&self.ebpf, request_types, window)
+    }
+
+    /// Stacks that open requests refer to.
     ///
     /// # Errors
     ///
     /// When a map cannot be read.
-    pub(crate) fn sums(&self, request_types: usize) -> Result<Sums> {
-        let ebpf = &self.ebpf;
-        let totals: PerCpuArray<_, TypeTotals> =
-            PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
-        let totals = (0..request_types as u32)
-            .map(|index| {
-                let mut sum = TypeTotals::ZERO;
-                for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
-                    sum.merge(cpu);
-                }
-                Ok(sum)
-            })
-            .collect::<Result<_>>()?;
-        let sums: HashMap<_, StackSumKey, StackSum> =
-            HashMap::try_from(map(ebpf, "STACK_SUMS")?).map_err(map_error)?;
-        let stacks = sums.iter().collect::<Result<_, _>>().map_err(map_error)?;
-        let histograms: HashMap<_, StackSumKey, LengthHistogram> =
-            HashMap::try_from(map(ebpf, "HISTOGRAMS")?).map_err(map_error)?;
-        let histograms = histograms
-            .iter()
-            .collect::<Result<_, _>>()
-            .map_err(map_error)?;
-        let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
-        let mut losses = Vec::new();
-        for loss in Loss::ALL {
-            let count = counters.get(&(loss as u32), 0).map_err(map_error)?;
-            if count != 0 {
-                losses.push((loss, count));
-            }
-        }
-        Ok(Sums {
-            totals,
-            stacks,
-            histograms,
-            losses,
-        })
+    pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
+        open::stacks(map(&self.ebpf, "THREADS")?)
     }
 
     /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.

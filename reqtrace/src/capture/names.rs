@@ -21,8 +21,10 @@ use crate::symbolize::{Frame, UNKNOWN};
 
 /// How often at most a stack is looked at again that has addresses without a name.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Entries of each set; beyond it the set starts anew, and what it held is said again.
-const MAX_KNOWN: usize = 1 << 18;
+/// Stacks that are known as said; beyond it all are said anew.
+const MAX_STACKS: usize = 1 << 16;
+/// Entries of each other set; beyond it the set starts anew, and what it held is said again.
+const MAX_KNOWN: usize = 1 << 16;
 /// Threads whose names are read between two ticks: more is a server that makes a thread for each
 /// request, and there the name of the process does.
 const THREADS_PER_TICK: u32 = 200;
@@ -35,6 +37,8 @@ pub(crate) struct Names {
     mappings: FxHashSet<(AddressSpace, u64, u64, u32)>,
     /// Addresses and their names; `None` for names that stay.
     names: FxHashMap<(Address, bool), Option<Vec<Frame>>>,
+    /// Addresses of processes whose names stay.
+    addresses: FxHashMap<(AddressSpace, u64, bool), Address>,
     /// Kernel addresses by the number that stands for them.
     kernel: FxHashMap<u64, u64>,
     /// Stacks with names that stay.
@@ -60,6 +64,7 @@ impl Names {
             objects: FxHashMap::default(),
             mappings: FxHashSet::default(),
             names: FxHashMap::default(),
+            addresses: FxHashMap::default(),
             kernel: FxHashMap::default(),
             said: FxHashSet::default(),
             sites: FxHashSet::default(),
@@ -69,9 +74,28 @@ impl Names {
         }
     }
 
-    /// The symbolizer, to remember processes with.
+    /// The symbolizer, to tell it of changes of a process.
     pub(crate) fn symbols(&mut self) -> &mut LiveSymbolizer {
+        self.addresses.clear();
         &mut self.symbols
+    }
+
+    /// The stacks, to take them out of the kernel's table.
+    pub(crate) fn stacks(&mut self) -> &mut StackTable {
+        &mut self.stacks
+    }
+
+    /// Whether so many stacks were said that they are to be said anew.
+    pub(crate) fn is_full(&self) -> bool {
+        self.said.len() + self.unsettled.len() >= MAX_STACKS
+    }
+
+    /// Says all stacks anew from now on, when they are needed.
+    pub(crate) fn anew(&mut self, stream: &mut Stream) -> Result<()> {
+        self.said.clear();
+        self.sites.clear();
+        self.unsettled.clear();
+        stream.send(&Event::StacksAnew)
     }
 
     /// Some time has passed.
@@ -220,9 +244,6 @@ impl Names {
             }))?;
         }
         if settled {
-            if self.said.len() >= MAX_KNOWN {
-                self.said.clear();
-            }
             self.said.insert(key);
         } else {
             let tried = Instant::now();
@@ -241,6 +262,9 @@ impl Names {
         is_return: bool,
         stream: &mut Stream,
     ) -> Result<(Address, bool)> {
+        if let Some(known) = self.addresses.get(&(space, address, is_return)) {
+            return Ok((*known, true));
+        }
         let mut frames = None;
         let mut place = self.symbols.user().place(space, address, is_return);
         if place.is_none() {
@@ -260,14 +284,20 @@ impl Names {
             object,
             offset: place.offset,
         };
-        if let Some(None) = self.names.get(&(known, is_return)) {
-            return Ok((known, true));
-        }
-        let frames = match frames {
-            Some(frames) => frames,
-            None => self.symbols.user().frame(space, address, is_return),
+        let stays = match self.names.get(&(known, is_return)) {
+            Some(None) => true,
+            _ => {
+                let frames =
+                    frames.unwrap_or_else(|| self.symbols.user().frame(space, address, is_return));
+                self.name(known, is_return, &frames, stream)?
+            }
         };
-        let stays = self.name(known, is_return, &frames, stream)?;
+        if stays {
+            if self.addresses.len() >= MAX_KNOWN {
+                self.addresses.clear();
+            }
+            self.addresses.insert((space, address, is_return), known);
+        }
         Ok((known, stays))
     }
 

@@ -1,15 +1,14 @@
-//! Exact sums of the kernel, window by window: all that its maps hold in, what is new in it out.
+//! Exact sums of the kernel, window by window: what was taken out of its tables in, what is new in it out.
 //!
-//! The kernel's sums are never set back, so that nothing is lost between two looks.
+//! Totals and losses are never set back, and sums per stack are taken out of a window that is over, so
+//! that nothing is lost between two looks.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Window;
-use rustc_hash::FxHashMap;
 
 use crate::attach::Sums;
 
@@ -24,8 +23,6 @@ const PAUSE_PER_LOOK: u32 = 500;
 #[derive(Debug)]
 pub(crate) struct Windows {
     totals: Vec<TypeTotals>,
-    stacks: FxHashMap<StackSumKey, StackSum>,
-    histograms: FxHashMap<StackSumKey, LengthHistogram>,
     losses: BTreeMap<Loss, u64>,
     next: Instant,
 }
@@ -34,8 +31,6 @@ impl Windows {
     pub(crate) fn new() -> Self {
         Self {
             totals: Vec::new(),
-            stacks: FxHashMap::default(),
-            histograms: FxHashMap::default(),
             losses: BTreeMap::new(),
             next: Instant::now() + FIRST,
         }
@@ -62,36 +57,12 @@ impl Windows {
             .map(|(all, said)| less(all, said))
             .collect();
         self.totals = sums.totals;
-        let mut window = Window {
+        let window = Window {
             until_ns,
             totals,
-            sums: Vec::new(),
-            histograms: Vec::new(),
+            sums: sums.stacks,
+            histograms: sums.histograms,
         };
-        for (key, all) in sums.stacks {
-            let said = self.stacks.entry(key).or_default();
-            if all != *said {
-                let new = StackSum {
-                    off_ns: all.off_ns.wrapping_sub(said.off_ns),
-                    run_queue_ns: all.run_queue_ns.wrapping_sub(said.run_queue_ns),
-                    count: all.count.wrapping_sub(said.count),
-                    longest_ns: all.longest_ns,
-                };
-                *said = all;
-                window.sums.push((key, new));
-            }
-        }
-        for (key, all) in sums.histograms {
-            let said = self.histograms.entry(key).or_insert(LengthHistogram::ZERO);
-            if all != *said {
-                let mut new = all;
-                for (count, said) in new.counts.iter_mut().zip(&said.counts) {
-                    *count = count.wrapping_sub(*said);
-                }
-                *said = all;
-                window.histograms.push((key, new));
-            }
-        }
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);
             (all > said).then(|| (loss, all - said))
@@ -136,43 +107,24 @@ mod tests {
         totals.count = count;
         totals.max_ns = 7 * count;
         totals.histogram[5] = count;
-        let mut lengths = LengthHistogram::ZERO;
-        lengths.counts[1] = count;
-        let key = |stack| StackSumKey {
-            user_stack: stack,
-            ..StackSumKey::default()
-        };
-        let sum = StackSum {
-            off_ns: 3 * count,
-            count,
-            longest_ns: count,
-            ..StackSum::default()
-        };
         Sums {
             totals: vec![totals],
-            stacks: vec![(key(1), sum), (key(2), StackSum::default())],
-            histograms: vec![(key(1), lengths)],
             losses: vec![(Loss::RingFull, count)],
+            ..Sums::default()
         }
     }
 
     #[test]
     fn windows_add_up_to_the_whole() {
         let mut windows = Windows::new();
-        let (mut all, mut lost) = (StackSum::default(), 0);
+        let mut lost = 0;
         let mut totals = TypeTotals::ZERO;
         for count in [4, 4, 9] {
             let (window, losses) = windows.new_in(sums(count), 1);
             totals.merge(&window.totals[0]);
-            for (key, sum) in &window.sums {
-                assert_eq!(key.user_stack, 1);
-                all.off_ns += sum.off_ns;
-                all.count += sum.count;
-                all.longest_ns = all.longest_ns.max(sum.longest_ns);
-            }
             lost += losses.iter().map(|(_, count)| count).sum::<u64>();
         }
         assert_eq!(totals, sums(9).totals[0]);
-        assert_eq!((all, lost), (sums(9).stacks[0].1, 9));
+        assert_eq!(lost, 9);
     }
 }

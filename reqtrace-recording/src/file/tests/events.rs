@@ -24,6 +24,7 @@ pub(super) enum Owned {
     Request(Box<Open>),
     Open(Box<Open>),
     Tick(u64),
+    StacksAnew,
     Window(Box<Window>),
     Loss(Loss),
     Cost(Cost),
@@ -43,6 +44,7 @@ impl Owned {
             Event::Request(request) => Self::Request(Box::new(owned(&request))),
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Tick(now_ns) => Self::Tick(now_ns),
+            Event::StacksAnew => Self::StacksAnew,
             Event::Window(event) => Self::Window(Box::new(event.clone())),
             Event::Loss(event) => Self::Loss(event.clone()),
             Event::Cost(event) => Self::Cost(event.clone()),
@@ -62,6 +64,7 @@ impl Owned {
             Self::Request(request) => Event::Request(request.request()),
             Self::Open(event) => Event::Open(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
+            Self::StacksAnew => Event::StacksAnew,
             Self::Window(event) => Event::Window(event),
             Self::Loss(event) => Event::Loss(event),
             Self::Cost(event) => Event::Cost(event),
@@ -245,6 +248,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             name: "log writer".to_owned(),
         }),
         Owned::Tick(2_000_000_000),
+        Owned::StacksAnew,
         Owned::Window(Box::new(Window {
             until_ns: 2_000_000_000,
             totals: vec![totals],
@@ -366,6 +370,7 @@ pub(super) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
         ),
         2 => prop::sample::select(all),
         1 => any::<u64>().prop_map(Owned::Tick),
+        1 => Just(Owned::StacksAnew),
     ];
     prop::collection::vec(event, 0..60)
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use log::debug;
+use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, process_event};
 use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,8 +15,8 @@ use super::early;
 use super::guarding::Watched;
 use super::targets::comm;
 use crate::aggregate::MALFORMED;
-use crate::attach::Session;
 use crate::attach::decode::{self, Decoder, Malformed, Record};
+use crate::attach::{Session, Sums};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
@@ -34,6 +35,9 @@ const TICKS_PER_REFRESH: u32 = 50;
 const SECOND: Duration = Duration::from_secs(1);
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
+/// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
+/// each may have stacks that were not seen before.
+const NAMED: usize = 500;
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +94,8 @@ pub(super) struct Follower {
     names: Names,
     decoder: Decoder,
     windows: Windows,
+    /// What was taken out of the kernel's tables, and is not named yet.
+    taken: Vec<Sums>,
     request_types: usize,
     /// Names of all processes ever traced.
     processes: BTreeMap<u32, String>,
@@ -114,6 +120,7 @@ impl Follower {
             names,
             decoder: Decoder::default(),
             windows: Windows::new(),
+            taken: Vec::new(),
             request_types,
             processes: BTreeMap::new(),
             alive: BTreeSet::new(),
@@ -167,17 +174,66 @@ impl Follower {
         Ok(self.stream)
     }
 
-    /// Says what the kernel has added up since the last time, and the names of it.
-    fn window(&mut self, session: &Session, until_ns: u64, at_end: bool) -> Result<()> {
-        let since = std::time::Instant::now();
-        let sums = session.sums(self.request_types)?;
-        let (window, losses) = self.windows.new_in(sums, until_ns);
-        for (key, _) in &window.sums {
-            self.names.sum(key, at_end, &mut self.stream)?;
+    /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
+    fn turn(&mut self, session: &mut Session) -> Result<()> {
+        let over = session.next_window()?;
+        self.taken
+            .push(session.take_sums(self.request_types, over)?);
+        let collisions = self.names.stacks().take(over)?;
+        if collisions > 0 {
+            self.stream.lost(Loss::StackCollision.name(), collisions)?;
         }
-        self.stream.send(&Event::Window(&window))?;
-        for (loss, count) in losses {
-            self.stream.lost(loss.name(), count)?;
+        Ok(())
+    }
+
+    /// Does so when they fill up.
+    fn turn_if_due(&mut self, session: &mut Session) -> Result<()> {
+        if session.tables_fill_up()? {
+            self.turn(session)?;
+        }
+        Ok(())
+    }
+
+    /// Says what the kernel has added up since the last time, and the names of it.
+    ///
+    /// What refers to a stack is seen before its copy goes: either an open request still has it before
+    /// the windows change, or its record is in the ring and its sum in a window that has ended, or both
+    /// were taken before.
+    fn window(&mut self, session: &mut Session, until_ns: u64, at_end: bool) -> Result<()> {
+        let since = std::time::Instant::now();
+        let lets_go = self.names.stacks().is_full();
+        if lets_go {
+            let in_use = session.stacks_in_use()?;
+            self.names.stacks().keep_on(in_use.into_iter());
+        }
+        self.turn(session)?;
+        let took = since.elapsed();
+        self.drain(session)?;
+        let mut count = 0_usize;
+        // While these are named, more may come.
+        for sums in std::mem::take(&mut self.taken) {
+            let (window, losses) = self.windows.new_in(sums, until_ns);
+            for (key, _) in &window.sums {
+                self.names.sum(key, at_end, &mut self.stream)?;
+                count += 1;
+                if count.is_multiple_of(NAMED) {
+                    self.turn_if_due(session)?;
+                }
+            }
+            self.stream.send(&Event::Window(&window))?;
+            for (loss, count) in losses {
+                self.stream.lost(loss.name(), count)?;
+            }
+        }
+        debug!(
+            "{count} sums taken in {took:.0?}, said in {:.0?}",
+            since.elapsed() - took
+        );
+        if lets_go {
+            self.names.stacks().let_go();
+        }
+        if self.names.is_full() {
+            self.names.anew(&mut self.stream)?;
         }
         self.windows.looked(since);
         Ok(())
@@ -212,11 +268,10 @@ impl Follower {
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
                     count = count.wrapping_add(1);
+                    if self.stream.is_recording() && self.windows.is_due() {
+                        self.window(session, clock::monotonic_ns(), false)?;
+                    }
                     if count.is_multiple_of(TICKS_PER_FLUSH) {
-                        if self.stream.is_recording() && self.windows.is_due() {
-                            self.work_off()?;
-                            self.window(session, clock::monotonic_ns(), false)?;
-                        }
                         self.stream.flush();
                     }
                     if second.elapsed() >= SECOND {
@@ -226,7 +281,7 @@ impl Follower {
                     }
                     if count.is_multiple_of(TICKS_PER_LOOK) {
                         self.names.tick();
-                        self.work_off()?;
+                        self.work_off(session)?;
                         watched.progress.update(self.stream.analysis());
                         self.let_go(session)?;
                         if self.alive.is_empty() {
@@ -240,10 +295,13 @@ impl Follower {
             }
             let now_ns = clock::monotonic_ns();
             let all = self.take(session, BATCH)?;
-            if !self.backlog.is_due() {
+            if self.names.is_full() || session.tables_fill_up()? {
+                self.window(session, clock::monotonic_ns(), false)?;
+            } else if self.backlog.is_due() {
+                self.work_off(session)?;
+            } else {
                 continue;
             }
-            self.work_off()?;
             if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
                 ticked = count;
                 self.stream.send(&Event::Tick(now_ns))?;
@@ -261,7 +319,7 @@ impl Follower {
     /// Takes all records that are left.
     pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
         self.take(session, usize::MAX)?;
-        self.work_off()
+        self.work_off(session)
     }
 
     /// Takes records; true when the ring is empty then. Requests wait in the backlog.
@@ -289,8 +347,12 @@ impl Follower {
     }
 
     /// Names the requests that wait, and says them.
-    fn work_off(&mut self) -> Result<()> {
-        for record in self.backlog.records() {
+    fn work_off(&mut self, session: &mut Session) -> Result<()> {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        for (count, record) in backlog.records().enumerate() {
+            if count % NAMED == NAMED - 1 {
+                self.turn_if_due(session)?;
+            }
             match self.decoder.decode(record) {
                 Ok(Record::Request(request)) => {
                     self.names.request(&request, &mut self.stream)?;
@@ -300,7 +362,8 @@ impl Follower {
                 Err(malformed) => malformed_record(malformed, &mut self.stream)?,
             }
         }
-        self.backlog.clear();
+        backlog.clear();
+        self.backlog = backlog;
         Ok(())
     }
 
