@@ -187,12 +187,12 @@ mod tests {
     fn csv(rows: &[(u32, u64, u64, bool)]) -> String {
         let mut text = "id,start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
             run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,other_ns,blocks,preemptions,\
-            complete,reason\n"
+            complete,reason,weight\n"
             .to_owned();
         for (id, (tid, begin, latency, complete)) in rows.iter().enumerate() {
             let start = begin + OFFSET.unsigned_abs();
             text +=
-                &format!("{id},{start},order,1,{tid},c,,{latency},0,0,0,0,0,0,0,0,{complete},\n");
+                &format!("{id},{start},order,1,{tid},c,,{latency},0,0,0,0,0,0,0,0,{complete},,1\n");
         }
         text
     }

@@ -59,18 +59,18 @@ mod tests {
 
     const HEADER: &str = "id,start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
         run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,redo_log_ns,lock_ns,other_ns,\
-        blocks,preemptions,complete,reason\n";
+        blocks,preemptions,complete,reason,weight\n";
 
     #[test]
     fn a_closed_ledger_passes() {
-        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,,1\n");
         assert_eq!(check(&csv).unwrap(), 1);
         assert_eq!(check(HEADER).unwrap(), 0);
     }
 
     #[test]
     fn an_id_that_comes_twice_is_found() {
-        let row = "5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,\n";
+        let row = "5,order,1,2,shop,,100,40,10,5,44,1,30,10,4,3,1,true,,1\n";
         assert_eq!(check(&format!("{HEADER}1,{row}2,{row}")).unwrap(), 2);
         let error = check(&format!("{HEADER}1,{row}1,{row}")).unwrap_err();
         assert_eq!(error.to_string(), "two requests have the id 1");
@@ -78,14 +78,14 @@ mod tests {
 
     #[test]
     fn one_nanosecond_too_many_is_found() {
-        let csv = format!("{HEADER}1,5,order,1,2,shop,,101,40,10,5,44,1,30,10,4,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,101,40,10,5,44,1,30,10,4,3,1,true,,1\n");
         let error = check(&csv).unwrap_err().to_string();
         assert!(error.contains("parts 100, latency 101"), "{error}");
     }
 
     #[test]
     fn classes_must_make_up_blocked() {
-        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,3,3,1,true,\n");
+        let csv = format!("{HEADER}1,5,order,1,2,shop,,100,40,10,5,44,1,30,10,3,3,1,true,,1\n");
         let error = check(&csv).unwrap_err().to_string();
         assert!(error.contains("classes 43, blocked 44"), "{error}");
     }

@@ -93,8 +93,10 @@ pub struct Trace {
 pub struct Request {
     /// Its name.
     pub name: String,
-    /// Complete requests, counted in the kernel.
+    /// Complete requests, counted in the kernel; an estimate when requests were sampled.
     pub count: u64,
+    /// Complete requests, exact in any case.
+    pub exact_count: u64,
     /// Complete requests whose record arrived.
     pub rows: u64,
     /// How often the begin marker was hit.

@@ -1,7 +1,7 @@
 //! The first command of a user: profiles that are found by a program, programs that are found by a
 //! profile, and programs that reqtrace starts.
 //!
-//! Needs root and a kernel with BPF.
+//! Needs root, a kernel with BPF, and mariadb-server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use reqtrace_tests::fixtures;
+use reqtrace_tests::fixtures::{self, Fixture};
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::probed::Code;
 use reqtrace_tests::process::{Child, Stream};
-use reqtrace_tests::reqtrace::{self, Outcome};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::summary::Summary;
 use reqtrace_tests::workspace;
@@ -211,6 +213,64 @@ fn profiles_of_the_machine_are_found() {
     let outcome = reqtrace::run(command).unwrap();
     let place = "/etc/reqtrace/profiles/shop.toml";
     assert!(outcome.stdout.contains(place), "{}", outcome.said());
+}
+
+/// Standard error is no terminal here.
+#[test]
+fn that_tracing_has_begun_is_said_and_is_true() {
+    let fixture = Fixture::start("spinner", &["plain"]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
+    assert!(!code.is_probed().unwrap());
+    // `Trace::start` waits for a line that begins with `tracing`.
+    let trace = Trace::start(&profile, fixture.pid(), &["0.5"]).unwrap();
+    assert!(code.is_probed().unwrap(), "it was said too early");
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let line = format!(
+        "tracing spinner (pid {}) with fixture for 0.5 s",
+        fixture.pid()
+    );
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    assert_eq!(
+        lines.iter().filter(|said| **said == line).count(),
+        1,
+        "{lines:#?}"
+    );
+
+    // -q says nothing, but what is wrong.
+    let mut command = reqtrace::command(["-q", "--profile"]).unwrap();
+    command
+        .arg(&profile)
+        .args(["-p", &fixture.pid().to_string(), "0.1"]);
+    assert_eq!(reqtrace::run(command).unwrap().stderr, "");
+    fixture.end().unwrap();
+}
+
+/// How long it takes is up to the machine, what reqtrace itself computes is not. To look for the profile's
+/// waits among the names of all libraries once took a second more.
+#[test]
+fn a_trace_of_a_large_server_computes_little_before_it_begins() {
+    let server = MariaDb::open().unwrap();
+    let duration = Duration::from_millis(500);
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &["0.5"]).unwrap();
+    let computed = user_time(trace.pid());
+    assert!(computed < Duration::from_millis(900), "{computed:?}");
+    // The duration is that of the trace: what it took to begin is not part of it.
+    let traced = trace.wait().unwrap().summary().unwrap().trace.duration_ns;
+    let traced = Duration::from_nanos(traced);
+    assert!(traced >= duration && traced < duration * 2, "{traced:?}");
+    server.close().unwrap();
+}
+
+/// CPU time of a process outside the kernel.
+fn user_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the name, which may have anything in it.
+    let fields = stat.rsplit(") ").next().unwrap();
+    let ticks: u64 = fields.split(' ').nth(11).unwrap().parse().unwrap();
+    // A hundred a second, whatever the kernel's own are (`USER_HZ`).
+    Duration::from_millis(ticks * 10)
 }
 
 /// A program that begins its work at once.

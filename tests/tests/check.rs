@@ -131,6 +131,39 @@ fn alternatives_that_were_skipped_are_named() {
 }
 
 #[test]
+fn one_matcher_matches_and_a_place_inside_a_function_is_no_entry() {
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("p.toml");
+    let program = workspace::shop().unwrap();
+    let program = program.to_str().unwrap();
+    let end = place_of_end(program);
+    std::fs::write(
+        &path,
+        format!(
+            "[profile]\nname = \"x\"\n[[request]]\nname = \"r\"\n\
+             begin = {{ function = \"shop::service::handle_request\" }}\nend = {{ offset = {end} }}\n\
+             [[wait]]\nname = \"w\"\nfunctions = [\"no_such_function\"]\n"
+        ),
+    )
+    .unwrap();
+    let text = accepted(&path, &[program]);
+    assert!(
+        text.contains("1 matcher of functions matches nothing"),
+        "{text}"
+    );
+    line(&text, "begin shop::service::handle_request (entry)");
+    line(&text, &format!("end {end} (instruction)"));
+}
+
+/// Offset of the probe at the end of a request of the shop, as `check` prints it.
+fn place_of_end(program: &str) -> String {
+    let text = accepted(&shop::profile(), &[program, "--sites"]);
+    let end = text.lines().find(|line| line.starts_with("end\t"));
+    let offset = end.and_then(|line| line.split('\t').nth(1));
+    offset.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+#[test]
 fn what_could_not_be_traced_is_exit_code_2() {
     // A profile for another program.
     let redis = workspace::program("redis-server").unwrap();

@@ -181,6 +181,25 @@ fn hits_are_counted_exactly() {
     assert!(text.contains(" were hit in "), "{text}");
 }
 
+#[test]
+fn a_count_is_cut_to_the_limit() {
+    let shop = Shop::open().unwrap();
+    let pid = shop.pid().to_string();
+    let args = ["functions", "-p", &pid, "shop::service::*"];
+    let more = ["--count", "30", "--limit", "2"];
+    let folder = workspace::scratch().unwrap();
+    let command = reqtrace::command([args, more].concat()).unwrap();
+    let mut counting = Child::start(command, folder.path(), "reqtrace").unwrap();
+    wait_for_probe(&mut counting);
+    shop.load(2, 100).unwrap();
+    counting.signal(libc::SIGINT).unwrap();
+    assert!(counting.wait(Duration::from_secs(60)).unwrap().success());
+    let text = counting.output(Stream::Out);
+    let rows = text.lines().filter(|line| line.contains("shop::service::"));
+    assert_eq!(rows.count(), 2, "{text}");
+    assert!(text.contains("more"), "{text}");
+}
+
 /// Its first instruction is `lock decl`, which no kernel probes.
 #[test]
 fn a_function_that_cannot_be_probed_is_named_and_the_others_are_counted() {

@@ -259,6 +259,13 @@ fn a_uretprobe_where_fibers_are_is_refused_and_where_exceptions_are_is_warned_of
         &trace(&profile, fibers.pid(), &[]),
         &["swapcontext", "--yes"],
     );
+    // Without a uretprobe it is a warning, which names request and function, also with -q.
+    let profile = fibers.profile("step", "nest").unwrap();
+    let outcome = trace(&profile, fibers.pid(), &["-q"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let said = &outcome.stderr;
+    assert!(said.contains("request `work`, `step"), "{said}");
+    assert!(said.contains("swapcontext"), "{said}");
     drop(fibers);
 
     let thrower = Fixture::start("thrower", &["1", "1", "near"]).unwrap();

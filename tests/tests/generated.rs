@@ -69,7 +69,8 @@ fn check(outcome: &Outcome, functions: &[&str]) {
             named += us;
         }
     }
-    assert!(all >= CALLS * WAIT_US, "only {all} µs\n{folded}");
+    // On a loaded machine a thread may lose its CPU on the way into a wait, whose end is fixed by then.
+    assert!(all * 10 >= CALLS * WAIT_US * 9, "only {all} µs\n{folded}");
     assert!(named * 100 >= all * 95, "{named} of {all} µs\n{folded}");
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Stream;
-use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 
@@ -61,6 +61,20 @@ fn processes_are_found_by_their_name() {
     assert_eq!(complete(&outcome, Some(first.pid())), 25);
     assert_eq!(complete(&outcome, Some(second.pid())), 35);
     assert_eq!(complete(&outcome, Some(other.pid())), 0);
+
+    // Two servers in one report: that is said whatever else is not.
+    let mut command = reqtrace::command(["-q", "--profile"]).unwrap();
+    command.arg(shop::profile()).args(["--comm", &name, "0.1"]);
+    let outcome = reqtrace::run(command).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let said = &outcome.stderr;
+    for words in [
+        format!("2 processes are named `{name}`"),
+        first.pid().to_string(),
+        second.pid().to_string(),
+    ] {
+        assert!(said.contains(&words), "{words}: {said}");
+    }
 }
 
 #[test]

@@ -252,7 +252,7 @@ impl Small {
         fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
         mount
-            .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+            .args(["-t", "tmpfs", "-o", "size=96k", "none"])
             .arg(at);
         assert!(mount.status().unwrap().success());
         Self(at.to_owned())

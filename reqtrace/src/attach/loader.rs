@@ -67,17 +67,55 @@ pub struct Loaded {
     pub(super) tables: Option<Compiled>,
 }
 
+/// What loads the kernel programs.
+pub struct Loader(EbpfLoader<'static>);
+
+impl Loader {
+    /// Makes it, which takes some 30 ms: aya reads the kernel's type information each time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(EbpfLoader::new())
+    }
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The running kernel's type information, as programs for its tracepoints need it.
+pub struct KernelTypes(Btf);
+
+impl KernelTypes {
+    /// Reads it, which takes some 30 ms.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not BTF.
+    pub fn read(host: &Host) -> Result<Self> {
+        let path = &host.btf_path;
+        let btf = Btf::parse_file(path, Endianness::default()).map_err(|error| {
+            Error::unsupported(format!("{} is not BTF", path.display())).because(error)
+        })?;
+        Ok(Self(btf))
+    }
+}
+
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
-/// user stacks are walked by frame pointers.
+/// user stacks are walked by frame pointers. `types` is asked when the maps are there.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when the kernel refuses.
-pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> Result<Loaded> {
+pub fn load(
+    host: &Host,
+    Loader(mut loader): Loader,
+    types: impl FnOnce() -> Result<KernelTypes>,
+    options: LoadOptions<'_>,
+    tables: Option<Compiled>,
+) -> Result<Loaded> {
     check_abi(OBJECT)?;
-    let btf = Btf::parse_file(&host.btf_path, Endianness::default()).map_err(|error| {
-        Error::unsupported(format!("{} is not BTF", host.btf_path.display())).because(error)
-    })?;
     let mut wanted = 0_u32;
     if options.kernel_stacks {
         wanted |= stacks_wanted::KERNEL;
@@ -102,12 +140,10 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
-    let mut loader = EbpfLoader::new();
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
     let mut ebpf = loader
-        .btf(Some(&btf))
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
@@ -144,6 +180,7 @@ pub fn load(host: &Host, options: LoadOptions<'_>, tables: Option<Compiled>) -> 
     for (index, plan) in labels.iter().enumerate() {
         plans.set(index as u32, plan, 0).map_err(map_error)?;
     }
+    let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
     forward_kernel_log(&mut ebpf);
     let wanted = |name: &&str| match options.probes {

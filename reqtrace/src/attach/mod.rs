@@ -30,7 +30,7 @@ mod targets;
 mod uprobe;
 
 pub use labels::LabelTable;
-pub use loader::{LoadOptions, Loaded, load};
+pub use loader::{KernelTypes, LoadOptions, Loaded, Loader, load};
 pub use probes::ProbePlan;
 pub use session::Session;
 pub use stacks::StackTable;

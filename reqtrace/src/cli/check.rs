@@ -205,7 +205,7 @@ fn marker(
     }
     let count = marker.sites.len();
     let plural = if count == 1 { "" } else { "s" };
-    let function = if is_usdt {
+    let function = if is_usdt || !marker.is_function {
         String::new()
     } else {
         format!("function at offset 0x{:x} · ", marker.entry_offset)

@@ -10,7 +10,7 @@ use super::profiles::print;
 use super::running::Processes;
 use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
-use crate::attach::{self, LoadOptions};
+use crate::attach::{self, KernelTypes, LoadOptions, Loader};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
@@ -128,7 +128,13 @@ fn load() -> Result<u64> {
         .build()
         .map_err(|error| Error::failed("the runtime could not be started").because(error))?
         .block_on(async {
-            let loaded = attach::load(&host, options, None)?;
+            let loaded = attach::load(
+                &host,
+                Loader::new(),
+                || KernelTypes::read(&host),
+                options,
+                None,
+            )?;
             let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
             let memory = session.kernel_memory();
             session.detach();

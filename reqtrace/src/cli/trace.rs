@@ -3,6 +3,7 @@
 //! Everything that can be wrong is looked at before anything is attached: the profile, the
 //! processes, the outputs, the kernel. Then attach, follow, stop, report, detach.
 
+mod ahead;
 mod backlog;
 mod choice;
 mod early;
@@ -25,7 +26,7 @@ use reqtrace_recording::{Header, Marker, Recorder};
 
 use super::args::{Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
-use crate::attach::{self, Compiled, LabelTable, LoadOptions, ProbePlan};
+use crate::attach::{self, Compiled, KernelTypes, LabelTable, LoadOptions, Loader, ProbePlan};
 use crate::capture::{Names, Stream};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
+use ahead::Ahead;
 use choice::Choice;
 use follow::{Follower, Signals};
 use resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
@@ -63,18 +65,28 @@ async fn trace(options: TraceOptions) -> Result<()> {
         mut processes,
         mut started,
     } = choice::choose(&options)?;
-    let host = Host::examine()?;
-    let mut resolved = resolve_all(&profile, &processes)?;
+    let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    let children = match options.follow {
+        true => targets::descendants(&pids),
+        false => Vec::new(),
+    };
+    pids.extend(&children);
+    let host = Ahead::begin("the machine", Host::examine);
+    let loader = Ahead::begin("the loader", Loader::new);
+    let tables = compile_tables(&pids, &processes, started.is_some(), &options);
+    let resolved = resolve_all(&profile, &processes);
+    // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
+    let host = host.wait().flatten()?;
+    let types = Ahead::begin("the kernel's types", {
+        let host = host.clone();
+        move || KernelTypes::read(&host)
+    });
+    let mut resolved = resolved?;
     if options.labels {
         say_unlabelled(&profile, &resolved)?;
     }
-    let unmatched_waits = unmatched_waits(&profile, &processes);
-    let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
-    if options.follow {
-        for child in targets::descendants(&pids) {
-            pids.push(child);
-            resolve_child(&profile, child, &mut processes, &mut resolved);
-        }
+    for child in children {
+        resolve_child(&profile, child, &mut processes, &mut resolved);
     }
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
 
@@ -91,24 +103,17 @@ async fn trace(options: TraceOptions) -> Result<()> {
 
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
-    gate::safety(&options, &resolved, &pids)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let _stats = (options.outputs.verbose > 0).then(|| enable_stats(Stats::RunTime));
     // What has not begun hits no probe.
     let has_begun = started.is_none();
     let load = || {
-        let tables = match options.unwind {
-            Unwind::Auto | Unwind::Dwarf => Some(compile_tables(
-                &pids,
-                &processes,
-                started.is_some(),
-                &options,
-            )),
-            Unwind::Fp => None,
-        };
+        let tables = tables.map(Ahead::wait).transpose()?;
         let load_started = Instant::now();
         let loaded = attach::load(
             &host,
+            loader.wait()?,
+            || types.wait().flatten(),
             LoadOptions {
                 kernel_stacks: true,
                 user_stacks: options.outputs.stacks != Stacks::Kernel
@@ -126,17 +131,25 @@ async fn trace(options: TraceOptions) -> Result<()> {
         info!("kernel programs loaded in {:.0?}", load_started.elapsed());
         loaded
     };
-    // The verifier takes as long as the gate does: both at once.
+    // Both are for the report only, and are there when something is traced: what they take is not
+    // taken from the traced processes.
+    symbols.read_kernel();
+    let unmatched_waits = Ahead::begin("names of waits", {
+        let (profile, processes) = (profile.clone(), processes.clone());
+        move || unmatched_waits(&profile, &processes)
+    });
+    // The verifier takes as long as the gate does: both at once. Nothing is attached by either.
     let (gate, loaded) = thread::scope(|scope| {
-        let gate = scope.spawn(|| gate::rate(&options, &plans, &pids, has_begun));
+        let gate = scope.spawn(|| {
+            gate::safety(&options, &resolved, &pids)?;
+            gate::rate(&options, &plans, &pids, has_begun)
+        });
         let loaded = load();
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
     });
     let cost = gate?;
     let loaded = loaded?;
-    // The programs that were just loaded are in it.
-    symbols.read_kernel();
     let attach_started = Instant::now();
     let (mut session, stacks) =
         loaded.attach(&plans, &pids, options.follow, cost, options.sample_every)?;
@@ -158,12 +171,26 @@ async fn trace(options: TraceOptions) -> Result<()> {
         attach_started.elapsed(),
         session.kernel_memory() / 1024
     );
-    let mut header = header(&host, &profile, &resolved, monotonic_to_unix_ns);
-    header.start_ns = session.start_ns();
-    header.unmatched_waits = unmatched_waits;
-    header.options = recording_options(&options, &profile);
+    let mut tracing = Tracing {
+        processes: processes
+            .iter()
+            .map(|process| (process.pid, process.comm.clone()))
+            .collect(),
+        options,
+        profile,
+        session,
+    };
+    let mut signals = Signals::take()?;
+    tracing.announce(started.is_some());
+    let Tracing {
+        options, profile, ..
+    } = &tracing;
+    let mut header = header(&host, profile, &resolved, monotonic_to_unix_ns);
+    header.start_ns = tracing.session.start_ns();
+    header.unmatched_waits = unmatched_waits.wait()?;
+    header.options = recording_options(options, profile);
     let analysis = Aggregator::new(
-        &profile,
+        profile,
         &header,
         aggregate::Options {
             slower_than_ns: options.outputs.slower_than_ns(),
@@ -182,17 +209,6 @@ async fn trace(options: TraceOptions) -> Result<()> {
     }
     let names = Names::new(stacks, symbols);
     let follower = Follower::new(stream, names, profile.requests.len(), &pids)?;
-    let mut tracing = Tracing {
-        options,
-        profile,
-        session,
-        processes: processes
-            .iter()
-            .map(|process| (process.pid, process.comm.clone()))
-            .collect(),
-    };
-    let mut signals = Signals::take()?;
-    tracing.announce(started.is_some());
     if let Some(started) = &mut started {
         started.release()?;
     }
@@ -205,25 +221,32 @@ async fn trace(options: TraceOptions) -> Result<()> {
     }
 }
 
-/// A program that has not begun has mapped nothing yet: then its files are given.
+/// Unwind tables, if stacks are walked by them. A program that has not begun has mapped nothing yet:
+/// then its files are given.
 fn compile_tables(
     pids: &[u32],
     processes: &[Process],
     is_started: bool,
     options: &TraceOptions,
-) -> Compiled {
+) -> Option<Ahead<Compiled>> {
+    if options.unwind == Unwind::Fp {
+        return None;
+    }
     let progress = progress::Compiling::new(options.outputs.quiet);
     let mut registry = Registry::new().with_progress(move |now| progress.update(now));
     if options.unwind == Unwind::Auto {
         registry = registry.with_frame_pointers();
     }
-    if is_started {
-        let files = processes.iter().flat_map(|process| &process.objects);
-        let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
-        return Compiled::ahead_of(registry, &files);
-    }
+    let files = processes.iter().flat_map(|process| &process.objects);
+    let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
     let spaces: Vec<_> = pids.iter().map(|&pid| follow::first_space(pid)).collect();
-    Compiled::of(registry, &spaces)
+    Some(Ahead::begin("the unwind tables", move || {
+        if is_started {
+            Compiled::ahead_of(registry, &files)
+        } else {
+            Compiled::of(registry, &spaces)
+        }
+    }))
 }
 
 fn needs_user_stacks(profile: &Profile) -> bool {

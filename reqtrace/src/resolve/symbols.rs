@@ -15,6 +15,18 @@ use super::elf::{Object, Symbol};
 use crate::error::{Error, Result};
 use crate::text::{glob_matches, is_glob, nearest};
 
+/// Names that C++ need not write out in a mangled name.
+const ABBREVIATED: [&str; 8] = [
+    "std",
+    "allocator",
+    "basic_string",
+    "string",
+    "basic_istream",
+    "basic_ostream",
+    "basic_iostream",
+    "char_traits",
+];
+
 /// Candidates printed by an error before it says how many more there are.
 const MAX_LISTED: usize = 10;
 
@@ -304,10 +316,14 @@ pub(super) fn word_in(pattern: &str) -> Option<&str> {
         return None;
     }
     let end = pattern.find(['(', '<', '[']).unwrap_or(pattern.len());
-    last_component(&pattern[..end])
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .max_by_key(|word| word.len())
-        .filter(|word| !word.is_empty())
+    // Of `Class::*` it is the class.
+    let mut words = pattern[..end].rsplit("::").map(|component| {
+        let words = component.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.max_by_key(|word| word.len()).unwrap_or_default()
+    });
+    words
+        .find(|word| !word.is_empty())
+        .filter(|word| !ABBREVIATED.contains(word))
 }
 
 /// Two names at one address are one function.

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use aho_corasick::AhoCorasick;
+
+use super::demangle::{signature, split_suffix};
 use super::elf::Object;
-use super::search::names_matching;
+use super::symbols::word_in;
 use super::target::Target;
 use crate::classify::named::function_matches;
 use crate::error::Result;
@@ -37,21 +40,15 @@ pub fn unmatched_without_symbols(
         links.map(str::to_owned).collect()
     };
     let mut silent: BTreeSet<String> = patterns().flat_map(links).collect();
-    let mut drop_found = |object: &Object| {
-        silent.retain(|link| {
-            names_matching(object, link, |name| function_matches(link, name)).is_empty()
-        });
-        silent.is_empty()
-    };
-    let mut none_left = drop_found(&object);
+    drop_found(&mut silent, &object);
     if let Target::Process(process) = target {
         for file in process.objects.iter().filter(|file| *file != executable) {
-            if none_left {
+            if silent.is_empty() {
                 break;
             }
             // What cannot be read has no names either.
             if let Ok((object, _)) = target.open(file) {
-                none_left = drop_found(&object);
+                drop_found(&mut silent, &object);
             }
         }
     }
@@ -64,4 +61,67 @@ pub fn unmatched_without_symbols(
         (!unmatched.is_empty()).then(|| (wait.name.clone(), unmatched))
     };
     Ok(profile.waits.iter().filter_map(of_wait).collect())
+}
+
+/// Drops what a function of the object fits. To demangle all names of a large server takes a second:
+/// only those with a word of a link are, and each once.
+fn drop_found(silent: &mut BTreeSet<String>, object: &Object) {
+    let (worded, wordless): (Vec<String>, Vec<String>) = silent
+        .iter()
+        .cloned()
+        .partition(|link| word_in(link).is_some());
+    // Only words of gigabytes are refused.
+    let Ok(words) = AhoCorasick::new(worded.iter().filter_map(|link| word_in(link))) else {
+        return;
+    };
+    for symbol in object.symbols() {
+        let raw = object.name(symbol);
+        let found = words.find_overlapping_iter(raw);
+        let mut links: Vec<&String> = found.map(|at| &worded[at.pattern().as_usize()]).collect();
+        links.dedup();
+        links.extend(&wordless);
+        if links.is_empty() {
+            continue;
+        }
+        let name = signature(split_suffix(raw).0);
+        for link in links {
+            if silent.contains(link) && function_matches(link, &name) {
+                silent.remove(link);
+            }
+        }
+        if silent.is_empty() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::fixtures::Fixture;
+
+    const PROGRAM: &str = "\
+        namespace shop { struct Cart { int add(int); int operator[](int); }; }\n\
+        __attribute__((noinline)) int shop::Cart::add(int a) { asm(\"\"); return a; }\n\
+        __attribute__((noinline)) int shop::Cart::operator[](int a) { asm(\"\"); return a; }\n\
+        int main(int c, char **) { shop::Cart cart; return cart.add(c) + cart[c]; }";
+
+    #[test]
+    fn what_a_function_fits_is_dropped() {
+        let fixture = Fixture::cpp(PROGRAM, &["-O1"]);
+        let mut silent: BTreeSet<String> = [
+            "shop::Cart::*",
+            "shop::Cart::add(int)",
+            "*ain",
+            "shop::Cart::operator*",
+            "shop::Basket::*",
+            "add_*",
+            "operator new*",
+        ]
+        .map(str::to_owned)
+        .into();
+        drop_found(&mut silent, &fixture.object());
+        let left: Vec<&str> = silent.iter().map(String::as_str).collect();
+        assert_eq!(left, ["add_*", "operator new*", "shop::Basket::*"]);
+    }
 }

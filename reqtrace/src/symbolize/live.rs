@@ -1,5 +1,7 @@
 //! The symbolizer of a live trace: kernel and user names together.
 
+use std::thread::{self, JoinHandle};
+
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::UserSymbols;
 
@@ -9,6 +11,7 @@ use super::{AddressSpace, Frame};
 #[derive(Debug, Default)]
 pub struct LiveSymbolizer {
     kernel: Option<KernelSymbols>,
+    reading: Option<JoinHandle<KernelSymbols>>,
     user: UserSymbols,
 }
 
@@ -44,10 +47,9 @@ impl LiveSymbolizer {
         })
     }
 
-    /// Reads the kernel's symbols, which takes some 50 ms: best done before there is anything to
-    /// follow.
+    /// Begins to read the kernel's symbols, which takes some 50 ms: the first name waits for it.
     pub fn read_kernel(&mut self) {
-        self.kernel_symbols();
+        self.reading = Some(thread::spawn(KernelSymbols::read));
     }
 
     /// Names of user addresses.
@@ -61,7 +63,12 @@ impl LiveSymbolizer {
     }
 
     fn kernel_symbols(&mut self) -> &KernelSymbols {
-        self.kernel.get_or_insert_with(KernelSymbols::read)
+        let reading = self.reading.take();
+        self.kernel
+            .get_or_insert_with(|| match reading.map(JoinHandle::join) {
+                Some(Ok(symbols)) => symbols,
+                _ => KernelSymbols::read(),
+            })
     }
 }
 

@@ -281,10 +281,10 @@ mod tests {
         pipe:120:150:155:180 sleep:200:260:300:300\n";
     const HEADER: &str = "id,start_unix_ns,request,pid,tid,comm,label,latency_ns,on_cpu_ns,\
         run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,sleep_ns,pipe_ns,other_ns,\
-        blocks,preemptions,complete,reason\n";
+        blocks,preemptions,complete,reason,weight\n";
 
     fn compared(row: &str) -> Kind {
-        let csv = format!("{HEADER}1,105,request,1,7,t-mix,,{row},true,\n");
+        let csv = format!("{HEADER}1,105,request,1,7,t-mix,,{row},true,,1\n");
         let comparison = Comparison::of(LOG, &csv, 0).unwrap();
         comparison.kind("mix").unwrap().clone()
     }

@@ -9,9 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use reqtrace_tests::apache::Apache;
+use reqtrace_tests::http::ab;
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
+use reqtrace_tests::php_fpm::PhpFpm;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
@@ -79,6 +82,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     counts.extend(postgresql()?);
     counts.extend(redis()?);
     counts.extend(nginx()?);
+    counts.extend(apache()?);
+    counts.push(php_fpm()?);
     counts.push(example()?);
     let mut table = String::from(
         "| server | profile | load | generator's number | requests | difference |\n\
@@ -249,6 +254,55 @@ fn nginx() -> Result<Vec<Count>> {
         });
     }
     Ok(counts)
+}
+
+fn apache() -> Result<Vec<Count>> {
+    let number = 5000;
+    let mut counts = Vec::new();
+    for (mpm, server) in [
+        ("event", "Apache 2.4 (event)"),
+        ("prefork", "Apache 2.4 (prefork)"),
+    ] {
+        let apache = Apache::start(mpm)?;
+        fs::write(apache.documents().join("page"), [b'x'; 4096])?;
+        for keep in [&["-k"][..], &[]] {
+            let requests = requests(Path::new("apache"), "request", apache.pid(), || {
+                ab(apache.port(), "/page", number, 8, keep)
+            })?;
+            counts.push(Count {
+                server,
+                profile: "apache".to_owned(),
+                load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
+                generator: number,
+                requests,
+                besides: Vec::new(),
+            });
+        }
+    }
+    Ok(counts)
+}
+
+/// The client is ours: ab does not speak FastCGI.
+fn php_fpm() -> Result<Count> {
+    let number = 2000;
+    let server = PhpFpm::start(2)?;
+    let script = server.script("hello.php", "echo 'hello';")?;
+    let script = script.display().to_string();
+    let requests = requests(Path::new("php-fpm"), "script", server.pid(), || {
+        for _ in 0..number {
+            let answer = server.get(&script)?;
+            ensure!(answer.ends_with("hello"), "PHP-FPM answered {answer}");
+        }
+        Ok(())
+    })?;
+    Ok(Count {
+        server: "PHP-FPM 8.2",
+        profile: "php-fpm".to_owned(),
+        load: format!("{number} scripts over FastCGI, a connection each"),
+        generator: number,
+        requests,
+        besides: Vec::new(),
+    })
 }
 
 fn example() -> Result<Count> {

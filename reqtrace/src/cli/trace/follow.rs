@@ -185,7 +185,9 @@ impl Follower {
         signals: &mut Signals,
         watched: &mut Watched,
     ) -> Result<Outcome> {
-        let deadline = duration.map(|duration| Instant::now() + duration);
+        let begun_ns = clock::monotonic_ns().saturating_sub(session.start_ns());
+        let begun = Duration::from_nanos(begun_ns);
+        let deadline = duration.map(|duration| Instant::now() + duration.saturating_sub(begun));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut count, mut ticked) = (0_u32, 0_u32);

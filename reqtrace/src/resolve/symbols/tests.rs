@@ -226,3 +226,19 @@ fn rust_is_found_in_both_manglings() {
         assert!(error.to_string().contains("2 functions match"), "{error}");
     }
 }
+
+#[test]
+fn a_word_of_a_pattern_spares_demangling() {
+    for (pattern, word) in [
+        ("dispatch_command", Some("dispatch_command")),
+        ("*pthread_cond_wait*", Some("pthread_cond_wait")),
+        ("log_t::*", Some("log_t")),
+        ("shop::Cart::add(int)", Some("add")),
+        // The mangled name has `St` for it.
+        ("std::*", None),
+        ("shop::operator==", None),
+        ("*", None),
+    ] {
+        assert_eq!(word_in(pattern), word, "{pattern}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Work that is begun before its result is wanted: a function in, what it returns out. A trace begins
+//! sooner so, and ends at once when something is wrong: nobody waits for what is not wanted any more.
+
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Result};
+
+/// Work in a thread of its own.
+pub(super) struct Ahead<T> {
+    what: &'static str,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Ahead<T> {
+    /// Begins it; `what` is its name in errors.
+    pub(super) fn begin(what: &'static str, work: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self {
+            what,
+            thread: thread::spawn(work),
+        }
+    }
+
+    /// Waits for its result.
+    ///
+    /// # Errors
+    ///
+    /// When it panicked.
+    pub(super) fn wait(self) -> Result<T> {
+        let what = self.what;
+        let panicked = |_| Error::failed(format!("{what}: a thread panicked"));
+        self.thread.join().map_err(panicked)
+    }
+}
