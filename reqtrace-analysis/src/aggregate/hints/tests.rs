@@ -42,7 +42,7 @@ fn request(name: &str) -> TypeReport {
 
 fn hints(report: &Report) -> Vec<String> {
     let signs = vec![Signs::default(); report.requests.len()];
-    of(report, &signs, (1, 0))
+    of(report, &signs, false)
 }
 
 #[test]

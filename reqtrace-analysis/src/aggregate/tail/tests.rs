@@ -22,6 +22,7 @@ fn add(tail: &mut Tail, latency_ns: u64, longest: &[LongBlock]) {
         comm: Comm::from("worker"),
         end_ns: latency_ns,
         blocked_ns: off,
+        weight: 1,
         longest,
         ..Request::default()
     };

@@ -1,0 +1,109 @@
+//! Windows: the kernel's tables in, emptied in time; sums and requests with their names out.
+
+use std::time::Instant;
+
+use log::debug;
+use reqtrace_common::loss::Loss;
+use reqtrace_recording::Event;
+
+use super::{Follower, malformed_record};
+use crate::attach::Session;
+use crate::attach::decode::Record;
+use crate::error::Result;
+
+/// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
+/// each may have stacks that were not seen before.
+const NAMED: usize = 500;
+
+impl Follower {
+    /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
+    fn turn(&mut self, session: &mut Session) -> Result<()> {
+        let over = session.next_window()?;
+        self.taken
+            .push(session.take_sums(self.request_types, over)?);
+        let collisions = self.names.stacks().take(over)?;
+        if collisions > 0 {
+            self.stream.lost(Loss::StackCollision.name(), collisions)?;
+        }
+        Ok(())
+    }
+
+    /// Does so when they fill up.
+    fn turn_if_due(&mut self, session: &mut Session) -> Result<()> {
+        if session.tables_fill_up()? {
+            self.turn(session)?;
+        }
+        Ok(())
+    }
+
+    /// Says what the kernel has added up since the last time, and the names of it.
+    ///
+    /// What refers to a stack is seen before its copy goes: either an open request still has it before
+    /// the windows change, or its record is in the ring and its sum in a window that has ended, or both
+    /// were taken before.
+    pub(super) fn window(
+        &mut self,
+        session: &mut Session,
+        until_ns: u64,
+        at_end: bool,
+    ) -> Result<()> {
+        let since = Instant::now();
+        let lets_go = self.names.stacks().is_full();
+        if lets_go {
+            let in_use = session.stacks_in_use()?;
+            self.names.stacks().keep_on(in_use.into_iter());
+        }
+        self.turn(session)?;
+        let took = since.elapsed();
+        self.drain(session)?;
+        let mut count = 0_usize;
+        // While these are named, more may come.
+        for sums in std::mem::take(&mut self.taken) {
+            let (window, losses) = self.windows.new_in(sums, until_ns);
+            for (key, _) in &window.sums {
+                self.names.sum(key, at_end, &mut self.stream)?;
+                count += 1;
+                if count.is_multiple_of(NAMED) {
+                    self.turn_if_due(session)?;
+                }
+            }
+            self.stream.send(&Event::Window(&window))?;
+            for (loss, count) in losses {
+                self.stream.lost(loss.name(), count)?;
+            }
+        }
+        debug!(
+            "{count} sums taken in {took:.0?}, said in {:.0?}",
+            since.elapsed() - took
+        );
+        if lets_go {
+            self.names.stacks().let_go();
+        }
+        if self.names.is_full() {
+            self.names.anew(&mut self.stream)?;
+        }
+        self.windows.looked(since);
+        Ok(())
+    }
+
+    /// Names the requests that wait, and says them.
+    pub(super) fn work_off(&mut self, session: &mut Session) -> Result<()> {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        for (count, record) in backlog.records().enumerate() {
+            if count % NAMED == NAMED - 1 {
+                self.turn_if_due(session)?;
+            }
+            match self.decoder.decode(record) {
+                Ok(Record::Request(request)) => {
+                    self.names.request(&request, &mut self.stream)?;
+                    self.stream.request(request)?;
+                }
+                Ok(_) => {}
+                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
+            }
+        }
+        backlog.clear();
+        self.backlog = backlog;
+        Ok(())
+    }
+}
