@@ -79,6 +79,8 @@ pub struct Kind {
     pub by_class_ns: BTreeMap<String, u64>,
     /// Requests that blocked in any of those classes.
     pub waited: usize,
+    /// Requests in which the service's own count of voluntary switches says that it waited.
+    pub switched: usize,
     /// Σ run queue, ns.
     pub run_queue_ns: u64,
     /// Σ preempted, ns.
@@ -164,6 +166,7 @@ impl Kind {
         let in_class = |class: &&str| row.classes.get(*class).copied().unwrap_or(0);
         self.in_class_ns += classes.iter().map(in_class).sum::<u64>();
         self.waited += usize::from(classes.iter().any(|class| in_class(class) > 0));
+        self.switched += usize::from(line.blocks.least > 0);
         for number in Number::ALL {
             let distance = match number {
                 Number::Latency => distance(line.latency(), row.latency_ns),
