@@ -142,23 +142,20 @@ fn filtered(filter: &Filter) -> Filtered {
 fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: bool) -> TypeReport {
     let rows = state.complete.rows;
     let classes_exact = filtered || rows >= totals.recorded();
+    let (count, exact_count, recorded) = if filtered {
+        (state.complete.weight, rows, rows)
+    } else {
+        (
+            totals.count.max(state.complete.weight),
+            totals.exact_count().max(rows),
+            totals.recorded().max(rows),
+        )
+    };
     TypeReport {
         name: state.name.clone(),
-        count: if filtered {
-            state.complete.weight
-        } else {
-            totals.count.max(state.complete.weight)
-        },
-        exact_count: if filtered {
-            rows
-        } else {
-            totals.exact_count().max(rows)
-        },
-        recorded: if filtered {
-            rows
-        } else {
-            totals.recorded().max(rows)
-        },
+        count,
+        exact_count,
+        recorded,
         rows,
         incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),
         latency: if classes_exact {

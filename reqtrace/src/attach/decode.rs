@@ -66,15 +66,29 @@ impl std::error::Error for Malformed {}
 /// One record of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// A finished request; its id is 0.
-    Request(Request<'a>),
+    /// The bytes of a finished request: see [`Decoder::request`].
+    Request(&'a [u8]),
     /// A traced process came, changed or went.
     Process(ProcessRecord),
     /// A file that was blocked on has this name.
     File(File),
 }
 
-/// Decodes records, one after the other, in the same memory.
+/// Tells what a record is, and decodes all but a request.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not a record of this version.
+pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
+    match Fields(bytes).u32(0)? {
+        kind::REQUEST => Ok(Record::Request(bytes)),
+        kind::PROCESS => process(bytes).map(Record::Process),
+        kind::FILE => file(bytes).map(Record::File),
+        other => Err(Malformed::Kind(other)),
+    }
+}
+
+/// Decodes requests, one after the other, in the same memory.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     slots: Vec<Slot>,
@@ -82,21 +96,12 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes one record.
+    /// Decodes a request; its id is 0.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the bytes are not a record of this version.
-    pub(crate) fn decode<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
-        match Fields(bytes).u32(0)? {
-            kind::REQUEST => self.request(bytes).map(Record::Request),
-            kind::PROCESS => process(bytes).map(Record::Process),
-            kind::FILE => file(bytes).map(Record::File),
-            other => Err(Malformed::Kind(other)),
-        }
-    }
-
-    fn request<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    /// [`Malformed`] when the bytes are not a request of this version.
+    pub(crate) fn request<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
         macro_rules! at {
             ($field:ident) => {
                 offset_of!(RequestRecord, $field)
@@ -145,11 +150,6 @@ impl Decoder {
             longest: &self.longest,
         })
     }
-}
-
-/// Whether a record is a request's; it may be malformed.
-pub(crate) fn is_request(bytes: &[u8]) -> bool {
-    Fields(bytes).u32(0) == Ok(kind::REQUEST)
 }
 
 /// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.

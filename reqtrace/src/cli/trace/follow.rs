@@ -264,12 +264,8 @@ impl Follower {
                 empty = true;
                 break;
             }
-            if decode::is_request(&bytes) {
-                self.backlog.push(&bytes);
-                continue;
-            }
-            match self.decoder.decode(&bytes) {
-                Ok(Record::Request(_)) => {}
+            match decode::record(&bytes) {
+                Ok(Record::Request(request)) => self.backlog.push(request),
                 Ok(Record::Process(process)) => self.process(&process, session)?,
                 Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
                 Err(malformed) => malformed_record(malformed, &mut self.stream)?,

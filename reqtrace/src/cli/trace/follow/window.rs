@@ -8,7 +8,6 @@ use reqtrace_recording::Event;
 
 use super::{Follower, malformed_record};
 use crate::attach::Session;
-use crate::attach::decode::Record;
 use crate::error::Result;
 
 /// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
@@ -93,12 +92,11 @@ impl Follower {
             if count % NAMED == NAMED - 1 {
                 self.turn_if_due(session)?;
             }
-            match self.decoder.decode(record) {
-                Ok(Record::Request(request)) => {
+            match self.decoder.request(record) {
+                Ok(request) => {
                     self.names.request(&request, &mut self.stream)?;
                     self.stream.request(request)?;
                 }
-                Ok(_) => {}
                 Err(malformed) => malformed_record(malformed, &mut self.stream)?,
             }
         }
