@@ -62,6 +62,8 @@ impl Tracing {
         watched.progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
+        // What is read from now on is in the kernel's tables and in ours.
+        self.session.begin_detach()?;
         let took = watched.guarding.finish(&self.session, follower.alive())?;
         follower.drain(&mut self.session)?;
         let stream = follower.end(&mut self.session, stop_ns, outcome, took)?;
