@@ -62,10 +62,8 @@ fn a_reader_that_stands_still_keeps_nobody() {
     std::thread::sleep(Duration::from_secs(2));
     let begun = Instant::now();
     // SAFETY: plain system call on a child that was not waited for.
-    assert_eq!(
-        unsafe { libc::kill(tracer.id().cast_signed(), libc::SIGINT) },
-        0
-    );
+    let sent = unsafe { libc::kill(tracer.id().cast_signed(), libc::SIGINT) };
+    assert_eq!(sent, 0);
     let status = until(LIMIT, "the end", || Ok(tracer.try_wait()?)).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(10), "{}", said());
     // The report comes, and that rows are missing is said.
@@ -253,7 +251,7 @@ fn a_csv_has_its_limits_and_the_report_the_rest() {
     let open = summary["requests"][0]["incomplete"]
         .as_object()
         .map_or(0, |reasons| {
-            reasons.values().filter_map(|count| count.as_u64()).sum()
+            reasons.values().filter_map(serde_json::Value::as_u64).sum()
         });
     assert_eq!(left_out["count"].as_u64().unwrap() + 7, all + open);
     target.end().unwrap();
