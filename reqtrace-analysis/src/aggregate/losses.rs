@@ -14,8 +14,13 @@ pub const NAMES_LATE: &str = "names_late";
 /// Perf maps that were not read to their end.
 pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
 
+/// Mapped files that were not kept open.
+pub const FILES_LEFT_OUT: &str = "files_left_out";
+/// Files whose symbols were not all read.
+pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
+
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 2] = [
+const SAID: [(&str, &str); 4] = [
     (
         NAMES_LATE,
         "addresses without a name, because finding names took longer than the 10 s that a report may \
@@ -26,6 +31,16 @@ const SAID: [(&str, &str); 2] = [
         PERF_MAPS_CUT,
         "perf maps of which only a part was read, because all of them have more than 256 MiB or a \
          million functions: some generated code has no names",
+    ),
+    (
+        FILES_LEFT_OUT,
+        "mapped files without names, because more than 1,024 would have been kept open, or deleted ones \
+         of more than 64 MiB: their functions are shown as file and offset",
+    ),
+    (
+        SYMBOLS_LEFT_OUT,
+        "files whose symbols or debug information were not all read, because those of all files have \
+         more than 1 GiB: some functions are shown as file and offset, or without what was inlined",
     ),
 ];
 

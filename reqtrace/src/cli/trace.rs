@@ -21,8 +21,9 @@ use std::thread;
 use std::time::Instant;
 
 use aya::sys::{Stats, enable_stats};
-use log::info;
+use log::{debug, info};
 use reqtrace_recording::{Header, Marker, Recorder};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::args::{Stacks, TraceOptions, Unwind};
 use crate::aggregate::{self, Aggregator};
@@ -42,6 +43,9 @@ use choice::Choice;
 use follow::{Follower, Signals};
 use resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
 use tracing::Tracing;
+
+/// Descriptors that are asked for.
+const DESCRIPTORS: u64 = 65_536;
 
 /// Traces.
 ///
@@ -65,6 +69,8 @@ async fn trace(options: TraceOptions) -> Result<()> {
         mut processes,
         mut started,
     } = choice::choose(&options)?;
+    // A program that was started has the usual limit: some expect no higher descriptors.
+    raise_descriptors();
     let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let children = match options.follow {
         true => targets::descendants(&pids),
@@ -223,6 +229,27 @@ async fn trace(options: TraceOptions) -> Result<()> {
     match (outcome, started) {
         (Ok(outcome), Some(started)) => started.finish(outcome, quiet),
         (outcome, _) => outcome.map(drop),
+    }
+}
+
+/// Mapped files, links and maps take more descriptors than the usual 1,024.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit
+        .maximum
+        .map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_none_or(|current| current >= most) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(most),
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        debug!(
+            "the limit of descriptors stays {:?}: {error}",
+            limit.current
+        );
     }
 }
 
