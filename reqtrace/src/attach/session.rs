@@ -10,7 +10,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
-use log::warn;
+use log::{info, warn};
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
@@ -311,8 +311,8 @@ impl Session {
     ///
     /// When the kernel's maps cannot be used.
     pub(crate) fn next_window(&mut self) -> Result<u64> {
-        let before = self.control.window;
-        self.control.window = 1 - before;
+        let before = self.control.window & 1;
+        self.control.window += 1;
         self.write_control()?;
         self.filling.changed(&self.ebpf)?;
         self.grace.wait()?;
@@ -370,6 +370,12 @@ impl Session {
         let mut sum = WalkTotals::ZERO;
         for cpu in map.get(&0, 0).map_err(map_error)?.iter() {
             sum.merge(cpu);
+        }
+        if sum.known_user + sum.known_kernel > 0 {
+            info!(
+                "{} user stacks and {} kernel stacks were remembered; to check them they were walked again",
+                sum.known_user, sum.known_kernel
+            );
         }
         Ok((sum.count > 0).then(|| WalkCost {
             walks: sum.count,
