@@ -20,6 +20,7 @@ pub mod kernel;
 pub mod report;
 #[cfg(feature = "capture")]
 pub mod resolve;
+mod say;
 #[cfg(feature = "capture")]
 pub mod symbolize;
 

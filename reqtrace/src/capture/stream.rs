@@ -6,7 +6,7 @@ use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
 
 use crate::error::{Error, Result};
-use crate::report::{Exporter, Report};
+use crate::report::{Exporter, Report, outputs};
 
 /// Where events go.
 pub(crate) struct Stream {
@@ -84,7 +84,7 @@ impl Stream {
         let failed = self.recorder.as_mut().and_then(Recorder::flush);
         if let Some(error) = failed {
             self.recorder = None;
-            eprintln!(
+            crate::say!(
                 "reqtrace: the recording {} cannot be written: {error}; it ends here, and tracing \
                  goes on",
                 self.recording
@@ -93,11 +93,11 @@ impl Stream {
         }
     }
 
-    /// Ends the stream: the report, and all outputs complete.
+    /// Ends the stream: the report, and all outputs complete, as far as they can be written.
     ///
     /// # Errors
     ///
-    /// When an output cannot be written.
+    /// When there can be no report.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         if let Some(recorder) = self.recorder.take() {
             self.failed = recorder.finish().failure;
@@ -106,17 +106,19 @@ impl Stream {
             ended: true,
             ..Ending::default()
         };
-        let report = self.analysis.finish(&whole, &mut self.exporters)?;
-        for exporter in &mut self.exporters {
-            exporter.finish(&report)?;
-        }
+        let mut report = self.analysis.finish(&whole, &mut self.exporters)?;
+        let outputs = outputs::finish(&mut report, &mut self.exporters);
         let name = &self.recording;
         let recording = self.failed.map_or(Ok(()), |error| {
             Err(Error::failed(format!("the recording {name} is not whole"))
                 .because(error)
                 .next(format!("`reqtrace report {name}` shows what is in it")))
         });
-        Ok(Finished { report, recording })
+        Ok(Finished {
+            report,
+            outputs,
+            recording,
+        })
     }
 }
 
@@ -124,6 +126,8 @@ impl Stream {
 pub(crate) struct Finished {
     /// The report.
     pub(crate) report: Report,
+    /// Whether all outputs are whole.
+    pub(crate) outputs: Result<()>,
     /// Whether the recording is whole, to be said when everything else is.
     pub(crate) recording: Result<()>,
 }

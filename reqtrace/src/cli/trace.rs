@@ -32,7 +32,7 @@ use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock};
 use crate::profile::{At, Profile};
-use crate::report::outputs;
+use crate::report::outputs::{self, OutputOptions};
 use crate::resolve::{Process, ResolvedMarker, ResolvedProfile};
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
@@ -94,12 +94,14 @@ async fn trace(options: TraceOptions) -> Result<()> {
     for process in &processes {
         symbols.remember(follow::first_space(process.pid));
     }
-    // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
-    // there only after loading: outputs are opened in between, so that a bad path leaves nothing
-    // attached.
+    // A bad path is said before anything is loaded; a trace that is refused opens nothing.
     let classes = Classifier::new(&profile.waits)?.names().to_vec();
-    let exporters = outputs::open(&options.outputs.options(), &classes)?;
-    let recording = options.record.as_deref().map(targets::create).transpose()?;
+    let output_options = OutputOptions {
+        private: options.labels,
+        asked: Some(early::has_come),
+        ..options.outputs.options()
+    };
+    outputs::check(&output_options)?;
 
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
@@ -150,6 +152,9 @@ async fn trace(options: TraceOptions) -> Result<()> {
     });
     let cost = gate?;
     let loaded = loaded?;
+    let exporters = outputs::open(&output_options, &classes)?;
+    let create = |path| outputs::create("--record", path, options.labels);
+    let recording = options.record.as_deref().map(create).transpose()?;
     let attach_started = Instant::now();
     let (mut session, stacks) =
         loaded.attach(&plans, &pids, options.follow, cost, options.sample_every)?;

@@ -34,6 +34,13 @@ const TICKS_PER_FLUSH: u32 = 50;
 const TICKS_PER_REFRESH: u32 = 50;
 /// How often it is looked at what tracing takes.
 const SECOND: Duration = Duration::from_secs(1);
+/// How long names are looked for when a trace has ended; its report comes then, with what is known.
+const NAMING: Duration = Duration::from_secs(10);
+/// A look at what a process has mapped that takes longer than this is a long one: the process has
+/// tens of thousands of mappings.
+const LONG_LOOK: Duration = Duration::from_millis(5);
+/// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
+const PAUSE_PER_LOOK: u32 = 20;
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -42,7 +49,7 @@ const BATCH: usize = 20_000;
 pub(super) enum Outcome {
     /// Its time was over.
     Duration,
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted,
     /// All traced processes left.
     TargetExited,
@@ -63,18 +70,42 @@ impl Outcome {
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` when hang-ups are ignored, as by nohup.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     /// From now on they end the trace.
     pub(super) fn take() -> Result<Self> {
         let cannot = |error| Error::failed("signals cannot be waited for").because(error);
+        let hangup = (!early::is_ignored(libc::SIGHUP))
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()
+            .map_err(cannot)?;
         let signals = Self {
+            hangup,
             interrupt: signal(SignalKind::interrupt()).map_err(cannot)?,
             terminate: signal(SignalKind::terminate()).map_err(cannot)?,
         };
         early::is_over();
         Ok(signals)
+    }
+
+    /// Waits for one of them.
+    async fn come(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => {
+                    hangup.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => (),
+            _ = self.terminate.recv() => (),
+            () = hangup => (),
+        }
     }
 }
 
@@ -101,6 +132,8 @@ pub(super) struct Follower {
     /// Processes that had left at the last look: their last records may still be in the ring.
     left: BTreeSet<u32>,
     generations: BTreeMap<u32, u32>,
+    /// Processes that are not looked at before then, for the last look took long.
+    resting: BTreeMap<u32, Instant>,
     record: Vec<u8>,
     backlog: Backlog,
 }
@@ -124,6 +157,7 @@ impl Follower {
             alive: BTreeSet::new(),
             left: BTreeSet::new(),
             generations: BTreeMap::new(),
+            resting: BTreeMap::new(),
             record: Vec::new(),
             backlog: Backlog::default(),
         };
@@ -148,6 +182,7 @@ impl Follower {
         ended_by: Outcome,
         (overhead, shed): (Overhead, Vec<ShedSpan>),
     ) -> Result<Stream> {
+        self.names.until((Instant::now() + NAMING).into_std());
         self.window(session, stop_ns, true)?;
         for mut open in session.open_requests(stop_ns)? {
             open.request.id = self.stream.next_id();
@@ -157,6 +192,11 @@ impl Follower {
                 self.names.site(space, site, true, &mut self.stream)?;
             }
             self.stream.send(&Event::Open(&open))?;
+        }
+        for (name, count) in self.names.losses() {
+            if count > 0 {
+                self.stream.lost(name, count)?;
+            }
         }
         self.stream.send(&Event::Cost(&Cost {
             overhead: Some(overhead),
@@ -188,6 +228,9 @@ impl Follower {
         let begun_ns = clock::monotonic_ns().saturating_sub(session.start_ns());
         let begun = Duration::from_nanos(begun_ns);
         let deadline = duration.map(|duration| Instant::now() + duration.saturating_sub(begun));
+        if let Some(deadline) = deadline {
+            self.names.until((deadline + NAMING).into_std());
+        }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut count, mut ticked) = (0_u32, 0_u32);
@@ -195,8 +238,7 @@ impl Follower {
         let outcome = loop {
             tokio::select! {
                 biased;
-                _ = signals.interrupt.recv() => break Outcome::Interrupted,
-                _ = signals.terminate.recv() => break Outcome::Interrupted,
+                () = signals.come() => break Outcome::Interrupted,
                 () = until(deadline) => break Outcome::Duration,
                 ready = session.readable() => ready?,
                 _ = ticks.tick() => {
@@ -240,12 +282,6 @@ impl Follower {
                 self.stream.send(&Event::Tick(now_ns))?;
             }
         };
-        // A second Ctrl-C ends the program at once; the kernel takes the probes out by itself.
-        // SAFETY: the default action is a valid disposition, and no handler of ours is lost that
-        // is still wanted.
-        unsafe {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-        }
         Ok(outcome)
     }
 
@@ -334,8 +370,20 @@ impl Follower {
 
     /// What is mapped now may be gone by the report: files are opened at once.
     fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
+        let begun = Instant::now();
+        let rests = self.resting.get(&space.tgid);
+        if rests.is_some_and(|until| begun < *until) {
+            return Ok(());
+        }
         if session.refresh(space)? {
             self.names.symbols().look_again(space);
+        }
+        let took = begun.elapsed();
+        if took > LONG_LOOK {
+            let until = begun + took * PAUSE_PER_LOOK;
+            self.resting.insert(space.tgid, until);
+        } else {
+            self.resting.remove(&space.tgid);
         }
         Ok(())
     }
@@ -370,6 +418,7 @@ impl Follower {
         if gone.is_empty() {
             return Ok(());
         }
+        self.resting.retain(|pid, _| !gone.contains(pid));
         session.forget(&gone)
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn safety(
 ) -> Result<()> {
     let judgement = safety::judge(resolved, pids)?;
     for warning in &judgement.warnings {
-        eprintln!("reqtrace: {warning}");
+        crate::say!("reqtrace: {warning}");
     }
     if let Some(error) = judgement.refused.into_iter().next() {
         return Err(error);
@@ -33,7 +33,7 @@ pub(super) fn safety(
         if !options.yes {
             return Err(error);
         }
-        eprintln!("reqtrace: {error}");
+        crate::say!("reqtrace: {error}");
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ pub(super) fn rate(
         return Err(refusal(&measured, options.max_probe_rate));
     }
     if measured.share() >= WORTH_SAYING && !options.outputs.quiet {
-        eprintln!(
+        crate::say!(
             "reqtrace: the probes are hit {per_second} times a second: tracing will take about \
              {percent} % of the CPU time at this load"
         );

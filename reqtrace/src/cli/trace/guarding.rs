@@ -93,11 +93,11 @@ impl Guarding {
         }
         let (share, limit, at) = (share * 100.0, self.limit, elapsed_ns as f64 / 1e9);
         match left_out(shed) {
-            Some(what) => eprintln!(
+            Some(what) => crate::say!(
                 "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time, \
                  --max-overhead is {limit} %: left out from now on: {what}"
             ),
-            None => eprintln!(
+            None => crate::say!(
                 "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time: all is \
                  recorded again"
             ),

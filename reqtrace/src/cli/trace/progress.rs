@@ -2,7 +2,7 @@
 //! line cannot be redrawn.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -128,7 +128,8 @@ impl Compiling {
     pub(super) fn update(&self, now: crate::unwind::Progress) {
         if self.wanted && self.started.elapsed() > PATIENCE {
             let end = if now.done == now.objects { "\n" } else { "" };
-            eprint!(
+            let _ = write!(
+                std::io::stderr(),
                 "\rcompiling unwind tables: {} of {} objects, {} of {} KiB{end}",
                 now.done,
                 now.objects,

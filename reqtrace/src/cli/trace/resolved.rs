@@ -60,7 +60,7 @@ pub(super) fn resolve_all(
         all.push(resolved);
     }
     for warning in warnings.keys() {
-        eprintln!("reqtrace: {warning}");
+        crate::say!("reqtrace: {warning}");
     }
     for request in all.iter().flat_map(|profile| &profile.requests) {
         debug!(
@@ -97,7 +97,7 @@ pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) ->
         if let Some(why) = &request.unlabelled
             && !said.contains(&why)
         {
-            eprintln!("reqtrace: {why}");
+            crate::say!("reqtrace: {why}");
             said.push(why);
         }
     }

@@ -1,7 +1,6 @@
-//! Which processes, and files that only `trace` opens.
+//! Which processes.
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs;
 
 use crate::cli::args::TraceOptions;
 use crate::cli::running::{all, parent};
@@ -35,7 +34,7 @@ fn say_if_several(comm: &str, found: &[u32]) {
     let servers = roots(found, &parents);
     if servers.len() > 1 {
         let pids: Vec<String> = servers.iter().map(u32::to_string).collect();
-        eprintln!(
+        crate::say!(
             "reqtrace: {} processes are named `{comm}` (pids {}); all are traced, and the report does \
              not tell them apart. -p PID takes one",
             servers.len(),
@@ -86,15 +85,6 @@ fn by_comm(wanted: &str) -> Vec<u32> {
 pub(super) fn comm(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
-}
-
-/// Opens the file of `--record`, before tracing.
-pub(super) fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| {
-        Error::usage(format!("--record {} cannot be written", path.display()))
-            .because(error)
-            .next("name a file in a folder that you may write to")
-    })
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Tracing {
             None if is_started => "until it ends".to_owned(),
             None => "until Ctrl-C".to_owned(),
         };
-        eprintln!(
+        crate::say!(
             "tracing {} with {} {how_long}",
             named(&self.processes),
             self.profile.name
@@ -62,17 +62,23 @@ impl Tracing {
         watched.progress.finish();
         let reporting = Instant::now();
         let stop_ns = self.session.stop()?;
+        // What is read from now on is in the kernel's tables and in ours.
+        self.session.begin_detach()?;
         let took = watched.guarding.finish(&self.session, follower.alive())?;
         follower.drain(&mut self.session)?;
         let stream = follower.end(&mut self.session, stop_ns, outcome, took)?;
         let finished = stream.finish()?;
-        show::table(&finished.report, &self.options.outputs)?;
+        let shown = show::table(&finished.report, &self.options.outputs);
+        if finished.outputs.is_ok() {
+            show::written(&self.options.outputs);
+        }
         info!(
             "reported in {:.0?}; user memory at most {} KiB",
             reporting.elapsed(),
             peak_memory()
         );
-        finished.recording.map(|()| outcome)
+        finished.outputs.and(shown).and(finished.recording)?;
+        Ok(outcome)
     }
 }
 

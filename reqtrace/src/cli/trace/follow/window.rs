@@ -1,12 +1,12 @@
 //! Windows: the kernel's tables in, emptied in time; sums and requests with their names out.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use log::debug;
 use reqtrace_common::loss::Loss;
 use reqtrace_recording::Event;
 
-use super::{Follower, malformed_record};
+use super::{Follower, NAMING, early, malformed_record};
 use crate::attach::Session;
 use crate::error::Result;
 
@@ -81,7 +81,7 @@ impl Follower {
         if self.names.is_full() {
             self.names.anew(&mut self.stream)?;
         }
-        self.windows.looked(since);
+        self.windows.looked(since.into_std());
         Ok(())
     }
 
@@ -91,6 +91,9 @@ impl Follower {
         for (count, record) in backlog.records().enumerate() {
             if count % NAMED == NAMED - 1 {
                 self.turn_if_due(session)?;
+            }
+            if early::has_come() {
+                self.names.until((Instant::now() + NAMING).into_std());
             }
             match self.decoder.request(record) {
                 Ok(request) => {
