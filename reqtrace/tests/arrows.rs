@@ -51,6 +51,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
     ("report", &["analysis", "base", "common", "recording"]),
+    // All of it as a library.
+    (
+        "tracer",
+        &[
+            "analysis",
+            "attach",
+            "base",
+            "binary",
+            "capture",
+            "common",
+            "kernel",
+            "profile",
+            "recording",
+            "report",
+            "resolve",
+            "symbolize",
+        ],
+    ),
     // The command line is around all.
     (
         "cli",
@@ -67,6 +85,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
             "resolve",
             "symbolize",
+            "tracer",
         ],
     ),
     ("main", &["base", "cli"]),

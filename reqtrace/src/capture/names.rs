@@ -91,7 +91,7 @@ impl Names {
     }
 
     /// Says all stacks anew from now on, when they are needed.
-    pub(crate) fn anew(&mut self, stream: &mut Stream) -> Result<()> {
+    pub(crate) fn anew(&mut self, stream: &mut Stream<'_>) -> Result<()> {
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
@@ -104,7 +104,7 @@ impl Names {
     }
 
     /// Says what a request refers to.
-    pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream) -> Result<()> {
+    pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream<'_>) -> Result<()> {
         for slot in request.slots {
             self.site(request.space, slot.site, false, stream)?;
         }
@@ -122,7 +122,7 @@ impl Names {
         &mut self,
         key: &StackSumKey,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<()> {
         let space = AddressSpace {
             tgid: key.tgid,
@@ -143,7 +143,7 @@ impl Names {
         space: AddressSpace,
         site: BlockSite,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<()> {
         if self.sites.contains(&(space, site)) {
             return Ok(());
@@ -160,7 +160,7 @@ impl Names {
     }
 
     /// Says the name of a thread that has woken another.
-    fn thread(&mut self, tgid: u32, tid: u32, stream: &mut Stream) -> Result<()> {
+    fn thread(&mut self, tgid: u32, tid: u32, stream: &mut Stream<'_>) -> Result<()> {
         if self.threads_left == 0 || self.threads.contains(&(tgid, tid)) {
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl Names {
     }
 
     /// Says a kernel stack; true when all was said.
-    fn kernel_stack(&mut self, id: StackId, stream: &mut Stream) -> Result<bool> {
+    fn kernel_stack(&mut self, id: StackId, stream: &mut Stream<'_>) -> Result<bool> {
         if id == STACK_LOST || id == STACK_NONE || self.said.contains(&(None, id)) {
             return Ok(true);
         }
@@ -214,7 +214,7 @@ impl Names {
         space: AddressSpace,
         id: StackId,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<bool> {
         let key = (Some(space), id);
         if id == STACK_LOST || id == STACK_NONE || self.said.contains(&key) {
@@ -260,7 +260,7 @@ impl Names {
         space: AddressSpace,
         address: u64,
         is_return: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<(Address, bool)> {
         if let Some(known) = self.addresses.get(&(space, address, is_return)) {
             return Ok((*known, true));
@@ -307,7 +307,7 @@ impl Names {
         address: Address,
         is_return: bool,
         frames: &[Frame],
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<bool> {
         let key = (address, is_return);
         match self.names.get(&key) {
@@ -330,7 +330,12 @@ impl Names {
     }
 
     /// Says an object and where it is mapped; its number.
-    fn object(&mut self, space: AddressSpace, place: &Place, stream: &mut Stream) -> Result<u32> {
+    fn object(
+        &mut self,
+        space: AddressSpace,
+        place: &Place,
+        stream: &mut Stream<'_>,
+    ) -> Result<u32> {
         let next = KERNEL + 1 + self.objects.len() as u32;
         let id = match self.objects.get(&place.object) {
             Some(id) => *id,

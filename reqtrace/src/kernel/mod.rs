@@ -9,6 +9,7 @@ pub mod cpus;
 pub mod doctor;
 mod files;
 pub mod privileges;
+pub mod processes;
 pub mod threads;
 pub mod uretprobe;
 pub mod usage;

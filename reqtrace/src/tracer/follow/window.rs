@@ -14,7 +14,7 @@ use crate::error::Result;
 /// each may have stacks that were not seen before.
 const NAMED: usize = 500;
 
-impl Follower {
+impl Follower<'_> {
     /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
     fn turn(&mut self, session: &mut Session) -> Result<()> {
         let over = session.next_window()?;

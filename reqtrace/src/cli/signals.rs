@@ -1,10 +1,13 @@
-//! Signals: before the probes are in, that nothing was traced is said; later, who has sent one is
-//! known.
+//! Signals: before the probes are in, that nothing was traced is said; later they end the trace with a
+//! report, and who has sent one is known.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Whether signals end a trace with a report by now.
-static TRACING: AtomicBool = AtomicBool::new(false);
+use crate::tracer::Stopper;
+
+/// What signals stop, as soon as there is something.
+static STOPPER: OnceLock<Stopper> = OnceLock::new();
 /// The last signal that a process has sent, not a terminal; 0: none.
 static SENT: AtomicI32 = AtomicI32::new(0);
 
@@ -27,9 +30,28 @@ pub(super) fn watch() {
     }
 }
 
-/// Signals have handlers that end the trace with a report; those call this module's too.
-pub(super) fn is_over() {
-    TRACING.store(true, Ordering::Release);
+/// From now on they stop this.
+pub(super) fn stop(stopper: Stopper) {
+    // There is one trace in a run of this program.
+    let _ = STOPPER.set(stopper);
+}
+
+/// A second Ctrl-C ends the program at once from now on.
+pub(super) fn interrupt_at_once() {
+    default_action(libc::SIGINT);
+}
+
+/// From now on SIGINT and SIGTERM end the program at once.
+pub(super) fn default_actions() {
+    SIGNALS.into_iter().for_each(default_action);
+}
+
+fn default_action(signal: libc::c_int) {
+    // SAFETY: the default action is a valid disposition, and no handler of ours is lost that is still
+    // wanted.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+    }
 }
 
 /// The signal that ended the trace, if a process has sent it to this one; `None` when it came from
@@ -38,24 +60,14 @@ pub(super) fn sent_by_a_process() -> Option<libc::c_int> {
     Some(SENT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
-/// From now on SIGINT and SIGTERM end the program at once.
-pub(super) fn default_actions() {
-    for signal in SIGNALS {
-        // SAFETY: the default action is a valid disposition, and no handler of ours is lost that is
-        // still wanted.
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-    }
-}
-
 extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid one, or none.
     let by_a_process = unsafe { info.as_ref() }.is_some_and(|info| info.si_code <= 0);
     if by_a_process {
         SENT.store(signal, Ordering::Release);
     }
-    if TRACING.load(Ordering::Acquire) {
+    if let Some(stopper) = STOPPER.get() {
+        stopper.stop();
         return;
     }
     // SAFETY: both are safe in a signal handler; the message is as long as its length says.
