@@ -455,7 +455,7 @@ fn what_was_not_recorded_cannot_be_asked_for() {
     };
     assert!(refused(filter(backwards)).contains("--from"));
     let group = Options {
-        group_by: Some(reqtrace::report::Grouping::Label),
+        group_by: Some(Grouping::Label),
         ..Options::default()
     };
     assert!(refused(group).contains("no labels"));
