@@ -3,6 +3,7 @@
 //! A stack is looked up and named when the first event refers to it, so that a trace that is killed
 //! has the names of all that it has.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
@@ -96,6 +97,19 @@ impl Names {
         self.sites.clear();
         self.unsettled.clear();
         stream.send(&Event::StacksAnew)
+    }
+
+    /// Forgets processes that have left, of which everything was said.
+    pub(crate) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let stays = |space: &AddressSpace| !pids.contains(&space.tgid);
+        self.mappings.retain(|(space, ..)| stays(space));
+        self.addresses.retain(|(space, ..), _| stays(space));
+        self.said
+            .retain(|(space, _)| space.as_ref().is_none_or(stays));
+        self.sites.retain(|(space, _)| stays(space));
+        self.unsettled.retain(|(space, _), _| stays(space));
+        self.threads.retain(|(tgid, _)| !pids.contains(tgid));
+        self.symbols.forget(pids);
     }
 
     /// Some time has passed.
@@ -315,7 +329,7 @@ impl Names {
             Some(Some(said)) if said == frames => return Ok(false),
             _ => {}
         }
-        let may_change = |frame: &Frame| frame.name == UNKNOWN || frame.name == ANONYMOUS;
+        let may_change = |frame: &Frame| [UNKNOWN, ANONYMOUS].contains(&&*frame.name);
         let stays = !frames.iter().any(may_change);
         if self.names.len() >= MAX_KNOWN {
             self.names.clear();
@@ -324,7 +338,7 @@ impl Names {
         stream.send(&Event::Name(&Name {
             address,
             is_return,
-            frames: frames.iter().map(|frame| frame.name.clone()).collect(),
+            frames: frames.iter().map(|frame| frame.name.to_string()).collect(),
         }))?;
         Ok(stays)
     }

@@ -176,7 +176,7 @@ impl<'a> Follower<'a> {
             }
             let now_ns = clock::monotonic_ns();
             all = self.take(session, BATCH)?;
-            if self.names.is_full() || session.tables_fill_up()? {
+            if self.names.is_full() || self.processes.many_have_left() || session.tables_fill_up()? {
                 self.window(session, clock::monotonic_ns(), false)?;
             } else if self.backlog.is_due() {
                 self.work_off(session)?;

@@ -20,7 +20,12 @@ pub(super) struct Processes {
     alive: BTreeSet<u32>,
     /// Those that had left at the last look: their last records may still be in the ring.
     left: BTreeSet<u32>,
+    /// Those whose records were all taken; sums of theirs may still be without names.
+    unnamed: BTreeSet<u32>,
 }
+
+/// So many processes that have left may wait until the sums are named next.
+const MOST_UNNAMED: usize = 1000;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -37,6 +42,8 @@ impl Processes {
         let inherited = || self.known.get(&parent).map(|parent| parent.name.clone());
         let name = comm(pid).or_else(inherited);
         self.alive.insert(pid);
+        // Another one that had its number is replaced everywhere.
+        self.unnamed.remove(&pid);
         let known = self.known.entry(pid).or_default();
         known.exec_generation = space.exec_generation;
         if let Some(name) = name {
@@ -78,7 +85,19 @@ impl Processes {
         for pid in &gone {
             self.known.remove(pid);
         }
+        self.unnamed.extend(&gone);
         gone
+    }
+
+    /// Whether so many have left that their names are to be forgotten soon.
+    pub(super) fn many_have_left(&self) -> bool {
+        self.unnamed.len() >= MOST_UNNAMED
+    }
+
+    /// Those that have left and of which no record is to come. Once their sums are named too, nothing
+    /// asks for them again.
+    pub(super) fn take_unnamed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.unnamed)
     }
 }
 
@@ -108,6 +127,8 @@ mod tests {
         assert_eq!(processes.let_go(), BTreeSet::from([pid]));
         assert_eq!(processes.known.len(), 1);
         assert!(processes.let_go().is_empty());
+        assert_eq!(processes.take_unnamed(), BTreeSet::from([pid]));
+        assert!(processes.take_unnamed().is_empty());
     }
 
     #[test]

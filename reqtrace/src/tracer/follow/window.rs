@@ -47,6 +47,7 @@ impl Follower<'_> {
         at_end: bool,
     ) -> Result<()> {
         let since = Instant::now();
+        let left = self.processes.take_unnamed();
         let lets_go = self.names.stacks().is_full();
         if lets_go {
             let in_use = session.stacks_in_use()?;
@@ -80,6 +81,9 @@ impl Follower<'_> {
         }
         if self.names.is_full() {
             self.names.anew(&mut self.stream)?;
+        }
+        if !left.is_empty() {
+            self.names.forget(&left);
         }
         self.windows.looked(since);
         Ok(())
