@@ -21,6 +21,7 @@ pub mod kernel;
 pub mod report;
 #[cfg(feature = "capture")]
 pub mod resolve;
+mod say;
 #[cfg(feature = "capture")]
 pub mod symbolize;
 #[cfg(feature = "capture")]

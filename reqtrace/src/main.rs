@@ -18,13 +18,13 @@ fn main() -> ExitCode {
 }
 
 fn print(error: &Error) {
-    eprintln!("reqtrace: {error}");
+    reqtrace::say!("reqtrace: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
-        eprintln!("  because: {cause}");
+        reqtrace::say!("  because: {cause}");
         source = cause.source();
     }
     if let Some(advice) = error.advice() {
-        eprintln!("  next: {advice}");
+        reqtrace::say!("  next: {advice}");
     }
 }

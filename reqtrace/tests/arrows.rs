@@ -50,7 +50,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
-    ("report", &["analysis", "base", "common", "recording"]),
+    (
+        "report",
+        &["analysis", "base", "common", "recording", "say"],
+    ),
     // All of it as a library.
     (
         "tracer",
@@ -84,11 +87,14 @@ const ARROWS: &[(&str, &[&str])] = &[
             "recording",
             "report",
             "resolve",
+            "say",
             "symbolize",
             "tracer",
         ],
     ),
-    ("main", &["base", "cli"]),
+    ("main", &["base", "cli", "say"]),
+    // Messages on standard error.
+    ("say", &[]),
 ];
 
 /// Other crates, under each name by which they can be reached.

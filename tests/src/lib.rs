@@ -27,5 +27,6 @@ pub mod shop;
 pub mod summary;
 pub mod sysbench;
 pub mod truth;
+pub mod unkind;
 pub mod workspace;
 pub mod xml;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,8 +32,7 @@ const FILES: [&str; 4] = [
 /// A folder with a recording in it that anybody may read.
 fn folder() -> TempDir {
     let folder = workspace::scratch().unwrap();
-    let chmod = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
-    fs::set_permissions(folder.path(), chmod(0o777)).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     folder
 }
 
@@ -125,6 +125,8 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
     if is_root() {
         let program = folder.path().join("reqtrace");
         fs::copy(workspace::reqtrace().unwrap(), &program).unwrap();
+        // With labels it is for its owner only.
+        fs::set_permissions(&recording, PermissionsExt::from_mode(0o644)).unwrap();
         let mut command = Command::new(&program);
         command.arg("report").arg(&recording).args(["-f", "-q"]);
         let output = command.uid(65_534).gid(65_534).output().unwrap();

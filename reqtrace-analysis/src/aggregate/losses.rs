@@ -9,6 +9,25 @@ use crate::report::LossLine;
 
 /// Records that could not be decoded, as it is called in a recording.
 pub const MALFORMED: &str = "malformed";
+/// Addresses that were not named because the report had to come.
+pub const NAMES_LATE: &str = "names_late";
+/// Perf maps that were not read to their end.
+pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
+
+/// What the tracer itself says to be lost while tracing, and what that means.
+const SAID: [(&str, &str); 2] = [
+    (
+        NAMES_LATE,
+        "addresses without a name, because finding names took longer than the 10 s that a report may \
+         take: they are shown as object and offset. `reqtrace report` of a recording has no names for \
+         them either; trace for a shorter time, or with -K",
+    ),
+    (
+        PERF_MAPS_CUT,
+        "perf maps of which only a part was read, because all of them have more than 256 MiB or a \
+         million functions: some generated code has no names",
+    ),
+];
 
 /// All counters of what could not be kept.
 #[derive(Debug)]
@@ -33,7 +52,11 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let of_later = counts
         .recorded
         .iter()
-        .filter(|(name, _)| *name != MALFORMED && Loss::ALL.iter().all(|l| l.name() != **name))
+        .filter(|(name, _)| {
+            *name != MALFORMED
+                && Loss::ALL.iter().all(|loss| loss.name() != **name)
+                && SAID.iter().all(|(said, _)| said != *name)
+        })
         .map(|(name, count)| {
             let what =
                 "this version of reqtrace does not know what that is: report with a newer one";
@@ -105,8 +128,10 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
              newer one",
         ),
     ];
+    let said = SAID.map(|(name, advice)| (name, count(name), advice));
     kernel
         .chain(of_later)
+        .chain(said)
         .chain(own)
         .filter(|(_, count, _)| *count > 0)
         .map(|(name, count, advice)| LossLine {

@@ -39,7 +39,7 @@ use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use filter::FilterOptions;
-pub use losses::MALFORMED;
+pub use losses::{MALFORMED, NAMES_LATE, PERF_MAPS_CUT};
 pub use order::WINDOW_NS;
 
 use filter::Filter;

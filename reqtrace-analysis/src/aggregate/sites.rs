@@ -291,11 +291,7 @@ impl Sites {
         if waits.is_empty() {
             return waits;
         }
-        let seen: HashSet<&str> = self
-            .names
-            .all(false)
-            .map(|frame| &*frame.name)
-            .collect();
+        let seen: HashSet<&str> = self.names.all(false).map(|frame| &*frame.name).collect();
         for (_, patterns) in &mut waits {
             patterns.retain(|pattern| {
                 let mut links = pattern.split(CALLS).map(str::trim);

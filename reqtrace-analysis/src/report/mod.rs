@@ -27,6 +27,11 @@ pub trait Exporter {
         false
     }
 
+    /// What was left out of it on purpose, or because nobody took it in time.
+    fn left_out(&self) -> Vec<LossLine> {
+        Vec::new()
+    }
+
     /// Takes the report and completes the output.
     ///
     /// # Errors
@@ -109,7 +114,7 @@ impl Ledger {
 }
 
 /// Everything a trace found out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What was traced, when, where.
     pub trace: TraceInfo,

@@ -14,19 +14,61 @@ use std::path::PathBuf;
 use super::names::clean;
 use crate::debuginfo::{Root, reopen_regular};
 
-/// The largest file that is read; a large JVM's has some 10 MB. What is behind is left out.
-const MAX_BYTES: u64 = 64 << 20;
-/// Functions that are kept at most.
+/// Bytes of perf maps that are read in a trace, of all processes; a large JVM's has some 10 MB.
+const MAX_BYTES: u64 = 256 << 20;
+/// Functions that are kept in a trace, of all processes; some 100 bytes each.
 const MAX_FUNCTIONS: usize = 1 << 20;
+/// Bytes that are read at a time. A line that is longer is left out.
+const BLOCK: usize = 256 << 10;
+/// Bytes before the end of what was read that tell whether the file is still the same.
+const TAIL: usize = 64;
 /// Characters of a name that are kept.
 const MAX_NAME: usize = 512;
+
+/// What perf maps may take in a trace. They are written by the traced processes, as large and as often
+/// as these like.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes: u64,
+    functions: usize,
+    /// Maps that were not read to their end.
+    cut: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            bytes: MAX_BYTES,
+            functions: MAX_FUNCTIONS,
+            cut: 0,
+        }
+    }
+}
+
+impl Budget {
+    /// Maps that were not read to their end, because all together were too large.
+    pub(super) fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    fn is_spent(&self) -> bool {
+        self.bytes == 0 || self.functions == 0
+    }
+}
 
 /// The perf map of one process, kept open.
 #[derive(Debug)]
 pub(super) struct PerfMap {
     file: File,
-    /// Size of the file when it was last read.
-    read_bytes: Option<u64>,
+    /// Size of the file when it was last looked at.
+    seen: u64,
+    /// How far it was taken: to the end of a line, as a rule.
+    taken: u64,
+    /// The last bytes that were taken.
+    tail: Vec<u8>,
+    /// Whether `taken` is within a line that is left out.
+    in_line: bool,
+    is_cut: bool,
     functions: Functions,
 }
 
@@ -75,47 +117,103 @@ impl PerfMap {
             )));
         }
         let file = reopen_regular(&handle).map_err(|error| refused(error.to_string()))?;
-        Ok(Self {
-            file,
-            read_bytes: None,
-            functions: Functions::default(),
-        })
+        Ok(Self::of(file))
     }
 
-    /// The function at an address. The file is read again when it has grown and the address is not
-    /// known.
-    pub(super) fn name(&mut self, address: u64) -> Option<&str> {
+    fn of(file: File) -> Self {
+        Self {
+            file,
+            seen: 0,
+            taken: 0,
+            tail: Vec::new(),
+            in_line: false,
+            is_cut: false,
+            functions: Functions::default(),
+        }
+    }
+
+    /// The function at an address. When it is not known, what was added to the file since is read.
+    pub(super) fn name(&mut self, address: u64, budget: &mut Budget) -> Option<&str> {
         if self.functions.name(address).is_none() {
-            self.read();
+            // What could be read is used.
+            let _ = self.read(budget);
         }
         self.functions.name(address)
     }
 
-    fn read(&mut self) {
-        let Ok(metadata) = self.file.metadata() else {
-            return;
-        };
-        if self.read_bytes == Some(metadata.len()) {
-            return;
+    fn read(&mut self, budget: &mut Budget) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        if size == self.seen {
+            return Ok(());
         }
-        self.read_bytes = Some(metadata.len());
-        if metadata.len() > MAX_BYTES {
-            log::warn!(
-                "a perf map has {} MiB; only its first {} MiB are read",
-                metadata.len() >> 20,
-                MAX_BYTES >> 20
-            );
+        self.seen = size;
+        if size < self.taken || !self.is_as_before()? {
+            budget.functions += self.functions.0.len();
+            self.functions = Functions::default();
+            (self.taken, self.in_line) = (0, false);
+            self.tail.clear();
         }
-        // At most MAX_BYTES.
-        let mut bytes = vec![0; metadata.len().min(MAX_BYTES) as usize];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], filled as u64) {
-                Ok(0) | Err(_) => break,
-                Ok(count) => filled += count,
+        let mut block = vec![0; (size - self.taken).min(BLOCK as u64) as usize];
+        while self.taken < size {
+            if budget.is_spent() {
+                if !self.is_cut {
+                    log::warn!(
+                        "perf maps have more than {} MiB or {MAX_FUNCTIONS} functions; the rest has no names",
+                        MAX_BYTES >> 20
+                    );
+                    budget.cut += 1;
+                }
+                self.is_cut = true;
+                break;
+            }
+            let want = block
+                .len()
+                .min((size - self.taken).min(budget.bytes) as usize);
+            let count = self.file.read_at(&mut block[..want], self.taken)?;
+            budget.bytes -= count as u64;
+            if !self.take(&block[..count], budget) {
+                break;
             }
         }
-        self.functions = Functions::parse(&bytes[..filled]);
+        Ok(())
+    }
+
+    /// Takes whole lines; false when there is none.
+    fn take(&mut self, bytes: &[u8], budget: &mut Budget) -> bool {
+        let whole = match bytes.iter().rposition(|&byte| byte == b'\n') {
+            Some(last) => last + 1,
+            // No name is that long.
+            None if bytes.len() == BLOCK || self.in_line => bytes.len(),
+            // The last line may be half written.
+            None => 0,
+        };
+        let mut lines = &bytes[..whole];
+        if self.in_line {
+            let rest = lines.iter().position(|&byte| byte == b'\n');
+            lines = rest.map_or(&[][..], |end| &lines[end + 1..]);
+        }
+        if whole > 0 {
+            self.in_line = bytes[whole - 1] != b'\n';
+            let before = self.functions.0.len();
+            let most = before.saturating_add(budget.functions);
+            self.functions.add(lines, most);
+            let added = self.functions.0.len().saturating_sub(before);
+            budget.functions = budget.functions.saturating_sub(added);
+        }
+        self.taken += whole as u64;
+        self.tail.extend_from_slice(&bytes[..whole]);
+        let surplus = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..surplus);
+        whole > 0
+    }
+
+    /// Whether the file still has what was read from it, as far as its end tells. A process may
+    /// write its map anew.
+    fn is_as_before(&self) -> io::Result<bool> {
+        let mut tail = vec![0; self.tail.len()];
+        let at = self.taken - tail.len() as u64;
+        self.file.read_exact_at(&mut tail, at)?;
+        Ok(tail == self.tail)
     }
 }
 
@@ -124,20 +222,25 @@ impl PerfMap {
 struct Functions(BTreeMap<u64, (u64, Box<str>)>);
 
 impl Functions {
-    /// Lines of `START SIZE NAME`, in hexadecimal. A later line holds where an earlier one said
-    /// something else: code is thrown away and its memory used again.
+    #[cfg(test)]
     fn parse(bytes: &[u8]) -> Self {
         let mut functions = Self::default();
-        // The last line may be half written.
+        functions.add(bytes, MAX_FUNCTIONS);
+        functions
+    }
+
+    /// Lines of `START SIZE NAME`, in hexadecimal, as long as there are not more than `most`. A later
+    /// line holds where an earlier one said something else: code is thrown away and its memory used
+    /// again.
+    fn add(&mut self, bytes: &[u8], most: usize) {
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-            if functions.0.len() >= MAX_FUNCTIONS {
+            if self.0.len() >= most {
                 break;
             }
             if let Some((start, end, name)) = line.strip_suffix(b"\n").and_then(parse_line) {
-                functions.insert(start, end, name);
+                self.insert(start, end, name);
             }
         }
-        functions
     }
 
     fn insert(&mut self, start: u64, end: u64, name: Box<str>) {
@@ -197,6 +300,7 @@ fn fields(status: &str, name: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::os::unix::fs::{chown, symlink};
 
     use proptest::prelude::*;
@@ -308,11 +412,89 @@ mod tests {
         }
         if chown(&map, Some(7), None).is_ok() {
             let mut opened = open(root).unwrap();
-            assert_eq!(opened.name(0x1001), Some("f"));
-            assert_eq!(opened.name(0x2000), None);
-            // It grows while the process runs.
-            fs::write(&map, "1000 10 f\n2000 10 g\n").unwrap();
-            assert_eq!(opened.name(0x2000), Some("g"));
+            assert_eq!(
+                opened.name(0x1001, &mut Budget::default()),
+                Some("f"),
+                "names of its own"
+            );
         }
+    }
+
+    fn written() -> (tempfile::NamedTempFile, PerfMap, Budget) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let map = PerfMap::of(file.reopen().unwrap());
+        (file, map, Budget::default())
+    }
+
+    /// A map that grows all the time made each unknown address parse all of it again: a trace of two
+    /// seconds took a minute.
+    #[test]
+    fn what_was_read_is_not_read_again() {
+        let (mut file, mut map, mut budget) = written();
+        file.write_all(b"1000 10 f\n2000 1").unwrap();
+        assert_eq!(map.name(0x1000, &mut budget), Some("f"));
+        assert_eq!(map.name(0x2000, &mut budget), None);
+        let left = budget.bytes;
+        for _ in 0..1000 {
+            assert_eq!(map.name(0x2000, &mut budget), None);
+        }
+        assert_eq!(budget.bytes, left);
+        file.write_all(b"0 g\n").unwrap();
+        assert_eq!(map.name(0x2000, &mut budget), Some("g"));
+        assert_eq!(left - budget.bytes, "2000 10 g\n".len() as u64);
+        assert_eq!(map.name(0x100f, &mut budget), Some("f"));
+    }
+
+    #[test]
+    fn a_map_that_is_written_anew_is_read_anew() {
+        let (file, mut map, mut budget) = written();
+        fs::write(file.path(), "1000 10 f\n2000 10 g\n").unwrap();
+        assert_eq!(map.name(0x1000, &mut budget), Some("f"));
+        let functions = budget.functions;
+        fs::write(file.path(), "3000 10 h\n").unwrap();
+        assert_eq!(map.name(0x3000, &mut budget), Some("h"));
+        assert_eq!(map.name(0x1000, &mut budget), None);
+        assert_eq!(budget.functions, functions + 1);
+        fs::write(file.path(), "4000 10 other\n5000 10 text\n").unwrap();
+        assert_eq!(map.name(0x5000, &mut budget), Some("text"));
+        assert_eq!(map.name(0x3000, &mut budget), None);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_left_out() {
+        let (mut file, mut map, mut budget) = written();
+        file.write_all(b"1000 10 f\n2000 10 ").unwrap();
+        file.write_all(&vec![b'x'; 2 * BLOCK + 100]).unwrap();
+        assert_eq!(map.name(0x2000, &mut budget), None);
+        file.write_all(b"\n3000 10 g\n").unwrap();
+        assert_eq!(map.name(0x3000, &mut budget), Some("g"));
+        assert_eq!(map.name(0x2000, &mut budget), None);
+        assert_eq!(map.name(0x1000, &mut budget), Some("f"));
+    }
+
+    #[test]
+    fn all_maps_together_are_bounded_and_what_is_cut_is_counted() {
+        let mut budget = Budget {
+            bytes: 64,
+            ..Budget::default()
+        };
+        let text = "1000 10 f\n".repeat(10);
+        for maps in 0..3_u64 {
+            let (file, mut map, _) = written();
+            fs::write(file.path(), &text).unwrap();
+            for _ in 0..2 {
+                assert_eq!(map.name(0x2000, &mut budget), None);
+            }
+            assert_eq!(budget.cut(), maps + 1);
+        }
+        assert_eq!(budget.bytes, 0);
+        let (file, mut map, mut budget) = written();
+        fs::write(file.path(), "1000 10 f\n2000 10 g\n3000 10 h\n").unwrap();
+        budget.functions = 2;
+        assert_eq!(map.name(0x2000, &mut budget), Some("g"));
+        assert_eq!(map.name(0x3000, &mut budget), None);
+        fs::write(file.path(), "1000 10 f\n2000 10 g\n3000 10 h\n4000 10 i\n").unwrap();
+        assert_eq!(map.name(0x4000, &mut budget), None);
+        assert_eq!(budget.cut(), 1);
     }
 }

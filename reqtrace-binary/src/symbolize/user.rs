@@ -16,7 +16,7 @@ use blazesym::symbolize::Symbolizer as Blazesym;
 
 use super::elf::Module;
 use super::names::clean;
-use super::perf_map::{NoMap, PerfMap};
+use super::perf_map::{Budget, NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
 use crate::maps::{self, Behind, Mapped};
@@ -31,6 +31,9 @@ const MAX_CACHED: usize = 1 << 17;
 /// Name of executable memory that nothing is known about, as far as can be told now.
 pub const ANONYMOUS: &str = "[anonymous]";
 
+/// Mappings of a process that are kept after they are gone.
+const MAX_GONE: usize = 1 << 14;
+
 /// Where blazesym looks for debug files.
 const NO_FOLDERS: [&str; 0] = [];
 
@@ -42,6 +45,7 @@ pub struct UserSymbols {
     modules: HashMap<FileKey, Rc<Module>>,
     cache: HashMap<(AddressSpace, u64, bool), Rc<[Frame]>>,
     perf_maps: HashMap<AddressSpace, Generated>,
+    budget: Budget,
 }
 
 /// What names a process's generated code.
@@ -99,7 +103,14 @@ impl UserSymbols {
             modules: HashMap::new(),
             cache: HashMap::new(),
             perf_maps: HashMap::new(),
+            budget: Budget::default(),
         }
+    }
+
+    /// Perf maps that were not read to their end, because all together were too large.
+    #[must_use]
+    pub fn perf_maps_cut(&self) -> u64 {
+        self.budget.cut()
     }
 
     /// Reads the mappings of a process and opens the mapped files. To be called when it is first
@@ -189,7 +200,7 @@ impl UserSymbols {
     fn generated(&mut self, space: AddressSpace, address: u64) -> Option<String> {
         self.look_for_perf_map(space);
         let map = self.perf_maps.get_mut(&space)?.map.as_mut()?;
-        map.name(address).map(str::to_owned)
+        map.name(address, &mut self.budget).map(str::to_owned)
     }
 
     /// Opens the perf map of a process, unless it is open, or was looked for just now: it stays
@@ -269,7 +280,8 @@ impl UserSymbols {
         self.spaces.retain(|space, _| stays(space));
         self.cache.retain(|(space, ..), _| stays(space));
         self.perf_maps.retain(|space, _| stays(space));
-        self.modules.retain(|_, module| Rc::strong_count(module) > 1);
+        self.modules
+            .retain(|_, module| Rc::strong_count(module) > 1);
     }
 
     /// Replaces the mappings; old ones that nothing new overlaps stay, for stacks taken before a
@@ -282,20 +294,26 @@ impl UserSymbols {
                 (mapping, module)
             })
             .collect();
+        mappings.sort_by_key(|(mapping, _)| mapping.start);
         if let Some(old) = self.spaces.get(&space) {
-            let unchanged = |mapping: &Mapped| mappings.iter().any(|(new, _)| new == mapping);
+            // The first new one that does not end before it: both are sorted, and there may be
+            // 65,000 of each.
+            let beside = |mapping: &Mapped| {
+                let at = mappings.partition_point(|(new, _)| new.end <= mapping.start);
+                mappings.get(at).map(|(new, _)| new)
+            };
+            let unchanged = |mapping: &Mapped| beside(mapping) == Some(mapping);
             let gone_or_changed = !old.mappings.iter().all(|(mapping, _)| unchanged(mapping));
-            let kept: Vec<_> = old
+            let free =
+                |mapping: &Mapped| beside(mapping).is_none_or(|new| mapping.end <= new.start);
+            let mut kept: Vec<_> = old
                 .mappings
                 .iter()
-                .filter(|(mapping, _)| {
-                    let free = |(new, _): &(Mapped, _)| {
-                        new.end <= mapping.start || mapping.end <= new.start
-                    };
-                    mappings.iter().all(free)
-                })
+                .filter(|(mapping, _)| free(mapping))
                 .cloned()
                 .collect();
+            // A process that maps and unmaps code for ever.
+            kept.truncate(MAX_GONE);
             mappings.extend(kept);
             if gone_or_changed {
                 self.cache.retain(|(of, _, _), _| *of != space);

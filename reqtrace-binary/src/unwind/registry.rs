@@ -86,6 +86,10 @@ struct Place {
     chunks: u32,
 }
 
+/// Bytes of `.eh_frame` that are read in a trace. The largest browsers have 50 MiB; a process can load
+/// new files for ever.
+const MAX_FRAME_BYTES: u64 = 512 << 20;
+
 /// What is known about an object.
 #[derive(Clone, Debug)]
 enum Known {
@@ -106,6 +110,8 @@ pub struct Registry {
     rows: u32,
     index: u32,
     stats: RegistryStats,
+    /// Bytes of `.eh_frame` that were read.
+    frame_bytes: u64,
     /// What a walk does at a mapping without a table.
     without_table: u32,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
@@ -242,6 +248,7 @@ impl Registry {
                         return Found::Known(Known::Without(cause));
                     }
                 };
+                let spent = self.frame_bytes >= MAX_FRAME_BYTES;
                 let (object, key) = match &backing {
                     Backing::File(file, key) => {
                         if let Some(known) = self.files.get(key) {
@@ -250,6 +257,10 @@ impl Registry {
                         }
                         if let Some(&content) = read.get(key) {
                             return Found::Object(content, None);
+                        }
+                        if spent {
+                            log::debug!("{}: too much .eh_frame", name.display());
+                            return Found::Known(Known::Without(NoTable::NoRoom));
                         }
                         (Object::read(file), Some(*key))
                     }
@@ -267,6 +278,7 @@ impl Registry {
                         return Found::Known(known);
                     }
                 };
+                self.frame_bytes += object.frames.bytes.len() as u64;
                 let content = self.hasher.hash_one(&object);
                 if let Some(key) = key {
                     read.insert(key, content);

@@ -5,7 +5,7 @@ mod costs;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, RingBuf};
@@ -17,8 +17,9 @@ use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
 use reqtrace_common::thread::ThreadState;
-use reqtrace_recording::Open;
+use reqtrace_recording::{Cost, Open};
 
+use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
@@ -33,7 +34,7 @@ use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
 use super::targets::{self, Probes};
-use super::uprobe::Engine;
+use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
@@ -58,6 +59,8 @@ pub struct Session {
     own_cpu_ns: u64,
     grace: GracePeriod,
     filling: Filling,
+    /// What was counted until detaching began, and who detaches.
+    detaching: Option<(Cost, JoinHandle<()>)>,
 }
 
 impl Loaded {
@@ -125,6 +128,7 @@ impl Loaded {
             sample_every,
             grace,
             filling: Filling::new(),
+            detaching: None,
         };
         session.start_ns = clock::monotonic_ns();
         session.own_cpu_ns = overhead::own_cpu_ns();
@@ -339,15 +343,41 @@ impl Session {
         open::requests(&threads, stop_ns)
     }
 
+    /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].
+    ///
+    /// # Errors
+    ///
+    /// When what the programs have cost cannot be read.
+    pub fn begin_detach(&mut self) -> Result<()> {
+        let cost = self.cost()?;
+        let (tracepoints, probes) = self.links();
+        let work = move || detach(tracepoints, probes);
+        self.detaching = Some((cost, thread::spawn(work)));
+        Ok(())
+    }
+
     /// Takes everything out: scheduler programs, then the probes, many at a time.
     pub fn detach(&mut self) {
-        for link in self.tracepoints.drain(..) {
-            if let Err(error) = link.detach() {
-                warn!("a tracepoint could not be detached: {error}");
-            }
+        let (tracepoints, probes) = self.links();
+        detach(tracepoints, probes);
+        if let Some((_, thread)) = self.detaching.take() {
+            // It does nothing that can panic; the kernel takes out what is left when we end.
+            let _ = thread.join();
         }
-        self.probes.detach();
     }
+
+    fn links(&mut self) -> (Vec<BtfTracePointLink>, Vec<UprobeLink>) {
+        (std::mem::take(&mut self.tracepoints), self.probes.take())
+    }
+}
+
+fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
+    for link in tracepoints {
+        if let Err(error) = link.detach() {
+            warn!("a tracepoint could not be detached: {error}");
+        }
+    }
+    detach::all(probes);
 }
 
 impl Drop for Session {

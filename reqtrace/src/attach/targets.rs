@@ -129,12 +129,13 @@ impl Probes {
         }
     }
 
-    /// Takes all of them out.
-    pub(super) fn detach(&mut self) {
+    /// Gives all of them away, to be taken out. No more are set from then on.
+    pub(super) fn take(&mut self) -> Vec<UprobeLink> {
+        self.shared.clear();
         let of_processes = std::mem::take(&mut self.of_processes);
         let mut links = std::mem::take(&mut self.of_files);
         links.extend(of_processes.into_values().flatten());
-        detach::all(links);
+        links
     }
 }
 

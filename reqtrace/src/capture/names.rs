@@ -15,6 +15,7 @@ use reqtrace_recording::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
+use crate::aggregate::{NAMES_LATE, PERF_MAPS_CUT};
 use crate::attach::StackTable;
 use crate::error::Result;
 use crate::symbolize::live::{LiveSymbolizer, thread_name};
@@ -49,6 +50,10 @@ pub(crate) struct Names {
     unsettled: FxHashMap<(AddressSpace, StackId), Unsettled>,
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
+    /// From then on nothing is looked up any more.
+    deadline: Option<Instant>,
+    /// Addresses that were not looked up.
+    late: u64,
 }
 
 /// A stack with addresses that may get a name later: a library that is being loaded, generated code.
@@ -72,7 +77,31 @@ impl Names {
             unsettled: FxHashMap::default(),
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
+            deadline: None,
+            late: 0,
         }
+    }
+
+    /// From `deadline` on, or from when an earlier call has said, user addresses are said without a
+    /// name: a report has to come, however long names take. They are written by the traced processes.
+    pub(crate) fn until(&mut self, deadline: Instant) {
+        let sooner = self.deadline.is_none_or(|before| deadline < before);
+        if sooner {
+            self.deadline = Some(deadline);
+        }
+    }
+
+    /// What could not be named.
+    pub(crate) fn losses(&self) -> [(&'static str, u64); 2] {
+        [
+            (NAMES_LATE, self.late),
+            (PERF_MAPS_CUT, self.symbols.perf_maps_cut()),
+        ]
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// The symbolizer, to tell it of changes of a process.
@@ -279,9 +308,10 @@ impl Names {
         if let Some(known) = self.addresses.get(&(space, address, is_return)) {
             return Ok((*known, true));
         }
+        let is_late = self.is_late();
         let mut frames = None;
         let mut place = self.symbols.user().place(space, address, is_return);
-        if place.is_none() {
+        if place.is_none() && !is_late {
             // Naming looks at the mappings again.
             frames = Some(self.symbols.user().frame(space, address, is_return));
             place = self.symbols.user().place(space, address, is_return);
@@ -294,25 +324,35 @@ impl Names {
             return Ok((nowhere, false));
         };
         let object = self.object(space, &place, stream)?;
-        let known = Address {
+        let known_as = Address {
             object,
             offset: place.offset,
         };
-        let stays = match self.names.get(&(known, is_return)) {
+        let stays = match self.names.get(&(known_as, is_return)) {
             Some(None) => true,
+            known if is_late => {
+                let frame = Frame::new(place.without_name());
+                let is_new = known.is_none();
+                self.late += u64::from(is_new);
+                if is_new {
+                    self.name(known_as, is_return, &[frame], stream)?;
+                }
+                // Nothing better will come.
+                true
+            }
             _ => {
                 let frames =
                     frames.unwrap_or_else(|| self.symbols.user().frame(space, address, is_return));
-                self.name(known, is_return, &frames, stream)?
+                self.name(known_as, is_return, &frames, stream)?
             }
         };
         if stays {
             if self.addresses.len() >= MAX_KNOWN {
                 self.addresses.clear();
             }
-            self.addresses.insert((space, address, is_return), known);
+            self.addresses.insert((space, address, is_return), known_as);
         }
-        Ok((known, stays))
+        Ok((known_as, stays))
     }
 
     /// Says the names of an address, unless that was done; true when they stay.

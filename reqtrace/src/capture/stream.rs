@@ -7,7 +7,7 @@ use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
 
 use super::{Notices, Observer};
 use crate::error::{Error, Result};
-use crate::report::{Exporter, Report};
+use crate::report::{Exporter, Report, outputs};
 
 /// Where events go.
 pub(crate) struct Stream<'a> {
@@ -117,11 +117,11 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Ends the stream: the report, and all outputs complete.
+    /// Ends the stream: the report, and all outputs complete, as far as they can be written.
     ///
     /// # Errors
     ///
-    /// When an output cannot be written.
+    /// When there can be no report.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         if let Some(recorder) = self.recorder.take() {
             self.failed = recorder.finish().failure;
@@ -130,17 +130,19 @@ impl<'a> Stream<'a> {
             ended: true,
             ..Ending::default()
         };
-        let report = self.analysis.finish(&whole, &mut self.exporters)?;
-        for exporter in &mut self.exporters {
-            exporter.finish(&report)?;
-        }
+        let mut report = self.analysis.finish(&whole, &mut self.exporters)?;
+        let outputs = outputs::finish(&mut report, &mut self.exporters);
         let name = &self.recording;
         let recording = self.failed.map_or(Ok(()), |error| {
             Err(Error::failed(format!("the recording {name} is not whole"))
                 .because(error)
                 .next(format!("`reqtrace report {name}` shows what is in it")))
         });
-        Ok(Finished { report, recording })
+        Ok(Finished {
+            report,
+            outputs,
+            recording,
+        })
     }
 }
 
@@ -148,6 +150,8 @@ impl<'a> Stream<'a> {
 pub(crate) struct Finished {
     /// The report.
     pub(crate) report: Report,
+    /// Whether all outputs are whole.
+    pub(crate) outputs: Result<()>,
     /// Whether the recording is whole, to be said when everything else is.
     pub(crate) recording: Result<()>,
 }

@@ -152,7 +152,7 @@ impl Library {
             names.push(entry.name.clone());
             match entry.parse() {
                 Ok(profile) => profiles.push((entry, profile)),
-                Err(error) => eprintln!("reqtrace: {error}"),
+                Err(error) => crate::say!("reqtrace: {error}"),
             }
         }
         Self { profiles }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::error::{Error, Result};
 use crate::report::Grouping;
+use crate::report::csv::Limits;
 use crate::report::folded::FoldedOptions;
 use crate::report::outputs::{OutputOptions, Target};
 
@@ -62,6 +63,15 @@ pub struct OutputArgs {
     #[arg(long, value_name = "LATENCY", value_parser = with_unit, help_heading = "Output")]
     pub(super) slower_than: Option<Duration>,
 
+    /// No more rows in the CSV than this; the report says how many were left out
+    #[arg(long, value_name = "ROWS", help_heading = "Output")]
+    pub(super) max_rows: Option<u64>,
+
+    /// No more bytes in the CSV than this, such as 500M or 2G; the report says how many rows were left
+    /// out
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    pub(super) max_bytes: Option<u64>,
+
     /// Print a second table with one row for each label, or for each fingerprint: the label with ?
     /// for its numbers and strings (turns --labels on)
     #[arg(long, value_name = "WHAT", help_heading = "Output")]
@@ -108,6 +118,10 @@ pub struct Outputs {
     pub histogram: bool,
     /// CSV rows and stacks only at or above this latency.
     pub slower_than: Option<Duration>,
+    /// CSV rows at most.
+    pub max_rows: Option<u64>,
+    /// Bytes of the CSV at most.
+    pub max_bytes: Option<u64>,
     /// A second table of groups.
     pub group_by: Option<GroupBy>,
     /// No table, no progress.
@@ -166,6 +180,8 @@ impl OutputArgs {
             blocked_only: self.blocked_only,
             histogram: self.histogram,
             slower_than: self.slower_than,
+            max_rows: self.max_rows,
+            max_bytes: self.max_bytes,
             group_by: self.group_by,
             quiet: self.quiet,
             verbose: self.verbose,
@@ -212,7 +228,13 @@ impl Outputs {
                 kernel: self.stacks != Stacks::User,
                 blocked_only: self.blocked_only,
             },
-            slower_than_ns: self.slower_than_ns().unwrap_or(0),
+            rows: Limits {
+                slower_than_ns: self.slower_than_ns().unwrap_or(0),
+                max_rows: self.max_rows,
+                max_bytes: self.max_bytes,
+            },
+            private: false,
+            asked: None,
         }
     }
 
@@ -268,6 +290,27 @@ pub(super) fn parse_pids(words: &[String]) -> Result<Vec<u32>> {
         }
     }
     Ok(pids)
+}
+
+/// A number of bytes: alone, or with K, M, G or T for powers of 1,024.
+fn size(word: &str) -> Result<u64, String> {
+    let digits = word
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => Some(0),
+        "K" | "k" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        "T" => Some(40),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok();
+    bytes
+        .zip(shift)
+        .and_then(|(bytes, shift)| bytes.checked_mul(1 << shift))
+        .ok_or_else(|| "give a number of bytes, such as 1000000, 500M or 2G".to_owned())
 }
 
 /// A length of time with its unit: ns, us (or µs), ms, s.

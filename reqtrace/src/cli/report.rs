@@ -14,7 +14,7 @@ use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::profile::{Origin, Profile};
-use crate::report::outputs;
+use crate::report::outputs::{self, OutputOptions};
 
 const AFTER_HELP: &str = "\
 Every output is the same, byte for byte, as that of the trace that was recorded, with the same
@@ -124,16 +124,22 @@ pub fn run(args: ReportArgs) -> Result<()> {
     };
     let mut analysis = Aggregator::new(&profile, &header, options)?;
     let classes = Classifier::new(&profile.waits)?.names().to_vec();
-    let mut exporters = outputs::open(&outputs.options(), &classes)?;
+    let output_options = OutputOptions {
+        private: header.options.labels,
+        ..outputs.options()
+    };
+    let mut exporters = outputs::open(&output_options, &classes)?;
     let ending = reader
         .read(|event| analysis.event(&event, &mut exporters))
         .map_err(|error| unreadable(path, error))??;
     say(path, &ending);
-    let report = analysis.finish(&ending, &mut exporters)?;
-    for exporter in &mut exporters {
-        exporter.finish(&report)?;
+    let mut report = analysis.finish(&ending, &mut exporters)?;
+    let complete = outputs::finish(&mut report, &mut exporters);
+    let shown = show::table(&report, &outputs);
+    if complete.is_ok() {
+        show::written(&outputs);
     }
-    show::table(&report, &outputs)
+    complete.and(shown)
 }
 
 /// Refuses stacks that were not recorded.
@@ -154,14 +160,15 @@ fn say(path: &Path, ending: &Ending) {
     }
     let name = path.display();
     if ending.damaged_bytes > 0 || ending.damaged_blocks > 0 {
-        eprintln!(
+        crate::say!(
             "reqtrace: {name} is damaged: {} bytes are unreadable, {} blocks are missing; the \
              report has the rest",
-            ending.damaged_bytes, ending.damaged_blocks
+            ending.damaged_bytes,
+            ending.damaged_blocks
         );
     }
     if !ending.ended {
-        eprintln!(
+        crate::say!(
             "reqtrace: {name} has no end: reqtrace was killed, or could not write; the report has \
              what is in its {} whole blocks{}",
             ending.blocks,

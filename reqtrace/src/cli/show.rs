@@ -12,10 +12,10 @@ use crate::report::{Exporter as _, Report};
 pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
     if outputs.quiet {
         for warning in &report.warnings {
-            eprintln!("reqtrace: warning: {warning}");
+            crate::say!("reqtrace: warning: {warning}");
         }
         for loss in &report.losses {
-            eprintln!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
+            crate::say!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
         }
         return Ok(());
     }
@@ -29,14 +29,20 @@ pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
         (Box::new(out), columns)
     };
     let verbose = outputs.verbose > 0;
-    TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)?;
+    TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)
+}
+
+/// Says which files there are now.
+pub(super) fn written(outputs: &Outputs) {
+    if outputs.quiet {
+        return;
+    }
     if let Some(out) = &outputs.out {
-        eprintln!(
+        crate::say!(
             "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
             out.display()
         );
     }
-    Ok(())
 }
 
 /// Columns of what a terminal is at the other end of; `None` elsewhere.

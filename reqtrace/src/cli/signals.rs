@@ -2,7 +2,7 @@
 //! report, and who has sent one is known.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use crate::tracer::Stopper;
 
@@ -10,15 +10,21 @@ use crate::tracer::Stopper;
 static STOPPER: OnceLock<Stopper> = OnceLock::new();
 /// The last signal that a process has sent, not a terminal; 0: none.
 static SENT: AtomicI32 = AtomicI32::new(0);
+/// How many signals have come that end a trace.
+static COUNT: AtomicU32 = AtomicU32::new(0);
 
 const MESSAGE: &[u8] = b"reqtrace: interrupted before anything was traced\n";
-const SIGNALS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+const AGAIN: &[u8] = b"reqtrace: ended by a second signal; there is no report\n";
+const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// From now on SIGINT and SIGTERM say that nothing was traced, and end the program with exit code 1.
-/// The kernel takes out what was attached by then.
+/// From now on SIGINT, SIGTERM and SIGHUP say that nothing was traced, and end the program with exit code
+/// 1. The kernel takes out what was attached by then. SIGHUP stays ignored where it was, as by nohup.
 pub(super) fn watch() {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note;
     for signal in SIGNALS {
+        if signal == libc::SIGHUP && is_ignored(signal) {
+            continue;
+        }
         // SAFETY: all zeros is a valid sigaction; the handler has the signature that SA_SIGINFO asks
         // for, and only calls functions that are safe in a signal handler.
         unsafe {
@@ -36,21 +42,29 @@ pub(super) fn stop(stopper: Stopper) {
     let _ = STOPPER.set(stopper);
 }
 
-/// A second Ctrl-C ends the program at once from now on.
-pub(super) fn interrupt_at_once() {
-    default_action(libc::SIGINT);
+/// Whether a signal has come that ends the trace, although it may not be acted upon yet.
+pub(super) fn has_come() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
 }
 
-/// From now on SIGINT and SIGTERM end the program at once.
-pub(super) fn default_actions() {
-    SIGNALS.into_iter().for_each(default_action);
-}
-
-fn default_action(signal: libc::c_int) {
-    // SAFETY: the default action is a valid disposition, and no handler of ours is lost that is still
-    // wanted.
+/// Whether a signal is ignored.
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: all zeros is a valid sigaction, and a valid place for the present one.
     unsafe {
-        libc::signal(signal, libc::SIG_DFL);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// From now on these signals end the program at once.
+pub(super) fn default_actions() {
+    for signal in SIGNALS {
+        // SAFETY: the default action is a valid disposition, and no handler of ours is lost that is
+        // still wanted.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+        }
     }
 }
 
@@ -66,13 +80,24 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *m
     if by_a_process {
         SENT.store(signal, Ordering::Release);
     }
-    if let Some(stopper) = STOPPER.get() {
-        stopper.stop();
-        return;
-    }
-    // SAFETY: both are safe in a signal handler; the message is as long as its length says.
+    let message = match (COUNT.fetch_add(1, Ordering::AcqRel), STOPPER.get()) {
+        (0, Some(stopper)) => return stopper.stop(),
+        // Whatever the program is doing: reading what a process has written, writing to a pipe that
+        // nobody reads. The kernel takes the probes out by itself.
+        (_, Some(_)) => AGAIN,
+        (_, None) => MESSAGE,
+    };
+    // SAFETY: both are safe in a signal handler; the message is as long as its length says. A terminal
+    // that is stopped may keep the message waiting, and the program with it: nothing is said then.
     unsafe {
-        libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len());
-        libc::_exit(1);
+        let mut terminal = libc::pollfd {
+            fd: libc::STDERR_FILENO,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        if libc::poll(&raw mut terminal, 1, 0) == 1 {
+            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+        }
+        libc::_exit(if signal == libc::SIGHUP { 129 } else { 1 });
     }
 }

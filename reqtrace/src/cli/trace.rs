@@ -8,7 +8,7 @@ mod targets;
 use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
 use crate::error::Result;
-use crate::report::outputs;
+use crate::report::outputs::{self, OutputOptions};
 use crate::resolve::Process;
 use crate::tracer::{Notice, Tracer};
 
@@ -34,35 +34,44 @@ pub fn run(options: TraceOptions) -> Result<()> {
         mut started,
     } = choice::choose(&options)?;
     let announcement = announcement(&options, &profile.name, &processes, started.is_some());
-    let mut tracer = tracer(&options, Tracer::new(profile)).processes(processes);
+    let mut tracer = tracer(&options, Tracer::new(profile))?.processes(processes);
     if started.is_some() {
         tracer = tracer.not_begun();
     }
     let trace = tracer.start()?;
     signals::stop(trace.stopper());
     if !quiet {
-        eprintln!("{announcement}");
+        crate::say!("{announcement}");
     }
     if let Some(started) = &mut started {
         started.release()?;
     }
     let mut finished = trace.run_with(&mut Progress::new(quiet, options.duration))?;
-    show::table(&finished.report, &options.outputs)?;
+    let shown = show::table(&finished.report, &options.outputs);
+    if finished.outputs.is_ok() {
+        show::written(&options.outputs);
+    }
     finished.detach();
-    finished.recording?;
+    finished.outputs.and(shown).and(finished.recording)?;
     started.map_or(Ok(()), |started| started.finish(finished.ended_by, quiet))
 }
 
 /// The options of the command line as those of a trace.
-fn tracer(options: &TraceOptions, tracer: Tracer) -> Tracer {
-    let outputs = &options.outputs;
-    let files = outputs.options();
-    let (quiet, compiling) = (outputs.quiet, Compiling::new(outputs.quiet));
+fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
+    let wanted = &options.outputs;
+    let files = OutputOptions {
+        private: options.labels,
+        asked: Some(signals::has_come),
+        ..wanted.options()
+    };
+    // A bad path is said before anything is loaded.
+    outputs::check(&files)?;
+    let (quiet, compiling) = (wanted.quiet, Compiling::new(wanted.quiet));
     let mut tracer = tracer
         .follow(options.follow)
         .labels(options.labels)
-        .histogram(outputs.histogram)
-        .user_stacks(outputs.stacks != Stacks::Kernel)
+        .histogram(wanted.histogram)
+        .user_stacks(wanted.stacks != Stacks::Kernel)
         .preempted_stacks(options.preempted_stacks)
         .stack_filter(options.stack_filter)
         .unwind(options.unwind)
@@ -70,26 +79,26 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Tracer {
         .max_probe_rate(options.max_probe_rate)
         .max_overhead(options.max_overhead)
         .accept_risk(options.yes)
-        .measure_programs(outputs.verbose > 0)
+        .measure_programs(wanted.verbose > 0)
         .outputs(move |classes| outputs::open(&files, classes))
         .on_notice(move |notice| match notice {
             Notice::Note(_) if quiet => {}
-            Notice::Warning(text) | Notice::Note(text) => eprintln!("reqtrace: {text}"),
+            Notice::Warning(text) | Notice::Note(text) => crate::say!("reqtrace: {text}"),
             Notice::Compiling(progress) => compiling.update(progress),
         });
     if let Some(duration) = options.duration {
         tracer = tracer.duration(duration);
     }
-    if let Some(latency) = outputs.slower_than {
+    if let Some(latency) = wanted.slower_than {
         tracer = tracer.slower_than(latency);
     }
-    if let Some(by) = outputs.grouping() {
+    if let Some(by) = wanted.grouping() {
         tracer = tracer.group_by(by);
     }
     if let Some(file) = &options.record {
         tracer = tracer.record(file);
     }
-    tracer
+    Ok(tracer)
 }
 
 /// What is traced, with what, and for how long.

@@ -1,15 +1,28 @@
-//! Outputs: paths in, exporters out, all of them opened before tracing starts.
+//! Outputs: paths in, exporters out, all of them opened before anything is attached.
+//!
+//! A file is written beside its place and gets its name when it is whole: what was there before stays
+//! until then. Each output has a thread that writes, and one that fails does not end the others.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+mod output;
+mod place;
+mod sink;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use super::Exporter;
-use super::csv::CsvExporter;
+use super::csv::{CsvExporter, Limits};
 use super::flamegraph::FlamegraphExporter;
 use super::folded::{FoldedExporter, FoldedOptions};
 use super::json::JsonExporter;
+use super::{Exporter, Report};
 use crate::error::{Error, Result};
+
+use output::{Handle, Output};
+use place::{Folder, Place, Refused};
+pub use sink::Asked;
+use sink::Sink;
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +44,7 @@ impl From<PathBuf> for Target {
 }
 
 /// All outputs that were asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct OutputOptions {
     /// A folder for all four files (`--out`), created if it is missing.
     pub out: Option<PathBuf>,
@@ -47,8 +60,12 @@ pub struct OutputOptions {
     pub json: Option<Target>,
     /// What folded stacks and the flame graph hold.
     pub stacks: FoldedOptions,
-    /// `--slower-than`: CSV rows at or above this latency only; 0 for all.
-    pub slower_than_ns: u64,
+    /// Which rows of the CSV.
+    pub rows: Limits,
+    /// Whether the outputs may hold labels: then they are for their owner only.
+    pub private: bool,
+    /// Of a trace that runs: whether a signal asks for its end. It never waits for an output.
+    pub asked: Option<Asked>,
 }
 
 impl OutputOptions {
@@ -115,14 +132,12 @@ impl Format {
     }
 }
 
-/// Opens all outputs. `classes` are the names of the wait classes, for the CSV's header. Folders are
-/// checked before anything is created.
+/// Looks whether all outputs can be written; makes nothing.
 ///
 /// # Errors
 ///
-/// [`crate::error::Kind::Usage`] for a path that cannot be written, for one path that two outputs
-/// want, and for two outputs on standard output.
-pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn Exporter>>> {
+/// As [`open`].
+pub fn check(options: &OutputOptions) -> Result<()> {
     let wanted = options.wanted();
     for (index, (format, target)) in wanted.iter().enumerate() {
         if let Some((other, _)) = wanted[..index].iter().find(|(_, other)| other == target) {
@@ -137,23 +152,73 @@ pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn E
             && options
                 .out
                 .as_deref()
-                .is_none_or(|folder| path.parent() != Some(folder))
+                .is_none_or(|folder| path.parent() != Some(folder) || folder.exists())
         {
             check_file(*format, path)?;
         }
     }
+    Ok(())
+}
+
+/// Opens all outputs, those on standard output last. `classes` are the names of the wait classes, for
+/// the CSV's header. Everything is checked before anything is created.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Usage`] for a path that cannot be written, for one path that two outputs
+/// want, and for two outputs on standard output.
+pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn Exporter>>> {
+    check(options)?;
     if let Some(folder) = &options.out {
-        fs::create_dir_all(folder).map_err(|error| {
+        Folder::reach(folder, true).map_err(|refused| {
             let folder = folder.display();
+            let advice = refused.advice();
             Error::usage(format!("the folder {folder} of --out could not be made"))
-                .because(error)
-                .next("name a folder below one that you may write to")
+                .because(refused)
+                .next(advice)
         })?;
     }
-    wanted
+    let (stdout, files): (Vec<_>, Vec<_>) = options
+        .wanted()
         .into_iter()
+        .partition(|(_, target)| *target == Target::Stdout);
+    files
+        .into_iter()
+        .chain(stdout)
         .map(|(format, target)| exporter(format, &target, options, classes))
         .collect()
+}
+
+/// Completes all outputs; what was left out of them is in the report. One that fails does not keep the
+/// others.
+///
+/// # Errors
+///
+/// The first failure; the others are printed.
+pub fn finish(report: &mut Report, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+    let left_out = exporters.iter().flat_map(|exporter| exporter.left_out());
+    report.losses.extend(left_out);
+    let mut first = Ok(());
+    for exporter in exporters {
+        if let Err(error) = exporter.finish(report) {
+            match first {
+                Ok(()) => first = Err(error),
+                Err(_) => crate::say!("reqtrace: {error}"),
+            }
+        }
+    }
+    first
+}
+
+/// Opens a file that has its name from the beginning, such as a recording: what was in it is gone. It
+/// follows no link, and no folder of another user. `option` is what asked for it, for messages;
+/// `private`: it is for its owner only.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Usage`] when it cannot be written.
+pub fn create(option: &str, path: &Path, private: bool) -> Result<File> {
+    place::open_now(path, private).map_err(|refused| unwritable(option, path, refused))
 }
 
 fn exporter(
@@ -162,36 +227,49 @@ fn exporter(
     options: &OutputOptions,
     classes: &[String],
 ) -> Result<Box<dyn Exporter>> {
-    let (out, name): (Box<dyn Write>, String) = match target {
-        Target::Stdout => (Box::new(io::stdout()), "standard output".to_owned()),
+    let (file, partial, name) = match target {
+        Target::Stdout => {
+            let stdout = io::stdout();
+            let file = stdout.as_fd().try_clone_to_owned().map_err(|error| {
+                Error::failed("standard output cannot be written").because(error)
+            })?;
+            (File::from(file), None, "standard output".to_owned())
+        }
         Target::File(path) => {
-            let file = File::create(path).map_err(|error| unwritable(format, path, error))?;
-            (Box::new(BufWriter::new(file)), path.display().to_string())
+            let place = Place::open(path, options.private)
+                .map_err(|refused| unwritable(format.option(), path, refused))?;
+            let name = path.display().to_string();
+            match place {
+                Place::File(partial, file) => (file, Some(partial), name),
+                Place::Stream(file) => (file, None, name),
+            }
         }
     };
-    let out = Box::new(UntilClosed::new(out));
-    Ok(match format {
+    let is_stdout = *target == Target::Stdout;
+    let sink = Sink::start(file, partial.is_some(), is_stdout, options.asked)
+        .map_err(|error| Error::failed(format!("{name} could not be opened")).because(error))?;
+    let handle = Handle::new(sink);
+    let out = Box::new(handle.clone());
+    let exporter: Box<dyn Exporter> = match format {
         Format::Json => Box::new(JsonExporter::new(out, &name)),
-        Format::Csv => Box::new(CsvExporter::new(
-            out,
-            &name,
-            classes,
-            options.slower_than_ns,
-        )?),
+        Format::Csv => Box::new(CsvExporter::new(out, &name, classes, options.rows)),
         Format::Folded => Box::new(FoldedExporter::new(out, &name, options.stacks)),
         Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, options.stacks)),
-    })
+    };
+    Ok(Box::new(Output::new(exporter, handle, partial, name)))
 }
 
-fn check_folder(folder: &Path) -> Result<()> {
-    if folder.exists() && !folder.is_dir() {
+fn check_folder(path: &Path) -> Result<()> {
+    if path.exists() && !path.is_dir() {
         return Err(Error::usage(format!(
             "--out {} is a file, and a folder is needed",
-            folder.display()
+            path.display()
         ))
         .next("name a folder, or use --csv, --folded, --flamegraph or --json for one file"));
     }
-    Ok(())
+    let writable =
+        Folder::reach(path, false).and_then(|folder| folder.is_writable().map_err(Refused::from));
+    writable.map_err(|refused| unwritable("--out", path, refused))
 }
 
 fn check_file(format: Format, path: &Path) -> Result<()> {
@@ -217,17 +295,14 @@ fn check_file(format: Format, path: &Path) -> Result<()> {
         ))
         .next(format!("mkdir -p {}", folder.display())));
     }
-    Ok(())
+    place::check_file(path).map_err(|refused| unwritable(option, path, refused))
 }
 
-fn unwritable(format: Format, path: &Path, error: io::Error) -> Error {
-    Error::usage(format!(
-        "{} {} cannot be written",
-        format.option(),
-        path.display()
-    ))
-    .because(error)
-    .next("name a file in a folder that you may write to")
+fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {
+    let advice = refused.advice();
+    Error::usage(format!("{option} {} cannot be written", path.display()))
+        .because(refused)
+        .next(advice)
 }
 
 fn twice(one: Format, other: Format, target: &Target) -> Error {

@@ -63,6 +63,12 @@ impl LiveSymbolizer {
         &mut self.user
     }
 
+    /// See [`UserSymbols::perf_maps_cut`].
+    #[must_use]
+    pub fn perf_maps_cut(&self) -> u64 {
+        self.user.perf_maps_cut()
+    }
+
     /// Frames of a kernel stack, innermost first, without those of tracing itself.
     pub fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
         self.kernel_symbols().frames(addresses)

@@ -29,6 +29,13 @@ const TICKS_PER_LOOK: u32 = 10;
 const TICKS_PER_FLUSH: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
+/// How long names are looked for when a trace has ended; its report comes then, with what is known.
+const NAMING: Duration = Duration::from_secs(10);
+/// A look at what a process has mapped that takes longer than this is a long one: the process has
+/// tens of thousands of mappings.
+const LONG_LOOK: Duration = Duration::from_millis(5);
+/// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
+const PAUSE_PER_LOOK: u32 = 20;
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -65,6 +72,7 @@ pub(super) struct Follower<'a> {
     taken: Vec<Sums>,
     request_types: usize,
     processes: Processes,
+    stopper: Stopper,
     record: Vec<u8>,
     backlog: Backlog,
 }
@@ -76,6 +84,7 @@ impl<'a> Follower<'a> {
         names: Names,
         request_types: usize,
         pids: &[u32],
+        stopper: Stopper,
     ) -> Result<Self> {
         let mut follower = Self {
             stream,
@@ -85,6 +94,7 @@ impl<'a> Follower<'a> {
             taken: Vec::new(),
             request_types,
             processes: Processes::default(),
+            stopper,
             record: Vec::new(),
             backlog: Backlog::default(),
         };
@@ -109,6 +119,7 @@ impl<'a> Follower<'a> {
         ended_by: EndedBy,
         (overhead, shed): (Overhead, Vec<ShedSpan>),
     ) -> Result<Stream<'a>> {
+        self.names.until(Instant::now() + NAMING);
         self.window(session, stop_ns, true)?;
         for mut open in session.open_requests(stop_ns)? {
             open.request.id = self.stream.next_id();
@@ -118,6 +129,11 @@ impl<'a> Follower<'a> {
                 self.names.site(space, site, true, &mut self.stream)?;
             }
             self.stream.send(&Event::Open(&open))?;
+        }
+        for (name, count) in self.names.losses() {
+            if count > 0 {
+                self.stream.lost(name, count)?;
+            }
         }
         self.stream.send(&Event::Cost(&Cost {
             overhead: Some(overhead),
@@ -148,13 +164,15 @@ impl<'a> Follower<'a> {
         &mut self,
         session: &mut Session,
         duration: Option<Duration>,
-        stopper: &Stopper,
         guarding: &mut Guarding,
     ) -> Result<EndedBy> {
-        let waiting = Waiting::new(session.ring(), stopper)?;
+        let waiting = Waiting::new(session.ring(), &self.stopper)?;
         let begun_ns = clock::monotonic_ns().saturating_sub(session.start_ns());
         let begun = Duration::from_nanos(begun_ns);
         let deadline = duration.map(|duration| Instant::now() + duration.saturating_sub(begun));
+        if let Some(deadline) = deadline {
+            self.names.until(deadline + NAMING);
+        }
         let mut ticks = Ticks::new();
         let mut all = true;
         loop {
@@ -176,7 +194,10 @@ impl<'a> Follower<'a> {
             }
             let now_ns = clock::monotonic_ns();
             all = self.take(session, BATCH)?;
-            if self.names.is_full() || self.processes.many_have_left() || session.tables_fill_up()? {
+            if self.names.is_full()
+                || self.processes.many_have_left()
+                || session.tables_fill_up()?
+            {
                 self.window(session, clock::monotonic_ns(), false)?;
             } else if self.backlog.is_due() {
                 self.work_off(session)?;
@@ -295,8 +316,17 @@ impl<'a> Follower<'a> {
 
     /// What is mapped now may be gone by the report: files are opened at once.
     fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
+        let begun = Instant::now();
+        if self.processes.rests(space.tgid) {
+            return Ok(());
+        }
         if session.refresh(space)? {
             self.names.symbols().look_again(space);
+        }
+        let took = begun.elapsed();
+        if took > LONG_LOOK {
+            self.processes
+                .rest(space.tgid, begun + took * PAUSE_PER_LOOK);
         }
         Ok(())
     }

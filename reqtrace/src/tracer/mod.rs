@@ -286,8 +286,7 @@ impl Tracer {
         self
     }
 
-    /// Opens the outputs of the trace: after all that can be wrong with profile, processes and kernel
-    /// was looked at, and before anything is attached. It is given the names of the wait classes, in
+    /// Opens the outputs of the trace: when it is not refused, and before anything is attached. It is given the names of the wait classes, in
     /// the order of every ledger.
     #[must_use]
     pub fn outputs(

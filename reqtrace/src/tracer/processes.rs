@@ -1,6 +1,7 @@
 //! The traced processes: news of them in; who lives, under which name and in which generation, out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use crate::kernel::processes::{comm, is_alive};
 use crate::symbolize::AddressSpace;
@@ -32,6 +33,8 @@ struct Known {
     /// Empty when it left before it could be asked.
     name: String,
     exec_generation: u32,
+    /// What it maps is not looked at before then, for the last look took long.
+    rests_until: Option<Instant>,
 }
 
 impl Processes {
@@ -60,6 +63,19 @@ impl Processes {
                 .known
                 .get(&pid)
                 .map_or(0, |known| known.exec_generation),
+        }
+    }
+
+    /// Whether what it maps is not to be looked at now.
+    pub(super) fn rests(&self, pid: u32) -> bool {
+        let until = self.known.get(&pid).and_then(|known| known.rests_until);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Does not look at what it maps before then.
+    pub(super) fn rest(&mut self, pid: u32, until: Instant) {
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.rests_until = Some(until);
         }
     }
 

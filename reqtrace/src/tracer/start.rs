@@ -31,6 +31,7 @@ use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock, processes};
 use crate::profile::Profile;
+use crate::report::outputs;
 use crate::resolve::Process;
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
@@ -43,7 +44,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         mut processes,
         has_begun,
         options,
-        outputs,
+        outputs: open,
         notices,
     } = tracer;
     for pid in pids {
@@ -77,16 +78,6 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     for process in &processes {
         symbols.remember(first_space(process.pid));
     }
-    // The header of the CSV needs the classes, and the aggregator needs the stacks, which are
-    // there only after loading: outputs are opened in between, so that a bad path leaves nothing
-    // attached.
-    let exporters = outputs(Classifier::new(&profile.waits)?.names())?;
-    let recording = options
-        .record
-        .as_deref()
-        .map(super::trace::create)
-        .transpose()?;
-
     let mut labels = options.labels.then(LabelTable::default);
     let plans = ProbePlan::of(&resolved, labels.as_mut())?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
@@ -122,8 +113,13 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         (gate.join().map_err(panicked).flatten(), loaded)
     });
     let cost = gate?;
+    let loaded = loaded?;
+    // A trace that is refused opens nothing, and a bad path leaves nothing attached.
+    let exporters = open(Classifier::new(&profile.waits)?.names())?;
+    let create = |path| outputs::create("--record", path, options.labels);
+    let recording = options.record.as_deref().map(create).transpose()?;
     let known = pids.len();
-    let (session, stacks) = attach(loaded?, &plans, &mut pids, cost, &options)?;
+    let (session, stacks) = attach(loaded, &plans, &mut pids, cost, &options)?;
     for &pid in &pids[known..] {
         symbols.remember(first_space(pid));
     }

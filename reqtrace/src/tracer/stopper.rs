@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
@@ -11,7 +12,14 @@ use crate::error::{Error, Result};
 
 /// Ends a trace from another thread, or from a signal handler.
 #[derive(Clone, Debug)]
-pub struct Stopper(Arc<OwnedFd>);
+pub struct Stopper(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Readable once it is stopped.
+    event: OwnedFd,
+    is_stopped: AtomicBool,
+}
 
 impl Stopper {
     /// One that stops nothing yet.
@@ -21,21 +29,33 @@ impl Stopper {
     /// When there can be no more descriptors.
     pub fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|event| Self(Arc::new(event)))
+            .map(|event| {
+                Self(Arc::new(Inner {
+                    event,
+                    is_stopped: AtomicBool::new(false),
+                }))
+            })
             .map_err(|error| Error::failed("a trace could not be made stoppable").because(error))
     }
 
     /// Ends the trace; it reports what it has. May be called at any time, more than once, and in a
     /// signal handler.
     pub fn stop(&self) {
+        self.0.is_stopped.store(true, Ordering::Release);
         // It cannot fail: only 2^64 calls would fill the counter.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether it is stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::Acquire)
     }
 
     /// Waits until it is stopped, but no longer than this; whether it is. A signal may end the wait.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        let mut fds = [PollFd::new(&*self.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.0.event, PollFlags::IN)];
         poll(&mut fds, Some(&timespec(timeout))).is_ok_and(|ready| ready > 0)
     }
 }
@@ -60,7 +80,7 @@ impl Waiting {
             epoll::EventFlags::IN,
         );
         epoll::add(&epoll, ring, epoll::EventData::new_u64(RING), notices).map_err(cannot)?;
-        let event = stopper.0.as_fd();
+        let event = stopper.0.event.as_fd();
         epoll::add(&epoll, event, epoll::EventData::new_u64(STOP), stop).map_err(cannot)?;
         Ok(Self { epoll })
     }
@@ -98,8 +118,9 @@ mod tests {
         let stopper = Stopper::new().unwrap();
         let waiting = Waiting::new(ring.as_fd(), &stopper).unwrap();
         assert!(!waiting.wait(Duration::from_millis(1)).unwrap());
-        assert!(!stopper.wait(Duration::ZERO));
+        assert!(!stopper.wait(Duration::ZERO) && !stopper.is_stopped());
         stopper.clone().stop();
+        assert!(stopper.is_stopped());
         for _ in 0..2 {
             assert!(waiting.wait(Duration::from_secs(60)).unwrap());
             assert!(stopper.wait(Duration::from_secs(60)));

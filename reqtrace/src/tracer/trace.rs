@@ -1,10 +1,8 @@
 //! A trace that runs: everything attached in; events while it goes, then the report, out.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Instant;
 
 use log::info;
@@ -17,7 +15,7 @@ use super::stopper::Stopper;
 use crate::aggregate::Aggregator;
 use crate::attach::Session;
 use crate::capture::{Names, Notices, Observer, Stream};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::report::{Exporter, Report};
 
 /// A trace with everything attached, made by [`super::Tracer::start`]. Requests are counted from its
@@ -44,14 +42,16 @@ pub(super) struct Events {
     pub(super) pids: Vec<u32>,
 }
 
-/// A trace that is over: the outputs are written, and the probes are still set, until
-/// [`Finished::detach`] or the end of this.
+/// A trace that is over: the outputs are written, and the probes are being taken out, which
+/// [`Finished::detach`] and the end of this wait for.
 #[non_exhaustive]
 pub struct Finished {
     /// What it found out.
     pub report: Report,
     /// Why it ended.
     pub ended_by: EndedBy,
+    /// Whether all outputs are whole.
+    pub outputs: Result<()>,
     /// Whether the recording is whole; no error when none was wanted.
     pub recording: Result<()>,
     session: Session,
@@ -130,13 +130,16 @@ impl Trace {
         if let Some((recorder, name)) = events.recorder {
             stream.record(recorder, &name);
         }
-        let mut follower = Follower::new(stream, events.names, events.request_types, &events.pids)?;
+        let (names, types) = (events.names, events.request_types);
+        let mut follower = Follower::new(stream, names, types, &events.pids, stopper)?;
         let alive = follower.processes().alive();
         let mut guarding = Guarding::new(options.max_overhead, alive, notices);
-        let ended_by = follower.run(&mut session, options.duration, &stopper, &mut guarding)?;
+        let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;
         follower.ended();
         let reporting = Instant::now();
         let stop_ns = session.stop()?;
+        // What is read from now on is in the kernel's tables and in ours.
+        session.begin_detach()?;
         let took = guarding.finish(&session, follower.processes().alive())?;
         follower.drain(&mut session)?;
         let stream = follower.end(&mut session, stop_ns, ended_by, took)?;
@@ -150,6 +153,7 @@ impl Trace {
         Ok(Finished {
             report: finished.report,
             ended_by,
+            outputs: finished.outputs,
             recording: finished.recording,
             session,
         })
@@ -157,19 +161,10 @@ impl Trace {
 }
 
 impl Finished {
-    /// Takes all probes out, which may wait for the kernel.
+    /// Waits until all probes are out.
     pub fn detach(&mut self) {
         self.session.detach();
     }
-}
-
-/// Opens the file of a recording.
-pub(super) fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| {
-        Error::usage(format!("--record {} cannot be written", path.display()))
-            .because(error)
-            .next("name a file in a folder that you may write to")
-    })
 }
 
 /// Peak of this process's resident memory in KiB.

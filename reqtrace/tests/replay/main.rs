@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::classify::Classifier;
 use reqtrace::profile::{Origin, Profile};
+use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::FoldedOptions;
 use reqtrace::report::outputs::{OutputOptions, open};
 use reqtrace::report::{Grouping, Report, table};
@@ -54,7 +55,10 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
     let mut analysis = Aggregator::new(&profile, &header, options).unwrap();
     let outputs = OutputOptions {
         out: Some(folder.path().to_owned()),
-        slower_than_ns,
+        rows: Limits {
+            slower_than_ns,
+            ..Limits::default()
+        },
         stacks: FoldedOptions::default(),
         ..OutputOptions::default()
     };

@@ -1,6 +1,6 @@
 //! Where an address lies: a process and an address in, the mapped object and the offset in it out.
 
-use super::{AddressSpace, Behind, FileKey, UserSymbols};
+use super::{ANONYMOUS, AddressSpace, Behind, FileKey, UserSymbols, clean};
 
 /// What is mapped: the same in every process that has it, where that can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,23 @@ pub struct Place {
     pub end: u64,
     /// Offset of its first address in the object, bytes.
     pub start_offset: u64,
+}
+
+impl Place {
+    /// What stands for a name when none is looked for: the object's file and the offset in it.
+    #[must_use]
+    pub fn without_name(&self) -> String {
+        let path = self.object.path();
+        if path.is_empty() {
+            return ANONYMOUS.to_owned();
+        }
+        let file = path.rsplit('/').next().unwrap_or(&path);
+        format!(
+            "[{}@{:#x}]",
+            clean(file.trim_matches(['[', ']'])),
+            self.offset
+        )
+    }
 }
 
 impl UserSymbols {

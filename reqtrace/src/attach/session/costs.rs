@@ -34,6 +34,9 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn cost(&self) -> Result<Cost> {
+        if let Some((cost, _)) = &self.detaching {
+            return Ok(cost.clone());
+        }
         Ok(Cost {
             programs: self.costs()?,
             walks: self.walks()?,

@@ -152,10 +152,10 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
             .find(|one| one.places.contains(index))
             .map_or("a function", |one| &one.name);
         let reason = count::why_refused(error);
-        eprintln!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
+        crate::say!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
     }
     if let more @ 1.. = refused.len().saturating_sub(MAX_NAMED) {
-        eprintln!(
+        crate::say!(
             "reqtrace: {} more places cannot be probed",
             number(more as u64)
         );
@@ -165,7 +165,7 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
 /// Sleeps, and looks now and then; Ctrl-C ends it early.
 fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>) -> Result<()> {
     let es = if matches == 1 { "" } else { "es" };
-    eprintln!(
+    crate::say!(
         "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
         duration.as_secs_f64()
     );

@@ -177,7 +177,7 @@ fn first_of(library: &Library, executable: &str, quiet: bool) -> Option<Profile>
                 .collect();
             text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
         }
-        eprintln!("{text}");
+        crate::say!("{text}");
     }
     Some(profile.clone())
 }

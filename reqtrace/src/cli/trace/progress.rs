@@ -2,13 +2,12 @@
 //! line cannot be redrawn.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::aggregate::Aggregator;
-use crate::cli::signals;
 use crate::report::text;
 use crate::tracer::Observer;
 
@@ -106,7 +105,6 @@ impl Observer for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        signals::interrupt_at_once();
     }
 }
 
@@ -130,7 +128,8 @@ impl Compiling {
     pub(super) fn update(&self, now: crate::unwind::Progress) {
         if self.wanted && self.started.elapsed() > PATIENCE {
             let end = if now.done == now.objects { "\n" } else { "" };
-            eprint!(
+            let _ = write!(
+                std::io::stderr(),
                 "\rcompiling unwind tables: {} of {} objects, {} of {} KiB{end}",
                 now.done,
                 now.objects,

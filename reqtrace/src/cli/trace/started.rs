@@ -186,7 +186,7 @@ impl Started {
         };
         if let Some(signal) = signal.filter(|_| !waiting.is_finished()) {
             if !quiet && ended_by == EndedBy::Duration {
-                eprintln!("reqtrace: the time is over: {name} is ended by SIGTERM");
+                crate::say!("reqtrace: the time is over: {name} is ended by SIGTERM");
             }
             if let Ok(pid) = libc::pid_t::try_from(self.pid) {
                 // SAFETY: no precondition. The thread that reaps it has not ended.
@@ -201,7 +201,7 @@ impl Started {
         };
         if status.success() || ended_by != EndedBy::TargetExited {
             if !quiet {
-                eprintln!("reqtrace: {name} has ended ({status})");
+                crate::say!("reqtrace: {name} has ended ({status})");
             }
             return Ok(());
         }

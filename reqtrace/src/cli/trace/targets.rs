@@ -32,7 +32,7 @@ fn say_if_several(comm: &str, found: &[u32]) {
     let servers = roots(found, &parents);
     if servers.len() > 1 {
         let pids: Vec<String> = servers.iter().map(u32::to_string).collect();
-        eprintln!(
+        crate::say!(
             "reqtrace: {} processes are named `{comm}` (pids {}); all are traced, and the report does \
              not tell them apart. -p PID takes one",
             servers.len(),

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use crate::error::Kind;
 
@@ -20,7 +22,9 @@ fn a_folder_gets_all_four_files() {
         out: Some(out.clone()),
         ..OutputOptions::default()
     };
-    assert_eq!(open(&options, &[]).unwrap().len(), 4);
+    let mut exporters = open(&options, &[]).unwrap();
+    assert_eq!(exporters.len(), 4);
+    finish(&mut Report::default(), &mut exporters).unwrap();
     for name in [
         "summary.json",
         "requests.csv",
@@ -29,6 +33,44 @@ fn a_folder_gets_all_four_files() {
     ] {
         assert!(out.join(name).is_file(), "{name}");
     }
+}
+
+/// A trace that is refused after its outputs were opened.
+#[test]
+fn what_was_there_stays_when_nothing_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("requests.csv");
+    fs::write(&old, "yesterday").unwrap();
+    let options = OutputOptions {
+        out: Some(folder.path().to_owned()),
+        ..OutputOptions::default()
+    };
+    check(&options).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    drop(open(&options, &[]).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(&old).unwrap(), "yesterday");
+}
+
+#[test]
+fn one_that_fails_does_not_keep_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("summary.json");
+    let options = OutputOptions {
+        csv: Some(Target::File("/dev/full".into())),
+        folded: Some(Target::File(folder.path().join("gone/stacks.folded"))),
+        json: Some(Target::File(path.clone())),
+        ..OutputOptions::default()
+    };
+    fs::create_dir(folder.path().join("gone")).unwrap();
+    let mut exporters = open(&options, &[]).unwrap();
+    fs::remove_dir_all(folder.path().join("gone")).unwrap();
+    let error = finish(&mut Report::default(), &mut exporters).unwrap_err();
+    assert!(
+        error.to_string().contains("could not be written"),
+        "{error}"
+    );
+    assert!(path.is_file());
 }
 
 #[test]

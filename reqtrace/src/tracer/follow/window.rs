@@ -6,7 +6,7 @@ use log::debug;
 use reqtrace_common::loss::Loss;
 use reqtrace_recording::Event;
 
-use super::{Follower, malformed_record};
+use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
 use crate::error::Result;
 
@@ -95,6 +95,9 @@ impl Follower<'_> {
         for (count, record) in backlog.records().enumerate() {
             if count % NAMED == NAMED - 1 {
                 self.turn_if_due(session)?;
+            }
+            if self.stopper.is_stopped() {
+                self.names.until(Instant::now() + NAMING);
             }
             match self.decoder.request(record) {
                 Ok(request) => {

@@ -1,0 +1,484 @@
+//! Where a file is written: a path in, a file beside it out, which gets its name when it is whole.
+//!
+//! reqtrace runs as root, and a folder of another user is that user's to change: a symbolic link there
+//! would make root write anywhere. So every folder on the way, and every link, must belong to root or
+//! to the user that runs reqtrace.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    Access, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, accessat, flock, fstat, mkdirat,
+    open, openat, readlinkat, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Symbolic links that are followed on the way, as the kernel does.
+const MAX_LINKS: u32 = 40;
+/// What a file is called until it is whole.
+const PARTIAL: &str = ".partial";
+/// Whose machine it is.
+const ROOT: u32 = 0;
+/// For everybody to read; the umask takes from it.
+const PUBLIC: u32 = 0o644;
+/// For its owner only.
+const PRIVATE: u32 = 0o600;
+
+/// Why a file cannot be written at a place.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("{0} belongs to user {1}, who could make it lead elsewhere")]
+    Foreign(String, u32),
+    #[error("{0} can be changed by every user")]
+    Open(String),
+    #[error("it is a symbolic link, and links are not followed")]
+    Link,
+    #[error("another reqtrace writes it")]
+    Busy,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl Refused {
+    /// What to do.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::Foreign(..) | Self::Open(_) => {
+                "name a folder of your own or of root's; `--csv - > FILE` lets the shell open a file"
+            }
+            Self::Link => "name the file itself",
+            Self::Busy => "give each trace a place of its own",
+            Self::Io(_) => "name a file in a folder that you may write to",
+        }
+    }
+}
+
+/// A folder that was reached safely.
+pub(super) struct Folder {
+    file: OwnedFd,
+    /// What is not there yet below it.
+    missing: PathBuf,
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Folder").field(&self.missing).finish()
+    }
+}
+
+impl Folder {
+    /// Goes to a folder, as far as it is there; with `make` what is missing is made.
+    pub(super) fn reach(path: &Path, make: bool) -> Result<Self, Refused> {
+        let trusted = trusted();
+        let root = |path| open(path, path_flags() | OFlags::DIRECTORY, Mode::empty());
+        let mut here = root(if path.is_absolute() { "/" } else { "." })?;
+        let mut shown = PathBuf::from(if path.is_absolute() { "/" } else { "." });
+        check(&fstat(&here)?, &shown, &trusted)?;
+        let mut rest: VecDeque<OsString> = parts(path);
+        let mut links = 0;
+        while let Some(name) = rest.pop_front() {
+            let next = match openat(&here, &name, path_flags(), Mode::empty()) {
+                Err(Errno::NOENT) if make => {
+                    match mkdirat(&here, &name, Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    openat(&here, &name, path_flags(), Mode::empty())
+                }
+                other => other,
+            };
+            let next = match next {
+                Ok(next) => next,
+                Err(Errno::NOENT) => {
+                    let missing = std::iter::once(name).chain(rest).collect();
+                    return Ok(Self {
+                        file: here,
+                        missing,
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let status = fstat(&next)?;
+            let place = shown.join(&name);
+            match FileType::from_raw_mode(status.st_mode) {
+                FileType::Directory => {
+                    check(&status, &place, &trusted)?;
+                    (here, shown) = (next, place);
+                }
+                FileType::Symlink => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Errno::LOOP.into());
+                    }
+                    if !trusted.contains(&status.st_uid) {
+                        let place = place.display().to_string();
+                        return Err(Refused::Foreign(place, status.st_uid));
+                    }
+                    let target = readlinkat(&next, "", Vec::new())?.into_bytes();
+                    let target = PathBuf::from(OsString::from_vec(target));
+                    if target.is_absolute() {
+                        (here, shown) = (root("/")?, PathBuf::from("/"));
+                    }
+                    for part in parts(&target).into_iter().rev() {
+                        rest.push_front(part);
+                    }
+                }
+                _ => return Err(Errno::NOTDIR.into()),
+            }
+        }
+        Ok(Self {
+            file: here,
+            missing: PathBuf::new(),
+        })
+    }
+
+    /// Whether something can be made in it now.
+    pub(super) fn is_writable(&self) -> io::Result<()> {
+        Ok(accessat(
+            &self.file,
+            ".",
+            Access::WRITE_OK,
+            AtFlags::EACCESS,
+        )?)
+    }
+
+    /// Whether it is there at all.
+    pub(super) fn is_there(&self) -> bool {
+        self.missing.as_os_str().is_empty()
+    }
+}
+
+/// A file that has its name when it is whole.
+#[derive(Debug)]
+pub(super) struct Partial {
+    folder: OwnedFd,
+    name: OsString,
+    partial: OsString,
+    /// Its place, for messages.
+    pub(super) shown: String,
+}
+
+/// A place to write to.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A file that gets its name at the end.
+    File(Partial, File),
+    /// A device or a pipe.
+    Stream(File),
+}
+
+impl Place {
+    /// Opens a place. `private`: for the owner's eyes only.
+    pub(super) fn open(path: &Path, private: bool) -> Result<Self, Refused> {
+        // `/dev/stdout` and the like are links of the kernel to what this process has open.
+        if path.starts_with("/dev") || path.starts_with("/proc") {
+            let file = OpenOptions::new().write(true).truncate(true).open(path)?;
+            return Ok(Self::Stream(file));
+        }
+        let (folder, name) = split(path)?;
+        let folder = folder.file;
+        match kind(&folder, &name)? {
+            Some(FileType::Symlink) => return Err(Refused::Link),
+            Some(FileType::Directory) => return Err(Errno::ISDIR.into()),
+            None | Some(FileType::RegularFile) => {}
+            Some(_) => {
+                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+                let file = openat(&folder, &name, flags, Mode::empty())?;
+                return Ok(Self::Stream(file.into()));
+            }
+        }
+        let mut partial = name.clone();
+        partial.push(PARTIAL);
+        let file = create(&folder, &partial, private)?;
+        let shown = path.display().to_string();
+        Ok(Self::File(
+            Partial {
+                folder,
+                name,
+                partial,
+                shown,
+            },
+            file,
+        ))
+    }
+}
+
+/// Whether a file could be written there; nothing is made.
+pub(super) fn check_file(path: &Path) -> Result<(), Refused> {
+    if path.starts_with("/dev") || path.starts_with("/proc") {
+        return Ok(());
+    }
+    let (folder, name) = split(path)?;
+    match kind(&folder.file, &name)? {
+        Some(FileType::Symlink) => Err(Refused::Link),
+        Some(FileType::Directory) => Err(Errno::ISDIR.into()),
+        None | Some(FileType::RegularFile) => Ok(folder.is_writable()?),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Opens a file that has its name from the beginning, empty: a link there is not followed.
+pub(super) fn open_now(path: &Path, private: bool) -> Result<File, Refused> {
+    if path.starts_with("/dev") || path.starts_with("/proc") {
+        return Ok(OpenOptions::new().write(true).truncate(true).open(path)?);
+    }
+    let (folder, name) = split(path)?;
+    if kind(&folder.file, &name)? == Some(FileType::Symlink) {
+        return Err(Refused::Link);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+    let file: File = openat(&folder.file, &name, flags | OFlags::CLOEXEC, mode(private))?.into();
+    protect(&file, private)?;
+    Ok(file)
+}
+
+impl Partial {
+    /// It is whole: it gets its name, and what had that name before is gone.
+    pub(super) fn commit(self) -> io::Result<()> {
+        Ok(renameat(
+            &self.folder,
+            &self.partial,
+            &self.folder,
+            &self.name,
+        )?)
+    }
+
+    /// Nothing was written: it goes.
+    pub(super) fn remove(self) {
+        // It may be gone with its folder.
+        let _ = unlinkat(&self.folder, &self.partial, AtFlags::empty());
+    }
+}
+
+fn split(path: &Path) -> Result<(Folder, OsString), Refused> {
+    let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let folder = Folder::reach(parent, false)?;
+    if folder.is_there() {
+        Ok((folder, name))
+    } else {
+        Err(Errno::NOENT.into())
+    }
+}
+
+fn kind(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(status) => Ok(Some(FileType::from_raw_mode(status.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A new file. One that a killed trace has left is replaced; one that is being written is not.
+fn create(folder: &OwnedFd, name: &OsStr, private: bool) -> Result<File, Refused> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let make = || {
+        openat(
+            folder,
+            name,
+            flags | OFlags::CREATE | OFlags::EXCL,
+            mode(private),
+        )
+    };
+    let file = match make() {
+        Err(Errno::EXIST) => {
+            let old = openat(folder, name, flags | OFlags::NONBLOCK, Mode::empty());
+            if let Ok(old) = &old {
+                match flock(old, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => {}
+                    Err(Errno::WOULDBLOCK) => return Err(Refused::Busy),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            unlinkat(folder, name, AtFlags::empty())?;
+            make()?
+        }
+        other => other?,
+    };
+    // Not every filesystem has locks; without one two traces may write to one place.
+    let _ = flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
+    Ok(file.into())
+}
+
+/// A file that was there keeps its mode when it is opened.
+fn protect(file: &File, private: bool) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if private && file.metadata()?.is_file() {
+        file.set_permissions(std::fs::Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(())
+}
+
+fn mode(private: bool) -> Mode {
+    Mode::from_raw_mode(if private { PRIVATE } else { PUBLIC })
+}
+
+fn path_flags() -> OFlags {
+    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
+}
+
+/// Root, the user that runs this, and the one that has become root by sudo.
+fn trusted() -> Vec<u32> {
+    let own = rustix::process::geteuid().as_raw();
+    let mut trusted = vec![ROOT, own];
+    if own == ROOT {
+        let user = std::env::var("SUDO_UID").ok();
+        trusted.extend(user.and_then(|user| user.parse::<u32>().ok()));
+    }
+    trusted
+}
+
+fn check(status: &Stat, place: &Path, trusted: &[u32]) -> Result<(), Refused> {
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let shown = || place.display().to_string();
+    if !trusted.contains(&status.st_uid) {
+        return Err(Refused::Foreign(shown(), status.st_uid));
+    }
+    if status.st_mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
+        return Err(Refused::Open(shown()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use super::*;
+
+    fn written(path: &Path, private: bool, text: &str) -> Partial {
+        match Place::open(path, private).unwrap() {
+            Place::File(partial, mut file) => {
+                file.write_all(text.as_bytes()).unwrap();
+                partial
+            }
+            Place::Stream(_) => panic!("it is a file"),
+        }
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn yesterdays_file_stays_until_todays_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        fs::write(&path, "yesterday").unwrap();
+        let partial = written(&path, false, "today");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
+        partial.commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "today");
+        written(&path, true, "").remove();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "today");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        written(&path, true, "secret").commit().unwrap();
+        assert_eq!(mode_of(&path), 0o600);
+    }
+
+    #[test]
+    fn what_a_killed_trace_has_left_is_replaced_and_a_running_one_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        fs::write(folder.path().join("rows.csv.partial"), "killed").unwrap();
+        let Place::File(partial, file) = Place::open(&path, false).unwrap() else {
+            panic!("it is a file");
+        };
+        assert!(matches!(Place::open(&path, false), Err(Refused::Busy)));
+        drop(file);
+        partial.commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    }
+
+    #[test]
+    fn a_link_at_the_place_is_neither_followed_nor_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "x").unwrap();
+        let path = folder.path().join("rows.csv");
+        symlink(&victim, &path).unwrap();
+        assert!(matches!(Place::open(&path, false), Err(Refused::Link)));
+        assert!(matches!(check_file(&path), Err(Refused::Link)));
+        assert!(matches!(open_now(&path, false), Err(Refused::Link)));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "x");
+        let partial = folder.path().join("rows2.csv.partial");
+        symlink(&victim, &partial).unwrap();
+        written(&folder.path().join("rows2.csv"), false, "y")
+            .commit()
+            .unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "x");
+    }
+
+    #[test]
+    fn own_links_to_folders_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        symlink("a/b", folder.path().join("link")).unwrap();
+        symlink(folder.path().join("link/.."), folder.path().join("up")).unwrap();
+        written(&folder.path().join("up/b/x"), false, "x")
+            .commit()
+            .unwrap();
+        assert!(folder.path().join("a/b/x").is_file());
+        symlink("loop", folder.path().join("loop")).unwrap();
+        assert!(Folder::reach(&folder.path().join("loop/x"), true).is_err());
+    }
+
+    /// Owners can be changed by root only.
+    #[test]
+    fn folders_and_links_of_other_users_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let theirs = folder.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        if chown(&theirs, Some(4711), None).is_err() {
+            return;
+        }
+        let inside = theirs.join("mine");
+        fs::create_dir(&inside).unwrap();
+        for path in [&theirs, &inside] {
+            let refused = Folder::reach(path, false).unwrap_err();
+            assert!(matches!(refused, Refused::Foreign(_, 4711)), "{refused}");
+        }
+        let link = folder.path().join("link");
+        symlink("/etc", &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(4711), None).unwrap();
+        let refused = Place::open(&link.join("x"), false).unwrap_err();
+        assert!(matches!(refused, Refused::Foreign(_, 4711)), "{refused}");
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Folder::reach(&open, false), Err(Refused::Open(_))));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(Folder::reach(&open, false).is_ok());
+    }
+
+    #[test]
+    fn devices_are_written_straight() {
+        let place = Place::open(Path::new("/dev/null"), false).unwrap();
+        assert!(matches!(place, Place::Stream(_)));
+    }
+}
