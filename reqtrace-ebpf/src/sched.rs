@@ -82,9 +82,10 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
             FILE_NONE
         };
         let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+        let user_stack = stack::user(ctx, &user, space, state.inherited, wanted);
         BlockSite {
-            kernel_stack: stack::kernel(ctx, wanted),
-            user_stack: stack::user(ctx, &user, space, state.inherited, wanted),
+            kernel_stack: stack::kernel(ctx, wanted, user_stack ^ user.syscall as u64),
+            user_stack,
             syscall: user.syscall,
             file,
         }

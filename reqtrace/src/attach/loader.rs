@@ -104,6 +104,18 @@ impl KernelTypes {
     }
 }
 
+/// How many stacks of each kind the programs remember per CPU, at 3 KB for both: a power of two. Some
+/// hundred are what a database blocks in; machines with many CPUs get less, so that it is 64 MB at most.
+fn known_stacks() -> u32 {
+    const MOST: usize = 512;
+    const LEAST: usize = 64;
+    const BYTES: usize = 64 << 20;
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let room = BYTES / (3 << 10) / cpus;
+    // At most MOST.
+    room.clamp(LEAST, MOST).next_power_of_two().min(MOST) as u32
+}
+
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
 /// user stacks are walked by frame pointers. `types` is asked when the maps are there.
 ///
@@ -145,7 +157,11 @@ pub fn load(
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
+    let known_stacks = known_stacks();
     let mut ebpf = loader
+        .map_max_entries("KNOWN_USER", known_stacks)
+        .map_max_entries("KNOWN_KERNEL", known_stacks)
+        .override_global("KNOWN_STACKS", &known_stacks, true)
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(

@@ -304,8 +304,8 @@ impl Session {
     ///
     /// When the kernel's maps cannot be used.
     pub(crate) fn next_window(&mut self) -> Result<u64> {
-        let before = self.control.window;
-        self.control.window = 1 - before;
+        let before = self.control.window & 1;
+        self.control.window += 1;
         self.write_control()?;
         self.filling.changed(&self.ebpf)?;
         self.grace.wait()?;

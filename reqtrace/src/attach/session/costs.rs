@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::maps::PerCpuArray;
 use aya::programs::BtfTracePoint;
+use log::info;
 use reqtrace_analysis::report::Overhead;
 use reqtrace_common::sums::WalkTotals;
 use reqtrace_recording::{Cost, ProgramCost, WalkCost};
@@ -51,6 +52,12 @@ impl Session {
         let mut sum = WalkTotals::ZERO;
         for cpu in map.get(&0, 0).map_err(map_error)?.iter() {
             sum.merge(cpu);
+        }
+        if sum.known_user + sum.known_kernel > 0 {
+            info!(
+                "{} user stacks and {} kernel stacks were remembered; to check them they were walked again",
+                sum.known_user, sum.known_kernel
+            );
         }
         Ok((sum.count > 0).then(|| WalkCost {
             walks: sum.count,
