@@ -69,6 +69,7 @@ impl WalkTotals {
 /// were recorded, each times its weight.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TypeTotals {
     /// Complete requests: Σ of their weights, so an estimate when requests are sampled.
     pub count: u64,
@@ -102,6 +103,7 @@ pub struct TypeTotals {
     /// What weights beyond 1 added to `count`.
     pub beyond: u64,
     /// Complete requests by latency; see [`crate::histogram`].
+    #[cfg_attr(feature = "serde", serde(with = "crate::histogram::sparse"))]
     pub histogram: [u64; BUCKETS],
 }
 
@@ -178,6 +180,7 @@ pub mod off_kind {
 /// Key of the sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSumKey {
     /// User stack.
     pub user_stack: StackId,
@@ -214,6 +217,7 @@ impl StackSumKey {
 /// Sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSum {
     /// Nanoseconds blocked, or preempted.
     pub off_ns: u64,

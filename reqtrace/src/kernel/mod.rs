@@ -10,6 +10,7 @@ pub mod doctor;
 mod files;
 pub mod give_up;
 pub mod privileges;
+pub mod processes;
 pub mod threads;
 pub mod uretprobe;
 pub mod usage;
