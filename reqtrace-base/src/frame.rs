@@ -1,5 +1,7 @@
 //! What names are looked up for, and what is found: address spaces and frames.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// An address space: a process between two execs.
@@ -17,23 +19,23 @@ pub struct AddressSpace {
 pub const UNKNOWN: &str = "[unknown]";
 
 /// One frame.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
-    /// Demangled function name, or `[module+0xoffset]`, or `[unknown]`.
-    pub name: String,
+    /// Demangled function name, or `[module+0xoffset]`, or `[unknown]`. Shared: there are many stacks, and
+    /// few functions.
+    pub name: Arc<str>,
 }
 
 impl Frame {
     /// A frame of that name.
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into() }
     }
 
     /// Whether nothing was mapped there when it was looked up.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.name == UNKNOWN
+        &*self.name == UNKNOWN
     }
 
     /// Whether it names a function, and not only a place or that something is missing.

@@ -32,8 +32,9 @@ pub struct Control {
     /// Not 0: no stacks are recorded from now on, neither user nor kernel. May change at any time.
     /// Times stay exact; blocks without stacks keep their system call and descriptor.
     pub shed_stacks: u64,
-    /// 0 or 1: which entries of the tables of stacks and sums are written now. User space takes out
-    /// those of the other window, once no program can still be about to write to them.
+    /// Number of the window. Its lowest bit says which entries of the tables of stacks and sums are
+    /// written now. User space takes out those of the window before, once no program can still be about
+    /// to write to them.
     pub window: u64,
 }
 

@@ -46,11 +46,14 @@ pub enum Loss {
     FileUnknown = 18,
     /// A thread blocked on a file that found no room in the table of files.
     FilesFull = 19,
+    /// A stack that was remembered was walked again, to check it, and was another one; never expected.
+    /// Only `-v` checks.
+    KnownStackWrong = 20,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -71,6 +74,7 @@ impl Loss {
         Self::HistogramFull,
         Self::FileUnknown,
         Self::FilesFull,
+        Self::KnownStackWrong,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -97,6 +101,7 @@ impl Loss {
             Self::HistogramFull => "histogram_full",
             Self::FileUnknown => "file_unknown",
             Self::FilesFull => "files_full",
+            Self::KnownStackWrong => "known_stack_wrong",
         }
     }
 }

@@ -16,6 +16,11 @@ pub struct WalkTotals {
     pub ns: u64,
     /// The longest, ns.
     pub max_ns: u64,
+    /// User stacks that were remembered, so that no walk was needed. They were walked all the same, to
+    /// check them.
+    pub known_user: u64,
+    /// Kernel stacks that were remembered.
+    pub known_kernel: u64,
     /// Walks by time; see [`crate::histogram`].
     pub histogram: [u64; BUCKETS],
 }
@@ -27,6 +32,8 @@ impl WalkTotals {
         frames: 0,
         ns: 0,
         max_ns: 0,
+        known_user: 0,
+        known_kernel: 0,
         histogram: [0; BUCKETS],
     };
 
@@ -36,6 +43,8 @@ impl WalkTotals {
         self.frames += other.frames;
         self.ns += other.ns;
         self.max_ns = self.max_ns.max(other.max_ns);
+        self.known_user += other.known_user;
+        self.known_kernel += other.known_kernel;
         for (sum, more) in self.histogram.iter_mut().zip(&other.histogram) {
             *sum += more;
         }
@@ -60,6 +69,7 @@ impl WalkTotals {
 /// were recorded, each times its weight.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TypeTotals {
     /// Complete requests: Σ of their weights, so an estimate when requests are sampled.
     pub count: u64,
@@ -93,6 +103,7 @@ pub struct TypeTotals {
     /// What weights beyond 1 added to `count`.
     pub beyond: u64,
     /// Complete requests by latency; see [`crate::histogram`].
+    #[cfg_attr(feature = "serde", serde(with = "crate::histogram::sparse"))]
     pub histogram: [u64; BUCKETS],
 }
 
@@ -169,6 +180,7 @@ pub mod off_kind {
 /// Key of the sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSumKey {
     /// User stack.
     pub user_stack: StackId,
@@ -205,6 +217,7 @@ impl StackSumKey {
 /// Sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSum {
     /// Nanoseconds blocked, or preempted.
     pub off_ns: u64,

@@ -161,8 +161,8 @@ pub const MAPPING_STEPS: usize = 9;
 pub struct Mappings {
     /// Used entries.
     pub len: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Another number each time that mappings are stored, of whichever process.
+    pub generation: u32,
     /// Sorted by address, not overlapping.
     pub entries: [Mapping; MAX_MAPPINGS],
 }

@@ -5,13 +5,14 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, compare_exchange, frame_pointer};
+pub(crate) use bpf::{add, address_of, compare_exchange, frame_pointer};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, compare_exchange, frame_pointer};
+pub(crate) use host::{add, address_of, compare_exchange, frame_pointer};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
     use core::arch::asm;
+    use core::ffi::c_void;
 
     /// Adds to a counter that other CPUs add to at the same time.
     ///
@@ -70,10 +71,33 @@ mod bpf {
         }
         frame
     }
+
+    /// A pointer as a number: the verifier allows no arithmetic on one to a program's context.
+    ///
+    /// # Safety
+    ///
+    /// `cell` points to an aligned `u64` in a map that nothing else uses meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn address_of(pointer: *const c_void, cell: *mut u64) -> u64 {
+        let address: u64;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "*(u64 *)({cell} + 0) = {pointer}",
+                "{address} = *(u64 *)({cell} + 0)",
+                cell = in(reg) cell,
+                pointer = in(reg) pointer,
+                address = out(reg) address,
+            );
+        }
+        address
+    }
 }
 
 #[cfg(not(target_arch = "bpf"))]
 mod host {
+    use core::ffi::c_void;
+
     pub(crate) unsafe fn add(counter: *mut u64, value: u64) {
         // SAFETY: never called.
         unsafe { *counter += value }
@@ -86,5 +110,9 @@ mod host {
 
     pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
         cell as u64
+    }
+
+    pub(crate) unsafe fn address_of(pointer: *const c_void, _cell: *mut u64) -> u64 {
+        pointer as u64
     }
 }

@@ -89,3 +89,7 @@ pub(crate) static RETURN_INSTANCE_NEXT: Global<u32> = Global::new(0);
 /// 1: a walk goes by frame pointers through code without rows in an object that has rows.
 #[unsafe(no_mangle)]
 pub(crate) static GAPS_BY_FRAME_POINTERS: Global<u32> = Global::new(0);
+
+/// Stacks of each kind that are remembered per CPU: a power of two, at least 8.
+#[unsafe(no_mangle)]
+pub(crate) static KNOWN_STACKS: Global<u32> = Global::new(8);

@@ -13,6 +13,7 @@ mod emit;
 mod file;
 mod globals;
 mod histogram;
+mod known;
 mod label;
 mod maps;
 mod process;

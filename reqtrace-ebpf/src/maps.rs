@@ -19,6 +19,7 @@ use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::assembly::add;
 use crate::file::{FileScratch, Known};
+use crate::unwind::Walker;
 
 /// One byte per thread id: the first and for most switches the only look.
 #[map]
@@ -69,6 +70,10 @@ pub(crate) static WALKS: PerCpuArray<WalkTotals> = PerCpuArray::with_max_entries
 /// not nest.
 #[map]
 pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> = PerCpuArray::with_max_entries(1, 0);
+
+/// The walk under way, and a piece of the stack that it goes up. Only `sched_switch` uses it.
+#[map]
+pub(crate) static WALKER: PerCpuArray<Walker> = PerCpuArray::with_max_entries(1, 0);
 
 /// Executable mappings per address space; filled by user space. Not preallocated: an entry is
 /// 8 KiB, and most traces have a few.
@@ -253,9 +258,15 @@ pub(crate) fn stopped() -> bool {
 /// entries of the window before: no program can still have a pointer to them, or find them.
 #[inline(always)]
 pub(crate) fn window() -> u64 {
+    epoch() & 1
+}
+
+/// The number of the window, which never comes again.
+#[inline(always)]
+pub(crate) fn epoch() -> u64 {
     match CONTROL.get_ptr(0) {
         // SAFETY: points to the map's only entry.
-        Some(control) => unsafe { (&raw const (*control).window).read_volatile() & 1 },
+        Some(control) => unsafe { (&raw const (*control).window).read_volatile() },
         None => 0,
     }
 }

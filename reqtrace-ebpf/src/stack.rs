@@ -3,7 +3,8 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_USER_STACK;
 use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_ebpf::helpers::generated::bpf_get_stack;
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_loop};
+use core::ffi::c_void;
 
 use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::limits::MAX_FRAMES;
@@ -13,7 +14,10 @@ use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
 use crate::globals::STACKS_WANTED;
-use crate::maps::{MAPPINGS, STACK_SCRATCH, STACKS, lose, stack_made, stacks_shed, window};
+use crate::known;
+use crate::maps::{
+    MAPPINGS, STACK_SCRATCH, STACKS, WALKER, epoch, lose, stack_made, stacks_shed, window,
+};
 use crate::process;
 use crate::task::UserContext;
 use crate::unwind;
@@ -32,17 +36,38 @@ pub(crate) fn wanted(preempted: bool) -> u32 {
     wanted
 }
 
-/// Stores the kernel stack of the current thread.
+/// Stores the kernel stack of the current thread. `near` is a number that other stacks do not have,
+/// mostly.
 #[inline(always)]
-pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32) -> StackId {
+pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId {
     if wanted & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
+    }
+    let Some(walker) = WALKER.get_ptr_mut(0) else {
+        return STACK_LOST;
+    };
+    let place = known::kernel::place(ctx, walker, near, epoch());
+    let known = match &place {
+        Some(place) => known::kernel::recall(walker, place),
+        None => None,
+    };
+    if let Some(id) = known
+        && !walks::check()
+    {
+        return id;
     }
     let Some((scratch, len)) = read(ctx, 0) else {
         lose(Loss::KernelStackUnreadable);
         return STACK_LOST;
     };
-    store(scratch, len, Stop::FramePointers as u32)
+    let id = store(scratch, len, Stop::FramePointers as u32);
+    walks::checked(known, id, true);
+    if let Some(place) = &place
+        && id != STACK_LOST
+    {
+        known::kernel::keep(walker, place, scratch, len, id);
+    }
+    id
 }
 
 /// Stores the user stack of the current thread: by tables where its process has them, otherwise by
@@ -70,11 +95,22 @@ pub(crate) fn user<C: EbpfContext>(
         walks::end(begun, len);
         return store(scratch, len, Stop::FramePointers as u32);
     };
-    let Some(scratch) = STACK_SCRATCH.get_ptr_mut(0) else {
+    let (Some(scratch), Some(walker)) = (STACK_SCRATCH.get_ptr_mut(0), WALKER.get_ptr_mut(0))
+    else {
         return STACK_LOST;
     };
+    // SAFETY: this CPU's own entry, and interrupts are off; mappings are not changed, but replaced.
+    let (walk, generation) = unsafe { (&mut *walker, (*mappings).generation) };
+    unwind::start(walk, user);
+    let place = known::user::place(walk, generation, epoch());
+    let known = known::user::recall(walker, &place);
+    if let Some(id) = known
+        && !walks::check()
+    {
+        return id;
+    }
     let begun = walks::begin();
-    let (len, stop) = unwind::walk(user, mappings, scratch);
+    let (len, stop) = unwind::walk(walker, mappings, scratch);
     walks::end(begun, len);
     if len == 0 {
         lose(Loss::UserStackUnreadable);
@@ -83,7 +119,13 @@ pub(crate) fn user<C: EbpfContext>(
     if matches!(stop, Stop::NoMapping) {
         process::mapped(space);
     }
-    store(scratch, len, stop as u32)
+    let id = store(scratch, len, stop as u32);
+    walks::checked(known, id, false);
+    // What could not be read may be readable the next time, and what is not mapped be known.
+    if id != STACK_LOST && !matches!(stop, Stop::NoMapping | Stop::NotResident) {
+        known::user::keep(walk, &place, id);
+    }
+    id
 }
 
 /// Reads a stack by the kernel's own means: into what, and how many frames.
@@ -103,27 +145,54 @@ fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)
     (bytes > 0).then_some((scratch, (bytes as usize) / 8))
 }
 
-/// Two independent multiplicative hashes over the frames, in one pass.
+/// A stack that is being hashed: two independent multiplicative hashes in one pass.
+#[repr(C)]
+struct Hash {
+    stack: *const StoredStack,
+    id: u64,
+    check: u64,
+}
+
+/// Adds one frame. A callback, so that the verifier looks at it once and not once a frame.
+extern "C" fn add_frame(index: u32, hash: *mut Hash) -> u64 {
+    let index = index as usize;
+    if index >= MAX_FRAMES {
+        return 1;
+    }
+    // SAFETY: the context of `store`, and the index is below the array's length.
+    unsafe {
+        let hash = &mut *hash;
+        let frames = (&raw const (*hash.stack).frames).cast::<u64>();
+        let frame = frames.add(index).read();
+        hash.id = (hash.id ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash.id ^= hash.id >> 32;
+        hash.check = (hash.check.rotate_left(5) ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
+    }
+    0
+}
+
+/// Stores the stack that was read, unless it is known.
 #[inline(always)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
 fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
-    let mut id: u64 = 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32;
-    let mut check: u64 = 0xc2b2_ae3d_27d4_eb4f;
-    let mut index = 0;
-    while index < MAX_FRAMES {
-        if index >= len {
-            break;
-        }
-        // SAFETY: index is below the array's length.
-        let frame = unsafe { (&raw const (*stack).frames).cast::<u64>().add(index).read() };
-        id = (id ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        id ^= id >> 32;
-        check = (check.rotate_left(5) ^ frame).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        index += 1;
+    let mut hash = Hash {
+        stack,
+        id: 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32,
+        check: 0xc2b2_ae3d_27d4_eb4f,
+    };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            len as u32,
+            add_frame as *mut c_void,
+            (&raw mut hash).cast(),
+            0,
+        );
     }
+    let Hash { mut id, check, .. } = hash;
     id &= !1;
     if id == STACK_LOST {
         id = 2;

@@ -2,16 +2,16 @@
 //!
 //! In: the user registers of the thread that is being switched out, and the tables of its process.
 //! Out: return addresses, and the reason why the walk stopped. Runs under the run-queue lock: each
-//! step is bounded, reads at most two words of user memory, and never faults a page in.
+//! step is bounded, and never faults a page in.
 
 use aya_ebpf::helpers::bpf_probe_read_user;
-use aya_ebpf::helpers::generated::bpf_loop;
+use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user as read_user_bytes};
 use core::ffi::c_void;
 
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{
-    BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mappings, Rbp, Row, Rule,
+    BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mapping, Mappings, Rbp, Row, Rule,
     SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
 };
 
@@ -25,55 +25,116 @@ const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
 const SIGNAL_RIP: u64 = 168;
 
-/// A walk under way.
+/// Words of [`Walker::copy`]: most kernel stacks of a blocked thread take 100 to 300.
+pub(crate) const COPY_WORDS: usize = 512;
+/// Bytes of a user stack that are read at once. A walk goes up the stack and reads two words a frame;
+/// a read of this length takes little longer than that of one word.
+const USER_COPY: u64 = 1024;
+/// Words read by a walk that are kept: see [`Walker::words`]. A power of two.
+pub(crate) const MAX_WORDS: usize = 128;
+
+/// A word of user memory that a walk went by.
 #[repr(C)]
-struct Walk {
-    pc: u64,
-    sp: u64,
-    bp: u64,
-    stack: *mut StoredStack,
-    mappings: *const Mappings,
-    depth: u32,
-    stop: u32,
-    /// 1 when `pc` is where the thread really was, 0 when it is a return address.
-    exact: u32,
-    /// 1 when some frame was found by its frame pointer.
-    by_frame_pointer: u32,
+#[derive(Clone, Copy)]
+pub(crate) struct Word {
+    pub(crate) address: u64,
+    pub(crate) value: u64,
 }
 
-/// Walks from `user` into `stack`, and returns the number of frames and why it stopped.
+/// A walk under way. It lies in a map and not on the stack: to the verifier a value read from a map is
+/// any number, so it looks at a step once, and not once for each way that led to it.
+#[repr(C)]
+pub(crate) struct Walker {
+    pub(crate) pc: u64,
+    pub(crate) sp: u64,
+    pub(crate) bp: u64,
+    /// The mapping of the frame before; `size` is 0 when there is none.
+    start: u64,
+    size: u64,
+    bias: u64,
+    index_start: u32,
+    chunks: u32,
+    /// Where `pc` was read, so that it can be a uretprobe's trampoline; otherwise 0.
+    slot: u64,
+    /// User address of the first word of `copy`.
+    copied_from: u64,
+    pub(crate) depth: u32,
+    stop: u32,
+    /// 0 when `pc` is where the thread really was, 1 when it is a return address.
+    back: u64,
+    /// 1 when some frame was found by its frame pointer.
+    by_frame_pointer: u32,
+    /// 1 as long as `bp` is the register of the thread.
+    bp_is_first: u32,
+    /// 1 when that register led somewhere.
+    pub(crate) bp_matters: u32,
+    /// Used entries of `words`; one more than there are when some found no room, or when the walk
+    /// went by something else than words.
+    pub(crate) word_count: u32,
+    /// 1 when a word is not what it was; only [`crate::known`] uses it.
+    pub(crate) differs: u32,
+    pad: u32,
+    /// What the walk read. The same registers, tables and words make the same walk.
+    pub(crate) words: [Word; MAX_WORDS],
+    /// A piece of a stack.
+    pub(crate) copy: [u64; COPY_WORDS],
+}
+
+/// What a step needs beside the walk.
+#[repr(C)]
+struct Step {
+    walker: *mut Walker,
+    stack: *mut StoredStack,
+    mappings: *const Mappings,
+}
+
+/// Puts the walk at its beginning.
+#[inline(always)]
+pub(crate) fn start(walker: &mut Walker, user: &UserContext) {
+    let place = true_place(user);
+    walker.pc = place.pc;
+    walker.sp = place.sp;
+    walker.bp = user.bp;
+    walker.size = 0;
+    walker.slot = 0;
+    walker.copied_from = u64::MAX;
+    walker.depth = 0;
+    walker.stop = Stop::TooDeep as u32;
+    walker.back = 0;
+    walker.by_frame_pointer = 0;
+    walker.bp_is_first = 1;
+    walker.bp_matters = 0;
+    walker.word_count = 0;
+}
+
+/// Walks into `stack`, and returns the number of frames and why it stopped.
 #[inline(always)]
 pub(crate) fn walk(
-    user: &UserContext,
+    walker: *mut Walker,
     mappings: *const Mappings,
     stack: *mut StoredStack,
 ) -> (usize, Stop) {
-    let place = true_place(user);
-    let mut walk = Walk {
-        pc: place.pc,
-        sp: place.sp,
-        bp: user.bp,
+    let mut step = Step {
+        walker,
         stack,
         mappings,
-        depth: 0,
-        stop: Stop::TooDeep as u32,
-        exact: 1,
-        by_frame_pointer: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
         bpf_loop(
             MAX_FRAMES as u32,
-            step as *mut c_void,
-            (&raw mut walk).cast(),
+            take_step as *mut c_void,
+            (&raw mut step).cast(),
             0,
         );
     }
-    let mut stop = walk.stop;
-    if stop == Stop::Complete as u32 && walk.by_frame_pointer != 0 {
+    // SAFETY: this CPU's own entry, and interrupts are off.
+    let walker = unsafe { &*walker };
+    let mut stop = walker.stop;
+    if stop == Stop::Complete as u32 && walker.by_frame_pointer != 0 {
         stop = Stop::FramePointers as u32;
     }
-    let depth = walk.depth as usize;
+    let depth = walker.depth as usize;
     (
         if depth > MAX_FRAMES {
             MAX_FRAMES
@@ -99,53 +160,72 @@ fn stop_of(number: u32) -> Stop {
     }
 }
 
-/// One frame: stores the address and goes to the caller. Returns 1 to stop.
-extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
+/// One frame. Returns 1 to stop.
+extern "C" fn take_step(depth: u32, step: *mut Step) -> u64 {
     // SAFETY: the context of `walk`.
-    let walk = unsafe { &mut *walk };
-    match advance(walk) {
+    let step = unsafe { &mut *step };
+    // SAFETY: this CPU's own entry, and interrupts are off.
+    let walker = unsafe { &mut *step.walker };
+    match advance(walker, step.mappings, step.stack, depth as usize) {
         Ok(()) => 0,
         Err(stop) => {
-            walk.stop = stop as u32;
+            walker.stop = stop as u32;
             1
         }
     }
 }
 
+/// Stores the address and goes to the caller.
 #[inline(always)]
-fn advance(walk: &mut Walk) -> Result<(), Stop> {
-    let depth = walk.depth as usize;
+fn advance(
+    walk: &mut Walker,
+    mappings: *const Mappings,
+    stack: *mut StoredStack,
+    depth: usize,
+) -> Result<(), Stop> {
     if depth >= MAX_FRAMES {
         return Err(Stop::TooDeep);
     }
-    let address = if walk.exact != 0 {
-        walk.pc
-    } else {
-        walk.pc.wrapping_sub(1)
-    };
-    let found = find_rule(walk.mappings, address);
-    // An address that lies in no mapping is not stored: nothing can be said about it.
-    if !matches!(found, Err(Stop::NoMapping)) || depth == 0 {
-        // SAFETY: depth is below the array's length.
-        unsafe {
-            (&raw mut (*walk.stack).frames)
-                .cast::<u64>()
-                .add(depth)
-                .write(walk.pc);
-        };
-        walk.depth += 1;
+    locate(walk, mappings);
+    if walk.size == 0
+        && walk.slot != 0
+        && let Some(original) = replaced_return(walk.slot)
+    {
+        // A uretprobe has replaced it; the kernel knows what stood there.
+        walk.word_count = MAX_WORDS as u32 + 1;
+        walk.pc = original;
+        locate(walk, mappings);
     }
-    let rule = match found {
+    // An address that lies in no mapping is not stored: nothing can be said about it.
+    if walk.size == 0 && depth != 0 {
+        return Err(Stop::NoMapping);
+    }
+    // SAFETY: depth is below the array's length.
+    unsafe {
+        (&raw mut (*stack).frames)
+            .cast::<u64>()
+            .add(depth)
+            .write(walk.pc);
+    };
+    walk.depth = depth as u32 + 1;
+    if walk.size == 0 {
+        return Err(Stop::NoMapping);
+    }
+    let address = walk.pc.wrapping_sub(walk.back);
+    let rule = match find_rule(walk, address) {
         Err(Stop::NoRow) => Rule::bare(Cfa::None),
         found => found?,
     };
     let cfa = match rule.cfa {
         Cfa::Rsp => walk.sp.wrapping_add(u64::from(rule.cfa_words) * 8),
-        Cfa::Rbp => walk.bp.wrapping_add(u64::from(rule.cfa_words) * 8),
+        Cfa::Rbp => frame(walk).wrapping_add(u64::from(rule.cfa_words) * 8),
         Cfa::Plt => walk
             .sp
             .wrapping_add(if address & 15 >= 11 { 16 } else { 8 }),
-        Cfa::AtRbp => read_user(walk.bp.wrapping_sub(u64::from(rule.cfa_words) * 8))?,
+        Cfa::AtRbp => {
+            let at = frame(walk).wrapping_sub(u64::from(rule.cfa_words) * 8);
+            read_stack(walk, at)?
+        }
         Cfa::Signal => return signal(walk),
         // V8's built-in functions in Node, hand-written assembly.
         Cfa::None if GAPS_BY_FRAME_POINTERS.load() == 0 => return Err(Stop::NoRow),
@@ -163,77 +243,168 @@ fn advance(walk: &mut Walk) -> Result<(), Stop> {
     if cfa <= walk.sp {
         return Err(Stop::NotAscending);
     }
-    let bp = match rule.rbp {
-        Rbp::Same => walk.bp,
-        Rbp::BelowCfa(words) => read_user(cfa.wrapping_sub(u64::from(words) * 8))?,
-        Rbp::AtRbp => read_user(walk.bp)?,
+    let saved = match rule.rbp {
+        Rbp::Same => 0,
+        Rbp::BelowCfa(words) => cfa.wrapping_sub(u64::from(words) * 8),
+        Rbp::AtRbp => frame(walk),
     };
+    if saved != 0 {
+        walk.bp = read_stack(walk, saved)?;
+        walk.bp_is_first = 0;
+    }
     let slot = cfa.wrapping_sub(8);
-    let mut pc = read_user(slot)?;
+    let pc = read_stack(walk, slot)?;
     if pc == 0 {
         return Err(Stop::Complete);
     }
-    if find_mapping(walk.mappings, pc.wrapping_sub(1)).is_none() {
-        // A uretprobe has replaced it; the kernel knows what stood there.
-        pc = replaced_return(slot).unwrap_or(pc);
-    }
     walk.pc = pc;
     walk.sp = cfa;
-    walk.bp = bp;
-    walk.exact = 0;
+    walk.slot = slot;
+    walk.back = 1;
     Ok(())
+}
+
+/// The frame pointer, which leads somewhere.
+#[inline(always)]
+fn frame(walk: &mut Walker) -> u64 {
+    walk.bp_matters |= walk.bp_is_first;
+    walk.bp
 }
 
 /// The caller is the code that the signal interrupted.
 #[inline(always)]
-fn signal(walk: &mut Walk) -> Result<(), Stop> {
+fn signal(walk: &mut Walker) -> Result<(), Stop> {
     let frame = walk.sp;
-    walk.bp = read_user(frame.wrapping_add(SIGNAL_RBP))?;
-    // Stored one byte on, as if it were a return address: both are looked up at the byte before.
-    walk.pc = read_user(frame.wrapping_add(SIGNAL_RIP))?.wrapping_add(1);
+    walk.bp = read_stack(walk, frame.wrapping_add(SIGNAL_RBP))?;
+    walk.bp_is_first = 0;
     // A handler on its own stack may return to a lower address: no check of the order here.
-    walk.sp = read_user(frame.wrapping_add(SIGNAL_RSP))?;
-    walk.exact = 0;
+    walk.sp = read_stack(walk, frame.wrapping_add(SIGNAL_RSP))?;
+    // Stored one byte on, as if it were a return address: both are looked up at the byte before.
+    walk.pc = read_stack(walk, frame.wrapping_add(SIGNAL_RIP))?.wrapping_add(1);
+    walk.slot = 0;
+    walk.back = 1;
     Ok(())
 }
 
 /// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken
 /// for a return address must stand behind a call.
 #[inline(always)]
-fn frame_pointer(walk: &mut Walk, otherwise: Stop) -> Result<(), Stop> {
-    let frame = walk.bp;
+fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
+    let frame = frame(walk);
     if frame < walk.sp {
         return Err(otherwise);
     }
-    let pc = read_user(frame.wrapping_add(8))?;
+    let bp = read_stack(walk, frame)?;
+    let pc = read_stack(walk, frame.wrapping_add(8))?;
     if pc == 0 {
         return Err(Stop::Complete);
     }
-    let before = read_user(pc.wrapping_sub(8)).map_err(|_| otherwise)?;
+    let before = read_word(walk, pc.wrapping_sub(8)).map_err(|_| otherwise)?;
     if !ends_in_call(before) {
         return Err(otherwise);
     }
-    walk.bp = read_user(frame)?;
+    walk.bp = bp;
+    walk.bp_is_first = 0;
     walk.pc = pc;
     walk.sp = frame.wrapping_add(16);
-    walk.exact = 0;
+    walk.slot = 0;
+    walk.back = 1;
     walk.by_frame_pointer = 1;
     Ok(())
 }
 
+/// Reads a word of the stack, by the piece.
 #[inline(always)]
-fn read_user(address: u64) -> Result<u64, Stop> {
-    // SAFETY: the helper checks the address and does not fault pages in.
-    unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| Stop::NotResident)
+fn read_stack(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
+    let Some(value) = copied(walk, address) else {
+        return read_word(walk, address);
+    };
+    note(walk, address, value);
+    Ok(value)
 }
 
-/// The mapping that an address lies in: bias, first entry of its chunk index, number of chunks.
+/// A word of the piece of the stack that is copied, which moves on where it has to; `None` when the piece
+/// cannot be read, as at the end of a stack.
 #[inline(always)]
-fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u32)> {
+pub(crate) fn copied(walk: &mut Walker, address: u64) -> Option<u64> {
+    let mut offset = address.wrapping_sub(walk.copied_from);
+    if offset > USER_COPY - 8 || offset & 7 != 0 {
+        // SAFETY: the helper writes at most the size it is given, and checks the address.
+        let failed = unsafe {
+            read_user_bytes(
+                (&raw mut walk.copy).cast(),
+                USER_COPY as u32,
+                address as *const c_void,
+            )
+        };
+        if failed != 0 {
+            walk.copied_from = u64::MAX;
+            return None;
+        }
+        walk.copied_from = address;
+        offset = 0;
+    }
+    let index = (offset >> 3) as usize & (COPY_WORDS - 1);
+    // SAFETY: the mask keeps the index inside the array.
+    Some(unsafe { (&raw const walk.copy).cast::<u64>().add(index).read() })
+}
+
+/// Reads one word.
+#[inline(always)]
+fn read_word(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
+    // SAFETY: the helper checks the address and does not fault pages in.
+    let value =
+        unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| Stop::NotResident)?;
+    note(walk, address, value);
+    Ok(value)
+}
+
+/// Notes what was read.
+#[inline(always)]
+fn note(walk: &mut Walker, address: u64, value: u64) {
+    let count = walk.word_count as usize;
+    if count < MAX_WORDS {
+        // SAFETY: the index is below the array's length.
+        unsafe {
+            (&raw mut walk.words)
+                .cast::<Word>()
+                .add(count)
+                .write(Word { address, value });
+        }
+    }
+    if count <= MAX_WORDS {
+        walk.word_count = count as u32 + 1;
+    }
+}
+
+/// Finds the mapping of the frame.
+#[inline(always)]
+fn locate(walk: &mut Walker, mappings: *const Mappings) {
+    let address = walk.pc.wrapping_sub(walk.back);
+    if address.wrapping_sub(walk.start) < walk.size {
+        return;
+    }
+    // SAFETY: points to a map value.
+    let mapping = unsafe { &*find_mapping(mappings, address) };
+    let size = mapping.end.wrapping_sub(mapping.start);
+    walk.start = mapping.start;
+    walk.bias = mapping.bias;
+    walk.index_start = mapping.index_start;
+    walk.chunks = mapping.chunks;
+    walk.size = if address.wrapping_sub(mapping.start) < size {
+        size
+    } else {
+        0
+    };
+}
+
+/// The last mapping that begins at or below an address, or the first one.
+#[inline(always)]
+fn find_mapping(mappings: *const Mappings, address: u64) -> *const Mapping {
     // SAFETY: points to a map value; indices are masked.
     unsafe {
         let mut size = (*mappings).len as usize;
-        let entries = (&raw const (*mappings).entries).cast::<reqtrace_common::unwind::Mapping>();
+        let entries = (&raw const (*mappings).entries).cast::<Mapping>();
         let mut low = 0_usize;
         let mut tries = 0;
         while tries < MAPPING_STEPS {
@@ -245,17 +416,13 @@ fn find_mapping(mappings: *const Mappings, address: u64) -> Option<(u64, u32, u3
             size -= half;
             tries += 1;
         }
-        let mapping = &*entries.add(low & (MAX_MAPPINGS - 1));
-        if address < mapping.start || address >= mapping.end {
-            return None;
-        }
-        Some((mapping.bias, mapping.index_start, mapping.chunks))
+        entries.add(low & (MAX_MAPPINGS - 1))
     }
 }
 
 #[inline(always)]
-fn find_rule(mappings: *const Mappings, address: u64) -> Result<Rule, Stop> {
-    let (bias, index_start, chunks) = find_mapping(mappings, address).ok_or(Stop::NoMapping)?;
+fn find_rule(walk: &Walker, address: u64) -> Result<Rule, Stop> {
+    let (bias, index_start, chunks) = (walk.bias, walk.index_start, walk.chunks);
     if chunks == 0 {
         return if index_start == WALK_BY_FRAME_POINTERS {
             Ok(Rule::bare(Cfa::FramePointer))

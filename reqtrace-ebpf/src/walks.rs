@@ -1,10 +1,41 @@
-//! What walking user stacks takes, counted when that is asked for: two clocks a walk.
+//! What walking user stacks takes, counted when that is asked for: two clocks a walk. Then stacks that
+//! are remembered are walked too, and compared.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use reqtrace_common::histogram::{BUCKETS, bucket};
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{STACK_LOST, StackId};
 
 use crate::globals::MEASURE_WALKS;
-use crate::maps::WALKS;
+use crate::maps::{WALKS, lose};
+
+/// Whether a stack that is remembered has to be walked too.
+#[inline(always)]
+pub(crate) fn check() -> bool {
+    MEASURE_WALKS.load() != 0
+}
+
+/// Compares a stack that was remembered with what a walk found.
+#[inline(always)]
+pub(crate) fn checked(known: Option<StackId>, walked: StackId, of_kernel: bool) {
+    let Some(known) = known else { return };
+    if walked == STACK_LOST {
+        return;
+    }
+    if known != walked {
+        lose(Loss::KnownStackWrong);
+    }
+    if let Some(walks) = WALKS.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry, and interrupts are off.
+        unsafe {
+            if of_kernel {
+                (*walks).known_kernel += 1;
+            } else {
+                (*walks).known_user += 1;
+            }
+        }
+    }
+}
 
 /// When a walk began; 0 when nothing is counted.
 #[inline(always)]

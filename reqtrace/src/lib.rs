@@ -8,7 +8,8 @@
 //!                                             report ◄── aggregate ◄──────┴───────────┘
 //! ```
 //!
-//! `kernel` is what reqtrace knows about the running kernel, `cli` is the command line around all.
+//! [`Tracer`] is all of it as a library: what to trace in; events, the model and a report out. `kernel`
+//! is what reqtrace knows about the running kernel, `cli` is the command line around all.
 
 #[cfg(feature = "capture")]
 pub mod attach;
@@ -23,9 +24,16 @@ pub mod resolve;
 mod say;
 #[cfg(feature = "capture")]
 pub mod symbolize;
+#[cfg(feature = "capture")]
+pub mod tracer;
 
 pub use reqtrace_analysis::{aggregate, classify};
 pub use reqtrace_base::{error, names, text};
 #[cfg(feature = "capture")]
 pub use reqtrace_binary::{debuginfo, unwind};
 pub use reqtrace_profile as profile;
+pub use reqtrace_recording::{Event, Request};
+
+pub use aggregate::Aggregator;
+#[cfg(feature = "capture")]
+pub use tracer::Tracer;

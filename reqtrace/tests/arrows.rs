@@ -50,10 +50,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Outputs: the model in, bytes out. They know nothing of where it comes from.
-    ("report", &["analysis", "base", "common", "recording"]),
-    // The command line is around all.
     (
-        "cli",
+        "report",
+        &["analysis", "base", "common", "recording", "say"],
+    ),
+    // All of it as a library.
+    (
+        "tracer",
         &[
             "analysis",
             "attach",
@@ -69,7 +72,29 @@ const ARROWS: &[(&str, &[&str])] = &[
             "symbolize",
         ],
     ),
-    ("main", &["base", "cli"]),
+    // The command line is around all.
+    (
+        "cli",
+        &[
+            "analysis",
+            "attach",
+            "base",
+            "binary",
+            "capture",
+            "common",
+            "kernel",
+            "profile",
+            "recording",
+            "report",
+            "resolve",
+            "say",
+            "symbolize",
+            "tracer",
+        ],
+    ),
+    ("main", &["base", "cli", "say"]),
+    // Messages on standard error.
+    ("say", &[]),
 ];
 
 /// Other crates, under each name by which they can be reached.

@@ -329,3 +329,28 @@ mod tests {
         );
     }
 }
+
+/// Stacks that were remembered, of which `-v` tells. It has them walked again, and a stack that is
+/// another one then is a loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Remembered {
+    /// User stacks.
+    pub user: u64,
+    /// Kernel stacks.
+    pub kernel: u64,
+}
+
+/// What a trace with `-v` said of remembered stacks; `None` when there were none.
+#[must_use]
+pub fn remembered(said: &str) -> Option<Remembered> {
+    let line = said.lines().find_map(|line| {
+        line.split_once(" kernel stacks were remembered")?
+            .0
+            .strip_prefix("reqtrace: ")
+    })?;
+    let (user, kernel) = line.split_once(" user stacks and ")?;
+    Some(Remembered {
+        user: user.parse().ok()?,
+        kernel: kernel.parse().ok()?,
+    })
+}

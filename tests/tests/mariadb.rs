@@ -17,7 +17,7 @@
 use std::path::Path;
 
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::reqtrace::{Trace, remembered};
 use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::{ledger, rows, xml};
 
@@ -44,7 +44,7 @@ fn requests_are_the_servers_own_count_of_commands() {
     let sysbench = Sysbench::prepare(&server, 4, 10_000).unwrap();
 
     let before = server.counters().unwrap();
-    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap();
+    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &["-v"]).unwrap();
     let run = sysbench.run(THREADS, EVENTS).unwrap();
     // All QUITs are through: the trace ends after the load, with no request open.
     server.wait_until_alone().unwrap();
@@ -69,6 +69,12 @@ fn requests_are_the_servers_own_count_of_commands() {
     assert_eq!((command.begins, command.ends), (commands, commands));
     assert_eq!(command.rows, commands);
     assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+    // All walked again, and none was another one: that would be a loss.
+    let remembered = remembered(&outcome.stderr).unwrap();
+    assert!(
+        remembered.user > 500 && remembered.kernel > 500,
+        "{remembered:?}"
+    );
     outcome.has_whole_stacks().unwrap();
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, commands);

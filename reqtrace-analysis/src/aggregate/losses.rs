@@ -229,6 +229,10 @@ fn advice(loss: Loss) -> &'static str {
         Loss::LedgerNegative => {
             "requests with more time off CPU than in all: please report this as a bug, with -v"
         }
+        Loss::KnownStackWrong => {
+            "blocks whose stack was taken for one that was remembered, and was not: please report this as a \
+             bug"
+        }
         Loss::SwitchInUnseen => {
             "times a thread was back on a CPU without the kernel having told; its time since it left \
              counts as on CPU. Some kernels hide the switches of protected processes, and so who \

@@ -13,6 +13,7 @@ mod labels;
 mod lengths;
 mod losses;
 mod names;
+mod one;
 mod order;
 mod settled;
 mod signs;
@@ -258,7 +259,7 @@ impl Aggregator {
 
     fn keep(&mut self, request: &Request<'_>, index: usize, exporters: &[Box<dyn Exporter>]) {
         let mut ledger = std::mem::take(&mut self.ledger);
-        self.fill(&mut ledger, request);
+        one::fill(&mut ledger, request, self.sites.get_mut());
         if let Some(slow) = &mut self.slow {
             slow.add(request);
             if slow.is_full() {
@@ -283,29 +284,6 @@ impl Aggregator {
     fn type_of(&self, request: &Request<'_>) -> Option<usize> {
         let index = request.request_type as usize;
         (index < self.types.len()).then_some(index)
-    }
-
-    /// The ledger of a request: slots whose stack is not known are unattributed.
-    fn fill(&mut self, ledger: &mut Ledger, request: &Request<'_>) {
-        ledger.classes.fill(0);
-        ledger.latency_ns = request.latency_ns();
-        if request.incomplete == Some(Incomplete::RunningAtStart) {
-            // Nothing is known of it but that it ended.
-            (ledger.on_cpu_ns, ledger.run_queue_ns, ledger.preempted_ns) = (0, 0, 0);
-            ledger.unattributed_ns = ledger.latency_ns;
-            return;
-        }
-        ledger.on_cpu_ns = request.on_cpu_ns();
-        ledger.run_queue_ns = request.run_queue_ns;
-        ledger.preempted_ns = request.preempted_ns;
-        ledger.unattributed_ns = request.unattributed_ns;
-        let sites = self.sites.get_mut();
-        for slot in request.slots {
-            match sites.class(request.space, &slot.site) {
-                Some(class) => ledger.classes[class] += slot.blocked_ns,
-                None => ledger.unattributed_ns += slot.blocked_ns,
-            }
-        }
     }
 
     fn write_due(&mut self, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {

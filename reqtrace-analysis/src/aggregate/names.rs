@@ -1,6 +1,6 @@
 //! Stacks and the names of what is on them: events in, frames by id out.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_common::record::StackId;
 use reqtrace_common::unwind::Stop;
@@ -31,8 +31,8 @@ pub(super) type Text = u32;
 /// Texts by number, each once: there are many stacks, and few functions.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    numbers: FxHashMap<Rc<str>, Text>,
-    texts: Vec<Rc<str>>,
+    numbers: FxHashMap<Arc<str>, Text>,
+    texts: Vec<Arc<str>>,
 }
 
 impl Texts {
@@ -42,10 +42,15 @@ impl Texts {
             return *number;
         }
         let number = self.texts.len() as Text;
-        let text: Rc<str> = text.into();
-        self.texts.push(Rc::clone(&text));
+        let text: Arc<str> = text.into();
+        self.texts.push(Arc::clone(&text));
         self.numbers.insert(text, number);
         number
+    }
+
+    /// The frame of that name.
+    fn frame(&self, number: Text) -> Frame {
+        Frame::new(Arc::clone(&self.texts[number as usize]))
     }
 
     /// The text of a number.
@@ -83,13 +88,11 @@ impl Names {
 
     /// Takes the names of an address. Returns whether it had other names before.
     pub(super) fn name(&mut self, name: &Name) -> bool {
-        let frames: Box<[Frame]> = name.frames.iter().map(Frame::new).collect();
         let number = self.number(name.address, name.is_return);
-        self.texts[number as usize] = name
-            .frames
-            .iter()
-            .map(|frame| self.table.number(frame))
-            .collect();
+        let texts = name.frames.iter().map(|frame| self.table.number(frame));
+        let texts: Box<[Text]> = texts.collect();
+        let frames: Box<[Frame]> = texts.iter().map(|text| self.table.frame(*text)).collect();
+        self.texts[number as usize] = texts;
         let known = &mut self.frames[number as usize];
         let differs = known.as_ref().is_some_and(|before| *before != frames);
         *known = Some(frames);

@@ -45,7 +45,7 @@ impl Side {
     /// Frames for output, outermost first; a lost stack is one frame that says so.
     pub(super) fn outermost_first(&self) -> Vec<String> {
         match self {
-            Self::Frames(frames) => frames.iter().rev().map(|f| f.name.clone()).collect(),
+            Self::Frames(frames) => frames.iter().rev().map(|f| f.name.to_string()).collect(),
             Self::None => Vec::new(),
             Self::Lost => vec![STACK_LOST_FRAME.to_owned()],
         }
@@ -291,11 +291,7 @@ impl Sites {
         if waits.is_empty() {
             return waits;
         }
-        let seen: HashSet<&str> = self
-            .names
-            .all(false)
-            .map(|frame| frame.name.as_str())
-            .collect();
+        let seen: HashSet<&str> = self.names.all(false).map(|frame| &*frame.name).collect();
         for (_, patterns) in &mut waits {
             patterns.retain(|pattern| {
                 let mut links = pattern.split(CALLS).map(str::trim);

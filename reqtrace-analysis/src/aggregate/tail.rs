@@ -42,6 +42,17 @@ struct Kept {
 }
 
 impl Kept {
+    /// The request, as far as it is shown.
+    fn request(&self) -> Request<'static> {
+        Request {
+            space: self.space,
+            tid: self.tid,
+            comm: self.comm,
+            end_ns: self.latency_ns,
+            ..Request::default()
+        }
+    }
+
     fn length_ns(&self) -> u64 {
         length(&self.block)
     }
@@ -138,7 +149,7 @@ impl Tail {
             .longest
             .iter()
             .filter(|kept| kept.latency_ns > typical.to_ns)
-            .map(|kept| slow_block(kept, sites, trace))
+            .map(|kept| slow_block(&kept.request(), &kept.block, sites, trace))
             .collect();
         Some(SlowRequests {
             typical,
@@ -186,14 +197,19 @@ fn add(band: &mut Band, bucket: &Bucket) {
     band.ledger.add(&bucket.ledger);
 }
 
-fn slow_block(kept: &Kept, sites: &mut Sites, trace: &Trace) -> SlowBlock {
-    let block = &kept.block;
-    let place = sites.place(kept.space, &block.site);
+/// A block with its names.
+pub(super) fn slow_block(
+    request: &Request<'_>,
+    block: &LongBlock,
+    sites: &mut Sites,
+    trace: &Trace,
+) -> SlowBlock {
+    let place = sites.place(request.space, &block.site);
     SlowBlock {
-        pid: kept.space.tgid,
-        tid: kept.tid,
-        comm: kept.comm.text().into_owned(),
-        latency_ns: kept.latency_ns,
+        pid: request.space.tgid,
+        tid: request.tid,
+        comm: request.comm.text().into_owned(),
+        latency_ns: request.latency_ns(),
         start_unix_ns: trace.unix_ns(block.start_ns),
         blocked_ns: block.blocked_ns,
         run_queue_ns: block.run_queue_ns,

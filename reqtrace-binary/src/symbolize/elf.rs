@@ -275,7 +275,7 @@ mod tests {
                     unnamed += 1;
                 } else {
                     assert!(
-                        covering(address).any(|known| signature(known) == name),
+                        covering(address).any(|known| signature(known) == *name),
                         "{address:#x} {name}"
                     );
                     named += 1;

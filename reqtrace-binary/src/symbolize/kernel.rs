@@ -147,7 +147,7 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
     fn names(addresses: &[u64]) -> Vec<String> {
         let symbols = KernelSymbols::parse(KALLSYMS);
         let frames = symbols.frames(addresses);
-        frames.into_iter().map(|frame| frame.name).collect()
+        frames.iter().map(|frame| frame.name.to_string()).collect()
     }
 
     #[test]
@@ -190,7 +190,7 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
         if !symbols.hidden() {
             let found = |name: &str| symbols.symbols.iter().find(|(_, known)| **known == *name);
             let (address, _) = found("schedule").expect("every kernel has it");
-            assert_eq!(symbols.frames(&[address + 8])[0].name, "schedule");
+            assert_eq!(&*symbols.frames(&[address + 8])[0].name, "schedule");
         }
     }
 
@@ -199,6 +199,6 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
         let hidden =
             KernelSymbols::parse("0000000000000000 T _stext\n0000000000000000 T schedule\n");
         assert!(hidden.hidden());
-        assert_eq!(hidden.frames(&[5])[0].name, "[kernel+0x5]");
+        assert_eq!(&*hidden.frames(&[5])[0].name, "[kernel+0x5]");
     }
 }

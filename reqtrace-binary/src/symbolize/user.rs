@@ -6,7 +6,7 @@
 
 mod place;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::rc::Rc;
@@ -201,7 +201,7 @@ impl UserSymbols {
             }
         };
         // Something may be mapped, or generated, there by the next time.
-        let settled = |frame: &Frame| !frame.is_unknown() && frame.name != ANONYMOUS;
+        let settled = |frame: &Frame| !frame.is_unknown() && &*frame.name != ANONYMOUS;
         if !frames.iter().all(settled) {
             return frames;
         }
@@ -288,6 +288,16 @@ impl UserSymbols {
         if old_anchor == mapped.iter().find(is_anchor) && old_first.is_some_and(is_there) {
             self.store(space, mapped);
         }
+    }
+
+    /// Forgets processes, and files that no other one has mapped: nothing of them is named any more.
+    pub fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let stays = |space: &AddressSpace| !pids.contains(&space.tgid);
+        self.spaces.retain(|space, _| stays(space));
+        self.cache.retain(|(space, ..), _| stays(space));
+        self.perf_maps.retain(|space, _| stays(space));
+        self.modules
+            .retain(|_, module| Rc::strong_count(module) > 1);
     }
 
     /// Replaces the mappings; old ones that nothing new overlaps stay, for stacks taken before a

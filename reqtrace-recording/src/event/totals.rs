@@ -8,7 +8,8 @@ use super::{Overhead, ShedSpan};
 
 /// Sums of the kernel since the window before. They add up; `max_ns` is the greatest
 /// since the start and `longest_ns` that of the window, and the greatest of all windows is that of the trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// In a file, histograms have no empty buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// Until when, `CLOCK_MONOTONIC` ns.
     pub until_ns: u64,

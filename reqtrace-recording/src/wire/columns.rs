@@ -15,7 +15,7 @@ pub(super) struct Columns {
     /// End of the request before the first.
     base_ns: u64,
     threads: Vec<Thread>,
-    sites: Vec<Site>,
+    sites: Vec<BlockSite>,
     /// Thread and process that woke.
     wakers: Vec<(u32, u32)>,
     labels: Vec<Vec<u8>>,
@@ -63,42 +63,12 @@ struct Thread {
     comm: [u8; 16],
 }
 
-#[derive(Debug, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
-struct Site {
-    user_stack: u64,
-    kernel_stack: u64,
-    syscall: i32,
-    file: u32,
-}
-
-impl From<BlockSite> for Site {
-    fn from(site: BlockSite) -> Self {
-        Self {
-            user_stack: site.user_stack,
-            kernel_stack: site.kernel_stack,
-            syscall: site.syscall,
-            file: site.file,
-        }
-    }
-}
-
-impl From<Site> for BlockSite {
-    fn from(site: Site) -> Self {
-        Self {
-            user_stack: site.user_stack,
-            kernel_stack: site.kernel_stack,
-            syscall: site.syscall,
-            file: site.file,
-        }
-    }
-}
-
 /// Fills columns.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     columns: Columns,
     threads: FxHashMap<Thread, u32>,
-    sites: FxHashMap<Site, u32>,
+    sites: FxHashMap<BlockSite, u32>,
     wakers: FxHashMap<(u32, u32), u32>,
     labels: FxHashMap<Vec<u8>, u32>,
     end_ns: u64,
@@ -186,7 +156,7 @@ impl Builder {
         };
         columns.label.push(label);
         for slot in request.slots {
-            let site = index(&mut self.sites, &mut columns.sites, slot.site.into());
+            let site = index(&mut self.sites, &mut columns.sites, slot.site);
             columns.slot_site.push(site);
             columns.slot_blocked.push(slot.blocked_ns);
         }
@@ -202,7 +172,7 @@ impl Builder {
                     columns.long_blocked.push(less(whole, block.blocked_ns));
                 }
                 None => {
-                    let site = index(&mut self.sites, &mut columns.sites, block.site.into());
+                    let site = index(&mut self.sites, &mut columns.sites, block.site);
                     columns.long_slot.push(0);
                     columns.long_site.push(site);
                     columns.long_blocked.push(block.blocked_ns as i64);
@@ -283,7 +253,7 @@ impl Rows<'_> {
             let ns = at(&columns.slot_blocked, self.slot)?;
             blocked_ns = blocked_ns.checked_add(ns).ok_or(Malformed)?;
             self.slots.push(Slot {
-                site: site.into(),
+                site,
                 blocked_ns: ns,
             });
             self.slot += 1;
@@ -335,8 +305,7 @@ impl Rows<'_> {
             0 => {
                 let site = at(&columns.long_site, self.long_site)?;
                 self.long_site += 1;
-                let site = at(&columns.sites, site as usize)?;
-                (site.into(), blocked as u64)
+                (at(&columns.sites, site as usize)?, blocked as u64)
             }
             slot => {
                 let slot = at(&self.slots, slot as usize - 1)?;

@@ -1,9 +1,9 @@
 //! Payloads of blocks in, events out.
 
 use super::columns::Rows;
+use super::open::WireOpen;
 use super::{Entry, Events, entry_kind, read};
-use super::{open::WireOpen, window::WireWindow};
-use crate::event::{Event, Header, Open, Window};
+use crate::event::{Event, Header, Open};
 
 /// A payload that is none, although its checksum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +76,13 @@ fn one<E>(
         entry_kind::THREAD => hand_out!(Thread),
         entry_kind::NAME => hand_out!(Name),
         entry_kind::STACK => hand_out!(Stack),
+        entry_kind::WINDOW => hand_out!(Window),
         entry_kind::LOSS => hand_out!(Loss),
         entry_kind::COST => hand_out!(Cost),
         entry_kind::END => hand_out!(End),
         entry_kind::STACKS_ANEW => each(Event::StacksAnew)?,
         entry_kind::OPEN => match read::<WireOpen>(&entry.bytes).and_then(Open::try_from) {
             Ok(open) => each(Event::Open(&open))?,
-            Err(malformed) => return Ok(Err(malformed)),
-        },
-        entry_kind::WINDOW => match read::<WireWindow>(&entry.bytes).and_then(Window::try_from) {
-            Ok(window) => each(Event::Window(&window))?,
             Err(malformed) => return Ok(Err(malformed)),
         },
         entry_kind::TICK => match read(&entry.bytes) {

@@ -1,8 +1,8 @@
 //! Events in, payloads of blocks out.
 
 use super::columns::Builder;
+use super::open::WireOpen;
 use super::{Entry, Events, block_kind, entry_kind, write};
-use super::{open::WireOpen, window::WireWindow};
 use crate::event::{Event, Header};
 
 /// Bytes of a payload, about, from which on a block is full.
@@ -51,7 +51,7 @@ impl Encoder {
             Event::Stack(stack) => (entry_kind::STACK, write(stack)),
             Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(*open))),
             Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
-            Event::Window(window) => (entry_kind::WINDOW, write(&WireWindow::from(*window))),
+            Event::Window(window) => (entry_kind::WINDOW, write(window)),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
             Event::Cost(cost) => (entry_kind::COST, write(cost)),
             Event::StacksAnew => (entry_kind::STACKS_ANEW, Vec::new()),

@@ -11,7 +11,6 @@ mod columns;
 mod decode;
 mod encode;
 mod open;
-mod window;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

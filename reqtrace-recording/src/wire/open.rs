@@ -23,63 +23,15 @@ pub(super) struct WireOpen {
     blocks: u32,
     preemptions: u32,
     max_depth: u32,
-    slots: Vec<(WireSite, u64)>,
-    longest: Vec<WireLong>,
-    blocked_in: Option<(WireSite, u64)>,
+    slots: Vec<Slot>,
+    longest: Vec<LongBlock>,
+    blocked_in: Option<(BlockSite, u64)>,
     more_weight: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct WireSite {
-    user_stack: u64,
-    kernel_stack: u64,
-    syscall: i32,
-    file: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct WireLong {
-    site: WireSite,
-    start_ns: u64,
-    blocked_ns: u64,
-    run_queue_ns: u64,
-    waker_tid: u32,
-    waker_tgid: u32,
-}
-
-impl From<&BlockSite> for WireSite {
-    fn from(site: &BlockSite) -> Self {
-        Self {
-            user_stack: site.user_stack,
-            kernel_stack: site.kernel_stack,
-            syscall: site.syscall,
-            file: site.file,
-        }
-    }
-}
-
-impl From<&WireSite> for BlockSite {
-    fn from(site: &WireSite) -> Self {
-        Self {
-            user_stack: site.user_stack,
-            kernel_stack: site.kernel_stack,
-            syscall: site.syscall,
-            file: site.file,
-        }
-    }
 }
 
 impl From<&Open> for WireOpen {
     fn from(open: &Open) -> Self {
         let request = open.request();
-        let long = |block: &LongBlock| WireLong {
-            site: (&block.site).into(),
-            start_ns: block.start_ns,
-            blocked_ns: block.blocked_ns,
-            run_queue_ns: block.run_queue_ns,
-            waker_tid: block.waker_tid,
-            waker_tgid: block.waker_tgid,
-        };
         Self {
             id: request.id,
             request_type: request.request_type,
@@ -96,16 +48,9 @@ impl From<&Open> for WireOpen {
             blocks: request.blocks,
             preemptions: request.preemptions,
             max_depth: request.max_depth,
-            slots: request
-                .slots
-                .iter()
-                .map(|slot| ((&slot.site).into(), slot.blocked_ns))
-                .collect(),
-            longest: request.longest.iter().map(long).collect(),
-            blocked_in: open
-                .blocked_in
-                .as_ref()
-                .map(|(site, since)| (site.into(), *since)),
+            slots: open.slots.clone(),
+            longest: open.longest.clone(),
+            blocked_in: open.blocked_in,
             more_weight: request.weight.wrapping_sub(1),
         }
     }
@@ -115,26 +60,11 @@ impl TryFrom<WireOpen> for Open {
     type Error = Malformed;
 
     fn try_from(wire: WireOpen) -> Result<Self, Malformed> {
-        let slots: Vec<Slot> = wire
+        let blocked_ns = wire
             .slots
-            .iter()
-            .map(|(site, blocked_ns)| Slot {
-                site: site.into(),
-                blocked_ns: *blocked_ns,
-            })
-            .collect();
-        let blocked_ns = slots
             .iter()
             .try_fold(0_u64, |sum, slot| sum.checked_add(slot.blocked_ns))
             .ok_or(Malformed)?;
-        let long = |block: &WireLong| LongBlock {
-            site: (&block.site).into(),
-            start_ns: block.start_ns,
-            blocked_ns: block.blocked_ns,
-            run_queue_ns: block.run_queue_ns,
-            waker_tid: block.waker_tid,
-            waker_tgid: block.waker_tgid,
-        };
         Ok(Self {
             request: Request {
                 id: wire.id,
@@ -158,12 +88,9 @@ impl TryFrom<WireOpen> for Open {
                 longest: &[],
             },
             label: wire.label,
-            slots,
-            longest: wire.longest.iter().map(long).collect(),
-            blocked_in: wire
-                .blocked_in
-                .as_ref()
-                .map(|(site, since)| (site.into(), *since)),
+            slots: wire.slots,
+            longest: wire.longest,
+            blocked_in: wire.blocked_in,
         })
     }
 }

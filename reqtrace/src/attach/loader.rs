@@ -2,20 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::Instant;
 
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
-use log::{debug, warn};
+use aya_log::EbpfLogger;
+use log::debug;
 use reqtrace_common::config::{Process, stacks_wanted};
 use reqtrace_common::filter::StackFilter;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::MAX_STACK_SUMS;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::Compiled;
 use super::image::Image;
@@ -65,7 +63,11 @@ pub struct Loaded {
     pub(super) ebpf: Ebpf,
     pub(super) setter: Setter,
     pub(super) tables: Option<Compiled>,
+    pub(super) log: Option<KernelLog>,
 }
+
+/// Messages of the kernel programs.
+pub(super) type KernelLog = EbpfLogger<&'static dyn log::Log>;
 
 /// What loads the kernel programs.
 pub struct Loader(EbpfLoader<'static>);
@@ -100,6 +102,18 @@ impl KernelTypes {
         })?;
         Ok(Self(btf))
     }
+}
+
+/// How many stacks of each kind the programs remember per CPU, at 3 KB for both: a power of two. Some
+/// hundred are what a database blocks in; machines with many CPUs get less, so that it is 64 MB at most.
+fn known_stacks() -> u32 {
+    const MOST: usize = 512;
+    const LEAST: usize = 64;
+    const BYTES: usize = 64 << 20;
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let room = BYTES / (3 << 10) / cpus;
+    // At most MOST.
+    room.clamp(LEAST, MOST).next_power_of_two().min(MOST) as u32
 }
 
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
@@ -143,7 +157,11 @@ pub fn load(
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
+    let known_stacks = known_stacks();
     let mut ebpf = loader
+        .map_max_entries("KNOWN_USER", known_stacks)
+        .map_max_entries("KNOWN_KERNEL", known_stacks)
+        .override_global("KNOWN_STACKS", &known_stacks, true)
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
@@ -182,7 +200,7 @@ pub fn load(
     }
     let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
-    forward_kernel_log(&mut ebpf);
+    let log = kernel_log(&mut ebpf);
     let wanted = |name: &&str| match options.probes {
         Some(plans) => plans.iter().any(|plan| plan.program == *name),
         None => true,
@@ -199,6 +217,7 @@ pub fn load(
         ebpf,
         setter,
         tables,
+        log,
     })
 }
 
@@ -319,28 +338,10 @@ pub(super) fn map_error(error: aya::maps::MapError) -> Error {
 }
 
 /// Messages of the kernel programs go to the log, which `-v` shows.
-fn forward_kernel_log(ebpf: &mut Ebpf) {
-    match aya_log::EbpfLogger::init(ebpf) {
-        Ok(logger) => match readable_fd(logger) {
-            Ok(mut reader) => {
-                tokio::spawn(async move {
-                    while let Ok(mut guard) = reader.readable_mut().await {
-                        guard.get_inner_mut().flush();
-                        guard.clear_ready();
-                    }
-                });
-            }
-            Err(error) => warn!("messages of the kernel programs are not shown: {error}"),
-        },
-        Err(error) => debug!("the kernel programs have no messages: {error}"),
-    }
-}
-
-/// Lets tokio wait for a file of the kernel.
-pub(super) fn readable_fd<T: AsRawFd + AsFd>(inner: T) -> Result<AsyncFd<T>> {
-    // SAFETY: the maps of aya own their descriptor and never exchange it.
-    unsafe { AsyncFd::register_with_interest(inner, Interest::READABLE) }
-        .map_err(|error| Error::failed("a ring buffer cannot be polled").because(error.to_string()))
+fn kernel_log(ebpf: &mut Ebpf) -> Option<KernelLog> {
+    EbpfLogger::init(ebpf)
+        .inspect_err(|error| debug!("the kernel programs have no messages: {error}"))
+        .ok()
 }
 
 pub(super) fn explain_load(error: &EbpfError) -> Error {

@@ -6,6 +6,7 @@ use std::fs;
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ const ROUNDS: u32 = 10;
 /// The first kernel on which CPUs that hit probes at the same time do not wait for each other:
 /// before, they take one lock, and with 40 of them a hit costs 50 times as much.
 const LOCKLESS: (u32, u32) = (6, 14);
+
+/// Held while a self-test runs: a program that uses this as a library may start several traces at once.
+static RUNNING: Mutex<()> = Mutex::new(());
 
 /// What a self-test has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,8 @@ pub fn run() -> Result<SelfTest> {
 
 /// The same with one thread on each of these CPUs; without any, by this thread.
 fn run_on(cpus: &[usize]) -> Result<SelfTest> {
+    // Another one would hit this one's probes.
+    let _one_at_a_time = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let bare = PROBED.map(|(function, ..)| fastest(function));
     let mut places = Vec::new();
     for (function, distance, on_return) in PROBED {

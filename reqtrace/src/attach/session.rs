@@ -1,12 +1,14 @@
 //! A running trace: probes attached, ring and maps readable; stopped once, then read, then
 //! detached.
 
+mod costs;
+
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::{self, JoinHandle};
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -14,18 +16,16 @@ use log::warn;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
-use reqtrace_common::sums::WalkTotals;
 use reqtrace_common::thread::ThreadState;
-use reqtrace_recording::{Cost, Open, ProgramCost, WalkCost};
-use tokio::io::unix::AsyncFd;
+use reqtrace_recording::{Cost, Open};
 
 use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
-    Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program, program_of,
-    readable_fd, trace_processes,
+    KernelLog, Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program,
+    trace_processes,
 };
 use super::open;
 use super::overhead::{self, TrapCosts};
@@ -33,17 +33,18 @@ use super::probes::ProbePlan;
 use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
-use super::targets::{self, Probes, UPROBES};
+use super::targets::{self, Probes};
 use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
 use crate::kernel::clock;
 use crate::symbolize::AddressSpace;
-use reqtrace_analysis::report::{LateChildren, Overhead};
+use reqtrace_analysis::report::LateChildren;
 
 /// A running trace.
 pub struct Session {
     ebpf: Ebpf,
-    ring: AsyncFd<RingBuf<MapData>>,
+    ring: RingBuf<MapData>,
+    log: Option<KernelLog>,
     tracepoints: Vec<BtfTracePointLink>,
     probes: Probes,
     kernel_memory: u64,
@@ -85,11 +86,10 @@ impl Loaded {
         let kernel_memory = self
             .ebpf
             .maps()
-            .filter_map(|(_, map)| fd_field(map_fd(map)?, "memlock"))
+            .filter_map(|(_, map)| costs::fd_field(map_fd(map)?, "memlock"))
             .sum();
         let grace = GracePeriod::new()?;
-        let ring = self.take_map("RING")?;
-        let ring = readable_fd(RingBuf::try_from(ring).map_err(map_error)?)?;
+        let ring = RingBuf::try_from(self.take_map("RING")?).map_err(map_error)?;
         let stacks = StackTable::new(self.take_map("STACKS")?)?;
         let tables = match self.tables.take() {
             Some(compiled) => {
@@ -116,6 +116,7 @@ impl Loaded {
             probes: Probes::set(self.setter, plans, pids, follow)?,
             ebpf: self.ebpf,
             ring,
+            log: self.log,
             tracepoints,
             kernel_memory,
             tables,
@@ -145,25 +146,25 @@ impl Loaded {
 }
 
 impl Session {
-    /// Waits until the kernel asks to be read: a notice, or a quarter of the ring is full.
-    ///
-    /// # Errors
-    ///
-    /// When the ring cannot be polled.
-    pub async fn readable(&mut self) -> Result<()> {
-        let mut guard =
-            self.ring.readable_mut().await.map_err(|error| {
-                Error::failed("the ring buffer cannot be polled").because(error)
-            })?;
-        guard.clear_ready();
-        Ok(())
+    /// What becomes readable when the kernel asks to be read: after news of a process, and when a
+    /// quarter of the ring is full.
+    #[must_use]
+    pub fn ring(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Passes the kernel programs' messages to the log.
+    pub fn forward_messages(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 
     /// Takes the next record, if there is one. The bytes are copied out, so that the kernel gets
     /// its room back at once.
     pub fn next_record(&mut self, into: &mut Vec<u8>) -> bool {
         into.clear();
-        match self.ring.get_mut().next() {
+        match self.ring.next() {
             Some(item) => {
                 into.extend_from_slice(&item);
                 true
@@ -281,18 +282,6 @@ impl Session {
         self.write_control()
     }
 
-    /// What tracing took since the start, without what the processes took.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel's table of times cannot be read.
-    pub fn overhead(&self) -> Result<Overhead> {
-        let mut overhead = overhead::of(&self.ebpf, self.traps)?;
-        overhead.tracer_ns = overhead.tracer_ns.saturating_sub(self.own_cpu_ns);
-        overhead.elapsed_ns = clock::monotonic_ns().saturating_sub(self.start_ns);
-        Ok(overhead)
-    }
-
     fn write_control(&mut self) -> Result<()> {
         let mut control: Array<&mut MapData, Control> =
             Array::try_from(map_mut(&mut self.ebpf, "CONTROL")?).map_err(map_error)?;
@@ -315,8 +304,8 @@ impl Session {
     ///
     /// When the kernel's maps cannot be used.
     pub(crate) fn next_window(&mut self) -> Result<u64> {
-        let before = self.control.window;
-        self.control.window = 1 - before;
+        let before = self.control.window & 1;
+        self.control.window += 1;
         self.write_control()?;
         self.filling.changed(&self.ebpf)?;
         self.grace.wait()?;
@@ -352,55 +341,6 @@ impl Session {
         let threads: HashMap<_, u32, ThreadState> =
             HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
         open::requests(&threads, stop_ns)
-    }
-
-    /// What the kernel programs have cost so far.
-    ///
-    /// # Errors
-    ///
-    /// When a map cannot be read.
-    pub(crate) fn cost(&self) -> Result<Cost> {
-        if let Some((cost, _)) = &self.detaching {
-            return Ok(cost.clone());
-        }
-        Ok(Cost {
-            programs: self.costs()?,
-            walks: self.walks()?,
-            ..Cost::default()
-        })
-    }
-
-    /// What walking user stacks took; `None` when that was not counted.
-    fn walks(&self) -> Result<Option<WalkCost>> {
-        let map: PerCpuArray<_, WalkTotals> =
-            PerCpuArray::try_from(map(&self.ebpf, "WALKS")?).map_err(map_error)?;
-        let mut sum = WalkTotals::ZERO;
-        for cpu in map.get(&0, 0).map_err(map_error)?.iter() {
-            sum.merge(cpu);
-        }
-        Ok((sum.count > 0).then(|| WalkCost {
-            walks: sum.count,
-            frames: sum.frames,
-            run_ns: sum.ns,
-            p999_ns: sum.quantile_ns(999),
-            max_ns: sum.max_ns,
-        }))
-    }
-
-    fn costs(&self) -> Result<Vec<ProgramCost>> {
-        let ebpf = &self.ebpf;
-        let mut costs = Vec::new();
-        for name in TRACEPOINTS {
-            let program: &BtfTracePoint = program_of(ebpf, name)?;
-            let file = program
-                .fd()
-                .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
-            costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
-        }
-        for name in UPROBES {
-            costs.push(cost(name, self.probes.files(name)));
-        }
-        Ok(costs)
     }
 
     /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].
@@ -446,22 +386,7 @@ impl Drop for Session {
     }
 }
 
-/// What the kernel counted of a program, in all forms in which it is loaded.
-fn cost(name: &str, files: impl Iterator<Item = i32>) -> ProgramCost {
-    let mut cost = ProgramCost {
-        name: name.to_owned(),
-        runs: 0,
-        run_ns: 0,
-        recursion_misses: 0,
-    };
-    for file in files {
-        cost.runs += fd_field(file, "run_cnt").unwrap_or(0);
-        cost.run_ns += fd_field(file, "run_time_ns").unwrap_or(0);
-        cost.recursion_misses += fd_field(file, "recursion_misses").unwrap_or(0);
-    }
-    cost
-}
-
+/// The descriptor of a map of one of the kinds that the kernel programs have.
 pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
     use aya::maps::Map;
     let (Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data)) = map
@@ -469,13 +394,4 @@ pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
         return None;
     };
     Some(data.fd().as_fd().as_raw_fd())
-}
-
-/// A number that the kernel shows about one of our own files.
-fn fd_field(fd: i32, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.trim().parse().ok()
 }

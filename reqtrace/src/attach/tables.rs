@@ -130,6 +130,8 @@ pub(super) struct UnwindTables {
     mappings: HashMap<MapData, u64, Mappings>,
     /// What was stored, to see changes and to give to children.
     stored: StdHashMap<AddressSpace, Box<Mappings>>,
+    /// Of the mappings that were stored last.
+    generation: u32,
     full: bool,
     said: HashSet<(PathBuf, NoTable)>,
 }
@@ -142,6 +144,7 @@ impl UnwindTables {
             index: Array::try_from(index).map_err(map_error)?,
             mappings: HashMap::try_from(mappings).map_err(map_error)?,
             stored: StdHashMap::new(),
+            generation: 0,
             full: false,
             said: compiled.said,
         };
@@ -201,7 +204,7 @@ impl UnwindTables {
         Ok(true)
     }
 
-    fn put(&mut self, space: AddressSpace, mappings: Box<Mappings>) -> Result<()> {
+    fn put(&mut self, space: AddressSpace, mut mappings: Box<Mappings>) -> Result<()> {
         if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
             if !self.full {
                 warn!(
@@ -212,6 +215,8 @@ impl UnwindTables {
             self.full = true;
             return Ok(());
         }
+        self.generation = self.generation.wrapping_add(1);
+        mappings.generation = self.generation;
         self.mappings
             .insert(key(space), *mappings, 0)
             .map_err(map_error)?;

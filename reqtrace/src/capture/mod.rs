@@ -4,9 +4,12 @@
 //! and to a recording when one is wanted: the same events, in the same order.
 
 mod names;
+mod observer;
 mod stream;
 mod windows;
 
 pub(crate) use names::Names;
+pub(crate) use observer::Notices;
+pub use observer::{Notice, Observer};
 pub(crate) use stream::Stream;
 pub(crate) use windows::Windows;

@@ -3,6 +3,7 @@
 //! A stack is looked up and named when the first event refers to it, so that a trace that is killed
 //! has the names of all that it has.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
@@ -123,11 +124,24 @@ impl Names {
     }
 
     /// Says all stacks anew from now on, when they are needed.
-    pub(crate) fn anew(&mut self, stream: &mut Stream) -> Result<()> {
+    pub(crate) fn anew(&mut self, stream: &mut Stream<'_>) -> Result<()> {
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
         stream.send(&Event::StacksAnew)
+    }
+
+    /// Forgets processes that have left, of which everything was said.
+    pub(crate) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let stays = |space: &AddressSpace| !pids.contains(&space.tgid);
+        self.mappings.retain(|(space, ..)| stays(space));
+        self.addresses.retain(|(space, ..), _| stays(space));
+        self.said
+            .retain(|(space, _)| space.as_ref().is_none_or(stays));
+        self.sites.retain(|(space, _)| stays(space));
+        self.unsettled.retain(|(space, _), _| stays(space));
+        self.threads.retain(|(tgid, _)| !pids.contains(tgid));
+        self.symbols.forget(pids);
     }
 
     /// Some time has passed.
@@ -136,7 +150,7 @@ impl Names {
     }
 
     /// Says what a request refers to.
-    pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream) -> Result<()> {
+    pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream<'_>) -> Result<()> {
         for slot in request.slots {
             self.site(request.space, slot.site, false, stream)?;
         }
@@ -154,7 +168,7 @@ impl Names {
         &mut self,
         key: &StackSumKey,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<()> {
         let space = AddressSpace {
             tgid: key.tgid,
@@ -175,7 +189,7 @@ impl Names {
         space: AddressSpace,
         site: BlockSite,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<()> {
         if self.sites.contains(&(space, site)) {
             return Ok(());
@@ -192,7 +206,7 @@ impl Names {
     }
 
     /// Says the name of a thread that has woken another.
-    fn thread(&mut self, tgid: u32, tid: u32, stream: &mut Stream) -> Result<()> {
+    fn thread(&mut self, tgid: u32, tid: u32, stream: &mut Stream<'_>) -> Result<()> {
         if self.threads_left == 0 || self.threads.contains(&(tgid, tid)) {
             return Ok(());
         }
@@ -208,7 +222,7 @@ impl Names {
     }
 
     /// Says a kernel stack; true when all was said.
-    fn kernel_stack(&mut self, id: StackId, stream: &mut Stream) -> Result<bool> {
+    fn kernel_stack(&mut self, id: StackId, stream: &mut Stream<'_>) -> Result<bool> {
         if id == STACK_LOST || id == STACK_NONE || self.said.contains(&(None, id)) {
             return Ok(true);
         }
@@ -246,7 +260,7 @@ impl Names {
         space: AddressSpace,
         id: StackId,
         at_end: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<bool> {
         let key = (Some(space), id);
         if id == STACK_LOST || id == STACK_NONE || self.said.contains(&key) {
@@ -292,7 +306,7 @@ impl Names {
         space: AddressSpace,
         address: u64,
         is_return: bool,
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<(Address, bool)> {
         if let Some(known) = self.addresses.get(&(space, address, is_return)) {
             return Ok((*known, true));
@@ -350,7 +364,7 @@ impl Names {
         address: Address,
         is_return: bool,
         frames: &[Frame],
-        stream: &mut Stream,
+        stream: &mut Stream<'_>,
     ) -> Result<bool> {
         let key = (address, is_return);
         match self.names.get(&key) {
@@ -358,7 +372,7 @@ impl Names {
             Some(Some(said)) if said == frames => return Ok(false),
             _ => {}
         }
-        let may_change = |frame: &Frame| frame.name == UNKNOWN || frame.name == ANONYMOUS;
+        let may_change = |frame: &Frame| [UNKNOWN, ANONYMOUS].contains(&&*frame.name);
         let stays = !frames.iter().any(may_change);
         if self.names.len() >= MAX_KNOWN {
             self.names.clear();
@@ -367,13 +381,18 @@ impl Names {
         stream.send(&Event::Name(&Name {
             address,
             is_return,
-            frames: frames.iter().map(|frame| frame.name.clone()).collect(),
+            frames: frames.iter().map(|frame| frame.name.to_string()).collect(),
         }))?;
         Ok(stays)
     }
 
     /// Says an object and where it is mapped; its number.
-    fn object(&mut self, space: AddressSpace, place: &Place, stream: &mut Stream) -> Result<u32> {
+    fn object(
+        &mut self,
+        space: AddressSpace,
+        place: &Place,
+        stream: &mut Stream<'_>,
+    ) -> Result<u32> {
         let next = KERNEL + 1 + self.objects.len() as u32;
         let id = match self.objects.get(&place.object) {
             Some(id) => *id,

@@ -5,11 +5,16 @@ use std::io;
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
 
+use super::{Notices, Observer};
 use crate::error::{Error, Result};
 use crate::report::{Exporter, Report, outputs};
 
 /// Where events go.
-pub(crate) struct Stream {
+pub(crate) struct Stream<'a> {
+    observer: &'a mut dyn Observer,
+    notices: Notices,
+    /// The observer wants the trace to end.
+    is_stopped: bool,
     analysis: Aggregator,
     exporters: Vec<Box<dyn Exporter>>,
     recorder: Option<Recorder>,
@@ -20,9 +25,17 @@ pub(crate) struct Stream {
     last_id: u64,
 }
 
-impl Stream {
-    pub(crate) fn new(analysis: Aggregator, exporters: Vec<Box<dyn Exporter>>) -> Self {
+impl<'a> Stream<'a> {
+    pub(crate) fn new(
+        analysis: Aggregator,
+        exporters: Vec<Box<dyn Exporter>>,
+        observer: &'a mut dyn Observer,
+        notices: Notices,
+    ) -> Self {
         Self {
+            observer,
+            notices,
+            is_stopped: false,
             analysis,
             exporters,
             recorder: None,
@@ -42,9 +55,19 @@ impl Stream {
         self.recorder.is_some()
     }
 
-    /// What is known so far, for progress.
-    pub(crate) fn analysis(&self) -> &Aggregator {
-        &self.analysis
+    /// Whether the observer wants the trace to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Lets the observer look at what is known so far.
+    pub(crate) fn look(&mut self, overhead: Option<f64>) {
+        self.observer.look(&self.analysis, overhead);
+    }
+
+    /// Tells the observer that tracing is over.
+    pub(crate) fn ended(&mut self) {
+        self.observer.ended();
     }
 
     /// Sends an event.
@@ -57,7 +80,9 @@ impl Stream {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(event);
         }
-        self.analysis.event(event, &mut self.exporters)
+        self.analysis.event(event, &mut self.exporters)?;
+        self.is_stopped |= self.observer.event(event, &self.analysis).is_break();
+        Ok(())
     }
 
     /// Sends a request, which gets its id here.
@@ -84,11 +109,10 @@ impl Stream {
         let failed = self.recorder.as_mut().and_then(Recorder::flush);
         if let Some(error) = failed {
             self.recorder = None;
-            crate::say!(
-                "reqtrace: the recording {} cannot be written: {error}; it ends here, and tracing \
-                 goes on",
+            self.notices.warn(format_args!(
+                "the recording {} cannot be written: {error}; it ends here, and tracing goes on",
                 self.recording
-            );
+            ));
             self.failed = Some(error);
         }
     }

@@ -24,6 +24,9 @@ pub use super::outputs::{GroupBy, OutputArgs, Stacks};
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 #[cfg(feature = "capture")]
+pub use crate::tracer::Unwind;
+
+#[cfg(feature = "capture")]
 const BEFORE_HELP: &str = "\
 Examples:
   reqtrace --profile mysql 30                                  trace the running server for 30 s
@@ -195,19 +198,6 @@ pub struct TraceArgs {
     /// root and on any machine. With --labels it holds the labels
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) record: Option<PathBuf>,
-}
-
-#[cfg(feature = "capture")]
-/// How to unwind user stacks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Unwind {
-    /// By .eh_frame, and by frame pointers through code that has none.
-    #[default]
-    Auto,
-    /// By frame pointers, for programs built with them.
-    Fp,
-    /// By .eh_frame only: a stack ends at code that has none.
-    Dwarf,
 }
 
 #[cfg(feature = "capture")]

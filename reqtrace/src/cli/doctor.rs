@@ -123,23 +123,12 @@ fn load() -> Result<u64> {
         labels: None,
         probes: None,
     };
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::failed("the runtime could not be started").because(error))?
-        .block_on(async {
-            let loaded = attach::load(
-                &host,
-                Loader::new(),
-                || KernelTypes::read(&host),
-                options,
-                None,
-            )?;
-            let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
-            let memory = session.kernel_memory();
-            session.detach();
-            Ok(memory)
-        })
+    let types = || KernelTypes::read(&host);
+    let loaded = attach::load(&host, Loader::new(), types, options, None)?;
+    let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
+    let memory = session.kernel_memory();
+    session.detach();
+    Ok(memory)
 }
 
 /// Sets probes on this program and hits them.

@@ -66,23 +66,6 @@ impl FilterArgs {
     }
 }
 
-/// What a filter keeps, for people; empty when it keeps all.
-pub(super) fn describe(filter: &StackFilter) -> String {
-    let mut parts = Vec::new();
-    if filter.min_ns > 0 {
-        parts.push(format!("of at least {} µs", filter.min_ns / 1_000));
-    }
-    if filter.max_ns < u64::MAX {
-        parts.push(format!("of at most {} µs", filter.max_ns / 1_000));
-    }
-    match filter.state {
-        ANY_STATE => {}
-        0 => parts.push("of runnable threads (--state 0)".to_owned()),
-        mask => parts.push(format!("in state 0x{mask:x}")),
-    }
-    parts.join(", ")
-}
-
 fn nanoseconds(us: u64) -> u64 {
     us.saturating_mul(1_000)
 }
@@ -111,12 +94,7 @@ mod tests {
         let filter = args.filter(false).unwrap();
         assert_eq!((filter.min_ns, filter.max_ns), (100_000, 200_999));
         assert_eq!(filter.state, 2);
-        assert_eq!(
-            describe(&filter),
-            "of at least 100 µs, of at most 200 µs, in state 0x2"
-        );
         assert!(args.filter(true).is_err());
-        assert_eq!(describe(&StackFilter::ALL), "");
         assert!(FilterArgs::default().filter(true).is_ok());
     }
 

@@ -23,6 +23,8 @@ pub mod report;
 mod running;
 mod show;
 #[cfg(feature = "capture")]
+mod signals;
+#[cfg(feature = "capture")]
 pub mod trace;
 
 use args::{Args, Command};

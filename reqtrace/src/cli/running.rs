@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 
 use super::library::Library;
+use crate::kernel::processes::{all, parent};
 use crate::profile::Profile;
 
 /// Characters of a command line that are shown.
@@ -116,25 +116,6 @@ fn shown(line: &[u8]) -> String {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
         None => text.to_owned(),
     }
-}
-
-/// All processes, in order of their ids.
-pub(super) fn all() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(Path::new("/proc")) else {
-        return Vec::new();
-    };
-    let mut pids: Vec<u32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
-}
-
-/// The process that started this one; `None` when it has left.
-pub(super) fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    line.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ impl Usage {
         for pid in gone {
             if let Some(last) = self.last.remove(&pid) {
                 self.left_ns += since(&pid, &last, &self.at_start).0;
+                self.at_start.remove(&pid);
             }
         }
         let (mut own, mut reaped) = (0, 0);

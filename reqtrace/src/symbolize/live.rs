@@ -1,5 +1,6 @@
 //! The symbolizer of a live trace: kernel and user names together.
 
+use std::collections::BTreeSet;
 use std::thread::{self, JoinHandle};
 
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
@@ -35,6 +36,11 @@ impl LiveSymbolizer {
     /// See [`UserSymbols::inherit`].
     pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
         self.user.inherit(child, parent);
+    }
+
+    /// See [`UserSymbols::forget`].
+    pub fn forget(&mut self, pids: &BTreeSet<u32>) {
+        self.user.forget(pids);
     }
 
     /// A hint for the report when the kernel hides its addresses.

@@ -1,6 +1,8 @@
 //! Recorded traces through decode, aggregate, classify and report, against golden files.
 //!
-//! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the golden files anew. A golden
+//! `busy`, `idle` and `lost` are made by `scenes`; `shop.rec` and `mariadb.rec` are real traces, which
+//! `cargo test --release -p reqtrace-tests --test golden -- --ignored` records anew (as root).
+//! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the expected outputs anew. A golden
 //! file that is missing is a failure.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test")]
@@ -20,8 +22,8 @@ use reqtrace::profile::{Origin, Profile};
 use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::FoldedOptions;
 use reqtrace::report::outputs::{OutputOptions, open};
-use reqtrace::report::{Report, table};
-use reqtrace_recording::Reader;
+use reqtrace::report::{Grouping, Report, table};
+use reqtrace_recording::{Reader, Writer};
 
 /// All that comes out of a replay.
 struct Replayed {
@@ -182,6 +184,54 @@ fn check_csv(replayed: &Replayed) {
 fn check_svg(svg: &str) {
     assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"));
     assert!(!svg.contains("@import") && !svg.contains("href=\"http"));
+}
+
+/// A recording among the golden files.
+fn recorded(name: &str) -> Vec<u8> {
+    let path = data(&format!("{name}.rec"));
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn a_real_trace_of_the_shop() {
+    let replayed = scene("shop", &recorded("shop"));
+    let request = &replayed.report.requests[0];
+    assert!(request.classes_exact && request.count == 250);
+    let classes = &replayed.report.classes;
+    for (class, wanted) in ["journal", "stock lock", "payment"].into_iter().enumerate() {
+        assert_eq!(classes[class], wanted);
+        assert!(request.ledger.classes[class] > 0, "{wanted}");
+    }
+}
+
+#[test]
+fn a_real_trace_of_mariadb() {
+    let options = Options {
+        group_by: Some(Grouping::Fingerprint),
+        ..Options::default()
+    };
+    let replayed = run_with(&recorded("mariadb"), options);
+    compare("mariadb", &replayed);
+    let request = &replayed.report.requests[0];
+    assert!(request.classes_exact && request.count == request.rows);
+    assert!(replayed.report.losses.is_empty());
+    assert!(replayed.files["stacks.folded"].contains("dispatch_command"));
+}
+
+/// The format has not changed: what is read is written as it was.
+#[test]
+fn a_recording_that_is_written_again_has_the_same_bytes() {
+    for name in ["shop", "mariadb"] {
+        let bytes = recorded(name);
+        let mut reader = Reader::open(Cursor::new(&bytes)).unwrap();
+        let header = reader.header().clone();
+        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        let ending = reader.read(|event| writer.event(&event)).unwrap();
+        assert!(ending.unwrap().is_whole());
+        writer.flush().unwrap();
+        // Another version of zstd may compress otherwise: then record them anew.
+        assert!(writer.into_inner() == bytes, "{name}");
+    }
 }
 
 #[test]
@@ -409,7 +459,7 @@ fn what_was_not_recorded_cannot_be_asked_for() {
     };
     assert!(refused(filter(backwards)).contains("--from"));
     let group = Options {
-        group_by: Some(reqtrace::report::Grouping::Label),
+        group_by: Some(Grouping::Label),
         ..Options::default()
     };
     assert!(refused(group).contains("no labels"));

@@ -114,7 +114,7 @@ truth --data /disk --log /out/truth/log --requests "$TRUTH_REQUESTS" --wait-ms "
 truth=$!
 exec 3>/tmp/told
 wait_for /out/truth.out ready 30
-reqtrace --profile /truth.toml -p "$truth" "$TRACE_SECONDS" --out /out/truth/trace \
+reqtrace -v --profile /truth.toml -p "$truth" "$TRACE_SECONDS" --out /out/truth/trace \
     >/out/truth/report.txt 2>/out/truth/reqtrace.err &
 tracer=$!
 if wait_attached "$tracer" /out/truth/reqtrace.err; then

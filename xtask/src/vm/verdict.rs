@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqtrace_tests::{
-    brackets, ledger, rows,
+    brackets, ledger, reqtrace, rows,
     summary::Summary,
     truth::{bounds, compare::Comparison},
 };
@@ -92,9 +92,18 @@ fn measured(results: &Path) -> Result<String> {
     // Not against the CPU clock: an emulated machine's scheduler keeps another time than its clock.
     bounds::check(&comparison, summary.unseen())?;
     bounds::check_company(&comparison)?;
+    // With -v they are all walked again; one that is another would be a loss.
+    let said = read(results, "truth/reqtrace.err")?;
+    let remembered = reqtrace::remembered(&said).context("no stack was remembered")?;
+    ensure!(
+        remembered.user > 0 && remembered.kernel > 0,
+        "{remembered:?}"
+    );
     Ok(format!(
-        "{} kinds of requests as measured by themselves",
-        comparison.kinds.len()
+        "{} kinds of requests as measured by themselves; {} user and {} kernel stacks remembered rightly",
+        comparison.kinds.len(),
+        remembered.user,
+        remembered.kernel
     ))
 }
 

@@ -32,10 +32,10 @@ fn what_is_nowhere_has_no_name() {
         exec_generation: 0,
     };
     assert!(!symbols.remember(nobody));
-    assert_eq!(symbols.frames(nobody, &[0x1234])[0].name, "[unknown]");
+    assert_eq!(&*symbols.frames(nobody, &[0x1234])[0].name, "[unknown]");
     symbols.remember(this());
     for address in [0, 0x10, u64::MAX] {
-        assert_eq!(symbols.frames(this(), &[address])[0].name, "[unknown]");
+        assert_eq!(&*symbols.frames(this(), &[address])[0].name, "[unknown]");
     }
 }
 
@@ -47,7 +47,7 @@ fn the_vdso_has_offsets() {
     let vdso = mapped.iter().find(|mapping| mapping.name == "[vdso]");
     if let Some(vdso) = vdso {
         let frames = symbols.frames(this(), &[vdso.start + 0x10]);
-        assert_eq!(frames[0].name, "[vdso+0x10]");
+        assert_eq!(&*frames[0].name, "[vdso+0x10]");
     }
 }
 
@@ -74,6 +74,6 @@ fn a_process_that_left_keeps_its_names() {
     assert!(known);
     if let Some(libc) = libc {
         let frames = symbols.frames(space, &[libc.start + 1]);
-        assert_ne!(frames[0].name, "[unknown]");
+        assert_ne!(&*frames[0].name, "[unknown]");
     }
 }

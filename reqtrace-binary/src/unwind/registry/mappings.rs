@@ -54,7 +54,7 @@ pub(super) fn fit(mut entries: Vec<Mapping>, without: &mut Vec<Without>) -> Box<
     let mut mappings = Box::new(Mappings {
         // At most MAX_MAPPINGS.
         len: entries.len() as u32,
-        pad: 0,
+        generation: 0,
         entries: [Mapping::default(); MAX_MAPPINGS],
     });
     for (place, mapping) in mappings.entries.iter_mut().zip(entries) {

@@ -11,10 +11,11 @@ use crate::attach::rate::{self, Watch};
 use crate::attach::self_test;
 use crate::cli::options::parse_duration;
 use crate::cli::profiles::print;
-use crate::cli::trace::targets;
+use crate::cli::signals;
 use crate::error::{Error, Result};
-use crate::kernel::privileges;
+use crate::kernel::{privileges, processes};
 use crate::report::text::number;
+use crate::tracer::Stopper;
 
 /// Probes set at once. Each call of what one is on costs the program a trap.
 const MAX_PLACES: usize = 512;
@@ -64,7 +65,7 @@ pub(super) fn run(
     }
     privileges::check()?;
     let mut pids = search.pids.clone();
-    pids.extend(targets::descendants(&pids));
+    pids.extend(processes::descendants(&pids));
     let whose = if search.binary.is_some() {
         Whose::Everybody
     } else {
@@ -168,26 +169,18 @@ fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>
         "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
         duration.as_secs_f64()
     );
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::failed("the runtime could not be started").because(error))?
-        .block_on(async {
-            let mut looks = tokio::time::interval(LOOK);
-            let over = tokio::time::sleep(duration);
-            tokio::pin!(over);
-            let interrupted = tokio::signal::ctrl_c();
-            tokio::pin!(interrupted);
-            loop {
-                tokio::select! {
-                    () = &mut over => return Ok(()),
-                    // Without a handler Ctrl-C just ends the program, and the kernel takes the
-                    // probes out.
-                    Ok(()) = &mut interrupted => return Ok(()),
-                    _ = looks.tick() => look()?,
-                }
-            }
-        })
+    // Without a handler a signal just ends the program, and the kernel takes the probes out.
+    let stopper = Stopper::new()?;
+    signals::stop(stopper.clone());
+    signals::watch();
+    let end = Instant::now() + duration;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stopper.wait(left.min(LOOK)) {
+            return Ok(());
+        }
+        look()?;
+    }
 }
 
 /// Counting costs too much: says which function is to blame.

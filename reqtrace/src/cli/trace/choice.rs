@@ -7,6 +7,7 @@ use crate::cli::args::TraceOptions;
 use crate::cli::library::{self, Entry, Library};
 use crate::cli::running::{Processes, Running};
 use crate::error::{Error, Result};
+use crate::kernel::processes;
 use crate::profile::Profile;
 use crate::resolve::Process;
 
@@ -189,7 +190,7 @@ fn without_profile(processes: &[Process], executable: &str, library: &Library) -
     else {
         return no_profile(executable, executable);
     };
-    let below = targets::descendants(&[process.pid]);
+    let below = processes::descendants(&[process.pid]);
     let running = Processes::read();
     let servers = running.with_profile(library);
     let child = servers.iter().find(|(one, _)| below.contains(&one.pid));

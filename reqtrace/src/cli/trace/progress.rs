@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::aggregate::Aggregator;
 use crate::report::text;
+use crate::tracer::Observer;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
 const RECENT: Duration = Duration::from_secs(2);
@@ -18,7 +19,6 @@ pub(super) struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
     duration: Option<Duration>,
-    overhead: Option<f64>,
     recent: Recent,
 }
 
@@ -68,17 +68,11 @@ impl Progress {
             bar,
             started,
             duration,
-            overhead: None,
             recent: Recent::new(started),
         }
     }
 
-    /// Share of the CPU time that tracing took in the last second, 0 to 1.
-    pub(super) fn overhead(&mut self, share: f64) {
-        self.overhead = Some(share);
-    }
-
-    pub(super) fn update(&mut self, analysis: &Aggregator) {
+    fn update(&mut self, analysis: &Aggregator, overhead: Option<f64>) {
         let Some(bar) = &self.bar else { return };
         let (complete, incomplete) = analysis.requests();
         let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
@@ -89,7 +83,7 @@ impl Progress {
             .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
         let rate = self.recent.rate(now, requests);
         let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
-        let overhead = self.overhead.map_or_else(String::new, |share| {
+        let overhead = overhead.map_or_else(String::new, |share| {
             format!(" · tracing takes {:.1} %", share * 100.0)
         });
         bar.set_message(format!(
@@ -99,9 +93,15 @@ impl Progress {
         ));
         bar.tick();
     }
+}
+
+impl Observer for Progress {
+    fn look(&mut self, model: &Aggregator, overhead: Option<f64>) {
+        self.update(model, overhead);
+    }
 
     /// Takes the line away.
-    pub(super) fn finish(&self) {
+    fn ended(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

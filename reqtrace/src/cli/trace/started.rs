@@ -18,10 +18,10 @@ use std::thread::{self, JoinHandle};
 
 use log::debug;
 
-use super::early;
-use super::follow::Outcome;
+use crate::cli::signals;
 use crate::error::{Error, Result};
 use crate::resolve::{ObjectFile, Process};
+use crate::tracer::EndedBy;
 
 /// Bytes of a process's name that the kernel keeps.
 const MAX_COMM: usize = 15;
@@ -171,21 +171,21 @@ impl Started {
     /// # Errors
     ///
     /// When it ended badly by itself.
-    pub(super) fn finish(mut self, outcome: Outcome, quiet: bool) -> Result<()> {
+    pub(super) fn finish(mut self, ended_by: EndedBy, quiet: bool) -> Result<()> {
         let name = format!("{} (pid {})", self.comm(), self.pid);
-        let signal = match outcome {
-            Outcome::TargetExited => None,
-            Outcome::Duration => Some(libc::SIGTERM),
+        let signal = match ended_by {
+            EndedBy::TargetExited => None,
+            EndedBy::Duration => Some(libc::SIGTERM),
             // Ctrl-C on a terminal goes to both.
-            Outcome::Interrupted => early::sent_by_a_process(),
+            EndedBy::Stop => signals::sent_by_a_process(),
         };
         // From now on a signal ends this program, and the other goes on.
-        early::default_actions();
+        signals::default_actions();
         let Some(waiting) = self.waiting.take() else {
             return Ok(());
         };
         if let Some(signal) = signal.filter(|_| !waiting.is_finished()) {
-            if !quiet && outcome == Outcome::Duration {
+            if !quiet && ended_by == EndedBy::Duration {
                 crate::say!("reqtrace: the time is over: {name} is ended by SIGTERM");
             }
             if let Ok(pid) = libc::pid_t::try_from(self.pid) {
@@ -199,7 +199,7 @@ impl Started {
             })?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        if status.success() || outcome != Outcome::TargetExited {
+        if status.success() || ended_by != EndedBy::TargetExited {
             if !quiet {
                 crate::say!("reqtrace: {name} has ended ({status})");
             }

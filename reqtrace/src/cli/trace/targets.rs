@@ -1,10 +1,8 @@
-//! Which processes.
-
-use std::fs;
+//! Which processes: `-p` and `--comm` in, ids out.
 
 use crate::cli::args::TraceOptions;
-use crate::cli::running::{all, parent};
 use crate::error::{Error, Result};
+use crate::kernel::processes::{all, comm, parent};
 
 /// The processes of `-p` and `--comm`, each once.
 pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
@@ -50,30 +48,6 @@ fn roots(found: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
     found.iter().filter(is_root).copied().collect()
 }
 
-/// All processes that descend from these and run now, without these themselves.
-pub(in crate::cli) fn descendants(of: &[u32]) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = all()
-        .into_iter()
-        .filter_map(|pid| Some((pid, parent(pid)?)))
-        .collect();
-    below(of, &parents)
-}
-
-/// The same in a list of processes with their parents.
-fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
-    let mut found: Vec<u32> = of.to_vec();
-    let mut looked_at = 0;
-    while let Some(&parent) = found.get(looked_at) {
-        looked_at += 1;
-        for (pid, _) in parents.iter().filter(|(_, of)| *of == parent) {
-            if !found.contains(pid) {
-                found.push(*pid);
-            }
-        }
-    }
-    found.split_off(of.len())
-}
-
 fn by_comm(wanted: &str) -> Vec<u32> {
     all()
         .into_iter()
@@ -81,23 +55,9 @@ fn by_comm(wanted: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Name of a process; `None` when it has left.
-pub(super) fn comm(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end_matches('\n').to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn children_of_children_are_found_each_once() {
-        let parents = [(9, 5), (2, 1), (5, 2), (7, 3), (1, 0), (6, 2)];
-        assert_eq!(below(&[2], &parents), [5, 6, 9]);
-        assert_eq!(below(&[2, 5], &parents), [6, 9]);
-        assert_eq!(below(&[7], &parents), Vec::<u32>::new());
-    }
 
     #[test]
     fn a_server_and_its_workers_are_one() {

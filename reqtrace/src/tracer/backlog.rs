@@ -3,7 +3,7 @@
 //! Finding a name for the first time may take tens of milliseconds; what processes do meanwhile, an
 //! exec above all, must not wait so long for its unwind tables.
 
-use tokio::time::{Duration, Instant};
+use std::time::{Duration, Instant};
 
 /// How long a request waits at most.
 const LONGEST: Duration = Duration::from_millis(200);

@@ -2,10 +2,11 @@
 //! the report out.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use super::progress::Progress;
 use crate::attach::Session;
 use crate::attach::guard::{Guard, Shed};
+use crate::capture::Notices;
 use crate::error::Result;
 use crate::kernel::usage::Usage;
 use crate::report::{Overhead, ShedSpan};
@@ -13,11 +14,8 @@ use crate::report::{Overhead, ShedSpan};
 /// The most that is shed: fewer requests would say nothing.
 const DEEPEST: Shed = Shed::Sample(256);
 
-/// What is looked at while a trace runs.
-pub(super) struct Watched {
-    pub(super) progress: Progress,
-    pub(super) guarding: Guarding,
-}
+/// How often it looks.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What a trace takes, and what it leaves out because of that.
 pub(super) struct Guarding {
@@ -25,25 +23,34 @@ pub(super) struct Guarding {
     limit: f64,
     usage: Usage,
     last: Overhead,
+    /// Of the last whole second.
+    share: Option<f64>,
+    next: Instant,
     spans: Vec<ShedSpan>,
-    quiet: bool,
+    notices: Notices,
 }
 
 impl Guarding {
     /// `limit` in percent.
-    pub(super) fn new(limit: f64, pids: &BTreeSet<u32>, quiet: bool) -> Self {
+    pub(super) fn new(limit: f64, pids: &BTreeSet<u32>, notices: Notices) -> Self {
         Self {
             guard: Guard::new(limit / 100.0, DEEPEST),
             limit,
             usage: Usage::since_now(pids),
             last: Overhead::default(),
+            share: None,
+            next: Instant::now() + SECOND,
             spans: Vec::new(),
-            quiet,
+            notices,
         }
     }
 
-    /// One second is over: gives the share that tracing took of it, 0 to 1.
-    pub(super) fn second(&mut self, session: &mut Session, alive: &BTreeSet<u32>) -> Result<f64> {
+    /// Looks, if a second is over.
+    pub(super) fn look(&mut self, session: &mut Session, alive: &BTreeSet<u32>) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + SECOND;
         let now = self.measure(session, alive)?;
         let share = now.since(&self.last).share();
         self.last = now;
@@ -63,7 +70,13 @@ impl Guarding {
                 });
             }
         }
-        Ok(share)
+        self.share = Some(share);
+        Ok(())
+    }
+
+    /// Share of the CPU time that tracing took in the last whole second, 0 to 1.
+    pub(super) fn share(&self) -> Option<f64> {
+        self.share
     }
 
     /// The trace is over: all that it took, and what was left out when.
@@ -88,19 +101,16 @@ impl Guarding {
     }
 
     fn say(&self, shed: Shed, share: f64, elapsed_ns: u64) {
-        if self.quiet {
-            return;
-        }
         let (share, limit, at) = (share * 100.0, self.limit, elapsed_ns as f64 / 1e9);
         match left_out(shed) {
-            Some(what) => crate::say!(
-                "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time, \
+            Some(what) => self.notices.note(format_args!(
+                "at {at:.1} s tracing takes {share:.1} % of the CPU time, \
                  --max-overhead is {limit} %: left out from now on: {what}"
-            ),
-            None => crate::say!(
-                "reqtrace: at {at:.1} s tracing takes {share:.1} % of the CPU time: all is \
+            )),
+            None => self.notices.note(format_args!(
+                "at {at:.1} s tracing takes {share:.1} % of the CPU time: all is \
                  recorded again"
-            ),
+            )),
         }
     }
 }

@@ -2,38 +2,33 @@
 
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event};
 use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::backlog::Backlog;
-use super::early;
-use super::guarding::Watched;
-use super::targets::comm;
+use super::guarding::Guarding;
+use super::processes::{Processes, first_space};
+use super::stopper::{Stopper, Waiting};
 use crate::aggregate::MALFORMED;
 use crate::attach::decode::{self, Decoder, Malformed, Record};
 use crate::attach::{Session, Sums};
 use crate::capture::{Names, Stream, Windows};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::clock;
 use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
 
 /// How often the ring is read when the kernel does not ask for it.
 const TICK: Duration = Duration::from_millis(20);
-/// Ticks between two looks at progress and at whether the targets still live.
+/// Ticks between two looks of the observer, and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 10;
 /// Ticks between two writes of a recording: what a trace that is killed may lose.
 const TICKS_PER_FLUSH: u32 = 50;
 /// Ticks between two looks at what the targets have mapped.
 const TICKS_PER_REFRESH: u32 = 50;
-/// How often it is looked at what tracing takes.
-const SECOND: Duration = Duration::from_secs(1);
 /// How long names are looked for when a trace has ended; its report comes then, with what is known.
 const NAMING: Duration = Duration::from_secs(10);
 /// A look at what a process has mapped that takes longer than this is a long one: the process has
@@ -46,105 +41,50 @@ const BATCH: usize = 20_000;
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum EndedBy {
     /// Its time was over.
     Duration,
-    /// Ctrl-C, SIGTERM or SIGHUP.
-    Interrupted,
+    /// A [`Stopper`], or its observer.
+    Stop,
     /// All traced processes left.
     TargetExited,
 }
 
-impl Outcome {
+impl EndedBy {
     /// The words for it in `summary.json`.
-    pub(super) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Duration => "duration",
-            Self::Interrupted => "interrupted",
+            Self::Stop => "interrupted",
             Self::TargetExited => "target exited",
         }
     }
 }
 
-/// Signals that end a trace early, with a report.
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// `None` when hang-ups are ignored, as by nohup.
-    hangup: Option<Signal>,
-}
-
-impl Signals {
-    /// From now on they end the trace.
-    pub(super) fn take() -> Result<Self> {
-        let cannot = |error| Error::failed("signals cannot be waited for").because(error);
-        let hangup = (!early::is_ignored(libc::SIGHUP))
-            .then(|| signal(SignalKind::hangup()))
-            .transpose()
-            .map_err(cannot)?;
-        let signals = Self {
-            hangup,
-            interrupt: signal(SignalKind::interrupt()).map_err(cannot)?,
-            terminate: signal(SignalKind::terminate()).map_err(cannot)?,
-        };
-        early::is_over();
-        Ok(signals)
-    }
-
-    /// Waits for one of them.
-    async fn come(&mut self) {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => {
-                    hangup.recv().await;
-                }
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.interrupt.recv() => (),
-            _ = self.terminate.recv() => (),
-            () = hangup => (),
-        }
-    }
-}
-
-/// The address space of a process when tracing begins.
-pub(super) fn first_space(pid: u32) -> AddressSpace {
-    AddressSpace {
-        tgid: pid,
-        exec_generation: 0,
-    }
-}
-
 /// Takes records and keeps account of the traced processes.
-pub(super) struct Follower {
-    stream: Stream,
+pub(super) struct Follower<'a> {
+    stream: Stream<'a>,
     names: Names,
     decoder: Decoder,
     windows: Windows,
     /// What was taken out of the kernel's tables, and is not named yet.
     taken: Vec<Sums>,
     request_types: usize,
-    /// Names of all processes ever traced.
-    processes: BTreeMap<u32, String>,
-    alive: BTreeSet<u32>,
-    /// Processes that had left at the last look: their last records may still be in the ring.
-    left: BTreeSet<u32>,
-    generations: BTreeMap<u32, u32>,
-    /// Processes that are not looked at before then, for the last look took long.
-    resting: BTreeMap<u32, Instant>,
+    processes: Processes,
+    stopper: Stopper,
     record: Vec<u8>,
     backlog: Backlog,
 }
 
-impl Follower {
+impl<'a> Follower<'a> {
     /// Begins with these processes.
     pub(super) fn new(
-        stream: Stream,
+        stream: Stream<'a>,
         names: Names,
         request_types: usize,
         pids: &[u32],
+        stopper: Stopper,
     ) -> Result<Self> {
         let mut follower = Self {
             stream,
@@ -153,11 +93,8 @@ impl Follower {
             windows: Windows::new(),
             taken: Vec::new(),
             request_types,
-            processes: BTreeMap::new(),
-            alive: BTreeSet::new(),
-            left: BTreeSet::new(),
-            generations: BTreeMap::new(),
-            resting: BTreeMap::new(),
+            processes: Processes::default(),
+            stopper,
             record: Vec::new(),
             backlog: Backlog::default(),
         };
@@ -179,10 +116,10 @@ impl Follower {
         mut self,
         session: &mut Session,
         stop_ns: u64,
-        ended_by: Outcome,
+        ended_by: EndedBy,
         (overhead, shed): (Overhead, Vec<ShedSpan>),
-    ) -> Result<Stream> {
-        self.names.until((Instant::now() + NAMING).into_std());
+    ) -> Result<Stream<'a>> {
+        self.names.until(Instant::now() + NAMING);
         self.window(session, stop_ns, true)?;
         for mut open in session.open_requests(stop_ns)? {
             open.request.id = self.stream.next_id();
@@ -212,77 +149,96 @@ impl Follower {
         Ok(self.stream)
     }
 
-    /// Processes that are traced and run.
-    pub(super) fn alive(&self) -> &BTreeSet<u32> {
-        &self.alive
+    /// The traced processes.
+    pub(super) fn processes(&self) -> &Processes {
+        &self.processes
     }
 
-    /// Follows until the time is over, a signal comes, or all targets have left.
-    pub(super) async fn run(
+    /// Tells the observer that tracing is over.
+    pub(super) fn ended(&mut self) {
+        self.stream.ended();
+    }
+
+    /// Follows until the time is over, somebody stops it, or all targets have left.
+    pub(super) fn run(
         &mut self,
         session: &mut Session,
         duration: Option<Duration>,
-        signals: &mut Signals,
-        watched: &mut Watched,
-    ) -> Result<Outcome> {
+        guarding: &mut Guarding,
+    ) -> Result<EndedBy> {
+        let waiting = Waiting::new(session.ring(), &self.stopper)?;
         let begun_ns = clock::monotonic_ns().saturating_sub(session.start_ns());
         let begun = Duration::from_nanos(begun_ns);
         let deadline = duration.map(|duration| Instant::now() + duration.saturating_sub(begun));
         if let Some(deadline) = deadline {
-            self.names.until((deadline + NAMING).into_std());
+            self.names.until(deadline + NAMING);
         }
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut count, mut ticked) = (0_u32, 0_u32);
-        let mut second = Instant::now();
-        let outcome = loop {
-            tokio::select! {
-                biased;
-                () = signals.come() => break Outcome::Interrupted,
-                () = until(deadline) => break Outcome::Duration,
-                ready = session.readable() => ready?,
-                _ = ticks.tick() => {
-                    count = count.wrapping_add(1);
-                    if self.stream.is_recording() && self.windows.is_due() {
-                        self.window(session, clock::monotonic_ns(), false)?;
-                    }
-                    if count.is_multiple_of(TICKS_PER_FLUSH) {
-                        self.stream.flush();
-                    }
-                    if second.elapsed() >= SECOND {
-                        second = Instant::now();
-                        let share = watched.guarding.second(session, &self.alive)?;
-                        watched.progress.overhead(share);
-                    }
-                    if count.is_multiple_of(TICKS_PER_LOOK) {
-                        self.names.tick();
-                        self.work_off(session)?;
-                        watched.progress.update(self.stream.analysis());
-                        self.let_go(session)?;
-                        if self.alive.is_empty() {
-                            break Outcome::TargetExited;
-                        }
-                    }
-                    if count.is_multiple_of(TICKS_PER_REFRESH) {
-                        self.refresh(session)?;
-                    }
-                }
+        let mut ticks = Ticks::new();
+        let mut all = true;
+        loop {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(EndedBy::Duration);
+            }
+            let until = ticks.next.min(deadline.unwrap_or(ticks.next));
+            let longest = match all {
+                true => until.saturating_duration_since(now),
+                // What was left is taken at once, but for a stop.
+                false => Duration::ZERO,
+            };
+            if waiting.wait(longest)? || self.stream.is_stopped() {
+                return Ok(EndedBy::Stop);
+            }
+            if ticks.is_due() && !self.tick(session, &ticks, guarding)? {
+                return Ok(EndedBy::TargetExited);
             }
             let now_ns = clock::monotonic_ns();
-            let all = self.take(session, BATCH)?;
-            if self.names.is_full() || session.tables_fill_up()? {
+            all = self.take(session, BATCH)?;
+            if self.names.is_full()
+                || self.processes.many_have_left()
+                || session.tables_fill_up()?
+            {
                 self.window(session, clock::monotonic_ns(), false)?;
             } else if self.backlog.is_due() {
                 self.work_off(session)?;
             } else {
                 continue;
             }
-            if all && count.wrapping_sub(ticked) >= TICKS_PER_LOOK {
-                ticked = count;
+            if all && ticks.since_said() >= TICKS_PER_LOOK {
+                ticks.said = ticks.count;
                 self.stream.send(&Event::Tick(now_ns))?;
             }
-        };
-        Ok(outcome)
+        }
+    }
+
+    /// What is done now and then; false when all targets have left.
+    fn tick(
+        &mut self,
+        session: &mut Session,
+        ticks: &Ticks,
+        guarding: &mut Guarding,
+    ) -> Result<bool> {
+        if self.stream.is_recording() && self.windows.is_due() {
+            self.window(session, clock::monotonic_ns(), false)?;
+        }
+        if ticks.is_each(TICKS_PER_FLUSH) {
+            self.stream.flush();
+        }
+        guarding.look(session, self.processes.alive())?;
+        session.forward_messages();
+        if ticks.is_each(TICKS_PER_LOOK) {
+            self.names.tick();
+            self.work_off(session)?;
+            self.stream.look(guarding.share());
+            self.let_go(session)?;
+            if self.processes.alive().is_empty() {
+                return Ok(false);
+            }
+        }
+        if ticks.is_each(TICKS_PER_REFRESH) {
+            self.refresh(session)?;
+        }
+        Ok(true)
     }
 
     /// Takes all records that are left.
@@ -326,19 +282,13 @@ impl Follower {
         };
         match record.event {
             process_event::FORK => {
-                let generation = self.generations.get(&record.parent).copied().unwrap_or(0);
-                let parent = AddressSpace {
-                    tgid: record.parent,
-                    exec_generation: generation,
-                };
-                self.generations.insert(record.tgid, 0);
+                let parent = self.processes.space(record.parent);
                 session.follow(record.tgid, record.time_ns);
                 session.inherit(space, parent)?;
                 self.names.symbols().inherit(space, parent);
                 self.appear(process)?;
             }
             process_event::EXEC => {
-                self.generations.insert(record.tgid, record.exec_generation);
                 session.refresh(space)?;
                 self.names.symbols().remember(space);
                 process.change = ProcessChange::Exec;
@@ -356,13 +306,9 @@ impl Follower {
 
     /// Libraries may have been loaded since: their unwind tables and names are wanted.
     fn refresh(&mut self, session: &mut Session) -> Result<()> {
-        let alive: Vec<u32> = self.alive.iter().copied().collect();
-        for pid in alive {
-            let exec_generation = self.generations.get(&pid).copied().unwrap_or(0);
-            let space = AddressSpace {
-                tgid: pid,
-                exec_generation,
-            };
+        let alive = self.processes.alive().iter();
+        let spaces: Vec<_> = alive.map(|&pid| self.processes.space(pid)).collect();
+        for space in spaces {
             self.look_at(space, session)?;
         }
         Ok(())
@@ -371,8 +317,7 @@ impl Follower {
     /// What is mapped now may be gone by the report: files are opened at once.
     fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
         let begun = Instant::now();
-        let rests = self.resting.get(&space.tgid);
-        if rests.is_some_and(|until| begun < *until) {
+        if self.processes.rests(space.tgid) {
             return Ok(());
         }
         if session.refresh(space)? {
@@ -380,78 +325,68 @@ impl Follower {
         }
         let took = begun.elapsed();
         if took > LONG_LOOK {
-            let until = begun + took * PAUSE_PER_LOOK;
-            self.resting.insert(space.tgid, until);
-        } else {
-            self.resting.remove(&space.tgid);
+            self.processes
+                .rest(space.tgid, begun + took * PAUSE_PER_LOOK);
         }
         Ok(())
     }
 
-    /// A process is traced from now on, or has a new name. A child that has left by now had its
-    /// parent's name.
+    /// A process is traced from now on, or has a new name.
     fn appear(&mut self, mut process: Process) -> Result<()> {
-        let pid = process.space.tgid;
-        self.alive.insert(pid);
-        let inherited = || self.processes.get(&process.parent).cloned();
-        if let Some(name) = comm(pid).or_else(inherited) {
-            process.name.clone_from(&name);
-            self.processes.insert(pid, name);
-        }
+        let name = self.processes.appear(process.space, process.parent);
+        name.clone_into(&mut process.name);
         self.stream.send(&Event::Process(&process))
     }
 
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's
     /// tables otherwise.
     fn let_go(&mut self, session: &mut Session) -> Result<()> {
-        let mut left = BTreeSet::new();
-        self.alive.retain(|&pid| {
-            let alive = is_alive(pid);
-            if !alive {
-                left.insert(pid);
-            }
-            alive
-        });
-        let mut gone = std::mem::replace(&mut self.left, left);
-        // Another process may have got the number meanwhile.
-        gone.retain(|pid| !self.alive.contains(pid) && !is_alive(*pid));
+        let gone = self.processes.let_go();
         if gone.is_empty() {
             return Ok(());
         }
-        self.resting.retain(|pid, _| !gone.contains(pid));
         session.forget(&gone)
     }
 }
 
-fn malformed_record(malformed: Malformed, stream: &mut Stream) -> Result<()> {
+fn malformed_record(malformed: Malformed, stream: &mut Stream<'_>) -> Result<()> {
     debug!("malformed record: {malformed}");
     stream.lost(MALFORMED, 1)
 }
 
-/// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left
-/// looks as if, but for its other threads.
-fn is_alive(pid: u32) -> bool {
-    let runs = |stat: String| {
-        let state = stat
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.chars().next());
-        !matches!(state, Some('Z' | 'X') | None)
-    };
-    let threads = || std::fs::read_dir(format!("/proc/{pid}/task"));
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => runs(stat) || threads().is_ok_and(|threads| threads.count() > 1),
-        // What cannot be looked at for want of a descriptor runs on.
-        Err(error) => matches!(
-            error.raw_os_error(),
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-        ),
-    }
+/// The beat of a trace.
+struct Ticks {
+    next: Instant,
+    count: u32,
+    /// The count when it was last said how far time has come.
+    said: u32,
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
+impl Ticks {
+    fn new() -> Self {
+        Self {
+            next: Instant::now() + TICK,
+            count: 0,
+            said: 0,
+        }
+    }
+
+    /// Whether it is time for the next tick, which then has come.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + TICK;
+            self.count = self.count.wrapping_add(1);
+        }
+        is_due
+    }
+
+    fn is_each(&self, ticks: u32) -> bool {
+        self.count.is_multiple_of(ticks)
+    }
+
+    fn since_said(&self) -> u32 {
+        self.count.wrapping_sub(self.said)
     }
 }

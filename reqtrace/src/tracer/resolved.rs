@@ -1,10 +1,11 @@
-//! Where the profile's markers are: the profile and the processes in, resolved profiles out, and on
-//! standard error what a user should know of them.
+//! Where the profile's markers are: the profile and the processes in, resolved profiles out, and
+//! notices of what a user should know of them.
 
 use std::collections::BTreeMap;
 
 use log::{debug, info};
 
+use crate::capture::Notices;
 use crate::error::{Error, Result};
 use crate::profile::{Profile, builtin};
 use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
@@ -45,6 +46,7 @@ pub(super) fn resolve_child(
 pub(super) fn resolve_all(
     profile: &Profile,
     processes: &[Process],
+    notices: &Notices,
 ) -> Result<Vec<ResolvedProfile>> {
     let mut all = Vec::new();
     let mut warnings = BTreeMap::new();
@@ -60,7 +62,7 @@ pub(super) fn resolve_all(
         all.push(resolved);
     }
     for warning in warnings.keys() {
-        crate::say!("reqtrace: {warning}");
+        notices.warn(warning);
     }
     for request in all.iter().flat_map(|profile| &profile.requests) {
         debug!(
@@ -76,7 +78,11 @@ pub(super) fn resolve_all(
 }
 
 /// A label that was asked for and cannot be had is said, not left out silently.
-pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) -> Result<()> {
+pub(super) fn say_unlabelled(
+    profile: &Profile,
+    resolved: &[ResolvedProfile],
+    notices: &Notices,
+) -> Result<()> {
     if profile
         .requests
         .iter()
@@ -97,7 +103,7 @@ pub(super) fn say_unlabelled(profile: &Profile, resolved: &[ResolvedProfile]) ->
         if let Some(why) = &request.unlabelled
             && !said.contains(&why)
         {
-            crate::say!("reqtrace: {why}");
+            notices.warn(why);
             said.push(why);
         }
     }

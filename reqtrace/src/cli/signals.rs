@@ -1,10 +1,13 @@
-//! Signals: before the probes are in, that nothing was traced is said; later, who has sent one is
-//! known.
+//! Signals: before the probes are in, that nothing was traced is said; later they end the trace with a
+//! report, and who has sent one is known.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Whether signals end a trace with a report by now.
-static TRACING: AtomicBool = AtomicBool::new(false);
+use crate::tracer::Stopper;
+
+/// What signals stop, as soon as there is something.
+static STOPPER: OnceLock<Stopper> = OnceLock::new();
 /// The last signal that a process has sent, not a terminal; 0: none.
 static SENT: AtomicI32 = AtomicI32::new(0);
 /// How many signals have come that end a trace.
@@ -33,15 +36,10 @@ pub(super) fn watch() {
     }
 }
 
-/// Signals have handlers that end the trace with a report; those call this module's too.
-pub(super) fn is_over() {
-    TRACING.store(true, Ordering::Release);
-}
-
-/// The signal that ended the trace, if a process has sent it to this one; `None` when it came from
-/// the terminal, which sends it to all programs of the command line.
-pub(super) fn sent_by_a_process() -> Option<libc::c_int> {
-    Some(SENT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
+/// From now on they stop this.
+pub(super) fn stop(stopper: Stopper) {
+    // There is one trace in a run of this program.
+    let _ = STOPPER.set(stopper);
 }
 
 /// Whether a signal has come that ends the trace, although it may not be acted upon yet.
@@ -50,7 +48,7 @@ pub(super) fn has_come() -> bool {
 }
 
 /// Whether a signal is ignored.
-pub(super) fn is_ignored(signal: libc::c_int) -> bool {
+fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: all zeros is a valid sigaction, and a valid place for the present one.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -70,21 +68,24 @@ pub(super) fn default_actions() {
     }
 }
 
+/// The signal that ended the trace, if a process has sent it to this one; `None` when it came from
+/// the terminal, which sends it to all programs of the command line.
+pub(super) fn sent_by_a_process() -> Option<libc::c_int> {
+    Some(SENT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
+}
+
 extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid one, or none.
     let by_a_process = unsafe { info.as_ref() }.is_some_and(|info| info.si_code <= 0);
     if by_a_process {
         SENT.store(signal, Ordering::Release);
     }
-    let message = match (
-        COUNT.fetch_add(1, Ordering::AcqRel),
-        TRACING.load(Ordering::Acquire),
-    ) {
-        (0, true) => return,
+    let message = match (COUNT.fetch_add(1, Ordering::AcqRel), STOPPER.get()) {
+        (0, Some(stopper)) => return stopper.stop(),
         // Whatever the program is doing: reading what a process has written, writing to a pipe that
         // nobody reads. The kernel takes the probes out by itself.
-        (_, true) => AGAIN,
-        (_, false) => MESSAGE,
+        (_, Some(_)) => AGAIN,
+        (_, None) => MESSAGE,
     };
     // SAFETY: both are safe in a signal handler; the message is as long as its length says. A terminal
     // that is stopped may keep the message waiting, and the program with it: nothing is said then.

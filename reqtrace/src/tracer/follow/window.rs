@@ -1,12 +1,12 @@
 //! Windows: the kernel's tables in, emptied in time; sums and requests with their names out.
 
-use tokio::time::Instant;
+use std::time::Instant;
 
 use log::debug;
 use reqtrace_common::loss::Loss;
 use reqtrace_recording::Event;
 
-use super::{Follower, NAMING, early, malformed_record};
+use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
 use crate::error::Result;
 
@@ -14,7 +14,7 @@ use crate::error::Result;
 /// each may have stacks that were not seen before.
 const NAMED: usize = 500;
 
-impl Follower {
+impl Follower<'_> {
     /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
     fn turn(&mut self, session: &mut Session) -> Result<()> {
         let over = session.next_window()?;
@@ -47,6 +47,7 @@ impl Follower {
         at_end: bool,
     ) -> Result<()> {
         let since = Instant::now();
+        let left = self.processes.take_unnamed();
         let lets_go = self.names.stacks().is_full();
         if lets_go {
             let in_use = session.stacks_in_use()?;
@@ -81,7 +82,10 @@ impl Follower {
         if self.names.is_full() {
             self.names.anew(&mut self.stream)?;
         }
-        self.windows.looked(since.into_std());
+        if !left.is_empty() {
+            self.names.forget(&left);
+        }
+        self.windows.looked(since);
         Ok(())
     }
 
@@ -92,8 +96,8 @@ impl Follower {
             if count % NAMED == NAMED - 1 {
                 self.turn_if_due(session)?;
             }
-            if early::has_come() {
-                self.names.until((Instant::now() + NAMING).into_std());
+            if self.stopper.is_stopped() {
+                self.names.until(Instant::now() + NAMING);
             }
             match self.decoder.request(record) {
                 Ok(request) => {

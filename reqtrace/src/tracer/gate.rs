@@ -3,12 +3,11 @@
 //! In: resolved markers, planned probes, processes. Out: a trace may go on, or the error that says why
 //! not and what overrules it.
 
-use clap::CommandFactory as _;
 use log::info;
 
 use crate::attach::estimate::{HitCost, Rate};
 use crate::attach::{ProbePlan, rate, safety, self_test};
-use crate::cli::args::{Args, TraceOptions};
+use crate::capture::Notices;
 use crate::error::{Error, Result};
 use crate::report::text::number;
 use crate::resolve::ResolvedProfile;
@@ -16,24 +15,34 @@ use crate::resolve::ResolvedProfile;
 /// Share of the CPU time from which on the cost is said although it is allowed.
 const WORTH_SAYING: f64 = 0.1;
 
+/// What may be traced at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    /// Share of the process's CPU time that the probes may take, percent; 100: any.
+    pub(super) max_probe_rate: f64,
+    /// Trace in spite of that, and of programs that requests may not fit.
+    pub(super) accept_risk: bool,
+}
+
 /// Refuses what would harm the program, and what may, unless `--yes`.
 pub(super) fn safety(
-    options: &TraceOptions,
+    gate: &Gate,
+    notices: &Notices,
     resolved: &[ResolvedProfile],
     pids: &[u32],
 ) -> Result<()> {
     let judgement = safety::judge(resolved, pids)?;
     for warning in &judgement.warnings {
-        crate::say!("reqtrace: {warning}");
+        notices.warn(warning);
     }
     if let Some(error) = judgement.refused.into_iter().next() {
         return Err(error);
     }
     for error in judgement.doubted {
-        if !options.yes {
+        if !gate.accept_risk {
             return Err(error);
         }
-        crate::say!("reqtrace: {error}");
+        notices.warn(error);
     }
     Ok(())
 }
@@ -41,14 +50,15 @@ pub(super) fn safety(
 /// Refuses what would cost more than `--max-probe-rate`, and gives what a hit costs here. With
 /// `--yes`, when any cost is allowed, and before the program has begun, the load is not measured.
 pub(super) fn rate(
-    options: &TraceOptions,
+    gate: &Gate,
+    notices: &Notices,
     plans: &[ProbePlan],
     pids: &[u32],
     has_begun: bool,
 ) -> Result<HitCost> {
     let cost = self_test::run()?.cost;
-    let limit = options.max_probe_rate / 100.0;
-    if options.yes || limit >= 1.0 || !has_begun {
+    let limit = gate.max_probe_rate / 100.0;
+    if gate.accept_risk || limit >= 1.0 || !has_begun {
         return Ok(cost);
     }
     let measured = rate::measure(plans, pids, limit, cost)?;
@@ -60,26 +70,19 @@ pub(super) fn rate(
         measured.elapsed.as_millis()
     );
     if measured.share() > limit {
-        return Err(refusal(&measured, options.max_probe_rate));
+        return Err(refusal(&measured, gate.max_probe_rate));
     }
-    if measured.share() >= WORTH_SAYING && !options.outputs.quiet {
-        crate::say!(
-            "reqtrace: the probes are hit {per_second} times a second: tracing will take about \
-             {percent} % of the CPU time at this load"
-        );
+    if measured.share() >= WORTH_SAYING {
+        notices.note(format_args!(
+            "the probes are hit {per_second} times a second: tracing will take about {percent} % of \
+             the CPU time at this load"
+        ));
     }
     Ok(cost)
 }
 
-/// Whether this version has `--sample`.
-fn can_sample() -> bool {
-    let command = Args::command();
-    command.get_arguments().any(|arg| arg.get_id() == "sample")
-}
-
 fn refusal(measured: &Rate, limit: f64) -> Error {
     let (sample, without) = match measured.sample_within(limit / 100.0) {
-        _ if !can_sample() => (String::new(), ""),
         Some(every) => (
             format!("record one of {every} requests (--sample 1/{every}), "),
             "",

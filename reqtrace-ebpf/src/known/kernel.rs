@@ -1,0 +1,364 @@
+//! Kernel stacks that are remembered, each with the places of its return addresses.
+
+use core::ffi::c_void;
+use core::mem::size_of;
+use core::ptr;
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, bpf_task_pt_regs,
+};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::PerCpuArray;
+use reqtrace_common::limits::MAX_FRAMES;
+use reqtrace_common::record::StackId;
+use reqtrace_common::sums::StoredStack;
+
+use super::{AT_ONCE, first_of_set, mix};
+use crate::assembly::address_of;
+use crate::maps::FRAME_SCRATCH;
+use crate::unwind::{COPY_WORDS, Walker, Word};
+
+/// One system call from one place may block in several places of the kernel: so many are remembered.
+const SET: u32 = 8;
+/// Return addresses of a stack that is remembered; a power of two.
+const MAX_RETURNS: usize = 64;
+/// Frames that the unwinder finds below the copied part of the stack: this program, and the kernel's
+/// function that runs it.
+const BELOW: usize = 2;
+
+/// 1 KB each; sized by user space before loading.
+#[map]
+static KNOWN_KERNEL: PerCpuArray<Known> = PerCpuArray::with_max_entries(1, 0);
+
+/// A kernel stack, and where its return addresses stand.
+#[repr(C)]
+struct Known {
+    key: u64,
+    epoch: u64,
+    id: StackId,
+    count: u32,
+    pad: u32,
+    /// Places, in words from the bottom of the copy, and values.
+    returns: [Word; MAX_RETURNS],
+    /// The outermost one, with its place from the top.
+    outermost: Word,
+}
+
+/// The kernel stack of the current thread, copied.
+pub(crate) struct Place {
+    /// First entry of the set.
+    first: u32,
+    key: u64,
+    epoch: u64,
+    /// Length of the copy.
+    words: u32,
+}
+
+/// Where the kernel stack of the current thread is remembered, and a copy of that stack; `None` when
+/// it is longer than what is looked at, or cannot be read. `near` is a number that other stacks do not
+/// have, mostly: that of the user stack.
+///
+/// The context of a raw tracepoint's program is an array on that stack, just below the frames of the
+/// scheduler. The stack ends at the registers of user space.
+#[inline(always)]
+pub(crate) fn place<C: EbpfContext>(
+    ctx: &C,
+    walker: *mut Walker,
+    near: u64,
+    epoch: u64,
+) -> Option<Place> {
+    let cell = FRAME_SCRATCH.get_ptr_mut(0)?;
+    // SAFETY: the cell is this CPU's own and interrupts are off; helpers without precondition.
+    let (bottom, top) = unsafe {
+        (
+            address_of(ctx.as_ptr(), cell),
+            address_of(
+                bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void,
+                cell,
+            ),
+        )
+    };
+    let bytes = top.wrapping_sub(bottom);
+    if bytes < 8 || bytes >= (COPY_WORDS * 8) as u64 {
+        return None;
+    }
+    // SAFETY: the helper writes at most the size it is given, and checks the address.
+    let failed = unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut (*walker).copy).cast(),
+            bytes as u32,
+            bottom as *const c_void,
+        )
+    };
+    if failed != 0 {
+        return None;
+    }
+    let key = mix(near);
+    Some(Place {
+        first: first_of_set(key, SET),
+        key,
+        epoch,
+        words: bytes as u32 / 8,
+    })
+}
+
+/// What the comparison of kernel stacks needs.
+#[repr(C)]
+struct Compare {
+    walker: *mut Walker,
+    key: u64,
+    epoch: u64,
+    id: StackId,
+    entry: *const Known,
+    first: u32,
+    words: u32,
+}
+
+/// The stack that the kernel's unwinder would find, when it is known.
+#[inline(always)]
+pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
+    let mut compare = Compare {
+        walker,
+        key: place.key,
+        epoch: place.epoch,
+        id: 0,
+        entry: ptr::null(),
+        first: place.first,
+        words: place.words,
+    };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            SET,
+            compare_entry as *mut c_void,
+            (&raw mut compare).cast(),
+            0,
+        );
+    }
+    (compare.id != 0).then_some(compare.id)
+}
+
+/// Looks whether the stack is that of an entry. Returns 1 to stop.
+extern "C" fn compare_entry(index: u32, compare: *mut Compare) -> u64 {
+    // SAFETY: the context of `recall`; this CPU's own entries, and interrupts are off.
+    unsafe {
+        let this = &mut *compare;
+        let Some(entry) = KNOWN_KERNEL.get_ptr(this.first + index) else {
+            return 1;
+        };
+        let (known, walker) = (&*entry, &mut *this.walker);
+        if known.key != this.key || known.epoch != this.epoch {
+            return 0;
+        }
+        let outermost = this.words.wrapping_sub(known.outermost.address as u32);
+        if word_at(walker, outermost as usize) != known.outermost.value {
+            return 0;
+        }
+        walker.differs = 0;
+        this.entry = entry;
+        bpf_loop(
+            (MAX_RETURNS / AT_ONCE) as u32,
+            compare_returns as *mut c_void,
+            compare.cast(),
+            0,
+        );
+        if walker.differs != 0 {
+            return 0;
+        }
+        this.id = known.id;
+        1
+    }
+}
+
+/// Looks whether return addresses stand where they stood. Returns 1 to stop.
+extern "C" fn compare_returns(round: u32, compare: *mut Compare) -> u64 {
+    // SAFETY: the context of `recall`; this CPU's own entries, and indices are masked.
+    unsafe {
+        let compare = &mut *compare;
+        let known = &*compare.entry;
+        let walker = &mut *compare.walker;
+        let first = round as usize * AT_ONCE;
+        let mut next = 0;
+        while next < AT_ONCE {
+            let index = (first + next) & (MAX_RETURNS - 1);
+            if index as u32 >= known.count {
+                return 1;
+            }
+            let word = &*(&raw const known.returns).cast::<Word>().add(index);
+            if word_at(walker, word.address as usize) != word.value {
+                walker.differs = 1;
+                return 1;
+            }
+            next += 1;
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn word_at(walker: &Walker, index: usize) -> u64 {
+    // SAFETY: the mask keeps the index inside the array.
+    unsafe {
+        (&raw const walker.copy)
+            .cast::<u64>()
+            .add(index & (COPY_WORDS - 1))
+            .read()
+    }
+}
+
+/// What the search for return addresses needs.
+#[repr(C)]
+struct Search {
+    walker: *mut Walker,
+    stack: *const StoredStack,
+}
+
+/// Remembers the kernel stack that was read, with the places of its return addresses.
+///
+/// The unwinder says which they are, not where. They are looked for in their order from both ends of the
+/// stack; only if both searches find the same places are these certain. The way of the unwinder depends
+/// on nothing else: it begins at the same place of the scheduler, and each return address, with the depth
+/// of its frame, says where the next one stands. The outermost one stands at the top; below it the kernel
+/// leaves out a random number of words in each system call (`randomize_kstack_offset`).
+#[inline(always)]
+pub(crate) fn keep(
+    walker: *mut Walker,
+    place: &Place,
+    stack: *const StoredStack,
+    len: usize,
+    id: StackId,
+) {
+    if len <= BELOW + 1 || len - BELOW > MAX_RETURNS {
+        return;
+    }
+    // SAFETY: this CPU's own entry, and interrupts are off.
+    let walk = unsafe { &mut *walker };
+    let rounds = (place.words + AT_ONCE as u32 - 1) / AT_ONCE as u32;
+    walk.depth = len as u32;
+    walk.word_count = BELOW as u32;
+    walk.differs = place.words;
+    let mut search = Search { walker, stack };
+    // SAFETY: the callbacks have the signature that the helper calls, and the context outlives them.
+    unsafe {
+        bpf_loop(
+            rounds,
+            search_up as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        );
+    }
+    if walk.word_count != len as u32 {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe {
+        bpf_loop(
+            rounds,
+            search_down as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        );
+    }
+    if walk.word_count != BELOW as u32 {
+        return;
+    }
+    // Read back, since the compiler's way to the difference hides from the verifier that it is none
+    // below zero.
+    walk.depth = (len - BELOW) as u32;
+    // SAFETY: a field of a map's value.
+    let count = unsafe { (&raw const walk.depth).read_volatile() } as usize;
+    if count > MAX_RETURNS {
+        return;
+    }
+    // One of the set gives way: which is left to the random length of the stack.
+    let turn = (place.words ^ place.words >> 3) & (SET - 1);
+    let Some(entry) = KNOWN_KERNEL.get_ptr_mut(place.first + turn) else {
+        return;
+    };
+    // SAFETY: this CPU's own entry, and interrupts are off; the index is masked, and the helper writes
+    // at most the size it is given.
+    unsafe {
+        let words = (&raw const walk.words).cast::<Word>();
+        let outermost = words.add(count.wrapping_sub(1) & (MAX_RETURNS - 1)).read();
+        let known = &mut *entry;
+        known.key = place.key;
+        known.epoch = place.epoch;
+        known.id = id;
+        known.count = count as u32 - 1;
+        known.outermost = Word {
+            address: u64::from(place.words).wrapping_sub(outermost.address),
+            value: outermost.value,
+        };
+        bpf_probe_read_kernel(
+            (&raw mut known.returns).cast(),
+            (count * size_of::<Word>()) as u32,
+            words.cast(),
+        );
+    }
+}
+
+/// Notes the lowest place of each return address, in their order.
+extern "C" fn search_up(round: u32, search: *mut Search) -> u64 {
+    // SAFETY: the context of `keep`; indices are checked or masked.
+    unsafe {
+        let search = &mut *search;
+        let walker = &mut *search.walker;
+        let frames = (&raw const (*search.stack).frames).cast::<u64>();
+        let first = round as usize * AT_ONCE;
+        let mut next = 0;
+        while next < AT_ONCE {
+            // Read anew each time: the verifier loses what the compiler knows of the last round's.
+            let count = (&raw const walker.word_count).read_volatile();
+            let frame = count as usize & (MAX_FRAMES - 1);
+            if count >= walker.depth || first + next >= walker.differs as usize {
+                return 1;
+            }
+            let value = word_at(walker, first + next);
+            if value == frames.add(frame).read() {
+                let index = frame.wrapping_sub(BELOW) & (MAX_RETURNS - 1);
+                (&raw mut walker.words)
+                    .cast::<Word>()
+                    .add(index)
+                    .write(Word {
+                        address: (first + next) as u64,
+                        value,
+                    });
+                walker.word_count = count + 1;
+            }
+            next += 1;
+        }
+    }
+    0
+}
+
+/// Goes back from the top, and stops where a return address has a higher place too.
+extern "C" fn search_down(round: u32, search: *mut Search) -> u64 {
+    // SAFETY: as in `search_up`.
+    unsafe {
+        let search = &mut *search;
+        let walker = &mut *search.walker;
+        let above = walker.differs.wrapping_sub(round * AT_ONCE as u32);
+        let mut next = 1;
+        while next <= AT_ONCE as u32 {
+            let left = walker.word_count as usize;
+            if left <= BELOW {
+                return 1;
+            }
+            let index = left.wrapping_sub(BELOW + 1) & (MAX_RETURNS - 1);
+            let word = (&raw const walker.words).cast::<Word>().add(index).read();
+            let at = above.wrapping_sub(next);
+            if at >= walker.differs {
+                return 1;
+            }
+            if word_at(walker, at as usize) == word.value {
+                if u64::from(at) != word.address {
+                    return 1;
+                }
+                walker.word_count = left as u32 - 1;
+            }
+            next += 1;
+        }
+    }
+    0
+}

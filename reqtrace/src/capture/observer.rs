@@ -1,0 +1,80 @@
+//! Who looks on while a trace runs, and what is told: events and the model in, wishes out.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use log::{info, warn};
+use reqtrace_analysis::aggregate::Aggregator;
+use reqtrace_binary::unwind::Progress;
+use reqtrace_recording::Event;
+
+/// Looks on while a trace runs. Every method has a default, so that an observer has only what it wants.
+///
+/// All are called by the thread that reads the kernel's ring: while one runs, the ring fills up. One that
+/// takes long passes the work on to a thread of its own.
+pub trait Observer {
+    /// An event, after the model has taken it: what it refers to has its names by then. `Break` ends
+    /// the trace.
+    fn event(&mut self, _event: &Event<'_>, _model: &Aggregator) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// Some 200 ms have passed. `overhead` is the share of the CPU time that tracing took in the last
+    /// whole second, 0 to 1; `None` during the first.
+    fn look(&mut self, _model: &Aggregator, _overhead: Option<f64>) {}
+
+    /// Tracing is over; what is left in the kernel is read next, and the outputs are written.
+    fn ended(&mut self) {}
+}
+
+/// A function that is called for each event.
+impl<F: FnMut(&Event<'_>, &Aggregator) -> ControlFlow<()>> Observer for F {
+    fn event(&mut self, event: &Event<'_>, model: &Aggregator) -> ControlFlow<()> {
+        self(event, model)
+    }
+}
+
+/// Something that a user should know.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// The trace is not all that was asked for, or may be misread.
+    Warning(&'a str),
+    /// Good to know.
+    Note(&'a str),
+    /// Unwind tables are being compiled, which takes long for very large programs.
+    Compiling(Progress),
+}
+
+/// Where notices go: to a function, or to the log.
+#[derive(Clone)]
+pub(crate) struct Notices(Arc<dyn Fn(Notice<'_>) + Send + Sync>);
+
+impl Notices {
+    pub(crate) fn to(tell: impl Fn(Notice<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+
+    pub(crate) fn warn(&self, text: impl fmt::Display) {
+        (self.0)(Notice::Warning(&text.to_string()));
+    }
+
+    pub(crate) fn note(&self, text: impl fmt::Display) {
+        (self.0)(Notice::Note(&text.to_string()));
+    }
+
+    pub(crate) fn compiling(&self, progress: Progress) {
+        (self.0)(Notice::Compiling(progress));
+    }
+}
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self::to(|notice| match notice {
+            Notice::Warning(text) => warn!("{text}"),
+            Notice::Note(text) => info!("{text}"),
+            Notice::Compiling(_) => {}
+        })
+    }
+}

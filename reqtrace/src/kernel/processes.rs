@@ -1,0 +1,99 @@
+//! Processes as `/proc` shows them now: ids in, parents, names and descendants out.
+
+use std::fs;
+
+/// All processes, in order of their ids.
+#[must_use]
+pub fn all() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut pids: Vec<u32> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// The process that started this one; `None` when it has left.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Name of a process; `None` when it has left.
+#[must_use]
+pub fn comm(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left
+/// looks as if, but for its other threads.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let runs = |stat: String| {
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        !matches!(state, Some('Z' | 'X') | None)
+    };
+    let threads = || fs::read_dir(format!("/proc/{pid}/task"));
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => runs(stat) || threads().is_ok_and(|threads| threads.count() > 1),
+        // What cannot be looked at for want of a descriptor runs on.
+        Err(error) => matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+        ),
+    }
+}
+
+/// All processes that descend from these and run now, without these themselves.
+#[must_use]
+pub fn descendants(of: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = all()
+        .into_iter()
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect();
+    below(of, &parents)
+}
+
+/// The same in a list of processes with their parents.
+fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found: Vec<u32> = of.to_vec();
+    let mut looked_at = 0;
+    while let Some(&parent) = found.get(looked_at) {
+        looked_at += 1;
+        for (pid, _) in parents.iter().filter(|(_, of)| *of == parent) {
+            if !found.contains(pid) {
+                found.push(*pid);
+            }
+        }
+    }
+    found.split_off(of.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_of_children_are_found_each_once() {
+        let parents = [(9, 5), (2, 1), (5, 2), (7, 3), (1, 0), (6, 2)];
+        assert_eq!(below(&[2], &parents), [5, 6, 9]);
+        assert_eq!(below(&[2, 5], &parents), [6, 9]);
+        assert_eq!(below(&[7], &parents), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn this_process_runs_and_has_a_name() {
+        let own = std::process::id();
+        assert!(is_alive(own) && comm(own).is_some() && all().contains(&own));
+        assert!(parent(own).is_some_and(|parent| descendants(&[parent]).contains(&own)));
+        assert!(!is_alive(u32::MAX) && comm(u32::MAX).is_none());
+    }
+}

@@ -1,0 +1,317 @@
+//! Tracer: a profile, targets and options in; events while a trace runs, the model and a report out.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use std::path::Path;
+//! use std::time::Duration;
+//!
+//! use reqtrace::{Aggregator, Event, Tracer};
+//! use reqtrace::profile::builtin;
+//!
+//! # fn main() -> reqtrace::error::Result<()> {
+//! let profile = builtin::from_file(Path::new("shop.toml"))?;
+//! let trace = Tracer::new(profile)
+//!     .pid(4711)
+//!     .duration(Duration::from_secs(30))
+//!     .start()?;
+//! let finished = trace.run(|event: &Event<'_>, model: &Aggregator| {
+//!     if let Event::Request(request) = event
+//!         && request.latency_ns() > 10_000_000
+//!     {
+//!         println!("{} took {} ns", model.request_name(request), request.latency_ns());
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{} requests", finished.report.requests[0].count);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The example `slow_requests` of this crate is a whole program.
+
+mod ahead;
+mod backlog;
+mod follow;
+mod gate;
+mod guarding;
+mod header;
+mod processes;
+mod resolved;
+mod start;
+mod stopper;
+mod trace;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqtrace_common::filter::StackFilter;
+
+use crate::capture::Notices;
+use crate::error::Result;
+use crate::profile::Profile;
+use crate::report::{Exporter, Grouping};
+use crate::resolve::Process;
+
+pub use crate::capture::{Notice, Observer};
+pub use follow::EndedBy;
+pub use stopper::Stopper;
+pub use trace::{Finished, Trace};
+
+/// How to unwind user stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Unwind {
+    /// By .eh_frame, and by frame pointers through code that has none.
+    #[default]
+    Auto,
+    /// By frame pointers, for programs built with them.
+    Fp,
+    /// By .eh_frame only: a stack ends at code that has none.
+    Dwarf,
+}
+
+/// Opens the outputs of a trace; it is given the names of the wait classes.
+type OpenOutputs = Box<dyn FnOnce(&[String]) -> Result<Vec<Box<dyn Exporter>>>>;
+
+/// What to trace and how. Nothing happens before [`Tracer::start`].
+pub struct Tracer {
+    profile: Profile,
+    pids: Vec<u32>,
+    processes: Vec<Process>,
+    /// The processes wait before their first instruction.
+    has_begun: bool,
+    options: Options,
+    outputs: OpenOutputs,
+    notices: Notices,
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    follow: bool,
+    duration: Option<Duration>,
+    labels: bool,
+    group_by: Option<Grouping>,
+    slower_than_ns: Option<u64>,
+    histogram: bool,
+    user_stacks: bool,
+    preempted_stacks: bool,
+    stack_filter: StackFilter,
+    unwind: Unwind,
+    sample_every: u64,
+    max_probe_rate: f64,
+    max_overhead: f64,
+    accept_risk: bool,
+    record: Option<PathBuf>,
+    measure_programs: bool,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer")
+            .field("profile", &self.profile.name)
+            .field("pids", &self.pids)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// A trace of requests of this profile, with the defaults of the command line: children are traced
+    /// too, it lasts until it is stopped or the processes have left, and it refuses to take more than
+    /// half of the CPU time.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            pids: Vec::new(),
+            processes: Vec::new(),
+            has_begun: true,
+            options: Options {
+                follow: true,
+                duration: None,
+                labels: false,
+                group_by: None,
+                slower_than_ns: None,
+                histogram: false,
+                user_stacks: true,
+                preempted_stacks: false,
+                stack_filter: StackFilter::ALL,
+                unwind: Unwind::default(),
+                sample_every: 1,
+                max_probe_rate: 50.0,
+                max_overhead: 50.0,
+                accept_risk: false,
+                record: None,
+                measure_programs: false,
+            },
+            outputs: Box::new(|_| Ok(Vec::new())),
+            notices: Notices::default(),
+        }
+    }
+
+    /// Traces this process; several when it is called again.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.pids.push(pid);
+        self
+    }
+
+    /// Traces processes that were opened before.
+    #[must_use]
+    pub fn processes(mut self, processes: impl IntoIterator<Item = Process>) -> Self {
+        self.processes.extend(processes);
+        self
+    }
+
+    /// The processes wait before their first instruction: their load is not measured, and their files
+    /// are those that they will have.
+    #[must_use]
+    pub(crate) fn not_begun(mut self) -> Self {
+        self.has_begun = false;
+        self
+    }
+
+    /// Whether the children that traced processes start are traced too; they are by default.
+    #[must_use]
+    pub fn follow(mut self, follow: bool) -> Self {
+        self.options.follow = follow;
+        self
+    }
+
+    /// Traces so long, from when all probes are set.
+    #[must_use]
+    pub fn duration(mut self, duration: Duration) -> Self {
+        self.options.duration = Some(duration);
+        self
+    }
+
+    /// Records the labels that the profile names. They may hold secrets.
+    #[must_use]
+    pub fn labels(mut self, labels: bool) -> Self {
+        self.options.labels |= labels;
+        self
+    }
+
+    /// Adds requests up by their labels, which are recorded then.
+    #[must_use]
+    pub fn group_by(mut self, by: Grouping) -> Self {
+        self.options.group_by = Some(by);
+        self.options.labels = true;
+        self
+    }
+
+    /// Keeps stacks only of requests at or above this latency.
+    #[must_use]
+    pub fn slower_than(mut self, latency: Duration) -> Self {
+        self.options.slower_than_ns = Some(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Counts the lengths of blocks.
+    #[must_use]
+    pub fn histogram(mut self, histogram: bool) -> Self {
+        self.options.histogram = histogram;
+        self
+    }
+
+    /// Whether user stacks are recorded; they are by default, and always when the profile's waits need
+    /// them.
+    #[must_use]
+    pub fn user_stacks(mut self, user_stacks: bool) -> Self {
+        self.options.user_stacks = user_stacks;
+        self
+    }
+
+    /// Records the stacks of preemptions too.
+    #[must_use]
+    pub fn preempted_stacks(mut self, preempted_stacks: bool) -> Self {
+        self.options.preempted_stacks = preempted_stacks;
+        self
+    }
+
+    /// Which blocks go into the stacks.
+    #[must_use]
+    pub fn stack_filter(mut self, filter: StackFilter) -> Self {
+        self.options.stack_filter = filter;
+        self
+    }
+
+    /// How user stacks are unwound.
+    #[must_use]
+    pub fn unwind(mut self, unwind: Unwind) -> Self {
+        self.options.unwind = unwind;
+        self
+    }
+
+    /// Records one of so many requests, drawn at random; 1: all.
+    #[must_use]
+    pub fn sample_every(mut self, requests: u64) -> Self {
+        self.options.sample_every = requests;
+        self
+    }
+
+    /// Refuses to start when the probes would take more than this share of the processes' CPU time, in
+    /// percent; 100 measures nothing.
+    #[must_use]
+    pub fn max_probe_rate(mut self, percent: f64) -> Self {
+        self.options.max_probe_rate = percent;
+        self
+    }
+
+    /// Records less while tracing takes more than this share of the CPU time, in percent; 100: never.
+    #[must_use]
+    pub fn max_overhead(mut self, percent: f64) -> Self {
+        self.options.max_overhead = percent;
+        self
+    }
+
+    /// Starts although it costs more than that, or may not fit the program.
+    #[must_use]
+    pub fn accept_risk(mut self, accept: bool) -> Self {
+        self.options.accept_risk = accept;
+        self
+    }
+
+    /// Writes a recording to this file, for `reqtrace report`.
+    #[must_use]
+    pub fn record(mut self, file: impl Into<PathBuf>) -> Self {
+        self.options.record = Some(file.into());
+        self
+    }
+
+    /// Measures what the kernel programs take, and shows their messages in the log; some 40 ns a run.
+    #[must_use]
+    pub fn measure_programs(mut self, measure: bool) -> Self {
+        self.options.measure_programs = measure;
+        self
+    }
+
+    /// Opens the outputs of the trace: when it is not refused, and before anything is attached. It is given the names of the wait classes, in
+    /// the order of every ledger.
+    #[must_use]
+    pub fn outputs(
+        mut self,
+        open: impl FnOnce(&[String]) -> Result<Vec<Box<dyn Exporter>>> + 'static,
+    ) -> Self {
+        self.outputs = Box::new(open);
+        self
+    }
+
+    /// Where notices go; by default to the log.
+    #[must_use]
+    pub fn on_notice(mut self, tell: impl Fn(Notice<'_>) + Send + Sync + 'static) -> Self {
+        self.notices = Notices::to(tell);
+        self
+    }
+
+    /// Attaches everything; the trace runs from then on. Needs root, or the capabilities that
+    /// `reqtrace doctor` names.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the profile, the processes, the outputs or the kernel, and a cost above
+    /// [`Tracer::max_probe_rate`]; nothing is attached then.
+    pub fn start(self) -> Result<Trace> {
+        start::start(self)
+    }
+}

@@ -1,0 +1,269 @@
+//! The start of a trace: what to trace in, everything attached out.
+//!
+//! Everything that can be wrong is looked at before anything is attached: the processes, the profile in
+//! them, the outputs, the kernel. What takes long runs at the same time as the rest.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use aya::sys::{Stats, enable_stats};
+use log::info;
+use reqtrace_recording::{Header, Recorder};
+
+use super::ahead::Ahead;
+use super::gate::{self, Gate};
+use super::header::header;
+use super::processes::first_space;
+use super::resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
+use super::stopper::Stopper;
+use super::trace::{Events, Trace};
+use super::{Options, Tracer, Unwind};
+use crate::aggregate::{self, Aggregator};
+use crate::attach::estimate::HitCost;
+use crate::attach::{
+    self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan, Session,
+    StackTable,
+};
+use crate::capture::{Names, Notices};
+use crate::classify::Classifier;
+use crate::error::{Error, Result};
+use crate::kernel::{Host, clock, processes};
+use crate::profile::Profile;
+use crate::report::outputs;
+use crate::resolve::Process;
+use crate::symbolize::live::LiveSymbolizer;
+use crate::unwind::Registry;
+
+/// Attaches everything.
+pub(super) fn start(tracer: Tracer) -> Result<Trace> {
+    let Tracer {
+        profile,
+        pids,
+        mut processes,
+        has_begun,
+        options,
+        outputs: open,
+        notices,
+    } = tracer;
+    for pid in pids {
+        processes.push(Process::open(pid)?);
+    }
+    let host = Ahead::begin("the machine", Host::examine);
+    let loader = Ahead::begin("the loader", Loader::new);
+    let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    let children = match options.follow {
+        true => processes::descendants(&pids),
+        false => Vec::new(),
+    };
+    pids.extend(&children);
+    let tables = compile_tables(&pids, &processes, has_begun, options.unwind, &notices);
+    let resolved = resolve_all(&profile, &processes, &notices);
+    // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
+    let host = host.wait().flatten()?;
+    let types = Ahead::begin("the kernel's types", {
+        let host = host.clone();
+        move || KernelTypes::read(&host)
+    });
+    let mut resolved = resolved?;
+    if options.labels {
+        say_unlabelled(&profile, &resolved, &notices)?;
+    }
+    for child in children {
+        resolve_child(&profile, child, &mut processes, &mut resolved);
+    }
+    let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
+    let mut symbols = LiveSymbolizer::new();
+    for process in &processes {
+        symbols.remember(first_space(process.pid));
+    }
+    let mut labels = options.labels.then(LabelTable::default);
+    let plans = ProbePlan::of(&resolved, labels.as_mut())?;
+    // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
+    let stats = options
+        .measure_programs
+        .then(|| enable_stats(Stats::RunTime).ok())
+        .flatten();
+    // Both are for the report only, and are there when something is traced: what they take is not
+    // taken from the traced processes.
+    symbols.read_kernel();
+    let unmatched = Ahead::begin("names of waits", {
+        let (profile, processes) = (profile.clone(), processes.clone());
+        move || unmatched_waits(&profile, &processes)
+    });
+    // The verifier takes as long as the gate does: both at once. Nothing is attached by either.
+    let gate = Gate {
+        max_probe_rate: options.max_probe_rate,
+        accept_risk: options.accept_risk,
+    };
+    let (gate, loaded) = thread::scope(|scope| {
+        let gate = scope.spawn(|| {
+            gate::safety(&gate, &notices, &resolved, &pids)?;
+            gate::rate(&gate, &notices, &plans, &pids, has_begun)
+        });
+        let load = Load {
+            host: &host,
+            loader,
+            types,
+            tables,
+        };
+        let loaded = load.run(&options, &profile, labels.as_ref(), &plans);
+        let panicked = |_| Error::failed("the measurement of the load panicked");
+        (gate.join().map_err(panicked).flatten(), loaded)
+    });
+    let cost = gate?;
+    let loaded = loaded?;
+    // A trace that is refused opens nothing, and a bad path leaves nothing attached.
+    let exporters = open(Classifier::new(&profile.waits)?.names())?;
+    let create = |path| outputs::create("--record", path, options.labels);
+    let recording = options.record.as_deref().map(create).transpose()?;
+    let known = pids.len();
+    let (session, stacks) = attach(loaded, &plans, &mut pids, cost, &options)?;
+    for &pid in &pids[known..] {
+        symbols.remember(first_space(pid));
+    }
+    let header = Header {
+        start_ns: session.start_ns(),
+        unmatched_waits: unmatched.wait()?,
+        options: options.recorded(&profile),
+        ..header(&host, &profile, &resolved, monotonic_to_unix_ns)
+    };
+    let analysis = Aggregator::new(
+        &profile,
+        &header,
+        aggregate::Options {
+            slower_than_ns: options.slower_than_ns,
+            group_by: options.group_by,
+            histogram: options.histogram,
+            ..aggregate::Options::default()
+        },
+    )?;
+    let recorder = match (recording, &options.record) {
+        (Some(file), Some(path)) => Some(recorder(file, path, &header)?),
+        _ => None,
+    };
+    let events = Events {
+        analysis,
+        exporters,
+        recorder,
+        names: Names::new(stacks, symbols),
+        request_types: profile.requests.len(),
+        pids,
+    };
+    Ok(Trace::new(
+        session,
+        events,
+        stats,
+        options,
+        notices,
+        Stopper::new()?,
+    ))
+}
+
+/// A recorder, and its name for messages.
+fn recorder(file: File, path: &Path, header: &Header) -> Result<(Recorder, String)> {
+    let name = path.display().to_string();
+    let recorder = Recorder::start(file, header).map_err(|error| {
+        Error::failed(format!("--record {name} cannot be written")).because(error)
+    })?;
+    Ok((recorder, name))
+}
+
+/// What the kernel programs are loaded from.
+struct Load<'a> {
+    host: &'a Host,
+    loader: Ahead<Loader>,
+    types: Ahead<Result<KernelTypes>>,
+    tables: Option<Ahead<Compiled>>,
+}
+
+impl Load<'_> {
+    fn run(
+        self,
+        options: &Options,
+        profile: &Profile,
+        labels: Option<&LabelTable>,
+        plans: &[ProbePlan],
+    ) -> Result<Loaded> {
+        let tables = self.tables.map(Ahead::wait).transpose()?;
+        let load_started = Instant::now();
+        let loaded = attach::load(
+            self.host,
+            self.loader.wait()?,
+            || self.types.wait().flatten(),
+            LoadOptions {
+                kernel_stacks: true,
+                user_stacks: options.needs_user_stacks(profile),
+                preempted_stacks: options.preempted_stacks,
+                stack_filter: options.stack_filter,
+                histogram: options.histogram,
+                measure_walks: options.measure_programs,
+                messages: options.measure_programs,
+                labels,
+                probes: Some(plans),
+            },
+            tables,
+        );
+        info!("kernel programs loaded in {:.0?}", load_started.elapsed());
+        loaded
+    }
+}
+
+/// Attaches what was loaded, and finds the children that were started meanwhile.
+fn attach(
+    loaded: Loaded,
+    plans: &[ProbePlan],
+    pids: &mut Vec<u32>,
+    cost: HitCost,
+    options: &Options,
+) -> Result<(Session, StackTable)> {
+    let attach_started = Instant::now();
+    let (mut session, stacks) =
+        loaded.attach(plans, pids, options.follow, cost, options.sample_every)?;
+    if options.follow {
+        // Those that were started before the kernel programs saw forks.
+        let late: Vec<u32> = processes::descendants(pids)
+            .into_iter()
+            .filter(|pid| !pids.contains(pid))
+            .collect();
+        session.trace_children(&late)?;
+        pids.extend(late);
+    }
+    info!(
+        "{} probes attached in {:.0?}; kernel memory {} KiB",
+        plans.len(),
+        attach_started.elapsed(),
+        session.kernel_memory() / 1024
+    );
+    Ok((session, stacks))
+}
+
+/// Unwind tables, if stacks are walked by them. A program that has not begun has mapped nothing yet:
+/// then its files are given.
+fn compile_tables(
+    pids: &[u32],
+    processes: &[Process],
+    has_begun: bool,
+    unwind: Unwind,
+    notices: &Notices,
+) -> Option<Ahead<Compiled>> {
+    if unwind == Unwind::Fp {
+        return None;
+    }
+    let notices = notices.clone();
+    let mut registry = Registry::new().with_progress(move |now| notices.compiling(now));
+    if unwind == Unwind::Auto {
+        registry = registry.with_frame_pointers();
+    }
+    let files = processes.iter().flat_map(|process| &process.objects);
+    let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
+    let spaces: Vec<_> = pids.iter().map(|&pid| first_space(pid)).collect();
+    Some(Ahead::begin("the unwind tables", move || {
+        if has_begun {
+            Compiled::of(registry, &spaces)
+        } else {
+            Compiled::ahead_of(registry, &files)
+        }
+    }))
+}
