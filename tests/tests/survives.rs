@@ -7,7 +7,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::unkind::Unkind;
 
 /// Traces it for so long while it is unkind; gives how much longer the tracer took as well.
@@ -95,5 +95,53 @@ fn deleted_libraries_take_no_disk() {
     assert!(most <= (64 + 17) << 20, "{} MiB", most >> 20);
     let outcome = trace.wait().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    target.end().unwrap();
+}
+
+/// Nothing that a terminal or a spreadsheet would run.
+#[track_caller]
+fn is_harmless(text: &str) {
+    let harms = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    assert!(!text.contains(harms), "{text:?}");
+}
+
+/// Names of threads and files went as they are to the terminal and into the CSV.
+#[test]
+fn names_that_a_target_chooses_do_no_harm() {
+    let mut target = Unkind::start("name").unwrap();
+    let (outcome, _) = trace(&mut target, 1);
+    is_harmless(&outcome.said());
+    let rows = outcome.rows().unwrap();
+    assert!(rows.len() > 100);
+    let csv = outcome.csv().unwrap();
+    is_harmless(&csv);
+    assert_eq!(csv.lines().count(), rows.len() + 1);
+    assert!(csv.contains(",'=1\\u{1b}[2J\\nend,"), "{csv}");
+    is_harmless(&outcome.folded().unwrap());
+
+    let program = target.folder().join("\u{1b}[31m\nred");
+    std::fs::copy(target.folder().join("unkind"), &program).unwrap();
+    let path = program.as_os_str();
+    for words in [
+        &["functions".as_ref(), path, "nothing-of-that-name".as_ref()][..],
+        &["functions".as_ref(), path, "handle".as_ref()],
+        &[
+            "check".as_ref(),
+            "--profile".as_ref(),
+            target.profile().as_os_str(),
+            path,
+        ],
+    ] {
+        let outcome = reqtrace::run(reqtrace::command(words).unwrap()).unwrap();
+        is_harmless(&outcome.said());
+    }
+    let profile = target.folder().join("keys.toml");
+    let text = std::fs::read_to_string(target.profile()).unwrap();
+    std::fs::write(&profile, format!("{text}\"a\\u001b[2Jb\" = 1\n")).unwrap();
+    let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+    command.arg(&profile).arg(target.folder().join("unkind"));
+    let outcome = reqtrace::run(command).unwrap();
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    is_harmless(&outcome.said());
     target.end().unwrap();
 }

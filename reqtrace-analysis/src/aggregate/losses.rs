@@ -44,6 +44,11 @@ const SAID: [(&str, &str); 4] = [
     ),
 ];
 
+/// One in so many is few.
+const FEW: u64 = 1000;
+/// In nearly every trace of some machines.
+const SWITCH_IN_UNSEEN_FEW: &str = "switches hidden by the kernel, below 0.1 %: no matter";
+
 /// All counters of what could not be kept.
 #[derive(Debug)]
 pub(super) struct Counts<'a> {
@@ -54,6 +59,8 @@ pub(super) struct Counts<'a> {
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
+    /// Blocks and preemptions that the stacks have.
+    pub(super) switches: u64,
     /// What is missing in the recording.
     pub(super) ending: &'a Ending,
 }
@@ -61,9 +68,15 @@ pub(super) struct Counts<'a> {
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
-    let kernel = Loss::ALL
-        .into_iter()
-        .map(|loss| (loss.name(), count(loss.name()), advice(loss)));
+    let kernel = Loss::ALL.into_iter().map(|loss| {
+        let lost = count(loss.name());
+        let few = lost.saturating_mul(FEW) < counts.switches;
+        let advice = match loss {
+            Loss::SwitchInUnseen if few => SWITCH_IN_UNSEEN_FEW,
+            _ => advice(loss),
+        };
+        (loss.name(), lost, advice)
+    });
     let of_later = counts
         .recorded
         .iter()
