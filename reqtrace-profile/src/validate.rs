@@ -26,6 +26,7 @@ const BUILT_IN_WAITS: &[&str] = &[
     "pipe",
     "page-fault",
     "process",
+    "tracing",
     "other",
 ];
 
