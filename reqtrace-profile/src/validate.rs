@@ -30,6 +30,7 @@ const BUILT_IN_WAITS: &[&str] = &[
     "pipe",
     "page-fault",
     "process",
+    "tracing",
     "other",
 ];
 

@@ -172,3 +172,42 @@ fn a_process_lives_on_without_its_first_thread() {
     assert_eq!(complete(&outcome, Some(server.pid())), REQUESTS);
     server.end().unwrap();
 }
+
+/// The capabilities that are left, and whether programs that it runs can have more.
+fn privileges(status: &str) -> (u64, u64, bool) {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().to_owned()
+    };
+    let set = |key| u64::from_str_radix(&value(key), 16).unwrap();
+    (set("CapPrm:"), set("CapEff:"), value("NoNewPrivs:") == "1")
+}
+
+#[test]
+fn a_running_tracer_has_no_privileges_but_for_reading() {
+    // CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE.
+    const READING: u64 = 1 << 2 | 1 << 19 | 1 << 40;
+    let shop = Shop::open().unwrap();
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[]).unwrap();
+    let tasks = format!("/proc/{}/task", trace.pid());
+    // What reads the kernel's names at the start may still be at it.
+    let began = std::time::Instant::now();
+    loop {
+        let threads: Vec<_> = std::fs::read_dir(&tasks)
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+            .map(|status| privileges(&status))
+            .collect();
+        assert!(!threads.is_empty());
+        if threads.iter().all(|&(permitted, effective, no_more)| {
+            (permitted | effective) & !READING == 0 && no_more
+        }) {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "{threads:x?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(shop.load(2, 20).unwrap(), 20);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), 20);
+}

@@ -14,6 +14,7 @@ mod packages;
 mod process;
 mod servers;
 mod setup;
+mod soak;
 mod test;
 mod toolchain;
 mod vm;
@@ -44,6 +45,8 @@ enum Command {
     Bench(bench::Args),
     /// Feed one reader of foreign bytes with broken ones for some minutes
     Fuzz(fuzz::Args),
+    /// Attach to four servers under checked load again and again, and see that nothing differs
+    Soak(soak::Args),
     /// Make the packages that users install: a .deb and a .tar.gz
     Dist(dist::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
@@ -67,6 +70,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }

@@ -48,6 +48,8 @@ pub fn run(options: TraceOptions) -> Result<()> {
     }
     let trace = tracer.start()?;
     signals::stop(trace.stopper());
+    let foreign_folders = options.outputs.options().are_in_foreign_folders();
+    trace.give_up_privileges(foreign_folders, started.is_some())?;
     if !quiet {
         crate::say!("{announcement}");
     }
