@@ -7,18 +7,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reqtrace_binary::maps;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
+use reqtrace_tests::probed::code_of;
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::servers::Server;
 
@@ -74,7 +72,7 @@ impl Traced {
             profile,
             pid,
             at,
-            code: code(at),
+            code: code_of(at).unwrap(),
             traces: 0,
             requests: 0,
             before: Held::by(pid),
@@ -91,7 +89,12 @@ impl Traced {
         command.arg("--json").arg(&json);
         let outcome = reqtrace::run(command).unwrap();
         assert_eq!(outcome.code, Some(0), "{}: {}", self.name, outcome.said());
-        assert_eq!(code(self.at), self.code, "{}: its code differs", self.name);
+        assert_eq!(
+            code_of(self.at).unwrap(),
+            self.code,
+            "{}: its code differs",
+            self.name
+        );
         let summary: serde_json::Value =
             serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
         self.traces += 1;
@@ -195,24 +198,6 @@ fn nginx(server: &Nginx, over: &AtomicBool, checked: &AtomicU64) {
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(server.logged().unwrap() - before, asked);
-}
-
-/// A hash of the code of a process's executable, as it stands in its memory.
-fn code(pid: u32) -> u64 {
-    let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
-    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut hasher = DefaultHasher::new();
-    let mut bytes = 0;
-    for mapped in maps::executable(pid).unwrap() {
-        if mapped.name == executable {
-            let mut text = vec![0; (mapped.end - mapped.start) as usize];
-            memory.read_exact_at(&mut text, mapped.start).unwrap();
-            bytes += text.len();
-            text.hash(&mut hasher);
-        }
-    }
-    assert!(bytes > 0);
-    hasher.finish()
 }
 
 /// The children that do nginx's work.
