@@ -231,8 +231,11 @@ fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
     std::fs::write(&comm, &name).unwrap();
     let profile = shop::profile();
     let arguments = ["--profile", profile.to_str().unwrap(), "--comm", &name, "1"];
-    let refused = reqtrace::run(&arguments).unwrap();
-    let traced = reqtrace::run(&[&arguments[..], &["--user", "root"]].concat()).unwrap();
+    let traced_as = |more: &[&str]| {
+        let arguments = arguments.iter().chain(more);
+        reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap()
+    };
+    let (refused, traced) = (traced_as(&[]), traced_as(&["--user", "root"]));
     other.kill().unwrap();
     other.wait().unwrap();
     drop(own);

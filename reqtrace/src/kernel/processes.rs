@@ -51,8 +51,14 @@ pub fn is_alive(pid: u32) -> bool {
         !matches!(state, Some('Z' | 'X') | None)
     };
     let threads = || fs::read_dir(format!("/proc/{pid}/task"));
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(runs)
-        || threads().is_ok_and(|threads| threads.count() > 1)
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => runs(stat) || threads().is_ok_and(|threads| threads.count() > 1),
+        // What cannot be looked at for want of a descriptor runs on.
+        Err(error) => matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+        ),
+    }
 }
 
 /// All processes that descend from these and run now, without these themselves.

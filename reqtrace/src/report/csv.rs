@@ -152,8 +152,8 @@ impl CsvExporter {
         writer.write_field(row.request)?;
         writer.write_field(digits.format(row.pid))?;
         writer.write_field(digits.format(row.tid))?;
-        writer.write_field(row.comm)?;
-        writer.write_field(row.label)?;
+        writer.write_field(&*row.comm.csv_field())?;
+        writer.write_field(&*row.label.csv_field())?;
         let sums = [
             ledger.latency_ns,
             ledger.on_cpu_ns,
