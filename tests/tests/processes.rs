@@ -211,3 +211,37 @@ fn a_running_tracer_has_no_privileges_but_for_reading() {
     let outcome = trace.finish().unwrap();
     assert_eq!(complete(&outcome, None), 20);
 }
+
+/// Anybody can give a program the name of a server.
+#[test]
+fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
+    let name = format!("twin-{}", std::process::id());
+    let own = Shop::open_as(&name).unwrap();
+    let mut other = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--clear-groups", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    // It takes the name: whoever runs a program may.
+    let comm = format!("/proc/{}/comm", other.id());
+    let began = std::time::Instant::now();
+    while std::fs::read_to_string(&comm).unwrap_or_default().trim() != "sleep" {
+        assert!(began.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::write(&comm, &name).unwrap();
+    let profile = shop::profile();
+    let arguments = ["--profile", profile.to_str().unwrap(), "--comm", &name, "1"];
+    let traced_as = |more: &[&str]| {
+        let arguments = arguments.iter().chain(more);
+        reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap()
+    };
+    let (refused, traced) = (traced_as(&[]), traced_as(&["--user", "root"]));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    drop(own);
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    for words in ["several users", "root (pids", "--user USER"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    assert_eq!(traced.code, Some(0), "{}", traced.said());
+}

@@ -23,6 +23,15 @@ pub fn parent(pid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// The user that a process runs as, by number; `None` when it has left.
+#[must_use]
+pub fn user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // Real, effective, saved and file system's.
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Name of a process; `None` when it has left.
 #[must_use]
 pub fn comm(pid: u32) -> Option<String> {

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_stop_ends_every_wait() {
-        let (ring, _other) = std::io::pipe().unwrap();
+        let (ring, _other) = io::pipe().unwrap();
         let stopper = Stopper::new().unwrap();
         let waiting = Waiting::new(ring.as_fd(), &stopper).unwrap();
         assert!(!waiting.wait(Duration::from_millis(1)).unwrap());
@@ -156,7 +156,7 @@ mod tests {
     fn data_that_is_there_wakes_once() {
         use std::io::Write as _;
         use std::time::Instant;
-        let (ring, mut kernel) = std::io::pipe().unwrap();
+        let (ring, mut kernel) = io::pipe().unwrap();
         let stopper = Stopper::new().unwrap();
         let waiting = Waiting::new(ring.as_fd(), &stopper).unwrap();
         kernel.write_all(&[1]).unwrap();
