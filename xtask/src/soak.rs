@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn page(seconds: u64, table: &str) -> String {
     format!(
-        "# Soak\n\nWritten by `cargo xtask soak --write`: for {seconds} seconds reqtrace attached every two seconds to the \
+        "# Soak\n\n`cargo xtask soak --write` writes this page. For {seconds} seconds reqtrace attached every two seconds to the \
          next of four servers, traced it for one second and left. All the while each was under a load that checks every \
          result: a row of MariaDB that only grows, the sums of TPC-B in PostgreSQL, a counter in Redis, pages and log lines \
          of nginx. After every trace the code in the server's memory was compared with that before the first: it was the \
