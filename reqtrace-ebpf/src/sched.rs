@@ -20,6 +20,7 @@ use crate::maps::{
     STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, tid_flag, window,
 };
 use crate::task::{self, Task};
+use crate::uprobes::replaced_return;
 use crate::{cost, file, histogram, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
@@ -93,14 +94,19 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     state.switch_out(now, preempted, prev_state, site);
 }
 
-/// What stands now where the request's return address stood.
+/// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
+/// knows it.
 #[inline(always)]
 fn return_slot(state: &ThreadState) -> Option<u64> {
     if state.begin_return == 0 {
         return None;
     }
     // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_user(state.begin_sp as *const u64) }.ok()
+    let now = unsafe { bpf_probe_read_user(state.begin_sp as *const u64) }.ok()?;
+    if now == state.begin_return {
+        return Some(now);
+    }
+    Some(replaced_return(state.begin_sp).unwrap_or(now))
 }
 
 /// A thread in a request gets a CPU.

@@ -113,3 +113,28 @@ fn callers_are_seen_through_nested_uretprobes_of_two_tracers() {
     named(&outcome, &format!("main;{}", chain.join(";")), REQUESTS);
     outcome.has_whole_stacks().unwrap();
 }
+
+/// A uretprobe of another tool replaces the return address that stands where a request began.
+#[test]
+fn requests_end_beside_a_uretprobe_of_another_tracer() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    let mut child = start(at, "recursion");
+    let pid = child.pid();
+    let by_uretprobe = "return-probe = \"uretprobe\"\n";
+    let other = Trace::start(&profile(at, "request", by_uretprobe), pid, &[]).unwrap();
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let other = other.wait().unwrap();
+    assert_eq!(other.code, Some(0), "{}", other.said());
+    for outcome in [outcome, other] {
+        let summary = outcome.summary().unwrap();
+        let request = summary.request("request").unwrap();
+        assert_eq!(
+            (request.count, request.incomplete),
+            (REQUESTS, 0),
+            "{}",
+            outcome.said()
+        );
+        assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
+    }
+}

@@ -36,4 +36,4 @@ pub use session::Session;
 pub use stacks::StackTable;
 pub(crate) use sums::Sums;
 pub use tables::Compiled;
-pub use uprobe::Engine;
+pub use uprobe::{Engine, perf_events_want_admin};

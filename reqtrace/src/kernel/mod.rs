@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpus;
 pub mod doctor;
 mod files;
+pub mod give_up;
 pub mod privileges;
 pub mod processes;
 pub mod threads;

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use perf::UprobeEvents;
+pub use perf::perf_events_want_admin;
 pub(super) use setter::{Refused, Setter};
 
 /// `BPF_LINK_CREATE` of `enum bpf_cmd` (5.7; with a cookie 5.15).

@@ -12,6 +12,9 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::super::system::{bpf_fd, owned};
 use super::{BPF_LINK_CREATE, Place, UprobeLink};
@@ -166,6 +169,36 @@ impl UprobeEvents {
                 | u64::from(place.on_return) << self.return_bit,
         )
     }
+}
+
+/// Whether the kernel wants `CAP_SYS_ADMIN` for a uprobe's perf event, where `CAP_PERFMON` should do: tried
+/// in a thread that has only that. `None` when it cannot be tried, for want of `CAP_PERFMON`.
+#[must_use]
+pub fn perf_events_want_admin() -> Option<bool> {
+    let events = UprobeEvents::of_kernel().ok()?;
+    std::thread::spawn(move || {
+        let perfmon = CapabilitySet::PERFMON;
+        let sets = CapabilitySets {
+            effective: perfmon,
+            permitted: perfmon,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets).ok()?;
+        // The kernel judges before it looks at the file.
+        let nowhere = Place {
+            object: Path::new("/nonexistent"),
+            file_offset: 0,
+            counter: None,
+            on_return: false,
+            process: None,
+            cookie: 0,
+        };
+        let error = events.open(&nowhere).err()?;
+        Some(error.kind() == io::ErrorKind::PermissionDenied)
+    })
+    .join()
+    .ok()
+    .flatten()
 }
 
 /// The first bit of a field as sysfs describes it: `config:32-63` or `config:0`.
