@@ -21,14 +21,15 @@ use crate::kernel::clock;
 use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
 
-/// How often the ring is read when the kernel does not ask for it.
-const TICK: Duration = Duration::from_millis(20);
+/// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
+/// caches.
+const TICK: Duration = Duration::from_millis(50);
 /// Ticks between two looks of the observer, and at whether the targets still live.
-const TICKS_PER_LOOK: u32 = 10;
+const TICKS_PER_LOOK: u32 = 4;
 /// Ticks between two writes of a recording: what a trace that is killed may lose.
-const TICKS_PER_FLUSH: u32 = 50;
+const TICKS_PER_FLUSH: u32 = 20;
 /// Ticks between two looks at what the targets have mapped.
-const TICKS_PER_REFRESH: u32 = 50;
+const TICKS_PER_REFRESH: u32 = 20;
 /// How long names are looked for when a trace has ended; its report comes then, with what is known.
 const NAMING: Duration = Duration::from_secs(10);
 /// A look at what a process has mapped that takes longer than this is a long one: the process has

@@ -225,7 +225,7 @@ mod tests {
 
     fn place(counter: Option<u64>, on_return: bool) -> Place<'static> {
         Place {
-            object: std::path::Path::new("/bin/true"),
+            object: Path::new("/bin/true"),
             file_offset: 0,
             counter,
             on_return,
