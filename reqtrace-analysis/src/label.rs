@@ -1,36 +1,13 @@
 //! Labels: bytes of a traced program in, one line of text out.
 
-use std::fmt::Write as _;
-
+use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
 
 /// The text of a label: UTF-8, what is not replaced by U+FFFD, control characters as `\n`, `\t`,
 /// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
 /// that the end of the record cuts in two is left out.
-pub(crate) fn label_text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(whole_characters(bytes));
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            '\0' => out.push_str("\\0"),
-            other if is_unprintable(other) => {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(other));
-            }
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-/// Control characters, line separators, and those that change the direction of text (which can
-/// make a line look like another one).
-fn is_unprintable(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+pub(crate) fn label_text(bytes: &[u8]) -> Plain {
+    Plain::of_bytes(whole_characters(bytes))
 }
 
 /// All but the beginning of a character at the end of a full label.
@@ -64,7 +41,7 @@ mod tests {
     fn a_character_that_was_cut_is_left_out() {
         let mut bytes = vec![b'a'; MAX_LABEL - 1];
         bytes.push(0xc3);
-        assert_eq!(label_text(&bytes), "a".repeat(MAX_LABEL - 1));
+        assert_eq!(label_text(&bytes), *"a".repeat(MAX_LABEL - 1));
         // A shorter label was not cut: there it is the program's own bytes.
         assert_eq!(label_text(b"a\xc3"), "a\u{fffd}");
         let whole = vec![b'a'; MAX_LABEL];

@@ -1,8 +1,11 @@
 //! What names are looked up for, and what is found: address spaces and frames.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::plain::Plain;
 
 /// An address space: a process between two execs.
 #[derive(
@@ -27,9 +30,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame of that name.
+    /// A frame of that name, cleaned: names are in files that others have made.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into() }
+        let name = name.into();
+        match Plain::lines(&name) {
+            Cow::Borrowed(text) if !text.contains(['\n', '\t']) => Self { name },
+            _ => Self {
+                name: Plain::of(&name).as_str().into(),
+            },
+        }
     }
 
     /// Whether nothing was mapped there when it was looked up.

@@ -4,4 +4,5 @@
 pub mod error;
 pub mod frame;
 pub mod names;
+pub mod plain;
 pub mod text;

@@ -8,6 +8,7 @@ pub fn clean(name: &str) -> String {
         .map(|c| match c {
             ';' => ':',
             c if c.is_control() => ' ',
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
             c => c,
         })
         .collect()

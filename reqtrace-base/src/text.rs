@@ -34,6 +34,36 @@ pub fn nearest<'a>(
         .collect()
 }
 
+/// Braces inside each other that a glob may have, and its characters.
+const MAX_NESTED: usize = 8;
+const MAX_GLOB: usize = 4096;
+
+/// Why a glob is refused before it is compiled: that takes a stack and a time that grow with it.
+///
+/// # Errors
+///
+/// A glob that is too long, or has too many braces inside each other.
+pub fn check_glob(pattern: &str) -> Result<(), String> {
+    if pattern.len() > MAX_GLOB {
+        return Err(format!("it has more than {MAX_GLOB} bytes"));
+    }
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in pattern.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    if deepest > MAX_NESTED {
+        return Err(format!(
+            "it has more than {MAX_NESTED} braces inside each other"
+        ));
+    }
+    Ok(())
+}
+
 /// Whether a pattern has a wildcard at all.
 #[must_use]
 pub fn is_glob(pattern: &str) -> bool {
@@ -86,6 +116,14 @@ mod tests {
         assert!(!glob_matches("log_*", "my_log_write"));
         assert!(glob_matches("a*b*c", "axxbxbxc"));
         assert!(!glob_matches("a*b*c", "axxbxbx"));
+    }
+
+    #[test]
+    fn globs_that_take_too_long_are_refused() {
+        assert_eq!(check_glob("/var/{lib,log}/**/*.{ib?,log}"), Ok(()));
+        assert_eq!(check_glob(&"{a}".repeat(100)), Ok(()));
+        assert!(check_glob(&"{a,".repeat(200)).is_err());
+        assert!(check_glob(&"a".repeat(5000)).is_err());
     }
 
     #[test]

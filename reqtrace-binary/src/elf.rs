@@ -7,14 +7,18 @@ mod parse;
 mod references;
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::sym::Symtab;
-use memmap2::Mmap;
+use memmap2::MmapMut;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
-use crate::debuginfo::FunctionSymbols;
+use crate::debuginfo::{self, FunctionSymbols};
 use crate::error::{Error, Result};
 use crate::frames::{Frames, FramesOf};
 
@@ -53,7 +57,8 @@ struct SymbolTable {
 
 #[derive(Debug)]
 enum Bytes {
-    Mapped(Mmap),
+    /// A copy in memory that nobody else can change.
+    Copied(MmapMut),
     Owned(Vec<u8>),
 }
 
@@ -75,6 +80,62 @@ pub struct Symbol {
     pub size: u64,
 }
 
+/// The largest file that is read, and the most of it that is neither a hole nor debug information.
+const MAX_BYTES: u64 = 64 << 30;
+const MAX_DATA: u64 = 2 << 30;
+
+/// A copy of a file. Its owner could cut it short while it is mapped, and that would end this program by
+/// SIGBUS. What is a hole in the file takes no memory, and DWARF, which is not needed, is one in the copy.
+fn copy(file: &File, length: u64) -> io::Result<MmapMut> {
+    if length > MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut copy = MmapMut::map_anon(usize::try_from(length).map_err(io::Error::other)?)?;
+    let left_out = debuginfo::information(file);
+    let (mut at, mut data) = (0, 0);
+    while at < length {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start.min(length),
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            // A filesystem without holes.
+            Err(_) => at,
+        };
+        let end = seek(file, SeekFrom::Hole(start))
+            .unwrap_or(length)
+            .min(length);
+        if end <= start {
+            break;
+        }
+        at = end;
+        for part in without(start..end, &left_out) {
+            data += part.end - part.start;
+            if data > MAX_DATA {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            let place = part.start as usize..part.end as usize;
+            file.read_exact_at(&mut copy[place], part.start)?;
+        }
+    }
+    Ok(copy)
+}
+
+/// A range without others, which are in order.
+fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    let mut from = range.start;
+    for other in others {
+        if other.start.min(range.end) > from {
+            parts.push(from..other.start.min(range.end));
+        }
+        from = from.max(other.end);
+    }
+    if from < range.end {
+        parts.push(from..range.end);
+    }
+    parts
+}
+
 impl Object {
     /// Opens and parses a file. `shown` is its name in messages.
     ///
@@ -92,11 +153,8 @@ impl Object {
         if metadata.len() == 0 {
             return Err(not_elf(shown, &[]));
         }
-        // SAFETY: the map is read-only and private. Another process could truncate the file
-        // meanwhile, as with any program that maps executables; that would end this one by SIGBUS
-        // and can't corrupt it. Executables in use are replaced, not truncated (ETXTBSY).
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| unreadable(shown, error))?;
-        Self::new(Bytes::Mapped(map), shown)
+        let copy = copy(&file, metadata.len()).map_err(|error| unreadable(shown, error))?;
+        Self::new(Bytes::Copied(copy), shown)
     }
 
     /// Parses bytes.
@@ -131,7 +189,7 @@ impl Object {
 
     fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Mapped(map) => map,
+            Bytes::Copied(copy) => copy,
             Bytes::Owned(bytes) => bytes,
         }
     }
@@ -343,5 +401,61 @@ impl Object {
         self.bytes()
             .get(start as usize..(segment.offset + length) as usize)
             .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_what_is_left() {
+        let left = |others: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let others: Vec<_> = others.iter().map(|&(from, to)| from..to).collect();
+            let parts = without(10..20, &others).into_iter();
+            parts.map(|part| (part.start, part.end)).collect()
+        };
+        assert_eq!(left(&[]), [(10, 20)]);
+        assert_eq!(
+            left(&[(0, 5), (12, 14), (13, 15), (30, 40)]),
+            [(10, 12), (15, 20)]
+        );
+        assert_eq!(left(&[(0, 11), (18, 50)]), [(11, 18)]);
+        assert!(left(&[(0, u64::MAX)]).is_empty());
+    }
+
+    fn resident() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() << 10
+    }
+
+    /// `functions` on a sparse file of 2 GB took as much memory.
+    #[test]
+    fn holes_take_no_memory() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8 << 30).unwrap();
+        file.write_all_at(b"end", (8 << 30) - 3).unwrap();
+        let before = resident();
+        let copy = copy(&file, 8 << 30).unwrap();
+        assert!(copy.ends_with(b"\0end"));
+        assert!(resident() < before + (64 << 20), "{before}");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_stays_readable() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let program = std::fs::read("/bin/true").unwrap();
+        file.write_all(&program).unwrap();
+        let object = Object::open(file.path(), "true").unwrap();
+        file.as_file().set_len(0).unwrap();
+        let whole = Object::parse(program, "true").unwrap();
+        assert_eq!(object.symbols(), whole.symbols());
+        let start = whole.segments.iter().find(|segment| segment.executable);
+        let start = start.unwrap().address.start;
+        assert_eq!(object.code(start), whole.code(start));
     }
 }

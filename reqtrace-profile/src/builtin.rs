@@ -1,5 +1,7 @@
 //! Profiles embedded in the program, and profiles in files: a name or a path in, a [`Profile`] out.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::{Origin, Profile};
@@ -115,6 +117,9 @@ pub fn with_labels() -> Vec<&'static str> {
         .collect()
 }
 
+/// The largest profile that is read. It need not be a file, and a device has no end.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// Reads a profile from a file.
 ///
 /// # Errors
@@ -122,20 +127,60 @@ pub fn with_labels() -> Vec<&'static str> {
 /// Usage errors: not readable, or not a valid profile.
 pub fn from_file(path: &Path) -> Result<Profile> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let cannot = |error: io::Error| {
         Error::usage(format!("cannot read the profile {name}"))
             .because(error)
             .next(
                 "give the path of a TOML file, or the name of a profile (`reqtrace profiles` lists \
                  them)",
             )
-    })?;
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(cannot)?;
+    file.take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Error::usage(format!(
+            "the profile {name} has more than {} KiB",
+            MAX_BYTES >> 10
+        ))
+        .next("a profile is a page of TOML: is this the right file?"));
+    }
     Profile::parse(&text, &name, Origin::File(path.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+
+    /// They were read until the memory was full, or the stack was.
+    #[test]
+    fn profiles_without_an_end_are_refused() {
+        let refused = |text: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            from_file(file.path()).unwrap_err().to_string()
+        };
+        let error = from_file(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("more than 1024 KiB"), "{error}");
+        let head =
+            "[profile]\nname = \"x\"\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
+        let nested = "{a,".repeat(200);
+        let error = refused(&format!(
+            "{head}[[wait]]\nname = \"w\"\nfiles = [\"{nested}\"]\n"
+        ));
+        assert!(error.contains("braces inside each other"), "{error}");
+        let many: String = (0..20_000)
+            .map(|number| format!("[[wait]]\nname=\"w{number}\"\nfunctions=[\"f\"]\n"))
+            .collect();
+        let begun = std::time::Instant::now();
+        let error = refused(&format!("{head}{many}"));
+        assert!(error.contains("more than 1000 waits"), "{error}");
+        assert!(begun.elapsed().as_secs() < 5);
+    }
 
     #[test]
     fn what_a_profile_is_made_for_is_known() {

@@ -15,6 +15,10 @@ use super::{
     At, Combine, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, WaitSpec,
 };
 use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::check_glob;
+
+/// Named waits of a profile at most; each name is a column.
+const MAX_WAITS: usize = 1000;
 
 /// Wait classes that reqtrace knows by itself.
 const BUILT_IN_WAITS: &[&str] = &[
@@ -26,6 +30,7 @@ const BUILT_IN_WAITS: &[&str] = &[
     "pipe",
     "page-fault",
     "process",
+    "tracing",
     "other",
 ];
 
@@ -86,6 +91,12 @@ impl Checker<'_> {
             let request = self.request(request)?;
             self.unique(&mut seen, &request.name, span, "request")?;
             requests.push(request);
+        }
+        if let Some(wait) = file.wait.get(MAX_WAITS) {
+            return Err(self.source.error(
+                wait.span(),
+                format!("there are more than {MAX_WAITS} waits"),
+            ));
         }
         let mut seen = HashMap::new();
         let mut waits = Vec::new();
@@ -362,12 +373,16 @@ impl Checker<'_> {
     }
 
     fn glob(&self, pattern: &str, span: Range<usize>) -> Result<()> {
-        match Glob::new(pattern) {
+        let built = check_glob(pattern)
+            .and_then(|()| Glob::new(pattern).map_err(|error| error.kind().to_string()));
+        match built {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.source.error(
-                span,
-                format!("`{pattern}` is not a valid glob: {}", error.kind()),
-            )),
+            Err(why) => {
+                let shown: String = pattern.chars().take(60).collect();
+                Err(self
+                    .source
+                    .error(span, format!("`{shown}` is not a valid glob: {why}")))
+            }
         }
     }
 

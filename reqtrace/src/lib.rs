@@ -28,7 +28,7 @@ pub mod symbolize;
 pub mod tracer;
 
 pub use reqtrace_analysis::{aggregate, classify};
-pub use reqtrace_base::{error, names, text};
+pub use reqtrace_base::{error, names, plain, text};
 #[cfg(feature = "capture")]
 pub use reqtrace_binary::{debuginfo, unwind};
 pub use reqtrace_profile as profile;

@@ -88,11 +88,12 @@ impl Unkind {
     }
 }
 
-/// A library of 1 MB with one function.
+/// A library of 1 MB with two functions.
 fn library(folder: &Path) -> Result<()> {
     let source = folder.join("library.c");
     let text = "const char padding[1000000] = {1};\n\
-                void in_library(void (*callback)(void)) { callback(); __asm__ volatile(\"\"); }\n";
+                void in_library(void (*callback)(void)) { callback(); __asm__ volatile(\"\"); }\n\
+                void late(void (*callback)(void)) { callback(); __asm__ volatile(\"\"); }\n";
     std::fs::write(&source, text)?;
     let mut compiler = Command::new(workspace::program("gcc")?);
     compiler.args(["-O1", "-g", "-shared", "-fPIC", "-o"]);

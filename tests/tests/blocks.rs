@@ -5,9 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use reqtrace_tests::fixtures::Fixture;
+use std::thread;
+use std::time::Duration;
+
+use reqtrace_tests::fixtures::{Fixture, write_profile};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::rows;
+use reqtrace_tests::{rows, workspace};
 use serde_json::Value;
 
 const CALLS: u64 = 20;
@@ -161,4 +164,36 @@ fn histograms_count_every_block() {
     );
     let plain = trace(&[]);
     assert!(!plain.said().contains("distribution"));
+}
+
+/// A uretprobe replaces the return address that stands where a request began: that of some requests here,
+/// for another tracer comes and goes.
+#[test]
+fn requests_end_while_a_uretprobe_of_another_tracer_comes_and_goes() {
+    let mut fixture = Fixture::start("blocks", &[&CALLS.to_string()]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
+    let folder = workspace::scratch().unwrap();
+    let other = folder.path().join("other.toml");
+    let by_uretprobe = "return-probe = \"uretprobe\"\n";
+    write_profile(&other, "other", "handle", by_uretprobe).unwrap();
+    let pid = fixture.pid();
+    let others = thread::spawn(move || {
+        let mut seen = 0;
+        for _ in 0..3 {
+            let trace = Trace::start(&other, pid, &["-d"]).unwrap();
+            thread::sleep(Duration::from_millis(300));
+            let outcome = trace.finish().unwrap();
+            seen += outcome.summary().unwrap().request("other").unwrap().count;
+        }
+        seen
+    });
+    fixture.work().unwrap();
+    let seen = others.join().unwrap();
+    fixture.end().unwrap();
+    let outcome = trace.wait().unwrap();
+    outcome.checked().unwrap();
+    assert!(seen > 0, "the other tracer saw nothing");
+    assert_eq!(outcome.rows().unwrap().len() as u64, CALLS);
+    assert!(outcome.rows().unwrap().iter().all(|row| row.complete));
 }

@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-use reqtrace_tests::corpus::PROGRAMS;
+use reqtrace_tests::corpus::{self, PROGRAMS};
 use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::programs::{BLOCK, LIMIT, REQUESTS, compile, named, profile, start, trace};
 use reqtrace_tests::reqtrace::Trace;
@@ -119,6 +119,8 @@ fn callers_are_seen_through_nested_uretprobes_of_two_tracers() {
 fn requests_end_beside_a_uretprobe_of_another_tracer() {
     let folder = workspace::scratch().unwrap();
     let at = folder.path();
+    let recursion = |program: &&corpus::Program| program.name == "recursion";
+    PROGRAMS.iter().find(recursion).unwrap().build(at).unwrap();
     let mut child = start(at, "recursion");
     let pid = child.pid();
     let by_uretprobe = "return-probe = \"uretprobe\"\n";
@@ -130,8 +132,8 @@ fn requests_end_beside_a_uretprobe_of_another_tracer() {
         let summary = outcome.summary().unwrap();
         let request = summary.request("request").unwrap();
         assert_eq!(
-            (request.count, request.incomplete),
-            (REQUESTS, 0),
+            (request.count, request.rows, request.begins),
+            (REQUESTS, REQUESTS, REQUESTS),
             "{}",
             outcome.said()
         );

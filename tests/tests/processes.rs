@@ -172,3 +172,76 @@ fn a_process_lives_on_without_its_first_thread() {
     assert_eq!(complete(&outcome, Some(server.pid())), REQUESTS);
     server.end().unwrap();
 }
+
+/// The capabilities that are left, and whether programs that it runs can have more.
+fn privileges(status: &str) -> (u64, u64, bool) {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().to_owned()
+    };
+    let set = |key| u64::from_str_radix(&value(key), 16).unwrap();
+    (set("CapPrm:"), set("CapEff:"), value("NoNewPrivs:") == "1")
+}
+
+#[test]
+fn a_running_tracer_has_no_privileges_but_for_reading() {
+    // CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE.
+    const READING: u64 = 1 << 2 | 1 << 19 | 1 << 40;
+    let shop = Shop::open().unwrap();
+    let trace = Trace::start(&shop::profile(), shop.pid(), &[]).unwrap();
+    let tasks = format!("/proc/{}/task", trace.pid());
+    // What reads the kernel's names at the start may still be at it.
+    let began = std::time::Instant::now();
+    loop {
+        let threads: Vec<_> = std::fs::read_dir(&tasks)
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+            .map(|status| privileges(&status))
+            .collect();
+        assert!(!threads.is_empty());
+        if threads.iter().all(|&(permitted, effective, no_more)| {
+            (permitted | effective) & !READING == 0 && no_more
+        }) {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "{threads:x?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(shop.load(2, 20).unwrap(), 20);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), 20);
+}
+
+/// Anybody can give a program the name of a server.
+#[test]
+fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
+    let name = format!("twin-{}", std::process::id());
+    let own = Shop::open_as(&name).unwrap();
+    let mut other = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--clear-groups", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    // It takes the name: whoever runs a program may.
+    let comm = format!("/proc/{}/comm", other.id());
+    let began = std::time::Instant::now();
+    while std::fs::read_to_string(&comm).unwrap_or_default().trim() != "sleep" {
+        assert!(began.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::write(&comm, &name).unwrap();
+    let profile = shop::profile();
+    let arguments = ["--profile", profile.to_str().unwrap(), "--comm", &name, "1"];
+    let traced_as = |more: &[&str]| {
+        let arguments = arguments.iter().chain(more);
+        reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap()
+    };
+    let (refused, traced) = (traced_as(&[]), traced_as(&["--user", "root"]));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    drop(own);
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    for words in ["several users", "root (pids", "--user USER"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    assert_eq!(traced.code, Some(0), "{}", traced.said());
+}

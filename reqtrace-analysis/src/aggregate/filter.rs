@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::label::label_text;
 use crate::profile::Profile;
 use crate::report::text::duration;
+use reqtrace_base::text::check_glob;
 
 /// What was asked for. An empty list and `None` keep all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl Filter {
             && self
                 .label
                 .as_ref()
-                .is_none_or(|glob| glob.is_match(label_text(request.label)));
+                .is_none_or(|glob| glob.is_match(label_text(request.label).as_str()));
         if keeps {
             self.kept += 1;
             self.without_stack_ns += request.run_queue_ns + request.preempted_ns;
@@ -109,8 +110,12 @@ impl Filter {
 }
 
 fn glob(pattern: &str) -> Result<GlobMatcher> {
-    GlobBuilder::new(pattern)
-        .build()
+    check_glob(pattern)
+        .map_err(Into::into)
+        .and_then(|()| {
+            let glob = GlobBuilder::new(pattern).build();
+            glob.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+        })
         .map(|glob| glob.compile_matcher())
         .map_err(|error| {
             Error::usage(format!("--label `{pattern}` is no glob"))

@@ -51,7 +51,7 @@ impl Labels {
             return;
         }
         let label = match self.by {
-            Grouping::Label => label_text(request.label),
+            Grouping::Label => label_text(request.label).into(),
             Grouping::Fingerprint => fingerprint(&label_text(request.label)),
         };
         let mut weighted = Ledger::default();

@@ -14,8 +14,13 @@ pub const NAMES_LATE: &str = "names_late";
 /// Perf maps that were not read to their end.
 pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
 
+/// Mapped files that were not kept open.
+pub const FILES_LEFT_OUT: &str = "files_left_out";
+/// Files whose symbols were not all read.
+pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
+
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 2] = [
+const SAID: [(&str, &str); 4] = [
     (
         NAMES_LATE,
         "addresses without a name, because finding names took longer than the 10 s that a report may \
@@ -27,7 +32,22 @@ const SAID: [(&str, &str); 2] = [
         "perf maps of which only a part was read, because all of them have more than 256 MiB or a \
          million functions: some generated code has no names",
     ),
+    (
+        FILES_LEFT_OUT,
+        "mapped files without names, because more than 1,024 would have been kept open, or deleted ones \
+         of more than 64 MiB: their functions are shown as file and offset",
+    ),
+    (
+        SYMBOLS_LEFT_OUT,
+        "files whose symbols or debug information were not all read, because those of all files have \
+         more than 1 GiB: some functions are shown as file and offset, or without what was inlined",
+    ),
 ];
+
+/// One in so many is few.
+const FEW: u64 = 1000;
+/// In nearly every trace of some machines.
+const SWITCH_IN_UNSEEN_FEW: &str = "switches hidden by the kernel, below 0.1 %: no matter";
 
 /// All counters of what could not be kept.
 #[derive(Debug)]
@@ -39,6 +59,8 @@ pub(super) struct Counts<'a> {
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
+    /// Blocks and preemptions that the stacks have.
+    pub(super) switches: u64,
     /// What is missing in the recording.
     pub(super) ending: &'a Ending,
 }
@@ -46,9 +68,15 @@ pub(super) struct Counts<'a> {
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
-    let kernel = Loss::ALL
-        .into_iter()
-        .map(|loss| (loss.name(), count(loss.name()), advice(loss)));
+    let kernel = Loss::ALL.into_iter().map(|loss| {
+        let lost = count(loss.name());
+        let few = lost.saturating_mul(FEW) < counts.switches;
+        let advice = match loss {
+            Loss::SwitchInUnseen if few => SWITCH_IN_UNSEEN_FEW,
+            _ => advice(loss),
+        };
+        (loss.name(), lost, advice)
+    });
     let of_later = counts
         .recorded
         .iter()

@@ -39,7 +39,7 @@ use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use filter::FilterOptions;
-pub use losses::{MALFORMED, NAMES_LATE, PERF_MAPS_CUT};
+pub use losses::{FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
 pub use order::WINDOW_NS;
 
 use filter::Filter;

@@ -1,6 +1,7 @@
 //! One request: its record in; its names, its ledger and its longest blocks out, for who looks on while
 //! requests end.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Incomplete, Request};
 
 use super::Aggregator;
@@ -20,7 +21,7 @@ impl Aggregator {
 
     /// Its label as text, on one line; empty when none was recorded.
     #[must_use]
-    pub fn label(&self, request: &Request<'_>) -> String {
+    pub fn label(&self, request: &Request<'_>) -> Plain {
         label_text(request.label)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
@@ -73,11 +74,11 @@ pub(super) struct Sites {
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
-    processes: HashMap<u32, String>,
+    processes: HashMap<u32, Plain>,
     /// Name of any thread of a process, where the process has none.
-    any_thread: HashMap<u32, String>,
+    any_thread: HashMap<u32, Plain>,
     /// Names of threads that woke others, by process and thread.
-    threads: FxHashMap<(u32, u32), String>,
+    threads: FxHashMap<(u32, u32), Plain>,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
@@ -144,35 +145,36 @@ impl Sites {
     }
 
     pub(super) fn process(&mut self, tgid: u32, name: &str) {
-        self.processes.insert(tgid, name.to_owned());
+        self.processes.insert(tgid, Plain::of(name));
     }
 
     /// Takes the name of a thread in a request.
     pub(super) fn any_thread(&mut self, tgid: u32, comm: Comm) {
         if !comm.is_empty() && !self.any_thread.contains_key(&tgid) {
-            self.any_thread.insert(tgid, comm.text().into_owned());
+            self.any_thread.insert(tgid, comm.text());
         }
     }
 
     /// Takes the name of a thread that woke another.
     pub(super) fn thread(&mut self, thread: &Thread) {
         let key = (thread.tgid, thread.tid);
-        insert(&mut self.threads, MAX_THREADS, key, thread.name.clone());
+        insert(&mut self.threads, MAX_THREADS, key, Plain::of(&thread.name));
     }
 
     /// Name of a thread, or of its process.
-    pub(super) fn thread_comm(&self, tgid: u32, tid: u32) -> String {
+    pub(super) fn thread_comm(&self, tgid: u32, tid: u32) -> Plain {
         let name = self.threads.get(&(tgid, tid));
         name.cloned().unwrap_or_else(|| self.comm(tgid))
     }
 
     /// Name of a process: its own, or one of its threads'.
-    pub(super) fn comm(&self, tgid: u32) -> String {
+    pub(super) fn comm(&self, tgid: u32) -> Plain {
         let name = self
             .processes
             .get(&tgid)
             .or_else(|| self.any_thread.get(&tgid));
-        name.cloned().unwrap_or_else(|| format!("pid {tgid}"))
+        name.cloned()
+            .unwrap_or_else(|| Plain::of(&format!("pid {tgid}")))
     }
 
     /// The class of a place: an index into the classifier's names; `None` when its stack is lost.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_STACK_SUMS;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
@@ -174,7 +175,7 @@ impl Lines {
             .lines
             .iter()
             .map(|(key, sum)| StackLine {
-                comm: text(&key.comm),
+                comm: Plain::of(sites.text(key.comm)),
                 request: requests
                     .get(key.request_type as usize)
                     .cloned()

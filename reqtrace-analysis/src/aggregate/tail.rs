@@ -208,7 +208,7 @@ pub(super) fn slow_block(
     SlowBlock {
         pid: request.space.tgid,
         tid: request.tid,
-        comm: request.comm.text().into_owned(),
+        comm: request.comm.text(),
         latency_ns: request.latency_ns(),
         start_unix_ns: trace.unix_ns(block.start_ns),
         blocked_ns: block.blocked_ns,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Cost, End, Header, Process, ProcessChange};
 
 use crate::report::{LateChildren, MarkerInfo, TraceInfo};
@@ -11,7 +12,7 @@ use crate::report::{LateChildren, MarkerInfo, TraceInfo};
 pub(super) struct Trace {
     header: Header,
     /// All processes ever traced, by name.
-    processes: BTreeMap<u32, String>,
+    processes: BTreeMap<u32, Plain>,
     cost: Cost,
     end: Option<End>,
     /// The latest time that an event has told.
@@ -50,9 +51,9 @@ impl Trace {
         let known = self
             .processes
             .entry(process.space.tgid)
-            .or_insert_with(|| "?".to_owned());
+            .or_insert_with(|| Plain::of("?"));
         if !process.name.is_empty() {
-            known.clone_from(&process.name);
+            *known = Plain::of(&process.name);
         }
     }
 

@@ -11,7 +11,7 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
-use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, TypeReport};
+use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, StackKind, TypeReport};
 
 impl Aggregator {
     /// What is known now. `ending` says what is missing in a recording; of a live trace nothing is. A
@@ -59,6 +59,11 @@ impl Aggregator {
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged(),
+            switches: stacks
+                .iter()
+                .filter(|line| line.kind != StackKind::RunQueue)
+                .map(|line| line.count)
+                .sum(),
             ending,
         });
         let mut unwinding = settled.walked.unwinding();
@@ -122,7 +127,7 @@ impl Aggregator {
             request: state.name.clone(),
             pid: request.space.tgid,
             tid: request.tid,
-            comm: request.comm.text().into_owned(),
+            comm: request.comm.text(),
             running_ns: request.latency_ns(),
             blocked,
         })

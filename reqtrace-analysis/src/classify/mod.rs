@@ -1,6 +1,6 @@
 //! Classify: a block's stacks, system call and file in, its wait class out.
 //!
-//! A profile's named waits come first, in file order; then the built-in table decides from the
+//! Blocks in probes come first; then a profile's named waits, in file order; then the built-in table decides from the
 //! kernel's functions; where the kernel hides their names, the system call decides.
 
 pub mod columns;
@@ -92,7 +92,11 @@ impl Classifier {
     /// The class of a block: an index into [`Classifier::names`].
     #[must_use]
     pub fn class(&self, block: &Block<'_>) -> usize {
-        let named = self.waits.iter().find(|(_, wait)| wait.matches(block));
+        let mut waits = self.waits.iter();
+        let named = match table::is_tracing(block.kernel) {
+            true => None,
+            false => waits.find(|(_, wait)| wait.matches(block)),
+        };
         named.map_or_else(
             || self.named + table::class(block) as usize,
             |(index, _)| *index,

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::profile::{CALLS, Combine, WaitSpec};
 use crate::symbolize::names::{plain, without_signature, without_suffix};
 use crate::text::glob_matches;
+use reqtrace_base::text::check_glob;
 
 /// The matchers of one `[[wait]]`.
 #[derive(Debug)]
@@ -126,7 +127,10 @@ impl Pattern {
     }
 
     fn file(wait: &str, text: &str) -> Result<Self> {
-        let built = GlobBuilder::new(text).literal_separator(false).build();
+        let built = check_glob(text).map_err(Into::into).and_then(|()| {
+            let glob = GlobBuilder::new(text).literal_separator(false).build();
+            glob.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+        });
         built
             .map(|glob| Self::Path(glob.compile_matcher()))
             .map_err(|error| {

@@ -1,9 +1,8 @@
 //! The table of wait classes: kernel functions in, a class out.
 //!
 //! Read a stack from its innermost frame on: the first function that is in the table decides. So a
-//! mutex inside a file system is a lock, and `epoll_wait` on a socket is a poll. Page faults come
-//! before all: what a fault waits for (disk, a lock of the address space) is not what the program
-//! asked for.
+//! mutex inside a file system is a lock, and `epoll_wait` on a socket is a poll. Probes and page faults come
+//! before all: what these wait for (disk, a lock of the address space) is not what the program asked for.
 //!
 //! Names are those of Linux 6.1 to 6.18, without what the compiler appends (`.isra.0`,
 //! `.constprop.0`). A `*` at the end stands for any rest. Generic functions (`schedule`,
@@ -11,6 +10,7 @@
 //! left out: the next frame decides.
 
 use super::{Block, syscalls};
+use crate::symbolize::Frame;
 use crate::symbolize::names::without_suffix;
 
 /// A built-in wait class, in the order of the CSV's columns.
@@ -33,13 +33,15 @@ pub enum WaitClass {
     PageFault,
     /// Other processes: children, debuggers, signals that stop.
     Process,
+    /// Probes, of this tracer or another: what tracing costs, and nothing that the program waited for.
+    Tracing,
     /// The stack is known and in no line of the table.
     Other,
 }
 
 impl WaitClass {
     /// All classes, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Disk,
         Self::Network,
         Self::Lock,
@@ -48,6 +50,7 @@ impl WaitClass {
         Self::Pipe,
         Self::PageFault,
         Self::Process,
+        Self::Tracing,
         Self::Other,
     ];
 
@@ -63,10 +66,30 @@ impl WaitClass {
             Self::Pipe => "pipe",
             Self::PageFault => "page-fault",
             Self::Process => "process",
+            Self::Tracing => "tracing",
             Self::Other => "other",
         }
     }
 }
+
+/// Functions that make a block one of tracing wherever they stand in the stack: the traps of probes, and
+/// what the kernel does in them.
+const TRACING: &[&str] = &[
+    "asm_exc_int3",
+    "exc_int3",
+    "asm_exc_debug",
+    "exc_debug_user",
+    "uprobe_notify_resume",
+    "uprobe_handle_trampoline",
+    "uprobe_pre_sstep_notifier",
+    "handle_swbp",
+    "handle_singlestep",
+    "arch_uprobe_*",
+    "__x64_sys_uretprobe",
+    "__do_sys_uretprobe",
+    "__x64_sys_uprobe",
+    "__do_sys_uprobe",
+];
 
 /// Functions that make a block a page fault wherever they stand in the stack.
 const PAGE_FAULT: &[&str] = &[
@@ -326,6 +349,15 @@ const TABLE: &[(WaitClass, &[&str])] = &[
     ),
 ];
 
+/// Whether a block is in a probe. That comes before all, named waits too: whatever the program was at, it
+/// did not ask for this.
+#[must_use]
+pub fn is_tracing(kernel: &[Frame]) -> bool {
+    let named = kernel.iter().filter(|frame| frame.is_named());
+    let mut names = named.map(|frame| without_suffix(&frame.name));
+    names.any(|name| TRACING.iter().any(|pattern| is(pattern, name)))
+}
+
 /// The built-in class of a block.
 #[must_use]
 pub fn class(block: &Block<'_>) -> WaitClass {
@@ -333,6 +365,9 @@ pub fn class(block: &Block<'_>) -> WaitClass {
     let names = || named().map(|frame| without_suffix(&frame.name));
     if named().next().is_none() {
         return syscalls::class(block.syscall, block.file);
+    }
+    if is_tracing(block.kernel) {
+        return WaitClass::Tracing;
     }
     if names().any(|name| PAGE_FAULT.contains(&name)) {
         return WaitClass::PageFault;
@@ -358,9 +393,10 @@ pub fn is(pattern: &str, function: &str) -> bool {
 
 /// All names of the table with their class.
 pub fn names() -> impl Iterator<Item = (WaitClass, &'static str)> {
+    let tracing = TRACING.iter().map(|name| (WaitClass::Tracing, *name));
     let faults = PAGE_FAULT.iter().map(|name| (WaitClass::PageFault, *name));
     let others = TABLE
         .iter()
         .flat_map(|(class, names)| names.iter().map(|name| (*class, *name)));
-    faults.chain(others)
+    tracing.chain(faults).chain(others)
 }

@@ -219,6 +219,29 @@ const STACKS: &[(&str, &[&str])] = &[
             "kernel_clone",
         ],
     ),
+    // The lock of the address space in a probe's trap, and a page fault in it.
+    (
+        "tracing",
+        &[
+            "__schedule",
+            "schedule",
+            "rwsem_down_read_slowpath",
+            "uprobe_notify_resume",
+            "irqentry_exit_to_user_mode",
+            "asm_exc_int3",
+        ],
+    ),
+    (
+        "tracing",
+        &[
+            "schedule",
+            "folio_wait_bit_common",
+            "handle_mm_fault",
+            "asm_exc_page_fault",
+            "uprobe_handle_trampoline",
+            "__x64_sys_uretprobe",
+        ],
+    ),
     (
         "other",
         &["__schedule", "schedule", "something_new", "do_syscall_64"],
@@ -443,4 +466,30 @@ fn bad_waits_are_errors_that_say_what_to_do() {
         let specs = names.map(wait);
         assert!(Classifier::new(&specs).is_err(), "{names:?}");
     }
+}
+
+#[test]
+fn a_named_wait_does_not_take_what_probes_wait_for() {
+    let specs = [WaitSpec {
+        name: "any lock".to_owned(),
+        functions: vec!["take_lock".to_owned()],
+        ..WaitSpec::default()
+    }];
+    let classifier = Classifier::new(&specs).unwrap();
+    let user = frames(&["take_lock"]);
+    let class = |kernel: &[&str]| {
+        let kernel = frames(kernel);
+        let block = Block {
+            kernel: &kernel,
+            user: &user,
+            file: None,
+            syscall: -1,
+        };
+        classifier.names()[classifier.class(&block)].clone()
+    };
+    assert_eq!(class(&["schedule", "futex_wait"]), "any lock");
+    assert_eq!(
+        class(&["schedule", "down_read", "uprobe_notify_resume"]),
+        "tracing"
+    );
 }

@@ -4,6 +4,7 @@ mod labels;
 pub mod slow;
 pub mod text;
 
+use reqtrace_base::plain::Plain;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -54,9 +55,9 @@ pub struct RequestRow<'a> {
     /// Thread.
     pub tid: u32,
     /// Name of the thread.
-    pub comm: &'a str,
+    pub comm: &'a Plain,
     /// Label, empty when none was recorded.
-    pub label: &'a str,
+    pub label: &'a Plain,
     /// The ledger.
     pub ledger: &'a Ledger,
     /// Number of blocks.
@@ -177,7 +178,7 @@ pub struct TraceInfo {
     /// Name of the profile.
     pub profile: String,
     /// Traced processes: pid and name.
-    pub processes: Vec<(u32, String)>,
+    pub processes: Vec<(u32, Plain)>,
     /// `uname -r`.
     pub kernel: String,
     /// Start in nanoseconds since the Unix epoch.
@@ -307,7 +308,7 @@ pub struct Latency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackLine {
     /// Name of the process.
-    pub comm: String,
+    pub comm: Plain,
     /// Request type.
     pub request: String,
     /// User frames, outermost first.
@@ -348,7 +349,7 @@ pub struct OpenRequest {
     /// Thread.
     pub tid: u32,
     /// Name of the thread.
-    pub comm: String,
+    pub comm: Plain,
     /// Nanoseconds since its begin.
     pub running_ns: u64,
     /// For a blocked one: for how long, in which class, user and kernel frames innermost first.

@@ -1,6 +1,8 @@
 //! Typical and slow requests of one type, side by side: two bands in, the numbers that `table` draws
 //! and JSON out.
 
+use reqtrace_base::plain::Plain;
+
 use super::Ledger;
 
 /// Where the time of typical and of slow requests goes.
@@ -48,7 +50,7 @@ pub struct SlowBlock {
     /// Thread.
     pub tid: u32,
     /// Name of the thread.
-    pub comm: String,
+    pub comm: Plain,
     /// Latency of the request, ns.
     pub latency_ns: u64,
     /// Switch-out in nanoseconds since the Unix epoch.
@@ -75,5 +77,5 @@ pub struct Waker {
     /// Thread.
     pub tid: u32,
     /// Name of the thread, or of its process when the thread had left.
-    pub comm: String,
+    pub comm: Plain,
 }

@@ -12,6 +12,7 @@ mod sections;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -245,6 +246,11 @@ fn debug_link(contents: &[u8]) -> Option<(OsString, u32)> {
             u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]),
         )
     })
+}
+
+/// Where the DWARF of an ELF file stands in it, in order; nothing where that cannot be told.
+pub(crate) fn information(file: &File) -> Vec<Range<u64>> {
+    Sections::read(file).map_or_else(|_| Vec::new(), |sections| sections.debug_information())
 }
 
 /// The function symbols of a debug file.

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use goblin::container::{Container, Ctx, Endian};
@@ -91,6 +92,22 @@ impl Sections {
     pub(super) fn place(&self, name: &str) -> Option<(u64, u64)> {
         self.find(name)
             .map(|section| (section.sh_offset, section.sh_size))
+    }
+
+    /// Where DWARF stands in the file, in order.
+    pub(super) fn debug_information(&self) -> Vec<Range<u64>> {
+        let is_debug = |section: &&SectionHeader| {
+            let name = self.names.get(section.sh_name..);
+            name.is_some_and(|name| name.starts_with(b".debug_")) && section.sh_type != SHT_NOBITS
+        };
+        let mut ranges: Vec<_> = self
+            .headers
+            .iter()
+            .filter(is_debug)
+            .map(|section| section.sh_offset..section.sh_offset.saturating_add(section.sh_size))
+            .collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
     }
 
     /// A small section.

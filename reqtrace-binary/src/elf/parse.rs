@@ -22,7 +22,7 @@ impl Object {
     pub(super) fn load(&mut self) -> Result<()> {
         let shown = self.shown.clone();
         let bytes = match &self.bytes {
-            Bytes::Mapped(map) => &map[..],
+            Bytes::Copied(copy) => &copy[..],
             Bytes::Owned(bytes) => &bytes[..],
         };
         let malformed = |error: goblin::error::Error| {

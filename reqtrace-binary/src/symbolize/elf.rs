@@ -1,19 +1,16 @@
 //! One mapped ELF file, kept open: file offsets in, frames out.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer as Blazesym};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
 use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
 
 use super::Frame;
+use super::copy::{Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
 use crate::unwind::{Object, function_ranges};
@@ -27,14 +24,31 @@ pub(super) struct Module {
     /// File name, without folders.
     name: String,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
-    file: File,
+    file: RefCell<Option<File>>,
     links: Links,
     /// Where the symbols are that were stripped from it; open as well.
-    debug: Option<DebugFile>,
+    debug: RefCell<Option<DebugFile>>,
+    /// Made when the first address in it is named.
+    names: OnceCell<Names>,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
     /// Functions by unwind information, read when the first nameless address is met.
     functions: OnceCell<Vec<Range<u64>>>,
+}
+
+/// Copies of what has the names.
+#[derive(Debug)]
+struct Names {
+    own: Option<Copy>,
+    debug: Option<Copy>,
+    /// Whose DWARF is read: its own, that of its debug file, or none.
+    dwarf: Option<Dwarf>,
+}
+
+#[derive(Clone, std::marker::Copy, Debug)]
+enum Dwarf {
+    Own,
+    Debug,
 }
 
 impl Module {
@@ -48,10 +62,11 @@ impl Module {
         }
         Self {
             links,
-            debug: search.found,
+            debug: RefCell::new(search.found),
+            names: OnceCell::new(),
             name: super::names::clean(name),
             segments: segments(&file).unwrap_or_default(),
-            file,
+            file: RefCell::new(Some(file)),
             functions: OnceCell::new(),
         }
     }
@@ -70,7 +85,9 @@ impl Module {
     /// name is one frame and not one per call site; the address itself where that is not known.
     fn function_start(&self, address: u64) -> u64 {
         let functions = self.functions.get_or_init(|| {
-            Object::read(&self.file).map_or_else(|_| Vec::new(), |object| function_ranges(&object))
+            let file = self.file.borrow();
+            let object = file.as_ref().and_then(|file| Object::read(file).ok());
+            object.map_or_else(Vec::new, |object| function_ranges(&object))
         });
         let next = functions.partition_point(|function| function.start <= address);
         next.checked_sub(1)
@@ -91,15 +108,20 @@ impl Module {
     ///
     /// The function itself has the name of its ELF symbol: debug information leaves out namespaces
     /// and modules. What was inlined into it is known to debug information only.
-    pub(super) fn frames(&self, blazesym: &Blazesym, offset: u64, back: u64) -> Vec<Frame> {
+    pub(super) fn frames(&self, offset: u64, back: u64, room: &mut Room) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
-        let symbol = symbol(&self.file, blazesym, address, false).or_else(|| {
-            let debug = self.debug.as_ref()?;
-            symbol(&debug.file, blazesym, address, false)
-        });
-        let debug = self
-            .dwarf()
-            .and_then(|file| self::symbol(file, blazesym, address, true));
+        let names = self.names.get_or_init(|| self.copy(room));
+        let symbol = |copy: &Option<Copy>, debug| {
+            let copy = copy.as_ref()?;
+            Some(copy.symbol(address, debug)?.into_owned())
+        };
+        let (own, separate) = (&names.own, &names.debug);
+        let debug = match names.dwarf {
+            Some(Dwarf::Own) => symbol(own, true),
+            Some(Dwarf::Debug) => symbol(separate, true),
+            None => None,
+        };
+        let symbol = symbol(own, false).or_else(|| symbol(separate, false));
         let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
             let start = self.function_start(address);
             let shown = if start == address {
@@ -121,31 +143,54 @@ impl Module {
         names.into_iter().map(Frame::new).collect()
     }
 
-    /// Whose DWARF is read.
-    fn dwarf(&self) -> Option<&File> {
-        let own = self.links.has_plain_dwarf().then_some(&self.file);
-        own.or_else(|| {
-            let debug = self.debug.as_ref()?;
-            debug.links.has_plain_dwarf().then_some(&debug.file)
-        })
+    fn copy(&self, room: &mut Room) -> Names {
+        let (file, debug) = (self.file.borrow(), self.debug.borrow());
+        let dwarf = if self.links.has_plain_dwarf() {
+            Some(Dwarf::Own)
+        } else if debug
+            .as_ref()
+            .is_some_and(|debug| debug.links.has_plain_dwarf())
+        {
+            Some(Dwarf::Debug)
+        } else {
+            None
+        };
+        let mut of = |file: &File, with_dwarf| {
+            let copy = Copy::of(file, with_dwarf, room);
+            copy.inspect_err(|error| log::debug!("symbols of {}: {error}", self.name))
+                .ok()
+        };
+        Names {
+            own: file
+                .as_ref()
+                .and_then(|file| of(file, matches!(dwarf, Some(Dwarf::Own)))),
+            debug: debug
+                .as_ref()
+                .and_then(|debug| of(&debug.file, matches!(dwarf, Some(Dwarf::Debug)))),
+            dwarf,
+        }
     }
-}
 
-/// The symbol of a file that covers an address, from ELF symbols or from debug information.
-fn symbol<'a>(file: &File, blazesym: &'a Blazesym, address: u64, debug: bool) -> Option<Sym<'a>> {
-    let mut elf = Elf::new(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
-    elf.debug_syms = debug;
-    blazesym
-        .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
-        .ok()
-        .and_then(Symbolized::into_sym)
-        .filter(|symbol| {
-            // A symbol without a size is trusted at its first byte only: behind it may be
-            // anything.
-            let size = symbol.size.map_or(1, |size| size as u64);
-            let end = symbol.addr.saturating_add(size);
-            !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
-        })
+    /// Bytes of disk that are taken only because it is kept open: its file is deleted.
+    pub(super) fn pinned(&self) -> u64 {
+        const UNIT: u64 = 512;
+        let file = self.file.borrow();
+        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
+        metadata
+            .filter(|metadata| metadata.nlink() == 0)
+            .map_or(0, |metadata| metadata.blocks() * UNIT)
+    }
+
+    /// Whether its names were read, which are kept then.
+    pub(super) fn is_named(&self) -> bool {
+        self.names.get().is_some()
+    }
+
+    /// Closes its files. Names that were read stay.
+    pub(super) fn close(&self) {
+        self.file.take();
+        self.debug.take();
+    }
 }
 
 /// Reads the loaded segments of a 64-bit little-endian ELF file.
@@ -215,12 +260,12 @@ mod tests {
                 .find(|header| header.p_flags & PF_X != 0);
             let text = text.unwrap();
             let module = Module::new(path, File::open(path).unwrap(), &[]);
-            let blazesym = Blazesym::builder().enable_demangling(false).build();
+            let mut room = Room::default();
             let (mut named, mut unnamed) = (0, 0);
             for index in 0..400 {
                 let offset = text.p_offset + text.p_filesz / 400 * index;
                 let address = text.p_vaddr + (offset - text.p_offset);
-                let name = module.frames(&blazesym, offset, 0).remove(0).name;
+                let name = module.frames(offset, 0, &mut room).remove(0).name;
                 if name.starts_with('[') {
                     let file = path.rsplit('/').next().unwrap();
                     let start = name.strip_prefix(&format!("[{file}+0x")).unwrap();

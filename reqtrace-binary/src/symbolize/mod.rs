@@ -4,6 +4,7 @@
 //! in every process), `[vdso+0xoffset]`, `[anonymous]` (executable memory without a file, such as
 //! that of a JIT that writes no `/tmp/perf-PID.map`), `[kernel+0xaddress]` or `[unknown]`.
 
+mod copy;
 pub mod elf;
 pub mod kernel;
 mod perf_map;

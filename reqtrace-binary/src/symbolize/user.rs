@@ -6,14 +6,13 @@
 
 mod place;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use blazesym::symbolize::Symbolizer as Blazesym;
-
+use super::copy::Room;
 use super::elf::Module;
 use super::names::clean;
 use super::perf_map::{Budget, NoMap, PerfMap};
@@ -34,18 +33,37 @@ pub const ANONYMOUS: &str = "[anonymous]";
 /// Mappings of a process that are kept after they are gone.
 const MAX_GONE: usize = 1 << 14;
 
-/// Where blazesym looks for debug files.
-const NO_FOLDERS: [&str; 0] = [];
+/// Mapped files that are kept open at most; each may have a debug file that is open too.
+const MAX_FILES: usize = 1024;
+/// Bytes of disk that deleted files may take because they are kept open.
+const MAX_PINNED: u64 = 64 << 20;
+/// Looking how many these are costs a system call a file: it is done for every so many new ones.
+const FILES_PER_LOOK: u64 = 16;
+/// Files that are known to be left out, so that each is counted once.
+const MAX_LEFT_OUT: usize = 1 << 16;
 
 /// Names user addresses.
 pub struct UserSymbols {
-    blazesym: Blazesym,
     spaces: HashMap<AddressSpace, Space>,
     /// Open files by device and inode. A file that is open keeps its inode, so the key stays true.
     modules: HashMap<FileKey, Rc<Module>>,
     cache: HashMap<(AddressSpace, u64, bool), Rc<[Frame]>>,
     perf_maps: HashMap<AddressSpace, Generated>,
     budget: Budget,
+    room: Room,
+    files: u64,
+    left_out: HashSet<FileKey>,
+}
+
+/// What could not be kept to name addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Perf maps that were not read to their end, because all together were too large.
+    pub perf_maps: u64,
+    /// Files that were not kept open, because there were too many of them.
+    pub files: u64,
+    /// Files whose symbols or debug information were not copied, because all together were too large.
+    pub symbols: u64,
 }
 
 /// What names a process's generated code.
@@ -88,29 +106,26 @@ impl UserSymbols {
     /// Knows no process yet.
     #[must_use]
     pub fn new() -> Self {
-        let blazesym = Blazesym::builder()
-            .enable_auto_reload(false)
-            .enable_code_info(true)
-            .enable_inlined_fns(true)
-            // Its own takes a C function `f` for the type that C++ writes so.
-            .enable_demangling(false)
-            // Debug files are looked for by us: in the process's root, and verified.
-            .set_debug_dirs(Some(NO_FOLDERS))
-            .build();
         Self {
-            blazesym,
             spaces: HashMap::new(),
             modules: HashMap::new(),
             cache: HashMap::new(),
             perf_maps: HashMap::new(),
             budget: Budget::default(),
+            room: Room::default(),
+            files: 0,
+            left_out: HashSet::new(),
         }
     }
 
-    /// Perf maps that were not read to their end, because all together were too large.
+    /// What could not be kept.
     #[must_use]
-    pub fn perf_maps_cut(&self) -> u64 {
-        self.budget.cut()
+    pub fn left_out(&self) -> LeftOut {
+        LeftOut {
+            perf_maps: self.budget.cut(),
+            files: self.left_out.len() as u64,
+            symbols: self.room.cut(),
+        }
     }
 
     /// Reads the mappings of a process and opens the mapped files. To be called when it is first
@@ -160,7 +175,8 @@ impl UserSymbols {
             None => Rc::new([Frame::new(UNKNOWN)]),
             Some((mapping, Some(module))) if module.is_elf() => {
                 let offset = address - mapping.start + mapping.offset;
-                module.frames(&self.blazesym, offset, back).into()
+                let module = Rc::clone(module);
+                module.frames(offset, back, &mut self.room).into()
             }
             Some((mapping, _)) => {
                 let (name, generated) = match mapping.behind() {
@@ -290,7 +306,13 @@ impl UserSymbols {
         let mut mappings: Vec<_> = mapped
             .into_iter()
             .map(|mapping| {
-                let module = self.module(space.tgid, &mapping);
+                // One whose file was closed keeps the names that were read from it.
+                let known = self.find(space, mapping.start);
+                let known = known.filter(|(known, _)| *known == mapping);
+                let module = match known.and_then(|(_, module)| module.clone()) {
+                    Some(module) => Some(module),
+                    None => self.module(space.tgid, &mapping),
+                };
                 (mapping, module)
             })
             .collect();
@@ -314,6 +336,11 @@ impl UserSymbols {
                 .collect();
             // A process that maps and unmaps code for ever.
             kept.truncate(MAX_GONE);
+            if self.modules.len() > MAX_FILES / 4 {
+                for (_, module) in &mut kept {
+                    module.take_if(|module| !module.is_named());
+                }
+            }
             mappings.extend(kept);
             if gone_or_changed {
                 self.cache.retain(|(of, _, _), _| *of != space);
@@ -338,11 +365,50 @@ impl UserSymbols {
         if let Some(known) = self.modules.get(&key) {
             return Some(Rc::clone(known));
         }
+        if self.left_out.contains(&key) {
+            return None;
+        }
+        self.files += 1;
+        if self.modules.len() >= MAX_FILES || self.files.is_multiple_of(FILES_PER_LOOK) {
+            self.make_room();
+        }
+        if self.modules.len() >= MAX_FILES {
+            if self.left_out.len() < MAX_LEFT_OUT {
+                self.left_out.insert(key);
+            }
+            return None;
+        }
         // A file that was replaced since is another file: no names from it.
         let (file, _) = mapping.open(tgid).ok()?;
         let module = Rc::new(Module::new(&mapping.path(), file, &Root::of_process(tgid)));
         self.modules.insert(key, Rc::clone(&module));
         Some(module)
+    }
+}
+
+impl UserSymbols {
+    /// Closes files that no process maps any more, and deleted ones when they take too much disk.
+    fn make_room(&mut self) {
+        let in_use = |module: &Rc<Module>| Rc::strong_count(module) > 1;
+        if self.modules.len() >= MAX_FILES {
+            self.modules.retain(|_, module| in_use(module));
+        }
+        let mut pinned = 0;
+        let left_out = &mut self.left_out;
+        self.modules.retain(|key, module| {
+            let bytes = module.pinned();
+            let stays = bytes == 0 || pinned + bytes <= MAX_PINNED;
+            if stays {
+                pinned += bytes;
+                return true;
+            }
+            if !module.is_named() && left_out.len() < MAX_LEFT_OUT {
+                left_out.insert(key.clone());
+            }
+            // Another file may get its inode: it is not to be found by that any more.
+            module.close();
+            false
+        });
     }
 }
 

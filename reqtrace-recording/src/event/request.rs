@@ -1,7 +1,6 @@
 //! Requests.
 
-use std::borrow::Cow;
-
+use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::record::{BlockSite, LongBlock, Slot, reason};
 
@@ -20,9 +19,9 @@ impl Comm {
 
     /// The name as text: up to the first NUL; what is not UTF-8 is replaced.
     #[must_use]
-    pub fn text(&self) -> Cow<'_, str> {
+    pub fn text(&self) -> Plain {
         let end = self.0.iter().position(|&byte| byte == 0);
-        String::from_utf8_lossy(&self.0[..end.unwrap_or(COMM_LEN)])
+        Plain::of_bytes(&self.0[..end.unwrap_or(COMM_LEN)])
     }
 }
 

@@ -15,7 +15,7 @@ use reqtrace_recording::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
-use crate::aggregate::{NAMES_LATE, PERF_MAPS_CUT};
+use crate::aggregate::{FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
 use crate::attach::StackTable;
 use crate::error::Result;
 use crate::symbolize::live::{LiveSymbolizer, thread_name};
@@ -92,10 +92,13 @@ impl Names {
     }
 
     /// What could not be named.
-    pub(crate) fn losses(&self) -> [(&'static str, u64); 2] {
+    pub(crate) fn losses(&self) -> [(&'static str, u64); 4] {
+        let left_out = self.symbols.left_out();
         [
             (NAMES_LATE, self.late),
-            (PERF_MAPS_CUT, self.symbols.perf_maps_cut()),
+            (PERF_MAPS_CUT, left_out.perf_maps),
+            (FILES_LEFT_OUT, left_out.files),
+            (SYMBOLS_LEFT_OUT, left_out.symbols),
         ]
     }
 

@@ -131,6 +131,11 @@ pub struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) comm: Vec<String>,
 
+    /// With --comm: only processes of this user, a name or a number. Without it they have to be of
+    /// one user: anybody can give a program any name
+    #[arg(long, value_name = "USER", requires = "comm")]
+    pub(super) user: Option<String>,
+
     /// Do not trace the children that traced processes start
     #[arg(long)]
     pub(super) no_follow: bool,

@@ -8,6 +8,7 @@ use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
 use super::args::{TraceArgs, Unwind};
 use super::outputs::{Outputs, parse_pids, with_unit};
+use super::users;
 use crate::error::{Error, Result};
 use crate::text::nearest;
 
@@ -25,6 +26,8 @@ pub struct TraceOptions {
     pub pids: Vec<u32>,
     /// Processes by name.
     pub comms: Vec<String>,
+    /// Only those of this user, by number; `None`: all have to be of one.
+    pub user: Option<u32>,
     /// Whether children are traced too.
     pub follow: bool,
     /// How long; `None`: until interrupted.
@@ -91,6 +94,7 @@ impl TraceArgs {
             command: self.command,
             pids,
             comms: self.comm,
+            user: self.user.as_deref().map(users::number).transpose()?,
             follow: !self.no_follow,
             duration,
             preempted_stacks: match stack_filter.state {

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use super::library::{self, Entry};
 use crate::error::{Error, Result};
+use crate::plain::Plain;
 
 /// Arguments of `profiles`.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,7 +49,10 @@ fn list(entries: &[Entry]) -> String {
 /// Writes to standard output; a reader that has gone away is no error.
 pub(super) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out
+        .write_all(Plain::lines(text).as_bytes())
+        .and_then(|()| out.flush())
+    {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::failed("cannot write to standard output").because(error))
         }

@@ -5,6 +5,9 @@ mod progress;
 mod started;
 mod targets;
 
+use log::debug;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
 use crate::error::Result;
@@ -17,6 +20,9 @@ use progress::{Compiling, Progress};
 
 /// Processes named at the start before the rest is only counted.
 const MAX_NAMED: usize = 3;
+
+/// Descriptors that are asked for.
+const DESCRIPTORS: u64 = 65_536;
 
 /// Traces.
 ///
@@ -33,6 +39,8 @@ pub fn run(options: TraceOptions) -> Result<()> {
         processes,
         mut started,
     } = choice::choose(&options)?;
+    // A program that was started has the usual limit: some expect no higher descriptors.
+    raise_descriptors();
     let announcement = announcement(&options, &profile.name, &processes, started.is_some());
     let mut tracer = tracer(&options, Tracer::new(profile))?.processes(processes);
     if started.is_some() {
@@ -40,6 +48,8 @@ pub fn run(options: TraceOptions) -> Result<()> {
     }
     let trace = tracer.start()?;
     signals::stop(trace.stopper());
+    let foreign_folders = options.outputs.options().are_in_foreign_folders();
+    trace.give_up_privileges(foreign_folders, started.is_some())?;
     if !quiet {
         crate::say!("{announcement}");
     }
@@ -54,6 +64,27 @@ pub fn run(options: TraceOptions) -> Result<()> {
     finished.detach();
     finished.outputs.and(shown).and(finished.recording)?;
     started.map_or(Ok(()), |started| started.finish(finished.ended_by, quiet))
+}
+
+/// Mapped files, links and maps take more descriptors than the usual 1,024.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit
+        .maximum
+        .map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_none_or(|current| current >= most) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(most),
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        debug!(
+            "the limit of descriptors stays {:?}: {error}",
+            limit.current
+        );
+    }
 }
 
 /// The options of the command line as those of a trace.

@@ -23,6 +23,15 @@ pub fn parent(pid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// The user that a process runs as, by number; `None` when it has left.
+#[must_use]
+pub fn user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // Real, effective, saved and file system's.
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Name of a process; `None` when it has left.
 #[must_use]
 pub fn comm(pid: u32) -> Option<String> {
@@ -42,8 +51,14 @@ pub fn is_alive(pid: u32) -> bool {
         !matches!(state, Some('Z' | 'X') | None)
     };
     let threads = || fs::read_dir(format!("/proc/{pid}/task"));
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(runs)
-        || threads().is_ok_and(|threads| threads.count() > 1)
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => runs(stat) || threads().is_ok_and(|threads| threads.count() > 1),
+        // What cannot be looked at for want of a descriptor runs on.
+        Err(error) => matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+        ),
+    }
 }
 
 /// All processes that descend from these and run now, without these themselves.

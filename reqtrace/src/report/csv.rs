@@ -124,8 +124,8 @@ fn line(line: &mut Vec<u8>, row: &RequestRow<'_>) {
     text(line, row.request);
     number(line, row.pid.into());
     number(line, row.tid.into());
-    text(line, row.comm);
-    text(line, row.label);
+    text(line, &row.comm.csv_field());
+    text(line, &row.label.csv_field());
     number(line, ledger.latency_ns);
     number(line, ledger.on_cpu_ns);
     number(line, ledger.run_queue_ns);

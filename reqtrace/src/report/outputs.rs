@@ -10,6 +10,7 @@ mod sink;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::csv::{CsvExporter, Limits};
@@ -75,6 +76,25 @@ impl OutputOptions {
         self.wanted()
             .iter()
             .any(|(_, target)| *target == Target::Stdout)
+    }
+
+    /// Whether a file will be written in a folder of another user: then a right to that is needed until
+    /// the end, when files get their names.
+    #[must_use]
+    pub fn are_in_foreign_folders(&self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        let is_foreign = |path: &Path| {
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            std::fs::metadata(folder)
+                .is_ok_and(|seen| seen.uid() != own && seen.mode() & 0o002 == 0)
+        };
+        self.wanted().iter().any(|(_, target)| match target {
+            Target::File(path) => is_foreign(path),
+            _ => false,
+        })
     }
 
     fn wanted(&self) -> Vec<(Format, Target)> {

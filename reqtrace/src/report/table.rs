@@ -14,6 +14,7 @@ use super::text::{cut, duration, number, rate, share};
 use super::{Exporter, Filtered, OpenRequest, Report, StackKind, TypeReport, labels};
 use crate::error::{Error, Result};
 use crate::names::clean;
+use crate::plain::Plain;
 
 /// Widest line.
 pub const WIDTH: usize = 100;
@@ -58,7 +59,7 @@ impl TableExporter {
 impl Exporter for TableExporter {
     fn finish(&mut self, report: &Report) -> Result<()> {
         self.out
-            .write_all(render(report, self.verbose, self.width).as_bytes())
+            .write_all(Plain::lines(&render(report, self.verbose, self.width)).as_bytes())
             .and_then(|()| self.out.flush())
             .map_err(|error| Error::failed("the report could not be written").because(error))
     }

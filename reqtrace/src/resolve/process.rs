@@ -1,6 +1,7 @@
 //! A process's own view of its files: a PID in, paths that open exactly the files it has mapped
 //! out, be they in another mount namespace, replaced or deleted.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
@@ -11,6 +12,8 @@ use globset::Glob;
 use reqtrace_binary::maps::{self, Mapped};
 
 use crate::error::{Error, Result};
+use crate::plain::Plain;
+use crate::text::check_glob;
 
 /// Objects printed by an error before it says how many more there are.
 const MAX_LISTED: usize = 20;
@@ -29,7 +32,7 @@ pub struct Process {
 }
 
 /// A file that a process has mapped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectFile {
     /// A path that opens it from here.
     pub open: PathBuf,
@@ -43,7 +46,7 @@ impl ObjectFile {
     pub fn at(path: &Path) -> Self {
         Self {
             open: path.to_owned(),
-            shown: path.to_string_lossy().into_owned(),
+            shown: Plain::of(&path.to_string_lossy()).into(),
         }
     }
 
@@ -69,7 +72,8 @@ impl Process {
                     _ => unreadable(pid, "status").because(error),
                 }
             })?;
-        let comm = status_field(&status, "Name").unwrap_or_default().to_owned();
+        let comm = status_field(&status, "Name").unwrap_or_default();
+        let comm = Plain::of(comm).to_string();
         if let Some(group) = status_field(&status, "Tgid").and_then(|id| id.parse::<u32>().ok())
             && group != pid
         {
@@ -102,7 +106,7 @@ impl Process {
             .map_err(|error| unreadable(pid, "exe").because(error))?;
         let executable = ObjectFile {
             open: PathBuf::from(format!("/proc/{pid}/exe")),
-            shown: without_deleted(&target.to_string_lossy()).to_owned(),
+            shown: Plain::of(without_deleted(&target.to_string_lossy())).into(),
         };
         let mut process = Self {
             pid,
@@ -110,13 +114,14 @@ impl Process {
             executable,
             objects: Vec::new(),
         };
+        let mut known = HashSet::new();
         let in_a_folder = |mapping: &&Mapped| Path::new(&mapping.name).is_absolute();
         for mapping in mappings.iter().filter(in_a_folder) {
             let file = ObjectFile {
                 open: process.path_of(mapping),
-                shown: mapping.path().into_owned(),
+                shown: Plain::of(&mapping.path()).into(),
             };
-            if !process.objects.contains(&file) {
+            if known.insert(file.clone()) {
                 process.objects.push(file);
             }
         }
@@ -126,7 +131,7 @@ impl Process {
     /// The path that opens a mapping's file: through the process's own root when the file there is
     /// still the mapped one, else through the mapping itself.
     fn path_of(&self, mapping: &Mapped) -> PathBuf {
-        if mapping.path() == self.executable.shown {
+        if *Plain::of(&mapping.path()) == *self.executable.shown {
             return self.executable.open.clone();
         }
         let by_range = PathBuf::from(format!("/proc/{}/map_files/{}", self.pid, mapping.range()));
@@ -182,7 +187,10 @@ pub(super) fn fits(wanted: &str, object: &ObjectFile) -> bool {
         return true;
     }
     // Validated when the profile was read.
-    Glob::new(wanted).is_ok_and(|glob| {
+    let built = check_glob(wanted)
+        .ok()
+        .and_then(|()| Glob::new(wanted).ok());
+    built.is_some_and(|glob| {
         let glob = glob.compile_matcher();
         glob.is_match(&object.shown) || glob.is_match(object.file_name())
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread::{self, JoinHandle};
 
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
-use reqtrace_binary::symbolize::user::UserSymbols;
+use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
 
 use super::{AddressSpace, Frame};
 
@@ -63,10 +63,10 @@ impl LiveSymbolizer {
         &mut self.user
     }
 
-    /// See [`UserSymbols::perf_maps_cut`].
+    /// See [`UserSymbols::left_out`].
     #[must_use]
-    pub fn perf_maps_cut(&self) -> u64 {
-        self.user.perf_maps_cut()
+    pub fn left_out(&self) -> LeftOut {
+        self.user.left_out()
     }
 
     /// Frames of a kernel stack, innermost first, without those of tracing itself.

@@ -1,12 +1,16 @@
 //! Waiting for the kernel's ring, for a stop, or for some time to pass.
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
-use rustix::io::Errno;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
@@ -62,40 +66,61 @@ impl Stopper {
 
 /// Waits for a ring and for a stop at the same time.
 pub(super) struct Waiting {
-    epoll: OwnedFd,
+    ring: AsyncFd<OwnedFd>,
+    stop: AsyncFd<OwnedFd>,
+    /// Last, so that it outlives what is registered with it.
+    runtime: Runtime,
 }
-
-/// What `epoll` gives back for each descriptor.
-const RING: u64 = 0;
-const STOP: u64 = 1;
 
 impl Waiting {
     /// Of the ring only new notices count, not data that is there: the kernel programs give a notice
     /// when it is time to read, and until then records are to gather.
     pub(super) fn new(ring: BorrowedFd<'_>, stopper: &Stopper) -> Result<Self> {
-        let cannot = |error| Error::failed("the ring buffer cannot be polled").because(error);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(cannot)?;
-        let (notices, stop) = (
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-            epoll::EventFlags::IN,
+        let cannot =
+            |error: io::Error| Error::failed("the ring buffer cannot be polled").because(error);
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(cannot)?;
+        let guard = runtime.enter();
+        let watched = |file: BorrowedFd<'_>| {
+            let file = file.try_clone_to_owned()?;
+            // SAFETY: it owns the descriptor, which stays open as long.
+            unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) }
+                .map_err(io::Error::from)
+        };
+        let (ring, stop) = (
+            watched(ring).map_err(cannot)?,
+            watched(stopper.0.event.as_fd()).map_err(cannot)?,
         );
-        epoll::add(&epoll, ring, epoll::EventData::new_u64(RING), notices).map_err(cannot)?;
-        let event = stopper.0.event.as_fd();
-        epoll::add(&epoll, event, epoll::EventData::new_u64(STOP), stop).map_err(cannot)?;
-        Ok(Self { epoll })
+        drop(guard);
+        Ok(Self {
+            ring,
+            stop,
+            runtime,
+        })
     }
 
     /// Waits no longer than this; whether the trace is stopped.
-    pub(super) fn wait(&self, timeout: Duration) -> Result<bool> {
-        let nowhere = epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(RING),
+    pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
+        let either = async {
+            tokio::select! {
+                // It stays readable: nothing reads it.
+                stop = self.stop.readable() => stop.map(|_| true),
+                notice = self.ring.readable() => notice.map(|mut notice| {
+                    notice.clear_ready();
+                    false
+                }),
+            }
         };
-        let mut events = [nowhere; 2];
-        match epoll::wait(&self.epoll, &mut events, Some(&timespec(timeout))) {
-            Ok(ready) => Ok(events[..ready].iter().any(|event| event.data.u64() == STOP)),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(Error::failed("the ring buffer cannot be polled").because(error)),
+        match self
+            .runtime
+            .block_on(async { timeout(longest, either).await })
+        {
+            Ok(Ok(is_stopped)) => Ok(is_stopped),
+            Ok(Err(error)) => Err(Error::failed("the ring buffer cannot be polled").because(error)),
+            Err(_) => Ok(false),
         }
     }
 }
@@ -114,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_stop_ends_every_wait() {
-        let (ring, _other) = std::io::pipe().unwrap();
+        let (ring, _other) = io::pipe().unwrap();
         let stopper = Stopper::new().unwrap();
         let waiting = Waiting::new(ring.as_fd(), &stopper).unwrap();
         assert!(!waiting.wait(Duration::from_millis(1)).unwrap());
@@ -131,7 +156,7 @@ mod tests {
     fn data_that_is_there_wakes_once() {
         use std::io::Write as _;
         use std::time::Instant;
-        let (ring, mut kernel) = std::io::pipe().unwrap();
+        let (ring, mut kernel) = io::pipe().unwrap();
         let stopper = Stopper::new().unwrap();
         let waiting = Waiting::new(ring.as_fd(), &stopper).unwrap();
         kernel.write_all(&[1]).unwrap();

@@ -13,10 +13,16 @@ use super::follow::{EndedBy, Follower};
 use super::guarding::Guarding;
 use super::stopper::Stopper;
 use crate::aggregate::Aggregator;
-use crate::attach::Session;
+use crate::attach::{Engine, Session};
 use crate::capture::{Names, Notices, Observer, Stream};
 use crate::error::Result;
+use crate::kernel;
+use crate::kernel::give_up::{StillNeeded, give_up};
 use crate::report::{Exporter, Report};
+
+/// The first kernel whose maps may be used by whoever has their descriptors, although
+/// `kernel.unprivileged_bpf_disabled` is set.
+const MAPS_BY_DESCRIPTOR: (u32, u32) = (5, 19);
 
 /// A trace with everything attached, made by [`super::Tracer::start`]. Requests are counted from its
 /// start on; they wait in the kernel's ring until it is run.
@@ -97,6 +103,25 @@ impl Trace {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// Gives up the privileges that this trace needs no more, of the calling thread, which has to be the one
+    /// that runs it: from now on it reads processes, and no more. The kernel's tables and links are open.
+    /// The arguments say what the caller still does: give
+    /// names to files in folders of other users, and send signals to a program that it has started.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn give_up_privileges(&self, foreign_folders: bool, signals: bool) -> Result<()> {
+        let left = give_up(StillNeeded {
+            perf_probes: self.options.follow && self.session.engine() == Engine::PerfEvents,
+            maps: kernel::running_version().is_none_or(|version| version < MAPS_BY_DESCRIPTOR),
+            foreign_folders,
+            signals,
+        })?;
+        info!("privileges left: {}", left.join(", "));
+        Ok(())
     }
 
     /// Runs it to its end: calls a function for each event, after the model has taken it, and reports.

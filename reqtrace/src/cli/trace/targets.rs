@@ -1,19 +1,34 @@
 //! Which processes: `-p` and `--comm` in, ids out.
 
+use std::collections::BTreeMap;
+
 use crate::cli::args::TraceOptions;
+use crate::cli::users;
 use crate::error::{Error, Result};
-use crate::kernel::processes::{all, comm, parent};
+use crate::kernel::processes::{all, comm, parent, user};
 
 /// The processes of `-p` and `--comm`, each once.
 pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
     let mut pids = options.pids.clone();
     for comm in &options.comms {
-        let found = by_comm(comm);
+        let mut found = by_comm(comm);
+        if let Some(wanted) = options.user {
+            found.retain(|&pid| user(pid) == Some(wanted));
+            if found.is_empty() {
+                return Err(Error::usage(format!(
+                    "no process of {} is named `{comm}`",
+                    users::name(wanted)
+                ))
+                .next("ps -eo user,pid,comm lists all names with their users"));
+            }
+        }
         if found.is_empty() {
             return Err(Error::usage(format!("no process is named `{comm}`"))
                 .next("ps -eo pid,comm lists all names; a name has at most 15 characters"));
         }
-        say_if_several(comm, &found);
+        let servers = servers(&found);
+        of_one_user(comm, &servers)?;
+        say_if_several(comm, &servers);
         for pid in found {
             if !pids.contains(&pid) {
                 pids.push(pid);
@@ -23,13 +38,42 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// A name may be that of two servers: their requests are in one report.
-fn say_if_several(comm: &str, found: &[u32]) {
+/// Those that no other one of them has started.
+fn servers(found: &[u32]) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = found
         .iter()
         .filter_map(|&pid| Some((pid, parent(pid)?)))
         .collect();
-    let servers = roots(found, &parents);
+    roots(found, &parents)
+}
+
+/// Anybody can give a program any name: that of another user has to be asked for. A server's workers, as
+/// those of nginx, belong to it whoever they run as.
+fn of_one_user(comm: &str, servers: &[u32]) -> Result<()> {
+    let mut users: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for &pid in servers {
+        if let Some(user) = user(pid) {
+            users.entry(user).or_default().push(pid.to_string());
+        }
+    }
+    if users.len() <= 1 {
+        return Ok(());
+    }
+    let of_user = |(user, pids): (&u32, &Vec<String>)| {
+        format!("{} (pids {})", users::name(*user), pids.join(", "))
+    };
+    let named: Vec<String> = users.iter().map(of_user).collect();
+    Err(Error::usage(format!(
+        "processes of several users are named `{comm}`: {}",
+        named.join("; ")
+    ))
+    .next(format!(
+        "--comm {comm} --user USER takes those of one, and -p PID one process"
+    )))
+}
+
+/// A name may be that of two servers: their requests are in one report.
+fn say_if_several(comm: &str, servers: &[u32]) {
     if servers.len() > 1 {
         let pids: Vec<String> = servers.iter().map(u32::to_string).collect();
         crate::say!(

@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+
 /// Bytes that wait at most to be written; what comes then is not taken.
 const MAX_WAITING: usize = 32 << 20;
 /// How long nothing may be written at the end before a live trace gives up.
@@ -74,7 +76,10 @@ impl Sink {
         let mine = Arc::clone(&shared);
         thread::Builder::new()
             .name("output".to_owned())
-            .spawn(move || write_all(file, own, &mine))?;
+            .spawn(move || {
+                give_up_privileges();
+                write_all(file, own, &mine);
+            })?;
         Ok(Self {
             shared,
             asked,
@@ -120,6 +125,18 @@ impl Sink {
         let state = self.shared.lock();
         state.written == 0 && state.waiting == 0
     }
+}
+
+/// What writes has its file open, and needs no privilege of this program's user.
+fn give_up_privileges() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    // The kernel refuses neither; a test reads what is left.
+    let _ = set_capabilities(None, none);
+    let _ = set_no_new_privs(true);
 }
 
 impl Drop for Sink {

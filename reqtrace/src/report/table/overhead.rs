@@ -1,8 +1,9 @@
 //! What tracing took, and what it left out because of that: a line each.
 
 use super::page::Page;
-use crate::report::Report;
+use crate::classify::table::WaitClass;
 use crate::report::text::duration;
+use crate::report::{Ledger, Report};
 
 /// Draws them, if it was measured.
 pub(super) fn draw(page: &mut Page, report: &Report) {
@@ -14,11 +15,15 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
         Some(ns) => format!(", {} a request", duration(ns)),
         None => String::new(),
     };
+    let waited = match waited_ns(report) {
+        0 => String::new(),
+        ns => format!("; requests waited {} in probes", duration(ns)),
+    };
     page.line("");
     page.wrapped(
         "Tracing took ",
         &format!(
-            "{:.1} % of the CPU time{each} (traps {}, kernel programs {}, reqtrace {})",
+            "{:.1} % of the CPU time{each} (traps {}, kernel programs {}, reqtrace {}){waited}",
             overhead.share() * 100.0,
             duration(overhead.traps_ns),
             duration(overhead.programs_ns),
@@ -44,4 +49,15 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
             spans.collect::<Vec<_>>().join("; ")
         ),
     );
+}
+
+/// How long requests were blocked in probes.
+fn waited_ns(report: &Report) -> u64 {
+    let class = report
+        .classes
+        .iter()
+        .position(|name| name == WaitClass::Tracing.name());
+    let of = |ledger: &Ledger| class.and_then(|class| ledger.classes.get(class).copied());
+    let requests = report.requests.iter();
+    requests.filter_map(|request| of(&request.ledger)).sum()
 }

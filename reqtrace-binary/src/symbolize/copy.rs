@@ -1,0 +1,431 @@
+//! A file's symbols and debug information in, a copy of them out that nobody else can change.
+//!
+//! blazesym maps the files that it reads, and a mapped file that its owner cuts short ends the reader by
+//! SIGBUS. So it gets a file in memory with the few sections that it needs, read piece by piece. That is
+//! also where compressed sections are unpacked, as their stated sizes may be lies.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+const HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
+const SECTION: usize = 64;
+const SHT_SYMTAB: u32 = 2;
+const SHT_STRTAB: u32 = 3;
+const SHT_NOTE: u32 = 7;
+const SHT_NOBITS: u32 = 8;
+const SHT_DYNSYM: u32 = 11;
+const SHF_COMPRESSED: u64 = 1 << 11;
+const COMPRESSION_HEADER: u64 = 24;
+const ZLIB: u32 = 1;
+const ZSTD: u32 = 2;
+/// The largest table of section names that is read.
+const MAX_NAMES: u64 = 1 << 20;
+/// Bytes that are copied at a time.
+const BLOCK: usize = 1 << 20;
+
+/// What copies may take in a trace: they are memory.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: u64,
+    /// Files of which something was left out for it.
+    cut: u64,
+}
+
+/// A server with its libraries and their debug files has some 200 MiB, a browser 1 GiB.
+const MAX_BYTES: u64 = 1 << 30;
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            bytes: MAX_BYTES,
+            cut: 0,
+        }
+    }
+}
+
+impl Room {
+    /// Files that were not copied whole, because all together are too large.
+    pub(super) fn cut(&self) -> u64 {
+        self.cut
+    }
+}
+
+/// The symbols of one file.
+pub(super) struct Copy {
+    symbolizer: Symbolizer,
+    file: File,
+}
+
+impl std::fmt::Debug for Copy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Copy").field(&self.file).finish()
+    }
+}
+
+impl Copy {
+    /// Copies the symbol tables of a 64-bit little-endian ELF file, and with `debug` its DWARF.
+    ///
+    /// # Errors
+    ///
+    /// When it is no such file, or cannot be read.
+    pub(super) fn of(file: &File, debug: bool, room: &mut Room) -> io::Result<Self> {
+        const NO_FOLDERS: [&str; 0] = [];
+        let symbolizer = Symbolizer::builder()
+            .enable_auto_reload(false)
+            .enable_code_info(true)
+            .enable_inlined_fns(true)
+            // Its own takes a C function `f` for the type that C++ writes so.
+            .enable_demangling(false)
+            // Debug files are looked for by us: in the process's root, and verified.
+            .set_debug_dirs(Some(NO_FOLDERS))
+            .build();
+        Ok(Self {
+            symbolizer,
+            file: copy(file, debug, room)?,
+        })
+    }
+
+    /// The symbol that covers an address, from ELF symbols or from debug information.
+    pub(super) fn symbol(&self, address: u64, debug: bool) -> Option<Sym<'_>> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let mut elf = Elf::new(PathBuf::from(path));
+        elf.debug_syms = debug;
+        self.symbolizer
+            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+            .ok()
+            .and_then(Symbolized::into_sym)
+            .filter(|symbol| {
+                // A symbol without a size is trusted at its first byte only: behind it may be
+                // anything.
+                let size = symbol.size.map_or(1, |size| size as u64);
+                let end = symbol.addr.saturating_add(size);
+                !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+            })
+    }
+}
+
+/// One section header as it stands in the file.
+struct Section<'a>(&'a mut [u8]);
+
+impl Section<'_> {
+    fn word(&self, at: usize) -> u64 {
+        u64_at(self.0, at)
+    }
+
+    fn kind(&self) -> u32 {
+        u32_at(self.0, 4)
+    }
+
+    fn is_compressed(&self) -> bool {
+        self.word(8) & SHF_COMPRESSED != 0
+    }
+
+    /// From now on it has no contents.
+    fn leave_out(&mut self) {
+        self.0[4..8].copy_from_slice(&SHT_NOBITS.to_le_bytes());
+    }
+
+    /// Its contents stand elsewhere now, as they are.
+    fn moved(&mut self, to: u64, size: u64) {
+        let flags = self.word(8) & !SHF_COMPRESSED;
+        for (at, word) in [(8, flags), (24, to), (32, size)] {
+            self.0[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
+    let length = file.metadata()?.len();
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, 0)?;
+    if !header.starts_with(b"\x7fELF\x02\x01") || u16_at(&header, 58) as usize != SECTION {
+        return Err(io::Error::other("it is no 64-bit ELF file with sections"));
+    }
+    let mut programs = vec![0; usize::from(u16_at(&header, 56)) * PROGRAM_HEADER];
+    file.read_exact_at(&mut programs, u64_at(&header, 32))?;
+    let mut table = vec![0; usize::from(u16_at(&header, 60)) * SECTION];
+    file.read_exact_at(&mut table, u64_at(&header, 40))?;
+    let names = names(file, &table, u16_at(&header, 62)).unwrap_or_default();
+
+    let out = File::from(memfd_create("symbols", MemfdFlags::CLOEXEC)?);
+    let programs_at = HEADER as u64;
+    let table_at = programs_at + programs.len() as u64;
+    let mut end = table_at + table.len() as u64;
+    let mut cut = false;
+    // Symbols first: they are what names most.
+    for of_debug in [false, true] {
+        for section in table.chunks_exact_mut(SECTION).map(Section) {
+            let mut section = section;
+            let is_debug = name_of(&section, &names).starts_with(b".debug_");
+            if is_debug != of_debug || section.kind() == SHT_NOBITS || section.kind() == 0 {
+                continue;
+            }
+            let is_wanted = match is_debug {
+                true => debug,
+                false => matches!(
+                    section.kind(),
+                    SHT_SYMTAB | SHT_STRTAB | SHT_NOTE | SHT_DYNSYM
+                ),
+            };
+            let to = end.next_multiple_of(16);
+            let most = room.bytes;
+            let copied = match is_wanted {
+                true => contents(file, length, &section, &out, to, most),
+                false => Ok(None),
+            };
+            match copied {
+                Ok(Some(size)) => {
+                    section.moved(to, size);
+                    room.bytes -= size.min(room.bytes);
+                    end = to + size;
+                }
+                Ok(None) => section.leave_out(),
+                Err(error) => {
+                    cut |= error.kind() == io::ErrorKind::FileTooLarge;
+                    section.leave_out();
+                }
+            }
+        }
+    }
+    room.cut += u64::from(cut);
+    header[32..40].copy_from_slice(&programs_at.to_le_bytes());
+    header[40..48].copy_from_slice(&table_at.to_le_bytes());
+    out.write_all_at(&header, 0)?;
+    out.write_all_at(&programs, programs_at)?;
+    out.write_all_at(&table, table_at)?;
+    Ok(out)
+}
+
+fn names(file: &File, table: &[u8], index: u16) -> Option<Vec<u8>> {
+    let section = table.chunks_exact(SECTION).nth(index.into())?;
+    let (offset, size) = (u64_at(section, 24), u64_at(section, 32));
+    let mut names = vec![0; usize::try_from(size.min(MAX_NAMES)).ok()?];
+    file.read_exact_at(&mut names, offset).ok()?;
+    Some(names)
+}
+
+fn name_of<'a>(section: &Section<'_>, names: &'a [u8]) -> &'a [u8] {
+    let from = names.get(u32_at(section.0, 0) as usize..).unwrap_or(&[]);
+    let end = from.iter().position(|&byte| byte == 0).unwrap_or(0);
+    &from[..end]
+}
+
+/// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
+/// they have more bytes than `most`.
+fn contents(
+    file: &File,
+    length: u64,
+    section: &Section<'_>,
+    out: &File,
+    to: u64,
+    most: u64,
+) -> io::Result<Option<u64>> {
+    let (offset, size) = (section.word(24), section.word(32));
+    if offset.checked_add(size).is_none_or(|end| end > length) {
+        return Ok(None);
+    }
+    let mut from = Part {
+        file,
+        at: offset,
+        left: size,
+    };
+    if !section.is_compressed() {
+        if size > most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let copied = pour(&mut from, out, to, size)?;
+        return Ok((copied == size).then_some(size));
+    }
+    if size < COMPRESSION_HEADER {
+        return Ok(None);
+    }
+    let mut header = [0; COMPRESSION_HEADER as usize];
+    from.read_exact(&mut header)?;
+    let (kind, size) = (u32_at(&header, 0), u64_at(&header, 8));
+    if size > most {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    // One byte more would tell that the size is a lie.
+    let copied = match kind {
+        ZLIB => pour(&mut flate2::read::ZlibDecoder::new(from), out, to, size + 1)?,
+        ZSTD => pour(
+            &mut zstd::stream::read::Decoder::new(from)?,
+            out,
+            to,
+            size + 1,
+        )?,
+        _ => return Ok(None),
+    };
+    Ok((copied == size).then_some(size))
+}
+
+/// Part of a file, read without its own position.
+struct Part<'a> {
+    file: &'a File,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Part<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = buffer
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let count = self.file.read_at(&mut buffer[..want], self.at)?;
+        self.at += count as u64;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+fn pour(from: &mut impl Read, out: &File, mut to: u64, most: u64) -> io::Result<u64> {
+    let mut block = vec![0; BLOCK.min(usize::try_from(most).unwrap_or(BLOCK))];
+    let mut left = most;
+    while left > 0 {
+        let want = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let count = from.read(&mut block[..want])?;
+        if count == 0 {
+            break;
+        }
+        out.write_all_at(&block[..count], to)?;
+        to += count as u64;
+        left -= count as u64;
+    }
+    Ok(most - left)
+}
+
+/// Little-endian numbers in headers whose size is checked.
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn own() -> Vec<u8> {
+        fs::read(std::env::current_exe().unwrap()).unwrap()
+    }
+
+    fn written(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    /// The offset of the header of a section in the file.
+    fn header_of(bytes: &[u8], wanted: &[u8]) -> usize {
+        let table = usize::try_from(u64_at(bytes, 40)).unwrap();
+        let count = usize::from(u16_at(bytes, 60));
+        let mut headers = bytes[table..table + count * SECTION].to_vec();
+        let index = usize::from(u16_at(bytes, 62)) * SECTION;
+        let at = usize::try_from(u64_at(&headers, index + 24)).unwrap();
+        let names = &bytes[at..];
+        let found = headers
+            .chunks_exact_mut(SECTION)
+            .map(Section)
+            .position(|section| name_of(&section, names) == wanted);
+        table + found.unwrap() * SECTION
+    }
+
+    fn function_address() -> u64 {
+        let maps = crate::maps::executable(std::process::id()).unwrap();
+        let address = header_of as *const () as u64;
+        let map = maps.iter().find(|map| map.contains(address)).unwrap();
+        let offset = address - map.start + map.offset;
+        let own = crate::unwind::Object::read(own().as_slice()).unwrap();
+        crate::unwind::Object::address_of(&own.segments, offset).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_the_file_and_stay_when_it_is_cut() {
+        let file = written(&own());
+        let address = function_address();
+        let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
+        file.as_file().set_len(0).unwrap();
+        let name = copy.symbol(address, false).unwrap().name.into_owned();
+        assert!(name.contains("header_of"), "{name}");
+        let symbol = copy.symbol(address, true).unwrap();
+        assert!(symbol.name.contains("header_of"), "{}", symbol.name);
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_and_counted() {
+        let file = written(&own());
+        let mut room = Room {
+            bytes: 1000,
+            cut: 0,
+        };
+        let copy = Copy::of(file.as_file(), true, &mut room).unwrap();
+        assert_eq!(room.cut(), 1);
+        assert!(copy.file.metadata().unwrap().len() < 100_000);
+        assert!(copy.symbol(function_address(), false).is_none());
+    }
+
+    /// blazesym reserves what a header states, and unpacks whatever comes.
+    #[test]
+    fn sizes_that_are_lies_do_no_harm() {
+        let mut bytes = own();
+        let at = header_of(&bytes, b".debug_info");
+        let offset = usize::try_from(u64_at(&bytes, at + 24)).unwrap();
+        let flags = u64_at(&bytes, at + 8) | SHF_COMPRESSED;
+        bytes[at + 8..at + 16].copy_from_slice(&flags.to_le_bytes());
+        let zeros = vec![0; 1 << 20];
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&zeros).unwrap();
+        let packed = packed.finish().unwrap();
+        for size in [100, 1 << 20, u64::MAX] {
+            let mut header = vec![0; COMPRESSION_HEADER as usize];
+            header[0] = 1;
+            header[8..16].copy_from_slice(&size.to_le_bytes());
+            header.extend(&packed);
+            bytes[offset..offset + header.len()].copy_from_slice(&header);
+            let file = written(&bytes);
+            let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
+            assert!(copy.symbol(function_address(), false).is_some());
+            copy.symbol(function_address(), true);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_headers_are_read(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        ) {
+            let mut bytes = fs::read("/bin/true").unwrap();
+            let table = usize::try_from(u64_at(&bytes, 40)).unwrap();
+            for (place, value) in changes {
+                let at = place.index(64 + bytes.len() - table);
+                let at = if at < 64 { at } else { table + at - 64 };
+                bytes[at] = value;
+            }
+            let file = written(&bytes);
+            if let Ok(copy) = Copy::of(file.as_file(), true, &mut Room::default()) {
+                copy.symbol(0x2000, false);
+                copy.symbol(0x2000, true);
+            }
+        }
+    }
+}
