@@ -5,6 +5,8 @@ pub mod debuginfo;
 pub mod demangle;
 pub mod elf;
 pub mod frames;
+#[doc(hidden)]
+pub mod fuzz;
 mod landing;
 pub mod maps;
 pub mod symbolize;

@@ -17,6 +17,9 @@ pub mod attach;
 mod capture;
 pub mod cli;
 #[cfg(feature = "capture")]
+#[doc(hidden)]
+pub mod fuzz;
+#[cfg(feature = "capture")]
 pub mod kernel;
 pub mod report;
 #[cfg(feature = "capture")]

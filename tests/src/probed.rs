@@ -5,6 +5,7 @@
 //! that uses this runs a program of its own: probes are set per file.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
@@ -72,6 +73,35 @@ impl Code {
         self.memory.read_exact_at(&mut byte, self.address)?;
         Ok(byte[0] == BREAKPOINT)
     }
+}
+
+/// The code of a process's executable, as it stands in its memory: a number that differs when one byte of
+/// it does.
+///
+/// # Errors
+///
+/// When the process is gone.
+pub fn code_of(pid: u32) -> Result<u64> {
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe"))?;
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let mut hasher = DefaultHasher::new();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut bytes = 0;
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_code = fields.len() >= 6 && fields[1].contains('x');
+        if !is_code || !line.ends_with(&*executable.to_string_lossy()) {
+            continue;
+        }
+        let (start, end) = fields[0].split_once('-').context("no range")?;
+        let start = u64::from_str_radix(start, 16)?;
+        let mut text = vec![0; (u64::from_str_radix(end, 16)? - start) as usize];
+        memory.read_exact_at(&mut text, start)?;
+        bytes += text.len();
+        text.hash(&mut hasher);
+    }
+    ensure!(bytes > 0, "{} is not mapped", executable.display());
+    Ok(hasher.finish())
 }
 
 /// The address of code at an offset of a file.

@@ -5,6 +5,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod fuzz;
 mod kernel;
 mod linker;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod packages;
 mod process;
 mod servers;
 mod setup;
+mod soak;
 mod test;
 mod toolchain;
 mod vm;
@@ -41,6 +43,10 @@ enum Command {
     Test(test::Args),
     /// Measure what tracing costs and how right it is, for the pages of docs/
     Bench(bench::Args),
+    /// Feed one reader of foreign bytes with broken ones for some minutes
+    Fuzz(fuzz::Args),
+    /// Attach to four servers under checked load again and again, and see that nothing differs
+    Soak(soak::Args),
     /// Make the packages that users install: a .deb and a .tar.gz
     Dist(dist::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
@@ -63,6 +69,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }

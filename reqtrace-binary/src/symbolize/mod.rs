@@ -12,3 +12,18 @@ pub mod user;
 
 pub use reqtrace_base::frame::{AddressSpace, Frame, UNKNOWN};
 pub use reqtrace_base::names;
+
+/// The symbols of a file, as they are named in a trace.
+pub(crate) fn fuzz_names(file: &std::fs::File, addresses: &[u64]) {
+    let mut room = copy::Room::default();
+    if let Ok(copy) = copy::Copy::of(file, true, &mut room) {
+        for &address in addresses {
+            std::hint::black_box((copy.symbol(address, false), copy.symbol(address, true)));
+        }
+    }
+}
+
+/// The names of a perf map.
+pub(crate) fn fuzz_perf_map(bytes: &[u8], addresses: &[u64]) {
+    perf_map::fuzz(bytes, addresses);
+}

@@ -285,6 +285,18 @@ fn parse_line(line: &[u8]) -> Option<(u64, u64, Box<str>)> {
     (!name.is_empty()).then(|| (start, end, name.into()))
 }
 
+/// Reads a map in two parts, as one that grows.
+pub(super) fn fuzz(bytes: &[u8], addresses: &[u64]) {
+    let mut functions = Functions::default();
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    for part in [first, second] {
+        functions.add(part, MAX_FUNCTIONS);
+        for &address in addresses {
+            std::hint::black_box(functions.name(address));
+        }
+    }
+}
+
 /// The numbers of a line of `/proc/PID/status`.
 fn fields(status: &str, name: &str) -> Vec<u32> {
     status

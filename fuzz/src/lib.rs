@@ -1,0 +1,89 @@
+//! Fuzzing on stable Rust: the name of a reader in, inputs that it cannot stand out.
+//!
+//! Every reader of bytes that a traced process, a file or the kernel's ring has written is a [`Target`].
+//! Inputs are made of its corpus by mutation; nothing tells which code they reach, so a long run is
+//! worth more than a short one. What is found becomes a file of the corpus, and so a test.
+
+mod mutate;
+mod targets;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use mutate::Mutator;
+pub use targets::{Target, all, by_name};
+
+/// An input that takes longer than this is a find: what a target writes must not keep the tracer.
+pub const SLOW: Duration = Duration::from_secs(2);
+/// The largest input.
+const MAX_BYTES: usize = 1 << 20;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Inputs that were read.
+    pub inputs: u64,
+    /// The longest that one took.
+    pub longest: Duration,
+    /// The first input that made the reader panic, or took longer than [`SLOW`]; and which it was.
+    pub found: Option<(Vec<u8>, &'static str)>,
+}
+
+/// The seeds of a target: its files in `fuzz/corpus`, and those that are elsewhere.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn corpus(target: &Target) -> Result<Vec<Vec<u8>>> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = own.join("corpus").join(target.name);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    paths.extend(target.elsewhere.iter().map(|path| own.join(path)));
+    paths.sort();
+    let mut seeds = Vec::new();
+    for path in paths {
+        let shown = path.display().to_string();
+        seeds.push(std::fs::read(path).context(shown)?);
+    }
+    seeds.extend((target.made)());
+    ensure!(!seeds.is_empty(), "{} has no corpus", target.name);
+    Ok(seeds)
+}
+
+/// Reads all seeds, and then mutated ones until the time is over or something is found.
+///
+/// # Errors
+///
+/// When there is no corpus.
+pub fn run(target: &Target, time: Duration, seed: u64) -> Result<Run> {
+    let seeds = corpus(target)?;
+    let mut mutator = Mutator::new(seed, target.words);
+    let mut run = Run {
+        inputs: 0,
+        longest: Duration::ZERO,
+        found: None,
+    };
+    let begun = Instant::now();
+    let mut next = seeds.iter().cloned();
+    loop {
+        let input = match next.next() {
+            Some(seed) => seed,
+            None if begun.elapsed() >= time => return Ok(run),
+            None => mutator.mutate(&seeds, MAX_BYTES),
+        };
+        let since = Instant::now();
+        let panicked = catch_unwind(AssertUnwindSafe(|| (target.read)(&input))).is_err();
+        let took = since.elapsed();
+        run.inputs += 1;
+        run.longest = run.longest.max(took);
+        if panicked || took > SLOW {
+            run.found = Some((input, if panicked { "panics" } else { "is slow" }));
+            return Ok(run);
+        }
+    }
+}

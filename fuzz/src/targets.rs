@@ -1,0 +1,152 @@
+//! What is fuzzed: each reader by its name.
+
+use std::io::Cursor;
+
+use reqtrace_profile::{Origin, Profile};
+use reqtrace_recording::Reader;
+
+/// A reader of bytes from outside.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name, and that of its folder in the corpus.
+    pub name: &'static str,
+    /// Reads bytes: it may refuse them, and must not panic.
+    pub read: fn(&[u8]),
+    /// Files that are seeds too, from this crate's folder.
+    pub(super) elsewhere: &'static [&'static str],
+    /// Seeds that are made.
+    pub(super) made: fn() -> Vec<Vec<u8>>,
+    /// What its inputs are made of.
+    pub(super) words: &'static [&'static str],
+}
+
+const NONE: fn() -> Vec<Vec<u8>> = Vec::new;
+
+/// All of them.
+#[must_use]
+pub fn all() -> [Target; 6] {
+    [
+        Target {
+            name: "profile",
+            read: profile,
+            elsewhere: &[
+                "../profiles/mysql.toml",
+                "../profiles/nginx.toml",
+                "../profiles/postgresql-usdt.toml",
+            ],
+            made: NONE,
+            words: &[
+                "[[request]]\n",
+                "[[wait]]\n",
+                "[profile]\n",
+                "begin = ",
+                "end = ",
+                "{ function = \"",
+                "\"",
+                "{",
+                "}",
+                "[",
+                "]",
+                "*",
+                "?",
+                "{a,b}",
+                "deref = ",
+                "-1",
+                "99999999999999999999",
+                "when = ",
+                "equals = ",
+                "offset = ",
+                "usdt = ",
+                "\\u0000",
+            ],
+        },
+        Target {
+            name: "elf",
+            read: reqtrace_binary::fuzz::elf,
+            elsewhere: &[],
+            made: programs,
+            words: &[],
+        },
+        Target {
+            name: "perf-map",
+            read: reqtrace_binary::fuzz::perf_map,
+            elsewhere: &[],
+            made: NONE,
+            words: &["ffffffffffffffff", "0x", " ", "\n", "1", "0"],
+        },
+        Target {
+            name: "maps",
+            read: reqtrace_binary::fuzz::maps,
+            elsewhere: &[],
+            made: NONE,
+            words: &[
+                "ffffffffffffffff",
+                "-",
+                " r-xp ",
+                "[",
+                "]",
+                "\\012",
+                " (deleted)",
+                "\n",
+            ],
+        },
+        Target {
+            name: "ring",
+            read: reqtrace::fuzz::ring,
+            elsewhere: &[],
+            made: reqtrace::fuzz::ring_records,
+            words: &[],
+        },
+        Target {
+            name: "recording",
+            read: recording,
+            elsewhere: &[
+                "../reqtrace/tests/data/shop.rec",
+                "../reqtrace/tests/data/mariadb.rec",
+            ],
+            made: NONE,
+            words: &[],
+        },
+    ]
+}
+
+/// The one of that name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Target> {
+    all().into_iter().find(|target| target.name == name)
+}
+
+fn profile(bytes: &[u8]) {
+    // The command line reads at most as much.
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
+    if let Ok(profile) = Profile::parse(&text, "fuzz", Origin::BuiltIn) {
+        let _ = reqtrace::classify::Classifier::new(&profile.waits);
+    }
+}
+
+fn recording(bytes: &[u8]) {
+    let Ok(mut reader) = Reader::open(Cursor::new(bytes)) else {
+        return;
+    };
+    let header = reader.header().clone();
+    let Ok(profile) = Profile::parse(&header.profile_text, "fuzz", Origin::BuiltIn) else {
+        return;
+    };
+    let options = reqtrace::aggregate::Options::default();
+    let Ok(mut analysis) = reqtrace::aggregate::Aggregator::new(&profile, &header, options) else {
+        return;
+    };
+    let read = reader.read(|event| analysis.event(&event, &mut []));
+    if let Ok(Ok(ending)) = read {
+        let _ = analysis.finish(&ending, &mut []);
+    }
+}
+
+/// Small programs of this machine: no binaries are in the repository.
+fn programs() -> Vec<Vec<u8>> {
+    ["/bin/true", "/usr/bin/true"]
+        .iter()
+        .filter_map(|path| std::fs::read(path).ok())
+        .take(1)
+        .collect()
+}

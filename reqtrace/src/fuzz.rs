@@ -1,0 +1,32 @@
+//! Entries for the fuzzer: bytes of the kernel's ring in, nothing out.
+
+use std::mem::size_of;
+
+use reqtrace_common::record::{ProcessRecord, RequestRecord};
+
+use crate::attach::decode::{Decoder, Record, record};
+
+/// Kinds of records, and some that are none.
+const KINDS: u32 = 6;
+
+/// A record of the ring.
+pub fn ring(bytes: &[u8]) {
+    if let Ok(Record::Request(request)) = record(bytes) {
+        let _ = Decoder::default().request(request);
+    }
+}
+
+/// Records of each kind that say nothing.
+#[must_use]
+pub fn ring_records() -> Vec<Vec<u8>> {
+    let sizes = [size_of::<RequestRecord>(), size_of::<ProcessRecord>(), 4096];
+    (0..KINDS)
+        .flat_map(|kind| {
+            sizes.map(|size| {
+                let mut bytes = vec![0; size];
+                bytes[..4].copy_from_slice(&kind.to_le_bytes());
+                bytes
+            })
+        })
+        .collect()
+}
