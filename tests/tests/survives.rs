@@ -183,10 +183,8 @@ fn signals_at_every_stage_leave_the_target_as_it_was() {
         let trace = Trace::start(target.profile(), target.pid(), &["-y"]).unwrap();
         if again {
             // SAFETY: plain system call on a process that was not waited for.
-            assert_eq!(
-                unsafe { libc::kill(trace.pid().cast_signed(), libc::SIGTERM) },
-                0
-            );
+            let sent = unsafe { libc::kill(trace.pid().cast_signed(), libc::SIGTERM) };
+            assert_eq!(sent, 0);
         }
         let outcome = trace.signal(libc::SIGTERM).unwrap();
         let wanted = if again { [0, 1] } else { [0, 0] };
