@@ -84,7 +84,7 @@ fn an_interrupt_is_no_waker() {
         command.args(["-c", "while :; do :; done"]);
         Busy(command.spawn().unwrap())
     };
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = thread::available_parallelism().unwrap().get();
     let busy: Vec<Busy> = (0..cpus).map(|_| busy()).collect();
     let outcome = trace(&[]);
     drop(busy);

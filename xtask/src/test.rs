@@ -123,8 +123,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Tier::E2e => end_to_end(args.all),
             Tier::Dist => on_this_kernel(|| dist::trial::run(&dist::make()?.deb)),
             Tier::Vm => match vm::run_matrix(&BinaryArgs::default(), &[]) {
-                Ok(kernels) => Outcome::Passed {
-                    on: kernels.join(", "),
+                Ok(passed) => Outcome::Passed {
+                    on: vm::names(&passed).join(", "),
                 },
                 Err(error) => Outcome::Failed { error },
             },

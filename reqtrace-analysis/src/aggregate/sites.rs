@@ -18,6 +18,8 @@ use crate::symbolize::Frame;
 
 /// Classes that are kept; beyond it they are decided anew.
 const MAX_CLASSES: usize = 1 << 16;
+/// Threads whose names are kept; beyond it a waker has the name of its process until it is named again.
+const MAX_THREADS: usize = 1 << 16;
 /// Stacks of which frames are kept: they are put together again from the names.
 const MAX_STACKS: usize = 1 << 12;
 
@@ -76,7 +78,7 @@ pub(super) struct Sites {
     /// Name of any thread of a process, where the process has none.
     any_thread: HashMap<u32, Plain>,
     /// Names of threads that woke others, by process and thread.
-    threads: HashMap<(u32, u32), Plain>,
+    threads: FxHashMap<(u32, u32), Plain>,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
@@ -102,7 +104,7 @@ impl Sites {
             user: FxHashMap::default(),
             processes: HashMap::new(),
             any_thread: HashMap::new(),
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             unknown_stacks: 0,
         }
     }
@@ -155,8 +157,8 @@ impl Sites {
 
     /// Takes the name of a thread that woke another.
     pub(super) fn thread(&mut self, thread: &Thread) {
-        self.threads
-            .insert((thread.tgid, thread.tid), Plain::of(&thread.name));
+        let key = (thread.tgid, thread.tid);
+        insert(&mut self.threads, MAX_THREADS, key, Plain::of(&thread.name));
     }
 
     /// Name of a thread, or of its process.

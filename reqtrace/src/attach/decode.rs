@@ -68,6 +68,13 @@ impl std::error::Error for Malformed {}
 pub(crate) enum Record<'a> {
     /// The bytes of a finished request: see [`Decoder::request`].
     Request(&'a [u8]),
+    /// Another record.
+    Other(Other),
+}
+
+/// One record of the ring that is no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
     /// A traced process came, changed or went.
     Process(ProcessRecord),
     /// A file that was blocked on has this name.
@@ -82,8 +89,8 @@ pub(crate) enum Record<'a> {
 pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     match Fields(bytes).u32(0)? {
         kind::REQUEST => Ok(Record::Request(bytes)),
-        kind::PROCESS => process(bytes).map(Record::Process),
-        kind::FILE => file(bytes).map(Record::File),
+        kind::PROCESS => Ok(Record::Other(Other::Process(process(bytes)?))),
+        kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),
         other => Err(Malformed::Kind(other)),
     }
 }

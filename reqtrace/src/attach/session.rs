@@ -160,17 +160,10 @@ impl Session {
         }
     }
 
-    /// Takes the next record, if there is one. The bytes are copied out, so that the kernel gets
-    /// its room back at once.
-    pub fn next_record(&mut self, into: &mut Vec<u8>) -> bool {
-        into.clear();
-        match self.ring.next() {
-            Some(item) => {
-                into.extend_from_slice(&item);
-                true
-            }
-            None => false,
-        }
+    /// Takes the next record, if there is one. The kernel gets its room back after `take`.
+    pub fn next_record<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let record = self.ring.next()?;
+        Some(take(&record))
     }
 
     /// Traces children that were started before forks were seen.

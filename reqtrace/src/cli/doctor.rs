@@ -10,7 +10,7 @@ use super::profiles::print;
 use super::running::Processes;
 use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
-use crate::attach::{self, KernelTypes, LoadOptions, Loader};
+use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
@@ -140,11 +140,17 @@ fn probes() -> Finding {
                 1 => String::new(),
                 cpus => format!(" when {cpus} CPUs are hit at once"),
             };
+            let privileges = match (engine, attach::perf_events_want_admin()) {
+                (Engine::UprobeMulti, _) => "CAP_BPF and CAP_PERFMON",
+                (Engine::PerfEvents, Some(false)) => "CAP_BPF and CAP_PERFMON",
+                (Engine::PerfEvents, Some(true)) => "CAP_SYS_ADMIN",
+                (Engine::PerfEvents, None) => "more than this process has",
+            };
             Finding::ok(
                 subject,
                 format!(
-                    "set by {engine}, hit and counted; a hit costs {} ns, {} ns where it is \
-                     stepped, {} ns by a uretprobe{together}",
+                    "set by {engine}, which needs {privileges}, hit and counted; a hit costs {} ns, {} ns \
+                     where it is stepped, {} ns by a uretprobe{together}",
                     cost.emulated.as_nanos(),
                     cost.stepped.as_nanos(),
                     cost.returned.as_nanos()

@@ -26,6 +26,7 @@ mod show;
 mod signals;
 #[cfg(feature = "capture")]
 pub mod trace;
+#[cfg(feature = "capture")]
 mod users;
 
 use args::{Args, Command};

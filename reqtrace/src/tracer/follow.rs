@@ -13,7 +13,7 @@ use super::guarding::Guarding;
 use super::processes::{Processes, first_space};
 use super::stopper::{Stopper, Waiting};
 use crate::aggregate::MALFORMED;
-use crate::attach::decode::{self, Decoder, Malformed, Record};
+use crate::attach::decode::{self, Decoder, Malformed, Other, Record};
 use crate::attach::{Session, Sums};
 use crate::capture::{Names, Stream, Windows};
 use crate::error::Result;
@@ -21,14 +21,15 @@ use crate::kernel::clock;
 use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
 
-/// How often the ring is read when the kernel does not ask for it.
-const TICK: Duration = Duration::from_millis(20);
+/// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
+/// caches.
+const TICK: Duration = Duration::from_millis(50);
 /// Ticks between two looks of the observer, and at whether the targets still live.
-const TICKS_PER_LOOK: u32 = 10;
+const TICKS_PER_LOOK: u32 = 4;
 /// Ticks between two writes of a recording: what a trace that is killed may lose.
-const TICKS_PER_FLUSH: u32 = 50;
+const TICKS_PER_FLUSH: u32 = 20;
 /// Ticks between two looks at what the targets have mapped.
-const TICKS_PER_REFRESH: u32 = 50;
+const TICKS_PER_REFRESH: u32 = 20;
 /// How long names are looked for when a trace has ended; its report comes then, with what is known.
 const NAMING: Duration = Duration::from_secs(10);
 /// A look at what a process has mapped that takes longer than this is a long one: the process has
@@ -73,7 +74,6 @@ pub(super) struct Follower<'a> {
     request_types: usize,
     processes: Processes,
     stopper: Stopper,
-    record: Vec<u8>,
     backlog: Backlog,
 }
 
@@ -95,7 +95,6 @@ impl<'a> Follower<'a> {
             request_types,
             processes: Processes::default(),
             stopper,
-            record: Vec::new(),
             backlog: Backlog::default(),
         };
         for &pid in pids {
@@ -249,22 +248,25 @@ impl<'a> Follower<'a> {
 
     /// Takes records; true when the ring is empty then. Requests wait in the backlog.
     fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
-        let mut bytes = std::mem::take(&mut self.record);
-        let mut empty = false;
         for _ in 0..most {
-            if !session.next_record(&mut bytes) {
-                empty = true;
-                break;
-            }
-            match decode::record(&bytes) {
-                Ok(Record::Request(request)) => self.backlog.push(request),
-                Ok(Record::Process(process)) => self.process(&process, session)?,
-                Ok(Record::File(file)) => self.stream.send(&Event::File(&file))?,
-                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
+            let backlog = &mut self.backlog;
+            let other = session.next_record(|bytes| match decode::record(bytes) {
+                Ok(Record::Request(request)) => {
+                    backlog.push(request);
+                    None
+                }
+                Ok(Record::Other(other)) => Some(Ok(other)),
+                Err(malformed) => Some(Err(malformed)),
+            });
+            match other {
+                None => return Ok(true),
+                Some(None) => {}
+                Some(Some(Ok(Other::Process(process)))) => self.process(&process, session)?,
+                Some(Some(Ok(Other::File(file)))) => self.stream.send(&Event::File(&file))?,
+                Some(Some(Err(malformed))) => malformed_record(malformed, &mut self.stream)?,
             }
         }
-        self.record = bytes;
-        Ok(empty)
+        Ok(false)
     }
 
     fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {

@@ -143,6 +143,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         (Some(file), Some(path)) => Some(recorder(file, path, &header)?),
         _ => None,
     };
+    give_memory_back();
     let events = Events {
         analysis,
         exporters,
@@ -159,6 +160,15 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         notices,
         Stopper::new()?,
     ))
+}
+
+/// Compiling tables and reading types takes tens of MiB in several threads, which their allocators keep.
+fn give_memory_back() {
+    // SAFETY: no precondition.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// A recorder, and its name for messages.

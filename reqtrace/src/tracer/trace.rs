@@ -116,7 +116,7 @@ impl Trace {
     pub fn give_up_privileges(&self, foreign_folders: bool, signals: bool) -> Result<()> {
         let left = give_up(StillNeeded {
             perf_probes: self.options.follow && self.session.engine() == Engine::PerfEvents,
-            maps: !kernel::running_version().is_some_and(|version| version >= MAPS_BY_DESCRIPTOR),
+            maps: kernel::running_version().is_none_or(|version| version < MAPS_BY_DESCRIPTOR),
             foreign_folders,
             signals,
         })?;

@@ -7,6 +7,7 @@ mod boot;
 mod classes;
 mod cpio;
 mod disk;
+mod features;
 mod initramfs;
 mod kernels;
 mod verdict;
@@ -68,6 +69,9 @@ pub(crate) struct Args {
     only: Vec<String>,
     #[command(flatten)]
     binaries: BinaryArgs,
+    /// Write what each kernel can do to docs/measured/kernels.md
+    #[arg(long, conflicts_with = "only")]
+    write: bool,
     /// Also say what set-up finds already there
     #[arg(short, long)]
     verbose: bool,
@@ -76,9 +80,27 @@ pub(crate) struct Args {
 /// `cargo xtask vm-test`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build, Need::Vm], args.verbose)?;
-    let kernels = run_matrix(&args.binaries, &args.only)?;
-    println!("vm: passed on {}", kernels.join(", "));
+    let passed = run_matrix(&args.binaries, &args.only)?;
+    println!("vm: passed on {}", names(&passed).join(", "));
+    if args.write {
+        features::write(&passed)?;
+    }
     Ok(())
+}
+
+/// Names of kernels.
+pub(crate) fn names(passed: &[Passed]) -> Vec<&str> {
+    passed.iter().map(|boot| boot.kernel.as_str()).collect()
+}
+
+/// A boot that gave true results.
+pub(crate) struct Passed {
+    /// Release of the kernel, with its parameters.
+    kernel: String,
+    /// What `reqtrace doctor` said.
+    doctor: String,
+    /// What was checked.
+    verdict: String,
 }
 
 /// Where the VM tier keeps its kernels, images, logs and results.
@@ -87,7 +109,7 @@ fn folder() -> PathBuf {
 }
 
 /// Runs the boots of these names (none: all) and returns the kernels that ran.
-pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<String>> {
+pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<Passed>> {
     for name in only {
         let names = MATRIX.map(|boot| boot.name);
         ensure!(
@@ -109,7 +131,7 @@ pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<S
             continue;
         }
         match one(&boot, &initramfs, &mut names) {
-            Ok(kernel) => passed.push(kernel),
+            Ok(boot) => passed.push(boot),
             Err(error) => {
                 eprintln!("vm: {} failed: {error:#}", boot.name);
                 failures.push(boot.name);
@@ -133,7 +155,7 @@ pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<S
     Ok(passed)
 }
 
-fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<String> {
+fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Passed> {
     let kernel = kernels::get(boot.series, &folder().join("kernels"))?;
     eprintln!("vm: booting {}", kernel_name(boot, &kernel));
     let begin = Instant::now();
@@ -158,7 +180,11 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Stri
         boot.name,
         took.as_secs_f64()
     );
-    Ok(kernel_name(boot, &kernel))
+    Ok(Passed {
+        kernel: kernel_name(boot, &kernel),
+        doctor: boot::read(&results, "doctor.txt")?,
+        verdict,
+    })
 }
 
 fn kernel_name(boot: &Boot, kernel: &kernels::Kernel) -> String {
