@@ -21,6 +21,8 @@ use crate::unwind::{COPY_WORDS, Walker, Word};
 
 /// One system call from one place may block in several places of the kernel: so many are remembered.
 const SET: u32 = 8;
+/// Bytes of [`Walker::copy`]; a power of two.
+const COPY_BYTES: u64 = (COPY_WORDS * 8) as u64;
 /// Return addresses of a stack that is remembered; a power of two.
 const MAX_RETURNS: usize = 64;
 /// Frames that the unwinder finds below the copied part of the stack: this program, and the kernel's
@@ -79,17 +81,22 @@ pub(crate) fn place<C: EbpfContext>(
             ),
         )
     };
-    let bytes = top.wrapping_sub(bottom);
-    if bytes < 8 || bytes >= (COPY_WORDS * 8) as u64 {
+    let length = top.wrapping_sub(bottom);
+    if length < 8 || length >= COPY_BYTES {
         return None;
     }
-    // SAFETY: the helper writes at most the size it is given, and checks the address.
-    let failed = unsafe {
-        bpf_probe_read_kernel(
+    // SAFETY: this CPU's own entry, and interrupts are off. The length is read back and masked: kernel 6.1
+    // forgets the bounds of a number that was kept on the stack. The helper writes at most the size it is
+    // given, and checks the address.
+    let (bytes, failed) = unsafe {
+        (*walker).word_count = length as u32;
+        let bytes = (&raw const (*walker).word_count).read_volatile() & (COPY_BYTES as u32 - 1);
+        let failed = bpf_probe_read_kernel(
             (&raw mut (*walker).copy).cast(),
-            bytes as u32,
+            bytes,
             bottom as *const c_void,
-        )
+        );
+        (bytes, failed)
     };
     if failed != 0 {
         return None;
@@ -99,7 +106,7 @@ pub(crate) fn place<C: EbpfContext>(
         first: first_of_set(key, SET),
         key,
         epoch,
-        words: bytes as u32 / 8,
+        words: bytes / 8,
     })
 }
 

@@ -17,6 +17,10 @@ use crate::kernel;
 /// share when they wait at the same time.
 const THREADS: usize = 16;
 
+/// The first kernel with `uprobe_multi` links. Older ones load a program for them all the same, and refuse the
+/// link.
+const HAS_MULTI: (u32, u32) = (6, 6);
+
 /// The first kernel whose `uprobe_multi` link filters by process, not by thread.
 const FILTERS_PROCESSES: (u32, u32) = (6, 12);
 
@@ -134,6 +138,9 @@ impl Setter {
     }
 
     fn takes_multi(&mut self, name: &str) -> bool {
+        if kernel::running_version().is_none_or(|version| version < HAS_MULTI) {
+            return false;
+        }
         self.load(name, AttachType::UprobeMulti)
             .inspect_err(|error| debug!("no uprobe_multi: {error}"))
             .is_ok()
