@@ -30,12 +30,19 @@ const GLANCES: u32 = 3;
 /// Measures, with what a hit costs here. `limit` is a share as [`Rate::share`] gives it: the
 /// measurement ends early when it is certain to be exceeded, and when hardly anything is hit. The
 /// counting probes are out when it returns. A place that cannot be probed is not counted: setting
-/// the trace's own probe will say why.
+/// the trace's own probe will say why. `meanwhile` is done while it counts, and its
+/// result given back.
 ///
 /// # Errors
 ///
 /// When the counting program or all of its probes are refused.
-pub fn measure(plans: &[ProbePlan], pids: &[u32], limit: f64, cost: HitCost) -> Result<Rate> {
+pub fn measure<T>(
+    plans: &[ProbePlan],
+    pids: &[u32],
+    limit: f64,
+    cost: HitCost,
+    meanwhile: impl FnOnce() -> T,
+) -> Result<(Rate, T)> {
     let places: Vec<Place> = plans.iter().map(place).collect();
     let kinds: Vec<Kind> = plans
         .iter()
@@ -48,6 +55,7 @@ pub fn measure(plans: &[ProbePlan], pids: &[u32], limit: f64, cost: HitCost) -> 
     // What a uretprobe costs is not what counting at the entry does.
     let counted: Vec<Kind> = places.iter().map(kind_of).collect();
     let mut watch = Watch::start(&places, Whose::Runners(pids), pids, cost)?;
+    let result = meanwhile();
     let rate = loop {
         std::thread::sleep(GLANCE);
         let hits = watch.counter.hits()?;
@@ -60,7 +68,7 @@ pub fn measure(plans: &[ProbePlan], pids: &[u32], limit: f64, cost: HitCost) -> 
         }
     };
     watch.counter.detach();
-    Ok(rate)
+    Ok((rate, result))
 }
 
 /// Whether a share is above its limit whatever comes in the rest of the window.

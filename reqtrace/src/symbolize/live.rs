@@ -1,7 +1,7 @@
 //! The symbolizer of a live trace: kernel and user names together.
 
 use std::collections::BTreeSet;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
@@ -53,9 +53,10 @@ impl LiveSymbolizer {
         })
     }
 
-    /// Begins to read the kernel's symbols, which takes some 50 ms: the first name waits for it.
-    pub fn read_kernel(&mut self) {
-        self.reading = Some(thread::spawn(KernelSymbols::read));
+    /// Takes the kernel's symbols from who has begun to read them, which takes some 50 ms: the first name
+    /// waits for it.
+    pub fn take_kernel(&mut self, reading: JoinHandle<KernelSymbols>) {
+        self.reading = Some(reading);
     }
 
     /// Names of user addresses.

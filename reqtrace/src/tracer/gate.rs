@@ -5,8 +5,10 @@
 
 use log::info;
 
+use super::ahead::Ahead;
 use crate::attach::estimate::{HitCost, Rate};
-use crate::attach::{ProbePlan, rate, safety, self_test};
+use crate::attach::self_test::SelfTest;
+use crate::attach::{ProbePlan, rate, safety};
 use crate::capture::Notices;
 use crate::error::{Error, Result};
 use crate::report::text::number;
@@ -15,70 +17,95 @@ use crate::resolve::ResolvedProfile;
 /// Share of the CPU time from which on the cost is said although it is allowed.
 const WORTH_SAYING: f64 = 0.1;
 
-/// What may be traced at all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gate {
+/// What may be traced at all, and what is to be traced.
+pub(super) struct Gate<'a> {
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub(super) max_probe_rate: f64,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub(super) accept_risk: bool,
+    /// Where warnings go.
+    pub(super) notices: &'a Notices,
+    /// The markers, found.
+    pub(super) resolved: &'a [ResolvedProfile],
+    /// The probes for them.
+    pub(super) plans: &'a [ProbePlan],
+    /// The processes.
+    pub(super) pids: &'a [u32],
+    /// Whether they run already.
+    pub(super) has_begun: bool,
 }
 
-/// Refuses what would harm the program, and what may, unless `--yes`.
-pub(super) fn safety(
-    gate: &Gate,
-    notices: &Notices,
-    resolved: &[ResolvedProfile],
-    pids: &[u32],
-) -> Result<()> {
-    let judgement = safety::judge(resolved, pids)?;
-    for warning in &judgement.warnings {
-        notices.warn(warning);
+impl Gate<'_> {
+    /// Asks both, and gives what a hit costs here. What is safe is judged while the load is counted; so is
+    /// done what is `also` to be done before something is traced, whose result is given back.
+    ///
+    /// # Errors
+    ///
+    /// What is not safe; then what costs too much.
+    pub(super) fn pass<T>(
+        &self,
+        cost: Ahead<Result<SelfTest>>,
+        also: impl FnOnce() -> T,
+    ) -> Result<(HitCost, T)> {
+        let cost = cost.wait().flatten()?.cost;
+        // With --yes, when any cost is allowed, and before the program has begun, nothing is counted.
+        if self.accept_risk || self.limit() >= 1.0 || !self.has_begun {
+            self.safety()?;
+            return Ok((cost, also()));
+        }
+        let mut judged = Ok(());
+        let measured = rate::measure(self.plans, self.pids, self.limit(), cost, || {
+            judged = self.safety();
+            also()
+        });
+        judged?;
+        let (measured, result) = measured?;
+        self.load(&measured)?;
+        Ok((cost, result))
     }
-    if let Some(error) = judgement.refused.into_iter().next() {
-        return Err(error);
+
+    fn limit(&self) -> f64 {
+        self.max_probe_rate / 100.0
     }
-    for error in judgement.doubted {
-        if !gate.accept_risk {
+
+    /// Refuses what would harm the program, and what may, unless `--yes`.
+    fn safety(&self) -> Result<()> {
+        let judgement = safety::judge(self.resolved, self.pids)?;
+        for warning in &judgement.warnings {
+            self.notices.warn(warning);
+        }
+        if let Some(error) = judgement.refused.into_iter().next() {
             return Err(error);
         }
-        notices.warn(error);
+        for error in judgement.doubted {
+            if !self.accept_risk {
+                return Err(error);
+            }
+            self.notices.warn(error);
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Refuses what would cost more than `--max-probe-rate`, and gives what a hit costs here. With
-/// `--yes`, when any cost is allowed, and before the program has begun, the load is not measured.
-pub(super) fn rate(
-    gate: &Gate,
-    notices: &Notices,
-    plans: &[ProbePlan],
-    pids: &[u32],
-    has_begun: bool,
-) -> Result<HitCost> {
-    let cost = self_test::run()?.cost;
-    let limit = gate.max_probe_rate / 100.0;
-    if gate.accept_risk || limit >= 1.0 || !has_begun {
-        return Ok(cost);
+    /// Refuses what would cost more than `--max-probe-rate`.
+    fn load(&self, measured: &Rate) -> Result<()> {
+        let per_second = number(measured.per_second().round() as u64);
+        let percent = (measured.share() * 100.0).round();
+        info!(
+            "the probes were hit {per_second} times a second: {percent} % of the processes' CPU \
+             time; counted for {} ms",
+            measured.elapsed.as_millis()
+        );
+        if measured.share() > self.limit() {
+            return Err(refusal(measured, self.max_probe_rate));
+        }
+        if measured.share() >= WORTH_SAYING {
+            self.notices.note(format_args!(
+                "the probes are hit {per_second} times a second: tracing will take about {percent} \
+                 % of the CPU time at this load"
+            ));
+        }
+        Ok(())
     }
-    let measured = rate::measure(plans, pids, limit, cost)?;
-    let per_second = number(measured.per_second().round() as u64);
-    let percent = (measured.share() * 100.0).round();
-    info!(
-        "the probes were hit {per_second} times a second: {percent} % of the processes' CPU time; \
-         counted for {} ms",
-        measured.elapsed.as_millis()
-    );
-    if measured.share() > limit {
-        return Err(refusal(&measured, gate.max_probe_rate));
-    }
-    if measured.share() >= WORTH_SAYING {
-        notices.note(format_args!(
-            "the probes are hit {per_second} times a second: tracing will take about {percent} % of \
-             the CPU time at this load"
-        ));
-    }
-    Ok(cost)
 }
 
 fn refusal(measured: &Rate, limit: f64) -> Error {

@@ -13,7 +13,7 @@ use log::info;
 use reqtrace_recording::{Header, Recorder};
 
 use super::ahead::Ahead;
-use super::gate::{self, Gate};
+use super::gate::Gate;
 use super::header::header;
 use super::processes::first_space;
 use super::resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
@@ -24,7 +24,7 @@ use crate::aggregate::{self, Aggregator};
 use crate::attach::estimate::HitCost;
 use crate::attach::{
     self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan, Session,
-    StackTable,
+    StackTable, self_test,
 };
 use crate::capture::{Names, Notices};
 use crate::classify::Classifier;
@@ -33,6 +33,7 @@ use crate::kernel::{Host, clock, processes};
 use crate::profile::Profile;
 use crate::report::outputs;
 use crate::resolve::Process;
+use crate::symbolize::kernel::KernelSymbols;
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
 
@@ -52,6 +53,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     }
     let host = Ahead::begin("the machine", Host::examine);
     let loader = Ahead::begin("the loader", Loader::new);
+    let cost = Ahead::begin("what a hit costs", self_test::run);
     let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let children = match options.follow {
         true => processes::descendants(&pids),
@@ -85,23 +87,29 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         .measure_programs
         .then(|| enable_stats(Stats::RunTime).ok())
         .flatten();
-    // Both are for the report only, and are there when something is traced: what they take is not
-    // taken from the traced processes.
-    symbols.read_kernel();
-    let unmatched = Ahead::begin("names of waits", {
-        let (profile, processes) = (profile.clone(), processes.clone());
-        move || unmatched_waits(&profile, &processes)
-    });
     // The verifier takes as long as the gate does: both at once. Nothing is attached by either.
     let gate = Gate {
         max_probe_rate: options.max_probe_rate,
         accept_risk: options.accept_risk,
+        notices: &notices,
+        resolved: &resolved,
+        plans: &plans,
+        pids: &pids,
+        has_begun,
+    };
+    // Both are for the report only, and are there when something is traced: what they take is not
+    // taken from the traced processes.
+    let for_the_report = || {
+        let (profile, processes) = (profile.clone(), processes.clone());
+        (
+            thread::spawn(KernelSymbols::read),
+            Ahead::begin("names of waits", move || {
+                unmatched_waits(&profile, &processes)
+            }),
+        )
     };
     let (gate, loaded) = thread::scope(|scope| {
-        let gate = scope.spawn(|| {
-            gate::safety(&gate, &notices, &resolved, &pids)?;
-            gate::rate(&gate, &notices, &plans, &pids, has_begun)
-        });
+        let gate = scope.spawn(move || gate.pass(cost, for_the_report));
         let load = Load {
             host: &host,
             loader,
@@ -112,7 +120,8 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
     });
-    let cost = gate?;
+    let (cost, (kernel, unmatched)) = gate?;
+    symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
     let exporters = open(Classifier::new(&profile.waits)?.names())?;
