@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -217,18 +218,24 @@ fn a_running_tracer_has_no_privileges_but_for_reading() {
 fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
     let name = format!("twin-{}", std::process::id());
     let own = Shop::open_as(&name).unwrap();
+    // Where that user may look: a folder of the tests need not be.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let program = folder.path().join(&name);
+    std::fs::copy("/usr/bin/sleep", &program).unwrap();
     let mut other = std::process::Command::new("setpriv")
-        .args(["--reuid=65534", "--clear-groups", "sleep", "1000"])
+        .args(["--reuid=65534", "--clear-groups"])
+        .arg(&program)
+        .arg("1000")
         .spawn()
         .unwrap();
-    // It takes the name: whoever runs a program may.
     let comm = format!("/proc/{}/comm", other.id());
     let began = std::time::Instant::now();
-    while std::fs::read_to_string(&comm).unwrap_or_default().trim() != "sleep" {
+    while std::fs::read_to_string(&comm).unwrap_or_default().trim() != name {
         assert!(began.elapsed() < LIMIT);
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::fs::write(&comm, &name).unwrap();
     let profile = shop::profile();
     let arguments = ["--profile", profile.to_str().unwrap(), "--comm", &name, "1"];
     let traced_as = |more: &[&str]| {

@@ -254,10 +254,18 @@ impl Small {
         fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
         mount
-            .args(["-t", "tmpfs", "-o", "size=96k", "none"])
+            .args(["-t", "tmpfs", "-o", "size=256k", "none"])
             .arg(at);
         assert!(mount.status().unwrap().success());
         Self(at.to_owned())
+    }
+
+    /// Whether a page finds no room.
+    fn is_full(&self) -> bool {
+        let probe = self.0.join("probe");
+        let written = fs::write(&probe, [0; 4096]);
+        let _ = fs::remove_file(&probe);
+        written.is_err()
     }
 }
 
@@ -275,11 +283,14 @@ fn a_full_disk_ends_the_recording_and_not_the_trace() {
     let shop = Shop::open().unwrap();
     let record = option(&recording);
     let trace = Trace::start(&shop::profile(), shop.pid(), &[&record]).unwrap();
-    let end = std::time::Instant::now() + Duration::from_secs(5);
+    let end = std::time::Instant::now() + Duration::from_secs(60);
     let mut load = 0;
-    while std::time::Instant::now() < end {
+    while !disk.is_full() {
+        assert!(std::time::Instant::now() < end, "it does not fill up");
         load += shop.load(4, 400).unwrap();
     }
+    // What comes now is not in it.
+    load += shop.load(4, 400).unwrap();
     let outcome = trace.finish().unwrap();
     assert_eq!(outcome.code, Some(1), "{}", outcome.said());
     assert!(outcome.stderr.contains("No space left on device"));

@@ -82,8 +82,6 @@ const TRACING: &[&str] = &[
     "uprobe_notify_resume",
     "uprobe_handle_trampoline",
     "uprobe_pre_sstep_notifier",
-    "handle_swbp",
-    "handle_singlestep",
     "arch_uprobe_*",
     "__x64_sys_uretprobe",
     "__do_sys_uretprobe",

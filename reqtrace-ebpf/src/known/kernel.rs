@@ -82,7 +82,7 @@ pub(crate) fn place<C: EbpfContext>(
         )
     };
     let length = top.wrapping_sub(bottom);
-    if length < 8 || length >= COPY_BYTES {
+    if !(8..COPY_BYTES).contains(&length) {
         return None;
     }
     // SAFETY: this CPU's own entry, and interrupts are off. The length is read back and masked: kernel 6.1
@@ -241,7 +241,7 @@ pub(crate) fn keep(
     }
     // SAFETY: this CPU's own entry, and interrupts are off.
     let walk = unsafe { &mut *walker };
-    let rounds = (place.words + AT_ONCE as u32 - 1) / AT_ONCE as u32;
+    let rounds = place.words.div_ceil(AT_ONCE as u32);
     walk.depth = len as u32;
     walk.word_count = BELOW as u32;
     walk.differs = place.words;

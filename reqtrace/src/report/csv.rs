@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use csv::{Terminator, WriterBuilder};
+use csv::{QuoteStyle, Terminator, WriterBuilder};
 
 use super::{Exporter, LossLine, Report, RequestRow};
 use crate::classify::columns::{AFTER, BEFORE, column};
@@ -158,8 +158,8 @@ fn number(line: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// A text and a comma. What may have to stand in quotes is given to the crate `csv`; for every field it would
-/// take four times as long.
+/// A text and a comma. What has to stand in quotes is put there by the crate `csv`; for every field it would take
+/// four times as long.
 fn text(line: &mut Vec<u8>, text: &str) {
     let special = |byte: &u8| matches!(byte, b',' | b'"' | b'\n' | b'\r');
     if !text.as_bytes().iter().any(special) {
@@ -168,6 +168,7 @@ fn text(line: &mut Vec<u8>, text: &str) {
         return;
     }
     let mut writer = WriterBuilder::new()
+        .quote_style(QuoteStyle::Always)
         .terminator(Terminator::Any(b','))
         .from_writer(line);
     // Writing to memory does not fail, and dropping it writes what is left.
