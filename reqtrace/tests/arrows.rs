@@ -93,8 +93,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("main", &["base", "cli", "say"]),
+    // What the fuzz targets call.
+    ("fuzz", &["attach", "common"]),
     // Messages on standard error.
-    ("say", &[]),
+    ("say", &["base"]),
 ];
 
 /// Other crates, under each name by which they can be reached.
@@ -104,6 +106,7 @@ const CRATES: &[(&str, &str)] = &[
     ("reqtrace_analysis", "analysis"),
     ("error", "base"),
     ("names", "base"),
+    ("plain", "base"),
     ("text", "base"),
     ("reqtrace_base", "base"),
     ("debuginfo", "binary"),
