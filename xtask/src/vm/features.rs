@@ -80,7 +80,7 @@ degraded  kernel symbols       hidden
             verdict: "all".to_owned(),
         };
         let text = text(&[boot("6.1"), boot("6.12")]).unwrap();
-        assert!(text.contains("|  | 6.1 | 6.12 |"), "{text}");
+        assert!(text.contains("| | 6.1 | 6.12 |"), "{text}");
         assert!(text.contains("| probes | set by perf events, hit | set by perf events, hit |"));
         assert!(text.contains("| traced | all | all |"));
     }
