@@ -14,6 +14,8 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use crate::elf::{u16_at, u32_at, u64_at};
+
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const SECTION: usize = 64;
@@ -300,19 +302,6 @@ fn pour(from: &mut impl Read, out: &File, mut to: u64, most: u64) -> io::Result<
         left -= count as u64;
     }
     Ok(most - left)
-}
-
-/// Little-endian numbers in headers whose size is checked.
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

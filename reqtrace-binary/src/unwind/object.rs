@@ -8,6 +8,8 @@ use std::io;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 
+use crate::elf::{u16_at, u32_at, u64_at};
+
 const HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: usize = 56;
 const SECTION_HEADER_SIZE: usize = 64;
@@ -343,19 +345,6 @@ fn read<S: ReadAt + ?Sized>(
     let mut bytes = vec![0; usize::try_from(length).map_err(|_| too_large)?];
     source.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
-}
-
-/// Little-endian numbers in headers whose size the caller has checked.
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]
