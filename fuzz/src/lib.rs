@@ -2,7 +2,8 @@
 //!
 //! Every reader of bytes that a traced process, a file or the kernel's ring has written is a [`Target`].
 //! Inputs are made of its corpus by mutation; nothing tells which code they reach, so a long run is
-//! worth more than a short one. What is found becomes a file of the corpus, and so a test.
+//! worth more than a short one. With the feature `guided` libFuzzer makes them (`fuzz_targets`), and knows
+//! what they reach. What is found becomes a file of the corpus, and so a test.
 
 mod mutate;
 mod targets;
@@ -12,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
 
 use mutate::Mutator;
 pub use targets::{Target, all, by_name};
 
-/// An input that takes longer than this is a find: what a target writes must not keep the tracer.
+/// An input that takes more CPU time than this is a find: what a target writes must not keep the tracer.
 pub const SLOW: Duration = Duration::from_secs(2);
 /// The largest input.
 const MAX_BYTES: usize = 1 << 20;
@@ -26,7 +28,7 @@ const MAX_BYTES: usize = 1 << 20;
 pub struct Run {
     /// Inputs that were read.
     pub inputs: u64,
-    /// The longest that one took.
+    /// The most CPU time that one took.
     pub longest: Duration,
     /// The first input that made the reader panic, or took longer than [`SLOW`]; and which it was.
     pub found: Option<(Vec<u8>, &'static str)>,
@@ -55,6 +57,38 @@ pub fn corpus(target: &Target) -> Result<Vec<Vec<u8>>> {
     Ok(seeds)
 }
 
+/// Writes the seeds of a target into a folder, for libFuzzer.
+///
+/// # Errors
+///
+/// When there is none, or one cannot be written.
+pub fn write_seeds(target: &Target, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (number, seed) in corpus(target)?.into_iter().enumerate() {
+        std::fs::write(folder.join(number.to_string()), seed)?;
+    }
+    Ok(())
+}
+
+/// Reads one input of libFuzzer's.
+///
+/// # Panics
+///
+/// When the reader does, when it takes more CPU time than [`SLOW`], or when there is no target of that name.
+pub fn guided(name: &str, bytes: &[u8]) {
+    let target = by_name(name);
+    let since = cpu_time();
+    target.map_or_else(|| panic!("no target {name}"), |target| (target.read)(bytes));
+    let took = cpu_time().saturating_sub(since);
+    assert!(took <= SLOW, "it took {took:?}");
+}
+
+/// CPU time of this thread: what else the machine does is no matter.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
 /// Reads all seeds, and then mutated ones until the time is over or something is found.
 ///
 /// # Errors
@@ -76,9 +110,9 @@ pub fn run(target: &Target, time: Duration, seed: u64) -> Result<Run> {
             None if begun.elapsed() >= time => return Ok(run),
             None => mutator.mutate(&seeds, MAX_BYTES),
         };
-        let since = Instant::now();
+        let since = cpu_time();
         let panicked = catch_unwind(AssertUnwindSafe(|| (target.read)(&input))).is_err();
-        let took = since.elapsed();
+        let took = cpu_time().saturating_sub(since);
         run.inputs += 1;
         run.longest = run.longest.max(took);
         if panicked || took > SLOW {

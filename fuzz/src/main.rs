@@ -1,17 +1,19 @@
 //! `cargo xtask fuzz NAME [SECONDS]`: a target in; how many inputs it has read, or the file with the one
-//! that it could not stand, out.
+//! that it could not stand, out. `seeds NAME FOLDER` writes its seeds.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use reqtrace_fuzz::{all, by_name, run};
+use reqtrace_fuzz::{all, by_name, run, write_seeds};
 
 /// Memory that one run may take: more is a find.
 const MAX_MEMORY: u64 = 4 << 30;
 
 fn main() -> Result<ExitCode> {
-    let mut words = std::env::args().skip(1);
+    let mut words = std::env::args().skip(1).peekable();
+    let only_seeds = words.next_if(|word| word == "seeds").is_some();
     let names: Vec<&str> = all().iter().map(|target| target.name).collect();
     let name = words
         .next()
@@ -19,6 +21,11 @@ fn main() -> Result<ExitCode> {
     let Some(target) = by_name(&name) else {
         bail!("`{name}` is none of {}", names.join(", "));
     };
+    if only_seeds {
+        let folder = words.next().context("a folder is missing")?;
+        write_seeds(&target, Path::new(&folder))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let seconds = words.next().map_or(Ok(600), |word| word.parse())?;
     let seed = match words.next() {
         Some(word) => word.parse()?,

@@ -11,7 +11,9 @@
 pub mod apache;
 pub mod brackets;
 pub mod corpus;
+pub mod faults;
 pub mod fixtures;
+pub mod held;
 pub mod http;
 pub mod ledger;
 pub mod mariadb;

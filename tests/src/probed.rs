@@ -8,7 +8,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::FileExt;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::reqtrace;
 
@@ -102,6 +102,50 @@ pub fn code_of(pid: u32) -> Result<u64> {
     }
     ensure!(bytes > 0, "{} is not mapped", executable.display());
     Ok(hasher.finish())
+}
+
+/// Checks that the code of a process's executable, and of libraries beside it, is what its files hold: also
+/// of files that were removed meanwhile.
+///
+/// # Errors
+///
+/// When a byte differs; the error says where.
+pub fn is_as_in_its_files(pid: u32) -> Result<()> {
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe"))?;
+    let folder = executable.parent().context("no folder")?.to_string_lossy();
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut bytes = 0;
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        if fields.len() < 6 || !fields[1].contains('x') || !fields[5].starts_with(&*folder) {
+            continue;
+        }
+        let (start, end) = fields[0].split_once('-').context("no range")?;
+        let start = u64::from_str_radix(start, 16)?;
+        let length = u64::from_str_radix(end, 16)? - start;
+        let offset = u64::from_str_radix(fields[2], 16)?;
+        // By this name also a file that has none any more.
+        let file = File::open(format!("/proc/{pid}/map_files/{}", fields[0]))?;
+        let length = length.min(file.metadata()?.len().saturating_sub(offset));
+        let (mut now, mut written) = (vec![0; length as usize], vec![0; length as usize]);
+        memory.read_exact_at(&mut now, start)?;
+        file.read_exact_at(&mut written, offset)?;
+        let differs = now
+            .iter()
+            .zip(&written)
+            .position(|(now, written)| now != written);
+        if let Some(at) = differs {
+            let (now, written) = (now[at], written[at]);
+            bail!(
+                "{line}: {now:#x} instead of {written:#x} at {:#x}",
+                offset + at as u64
+            );
+        }
+        bytes += length;
+    }
+    ensure!(bytes > 0, "{} is not mapped", executable.display());
+    Ok(())
 }
 
 /// The address of code at an offset of a file.

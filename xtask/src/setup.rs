@@ -61,6 +61,8 @@ impl Need {
                 Package::with_command("apache2-utils", "ab"),
                 Package::with_file("tzdata", "/usr/share/zoneinfo/UTC"),
                 Package::with_command("sqlite3", "sqlite3"),
+                // Another tracer beside ours.
+                Package::with_command("bpftrace", "bpftrace"),
                 // Stacks through generated code.
                 Package::with_command("nodejs", "node"),
                 Package::with_command("default-jdk-headless", "javac"),

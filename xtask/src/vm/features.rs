@@ -24,14 +24,9 @@ fn text(passed: &[Passed]) -> Result<String> {
     let mut text = String::from(
         "# Kernels\n\nWritten by `cargo xtask vm-test --write`: Debian's kernels under emulation, each with the \
          example shop under load and the service that measures its own waits. Times under emulation say \
-         nothing about a real machine.\n\n|",
+         nothing about a real machine.\n\n",
     );
-    for boot in passed {
-        write!(text, " | {}", boot.kernel)?;
-    }
-    text.push_str(" |\n| ---");
-    text.push_str(&" | ---".repeat(passed.len()));
-    text.push_str(" |\n");
+    head(&mut text, passed.iter())?;
     for subject in SUBJECTS {
         write!(text, "| {subject}")?;
         for boot in passed {
@@ -49,7 +44,39 @@ fn text(passed: &[Passed]) -> Result<String> {
         write!(text, " | {}", boot.verdict)?;
     }
     text.push_str(" |\n");
+    let tried = || passed.iter().filter(|boot| !boot.trials.is_empty());
+    let Some(first) = tried().next() else {
+        return Ok(text);
+    };
+    text.push_str(
+        "\n## Where something is missing, forbidden or elsewhere\n\nThe same service, traced again while that \
+         holds. What `reqtrace doctor` says is what came of it, each time. Lockdown is raised while the kernel runs, \
+         and the kernel's type information is hidden by a mount; all else is as on any such machine.\n\n",
+    );
+    head(&mut text, tried())?;
+    for (row, trial) in first.trials.iter().enumerate() {
+        write!(text, "| {}", trial.title)?;
+        for boot in tried() {
+            let tried = boot.trials.get(row).context("trials differ")?;
+            write!(text, " | {}", tried.came)?;
+        }
+        text.push_str(" |\n");
+    }
     Ok(text)
+}
+
+/// The first line of a table, and the one below it.
+fn head<'a>(text: &mut String, boots: impl Iterator<Item = &'a Passed>) -> Result<()> {
+    text.push('|');
+    let mut count = 0;
+    for boot in boots {
+        write!(text, " | {}", boot.kernel)?;
+        count += 1;
+    }
+    text.push_str(" |\n| ---");
+    text.push_str(&" | ---".repeat(count));
+    text.push_str(" |\n");
+    Ok(())
 }
 
 /// What the doctor said of a subject, with a word before it when that is not well.
@@ -64,6 +91,7 @@ fn said<'a>(doctor: &'a str, subject: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vm::trials::Tried;
 
     const DOCTOR: &str = "\
 ok        uprobes              perf event type 8
@@ -78,11 +106,24 @@ degraded  kernel symbols       hidden
             kernel: kernel.to_owned(),
             doctor: DOCTOR.to_owned(),
             verdict: "all".to_owned(),
+            trials: Vec::new(),
         };
-        let text = text(&[boot("6.1"), boot("6.12")]).unwrap();
-        assert!(text.contains("| | 6.1 | 6.12 |"), "{text}");
-        assert!(text.contains("| probes | set by perf events, hit | set by perf events, hit |"));
-        assert!(text.contains("| traced | all | all |"));
+        let with_trials = Passed {
+            trials: vec![Tried {
+                title: "no air",
+                came: "refused".to_owned(),
+            }],
+            ..boot("6.12")
+        };
+        let text = text(&[boot("6.1"), boot("6.12"), with_trials]).unwrap();
+        assert!(text.contains("| | 6.1 | 6.12 | 6.12 |"), "{text}");
+        let probes = "| probes | set by perf events, hit | set by perf events, hit |";
+        assert!(text.contains(probes), "{text}");
+        assert!(text.contains("| traced | all | all | all |"));
+        assert!(
+            text.contains("| | 6.12 |\n| --- | --- |\n| no air | refused |\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -91,6 +132,7 @@ degraded  kernel symbols       hidden
             kernel: "6.1".to_owned(),
             doctor: String::new(),
             verdict: String::new(),
+            trials: Vec::new(),
         };
         assert!(text(&[boot]).is_err());
     }

@@ -14,21 +14,32 @@ use anyhow::{Context as _, Result, bail};
 use super::cpio::Archive;
 use crate::{
     process,
-    workspace::{Binaries, find_command, shop_profile, truth_profile},
+    workspace::{Binaries, find_command, root, shop_profile, truth_profile},
 };
 
 /// What the kernel starts.
 const INIT: &str = include_str!("guest.sh");
+/// What that one reads, with `reqtrace.trials` on the kernel's command line.
+const TRIALS: &str = include_str!("trials.sh");
+
+/// The profile of the program that runs generated code.
+const GENERATED_PROFILE: &str = "[profile]\nname = \"generated\"\n\n\
+    [[request]]\nname = \"request\"\nbegin = { function = \"request\" }\n";
 
 /// Builds the archive into `file`.
 pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     let busybox =
         find_command("busybox").context("busybox is missing; run `cargo xtask setup --for vm`")?;
+    // Busybox's knows no users.
+    let setpriv = find_command("setpriv").context("setpriv of util-linux is missing")?;
+    let generated = generated(file.with_file_name("generated"))?;
     let programs = [
         ("bin/busybox", busybox.as_path()),
         ("bin/reqtrace", &binaries.reqtrace),
         ("bin/shop", &binaries.shop),
         ("bin/truth", &binaries.truth),
+        ("bin/setpriv", &setpriv),
+        ("bin/generated", &generated),
     ];
 
     let mut archive = Archive::default();
@@ -46,10 +57,25 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
         archive.program(&name.to_string_lossy(), &read(&library)?);
     }
     archive.program("init", INIT.as_bytes());
+    archive.file("trials.sh", TRIALS.as_bytes());
     archive.link("bin/sh", "busybox");
     archive.file("shop.toml", &read(&shop_profile())?);
     archive.file("truth.toml", &read(&truth_profile())?);
+    archive.file("generated.toml", GENERATED_PROFILE.as_bytes());
     fs::write(file, archive.finish()).with_context(|| file.display().to_string())
+}
+
+/// Compiles the program of the end-to-end tests that runs generated code and has a perf map.
+fn generated(program: PathBuf) -> Result<PathBuf> {
+    let fixtures = root().join("tests/fixtures");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-fomit-frame-pointer", "-static", "-I"]);
+    compiler
+        .arg(fixtures.join("stacks"))
+        .arg("-o")
+        .arg(&program);
+    process::run(compiler.arg(fixtures.join("names/generated.c")))?;
+    Ok(program)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

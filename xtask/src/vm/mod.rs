@@ -10,6 +10,7 @@ mod disk;
 mod features;
 mod initramfs;
 mod kernels;
+mod trials;
 mod verdict;
 
 use std::{
@@ -37,6 +38,8 @@ struct Boot {
     parameters: &'static str,
     /// What the kernel says at boot when it took the parameter.
     confirmation: Option<&'static str>,
+    /// Whether the service is traced also where something is missing, forbidden or elsewhere.
+    trials: bool,
 }
 
 /// All boots. `preempt=full` makes the uprobe programs preemptible wherever they run.
@@ -46,18 +49,21 @@ const MATRIX: [Boot; 3] = [
         series: "6.1",
         parameters: "",
         confirmation: None,
+        trials: true,
     },
     Boot {
         name: "6.12",
         series: "6.12",
         parameters: "",
         confirmation: None,
+        trials: true,
     },
     Boot {
         name: "6.12-preempt-full",
         series: "6.12",
         parameters: "preempt=full",
         confirmation: Some("Dynamic Preempt: full"),
+        trials: false,
     },
 ];
 
@@ -101,6 +107,8 @@ pub(crate) struct Passed {
     doctor: String,
     /// What was checked.
     verdict: String,
+    /// How the trials went; none when there were none.
+    trials: Vec<trials::Tried>,
 }
 
 /// Where the VM tier keeps its kernels, images, logs and results.
@@ -163,7 +171,7 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Pass
         kernel: &kernel.image,
         initramfs,
         disk: disk::make(&folder().join(format!("{}.disk", boot.name)))?,
-        parameters: boot.parameters,
+        parameters: &parameters(boot),
         console: folder().join(format!("{}.log", boot.name)),
         results: folder().join(format!("{}.tar.gz", boot.name)),
     };
@@ -174,6 +182,13 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Pass
     let verdict = verdict::judge(&results, boot.confirmation).map_err(|error| {
         machine.explain(&error.context(format!("results: {}", results.display())))
     })?;
+    let trials = if boot.trials {
+        trials::judge(&results).map_err(|error| {
+            machine.explain(&error.context(format!("results: {}", results.display())))
+        })?
+    } else {
+        Vec::new()
+    };
     names.add(&boot::read(&results, "classes.txt")?)?;
     eprintln!(
         "vm: {} passed in {:.1} s: {verdict}",
@@ -184,7 +199,13 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Pass
         kernel: kernel_name(boot, &kernel),
         doctor: boot::read(&results, "doctor.txt")?,
         verdict,
+        trials,
     })
+}
+
+fn parameters(boot: &Boot) -> String {
+    let trials = if boot.trials { " reqtrace.trials" } else { "" };
+    format!("{}{trials}", boot.parameters)
 }
 
 fn kernel_name(boot: &Boot, kernel: &kernels::Kernel) -> String {

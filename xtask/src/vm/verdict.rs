@@ -156,7 +156,7 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
 }
 
 /// The number in the load's line `N requests`.
-fn load_count(output: &str) -> Result<u64> {
+pub(super) fn load_count(output: &str) -> Result<u64> {
     let mut lines = output.lines();
     lines
         .find_map(|line| line.strip_suffix(" requests")?.trim().parse().ok())

@@ -1,0 +1,218 @@
+//! The trials: the same service where something is missing, forbidden or elsewhere.
+//!
+//! In: the guest's files. Out: for each trial what came of it, or an error where it is not what has to be. In all
+//! of them the doctor and the tracer agree, what is traced is whole, and what is refused says what is missing.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use reqtrace_tests::{ledger, rows, summary::Summary};
+
+use super::boot::read;
+use super::verdict::load_count;
+
+/// The exit code of what is not permitted, or not in this kernel.
+const UNSUPPORTED: &str = "3";
+
+/// One trial of the guest's script.
+struct Trial {
+    /// Its folder.
+    name: &'static str,
+    /// What it is, for the table.
+    title: &'static str,
+    /// What has to come of it.
+    wanted: Wanted,
+}
+
+/// What has to come of a trial.
+enum Wanted {
+    /// A trace with all requests.
+    Traced(fn(&Path) -> Result<&'static str>),
+    /// A refusal that has one of these words.
+    Refused(&'static [&'static str]),
+    /// One or the other: kernels differ.
+    Either(&'static [&'static str]),
+}
+
+/// What came of a trial.
+pub(super) struct Tried {
+    /// What it was.
+    pub(super) title: &'static str,
+    /// What came of it.
+    pub(super) came: String,
+}
+
+const CAPABILITIES: &[&str] = &["CAP_SYS_ADMIN", "CAP_BPF", "CAP_PERFMON"];
+
+const TRIALS: [Trial; 10] = [
+    Trial {
+        name: "inside",
+        title: "a service in its own PID and mount namespaces",
+        wanted: Wanted::Traced(inside),
+    },
+    Trial {
+        name: "generated",
+        title: "generated code in such namespaces",
+        wanted: Wanted::Traced(generated),
+    },
+    Trial {
+        name: "paranoid-1",
+        title: "perf_event_paranoid −1, root",
+        wanted: Wanted::Traced(shop),
+    },
+    Trial {
+        name: "paranoid2",
+        title: "perf_event_paranoid 2, root",
+        wanted: Wanted::Traced(shop),
+    },
+    Trial {
+        name: "user2",
+        title: "perf_event_paranoid 2, a user with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+        wanted: Wanted::Either(CAPABILITIES),
+    },
+    Trial {
+        name: "user",
+        title: "perf_event_paranoid 3, the same user",
+        wanted: Wanted::Either(CAPABILITIES),
+    },
+    Trial {
+        name: "kptr_restrict",
+        title: "kptr_restrict 2",
+        wanted: Wanted::Traced(hidden),
+    },
+    Trial {
+        name: "no_btf",
+        title: "no /sys/kernel/btf",
+        wanted: Wanted::Refused(&["/sys/kernel/btf/vmlinux"]),
+    },
+    Trial {
+        name: "integrity",
+        title: "lockdown integrity",
+        wanted: Wanted::Traced(shop),
+    },
+    Trial {
+        name: "confidentiality",
+        title: "lockdown confidentiality",
+        wanted: Wanted::Refused(&["confidentiality"]),
+    },
+];
+
+/// Judges all of them.
+pub(super) fn judge(results: &Path) -> Result<Vec<Tried>> {
+    TRIALS
+        .iter()
+        .map(|trial| {
+            let came = one(trial, results).with_context(|| format!("trial `{}`", trial.title))?;
+            eprintln!("vm:   {}: {came}", trial.title);
+            let title = trial.title;
+            Ok(Tried { title, came })
+        })
+        .collect()
+}
+
+fn one(trial: &Trial, results: &Path) -> Result<String> {
+    let folder = results.join("trials").join(trial.name);
+    if trial.title.starts_with("lockdown ") {
+        let mode = read(results, trial.name)?;
+        let wanted = format!("[{}]", trial.name);
+        ensure!(mode.contains(&wanted), "the kernel is in {mode:?}");
+    }
+    let code = |program: &str| -> Result<String> {
+        Ok(read(&folder, &format!("{program}.status"))?
+            .trim()
+            .to_owned())
+    };
+    let (doctor, tracer) = (code("doctor")?, code("reqtrace")?);
+    let said = read(&folder, "reqtrace.err")?;
+    let all_said = || -> Result<String> {
+        let doctor = read(&folder, "doctor.txt")? + &read(&folder, "doctor.err")?;
+        Ok(format!(
+            "\n--- doctor ---\n{doctor}--- reqtrace ---\n{said}"
+        ))
+    };
+    ensure!(
+        doctor == tracer,
+        "the doctor ended with {doctor}, the tracer with {tracer}{}",
+        all_said()?
+    );
+    match (&trial.wanted, tracer.as_str()) {
+        (Wanted::Traced(check), "0") => {
+            Ok(check(&folder).with_context(|| said.clone())?.to_owned())
+        }
+        (Wanted::Either(_), "0") => Ok(shop(&folder).with_context(|| said.clone())?.to_owned()),
+        (Wanted::Refused(words) | Wanted::Either(words), UNSUPPORTED) => {
+            let error = said
+                .lines()
+                .find(|line| words.iter().any(|word| line.contains(word)))
+                .with_context(|| {
+                    format!(
+                        "none of {words:?} is named{}",
+                        all_said().unwrap_or_default()
+                    )
+                })?;
+            let error = error
+                .trim()
+                .trim_start_matches("reqtrace: ")
+                .trim_start_matches("error: ");
+            Ok(format!("refused, exit code 3: {error}"))
+        }
+        _ => bail!("ended with exit code {tracer}{}", all_said()?),
+    }
+}
+
+/// Every order of the load, whole.
+fn shop(folder: &Path) -> Result<&'static str> {
+    let load = load_count(&read(folder, "load.out")?)?;
+    let summary = Summary::read(&read(folder, "trace/summary.json")?)?;
+    ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
+    let count = summary.request("order")?.count;
+    ensure!(count == load, "{count} requests of {load}");
+    let rows = ledger::check(&read(folder, "trace/requests.csv")?)?;
+    ensure!(rows as u64 == load, "{rows} rows of {load} requests");
+    Ok("traced, every request, none lost")
+}
+
+/// Its names are found in its own root, and its files have the names that it gives them.
+fn inside(folder: &Path) -> Result<&'static str> {
+    shop(folder)?;
+    let folded = read(folder, "trace/stacks.folded")?;
+    for function in ["shop::service::handle_request", "fdatasync"] {
+        ensure!(folded.contains(function), "no {function} in\n{folded}");
+    }
+    let rows = rows::read(&read(folder, "trace/requests.csv")?)?;
+    ensure!(
+        rows::sum(&rows, "journal") > 0,
+        "nobody waited for the journal:\n{folded}"
+    );
+    Ok(
+        "traced, every request, none lost; names of functions and of the file that it waits for are right",
+    )
+}
+
+/// The perf map is in the service's own `/tmp`, by the number that it has there.
+fn generated(folder: &Path) -> Result<&'static str> {
+    let folded = read(folder, "trace/stacks.folded")?;
+    let name = "call;Generated::code: of a request;block";
+    ensure!(folded.contains(name), "no {name} in\n{folded}");
+    let summary = Summary::read(&read(folder, "trace/summary.json")?)?;
+    ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
+    ensure!(
+        summary.request("request")?.count > 10,
+        "{:?}",
+        summary.requests
+    );
+    Ok("traced, with the names of its perf map")
+}
+
+/// Kernel frames have no names, and that is said.
+fn hidden(folder: &Path) -> Result<&'static str> {
+    shop(folder)?;
+    let said = read(folder, "reqtrace.err")?;
+    ensure!(said.contains("hides its addresses"), "that is not said");
+    let folded = read(folder, "trace/stacks.folded")?;
+    ensure!(
+        folded.contains("[kernel+0x"),
+        "kernel frames have names:\n{folded}"
+    );
+    Ok("traced, every request, none lost; frames of the kernel have no names, which is said")
+}
