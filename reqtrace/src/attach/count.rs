@@ -64,8 +64,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program; a failure, when it
-    /// refuses all probes.
+    /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program, or does not permit a
+    /// probe; a failure, when it refuses all probes.
     pub fn attach(places: &[Place], whose: Whose<'_>) -> Result<Self> {
         let mut counter = Self::load(whose)?;
         let places = &places[..places.len().min(MAX_COUNTED as usize)];
@@ -82,6 +82,9 @@ impl Counter {
         if counter.links.is_empty()
             && let Some(first) = counter.refused.pop()
         {
+            if let Some(error) = uprobe::not_permitted(&first.error) {
+                return Err(error);
+            }
             let place = &places[first.index];
             return Err(Error::failed(format!(
                 "the counting probe at offset {:#x} of {} could not be set",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use reqtrace_common::cookie::{Cookie, Frame};
 
 use super::labels::LabelTable;
-use super::uprobe::Place;
+use super::uprobe::{Place, not_permitted};
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
@@ -77,6 +77,9 @@ impl ProbePlan {
 
     /// The probe could not be set.
     pub(super) fn refused(&self, error: io::Error) -> Error {
+        if let Some(error) = not_permitted(&error) {
+            return error;
+        }
         let next = match (self.semaphore, error.raw_os_error()) {
             // The kernel keeps one counter per place: another tracer has set its probe without it.
             (Some(_), Some(libc::EINVAL)) => {

@@ -130,7 +130,7 @@ pub fn examine() -> Vec<Finding> {
         Finding::of("capabilities", privileges::capabilities()),
         Finding::of("PID namespace", privileges::pid_namespace()),
         perf_event_paranoid(),
-        lockdown(&read("/sys/kernel/security/lockdown")),
+        Finding::of("lockdown", privileges::lockdown()),
         seccomp(),
         kernel_symbols(&KernelSymbols::read()),
         stack_depth(&read("/proc/sys/kernel/perf_event_max_stack")),
@@ -219,27 +219,6 @@ fn perf_event_paranoid() -> Finding {
     }
     let error = Error::unsupported(format!("{level}, and CAP_PERFMON is missing"))
         .next("run it as root: sudo reqtrace …");
-    Finding::missing(subject, &error)
-}
-
-fn lockdown(text: &Option<String>) -> Finding {
-    let subject = "lockdown";
-    let Some(text) = text else {
-        return Finding::ok(subject, "not in this kernel, or securityfs is not mounted");
-    };
-    // `none [integrity] confidentiality`: the one in brackets holds.
-    let mode = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map_or(text.trim(), |(mode, _)| mode);
-    if mode != "confidentiality" {
-        return Finding::ok(subject, mode);
-    }
-    let error =
-        Error::unsupported("confidentiality: kernel programs may not read the kernel's memory")
-            .next(
-                "boot with lockdown=integrity, or without Secure Boot; it cannot be changed later",
-            );
     Finding::missing(subject, &error)
 }
 
@@ -345,22 +324,6 @@ mod tests {
 
     fn text(text: &str) -> Option<String> {
         Some(text.to_owned())
-    }
-
-    #[test]
-    fn lockdown_is_read_from_the_brackets() {
-        assert_eq!(
-            lockdown(&text("[none] integrity confidentiality")).seen,
-            "none"
-        );
-        assert_eq!(
-            lockdown(&text("none [integrity] confidentiality")).state,
-            State::Ok
-        );
-        let locked = lockdown(&text("none integrity [confidentiality]\n"));
-        assert_eq!(locked.state, State::Missing);
-        assert!(locked.next.unwrap().contains("lockdown=integrity"));
-        assert_eq!(lockdown(&None).state, State::Ok);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Host {
     /// # Errors
     ///
     /// [`crate::error::Kind::Unsupported`] when it cannot be traced on: wrong architecture, a
-    /// kernel that is too old or has no BTF, privileges missing.
+    /// kernel that is too old, locked down or has no BTF, privileges missing.
     pub fn examine() -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::unsupported(format!(
@@ -91,6 +91,7 @@ impl Host {
         let release = release()?;
         check_version(&release)?;
         privileges::check()?;
+        privileges::lockdown()?;
         let btf_path = btf_path();
         let (offsets, file_offsets) = offsets(&btf_path)?;
         Ok(Self {

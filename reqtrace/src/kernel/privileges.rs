@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 const NEEDED: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
 /// Stands for `CAP_BPF` and `CAP_PERFMON` too.
 const CAP_SYS_ADMIN: u32 = 21;
+/// Says how far the kernel is locked down; in securityfs.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 /// The inode of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
@@ -70,6 +72,34 @@ pub fn pid_namespace() -> Result<String> {
     }
 }
 
+/// How far the kernel is locked down, even for root: a phrase for people.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Unsupported`], when kernel programs may not read the kernel's memory.
+pub fn lockdown() -> Result<String> {
+    lockdown_of(std::fs::read_to_string(LOCKDOWN).ok().as_deref())
+}
+
+fn lockdown_of(text: Option<&str>) -> Result<String> {
+    let Some(text) = text else {
+        return Ok("not in this kernel, or securityfs is not mounted".to_owned());
+    };
+    // `none [integrity] confidentiality`: the one in brackets holds.
+    let mode = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or(text.trim(), |(mode, _)| mode);
+    if mode != "confidentiality" {
+        return Ok(mode.to_owned());
+    }
+    let error = Error::unsupported(
+        "the kernel is locked down for confidentiality: kernel programs may not read its memory",
+    );
+    Err(error
+        .next("boot with lockdown=integrity, or without Secure Boot; it cannot be changed later"))
+}
+
 /// Whether `CAP_PERFMON`, or what stands for it, is there.
 #[must_use]
 pub fn may_use_perf() -> bool {
@@ -128,6 +158,17 @@ mod tests {
             advice.contains("--cap-add BPF --cap-add PERFMON"),
             "{advice}"
         );
+    }
+
+    #[test]
+    fn lockdown_is_read_from_the_brackets() {
+        let of = |text| lockdown_of(Some(text));
+        assert_eq!(of("[none] integrity confidentiality").unwrap(), "none");
+        assert_eq!(of("none [integrity] confidentiality").unwrap(), "integrity");
+        let error = of("none integrity [confidentiality]\n").unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Unsupported);
+        assert!(error.advice().unwrap().contains("lockdown=integrity"));
+        assert!(lockdown_of(None).unwrap().contains("not in this kernel"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ const GENERATED_PROFILE: &str = "[profile]\nname = \"generated\"\n\n\
 pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     let busybox =
         find_command("busybox").context("busybox is missing; run `cargo xtask setup --for vm`")?;
-    // Busybox's knows no users.
+    // Busybox has one of that name that knows no users, and its shell takes that.
     let setpriv = find_command("setpriv").context("setpriv of util-linux is missing")?;
     let generated = generated(file.with_file_name("generated"))?;
     let programs = [
@@ -38,7 +38,7 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
         ("bin/reqtrace", &binaries.reqtrace),
         ("bin/shop", &binaries.shop),
         ("bin/truth", &binaries.truth),
-        ("bin/setpriv", &setpriv),
+        ("bin/run-as", &setpriv),
         ("bin/generated", &generated),
     ];
 

@@ -11,7 +11,8 @@ trial() {
     local out=/out/trials/$1 profile=$2 meanwhile=$3
     shift 3
     mkdir -p "$out/trace"
-    chown 65534:65534 "$out/trace"
+    # Root writes into no folder of somebody else.
+    [ $# -eq 0 ] || chown 65534:65534 "$out/trace"
     "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
     echo $? >"$out/doctor.status"
     "$@" reqtrace --profile "$profile" -p "$target" 60 --out "$out/trace" >"$out/report.txt" 2>"$out/reqtrace.err" &
@@ -42,7 +43,7 @@ inside() {
 find_inside() {
     local waited=0
     while [ "$waited" -lt 30 ]; do
-        target=$(grep -l '^NSpid:[[:space:]]*[0-9]*[[:space:]][[:space:]]*1$' /proc/[0-9]*/status | cut -d/ -f3)
+        target=$(grep -l '^NSpid:[[:space:]]*[0-9][0-9]*[[:space:]][[:space:]]*1$' /proc/[0-9]*/status | cut -d/ -f3)
         if [ -n "$target" ] && grep -q "^$1" "/proc/$target/comm"; then
             return 0
         fi
@@ -63,7 +64,7 @@ inside shop serve --listen 127.0.0.1:0 --data /inside/data --log /inside/log >/o
 wait_for /out/inside.out 'listening on ' 30
 address=$(sed -n 's/^listening on //p' /out/inside.out)
 find_inside shop && trial inside /shop.toml orders
-kill -TERM "$target"
+kill -KILL $target
 wait
 
 mkfifo /tmp/go
@@ -71,7 +72,7 @@ inside generated 1000 20 /tmp </tmp/go >/out/generated.out 2>/out/generated.err 
 exec 4>/tmp/go
 wait_for /out/generated.out 'chain: ' 30
 find_inside generated && trial generated /generated.toml generated_code
-kill -KILL "$target"
+kill -KILL $target
 exec 4>&-
 wait
 
@@ -80,7 +81,7 @@ target=$!
 wait_for /out/trials.out 'listening on ' 30
 address=$(sed -n 's/^listening on //p' /out/trials.out)
 paranoid=$(cat /proc/sys/kernel/perf_event_paranoid)
-as_user="setpriv --reuid 65534 --regid 65534 --clear-groups"
+as_user="run-as --reuid 65534 --regid 65534 --clear-groups"
 caps=+bpf,+perfmon,+sys_ptrace,+dac_read_search
 as_user="$as_user --inh-caps $caps --ambient-caps $caps"
 

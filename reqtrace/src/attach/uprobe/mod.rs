@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use perf::UprobeEvents;
+pub(crate) use perf::not_permitted;
 pub use perf::perf_events_want_admin;
 pub(super) use setter::{Refused, Setter};
 

@@ -201,6 +201,23 @@ pub fn perf_events_want_admin() -> Option<bool> {
     .flatten()
 }
 
+/// What there is to say when the kernel does not permit a probe; `None` when it was refused for another reason.
+pub(crate) fn not_permitted(error: &io::Error) -> Option<Error> {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return None;
+    }
+    let what = match perf_events_want_admin() {
+        Some(true) => "not permitted to set probes: on this kernel that needs CAP_SYS_ADMIN",
+        _ => "not permitted to set probes",
+    };
+    let next = "run it as root: sudo reqtrace …, or on Linux 6.6 or later, where CAP_BPF and CAP_PERFMON will do";
+    Some(
+        Error::unsupported(what)
+            .because(error.to_string())
+            .next(next),
+    )
+}
+
 /// The first bit of a field as sysfs describes it: `config:32-63` or `config:0`.
 fn first_bit(text: &str) -> Option<u32> {
     let bits = text.trim().strip_prefix("config:")?;
