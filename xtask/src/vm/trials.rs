@@ -211,8 +211,11 @@ fn generated(folder: &Path) -> Result<&'static str> {
 /// Kernel frames have no names, and that is said.
 fn hidden(folder: &Path) -> Result<&'static str> {
     shop(folder)?;
-    let said = read(folder, "reqtrace.err")?;
-    ensure!(said.contains("hides its addresses"), "that is not said");
+    let summary = read(folder, "trace/summary.json")?;
+    ensure!(
+        summary.contains("hides its addresses"),
+        "that is not said:\n{summary}"
+    );
     let folded = read(folder, "trace/stacks.folded")?;
     ensure!(
         folded.contains("[kernel+0x"),
