@@ -47,7 +47,7 @@ pub type FileId = u32;
 /// The block was not in a system call on a descriptor.
 pub const FILE_NONE: FileId = 0;
 /// The file could not be found out. Counted as [`crate::loss::Loss::FileUnknown`] or
-/// [`crate::loss::Loss::FilesFull`].
+/// [`crate::loss::Loss::FileCollision`].
 pub const FILE_UNKNOWN: FileId = 1;
 
 /// Where a block happened: all that a wait class or a named wait is decided from.

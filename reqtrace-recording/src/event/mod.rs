@@ -37,8 +37,9 @@ pub enum Event<'a> {
     Name(&'a Name),
     /// The addresses of a stack.
     Stack(&'a Stack),
-    /// Stacks that were said are not referred to from here on, unless they are said again. A trace with
-    /// ever new stacks has it now and then, so that nobody needs to keep them all.
+    /// Stacks that were said are not referred to from here on, unless they are said again. Files that
+    /// were said are referred to until this event comes once more. A trace with ever new stacks or files has
+    /// it now and then, so that nobody needs to keep them all.
     StacksAnew,
     /// A request that ended.
     Request(Request<'a>),
