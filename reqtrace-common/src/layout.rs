@@ -7,7 +7,10 @@ use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
-use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
+use crate::record::{
+    BlockSite, FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+    WakerRecord,
+};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
@@ -22,6 +25,8 @@ const _: () = {
     assert!(offset_of!(RequestRecord, slots) == 120 + 56 * MAX_LONGEST);
     assert!(offset_of!(RequestRecord, label) == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
     assert!(size_of::<RequestRecord>() == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
+    assert!(size_of::<WakerRecord>() == 40);
+    assert!(size_of::<IntervalRecord>() == 136);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);

@@ -58,10 +58,6 @@ fn a_file_has_its_name_when_it_is_gone() {
     let unnamed = losses.iter().find(|loss| loss.name.starts_with("file_"));
     assert!(unnamed.is_none(), "{losses:?}");
     // Some bytes are there before they are read.
-    assert!(
-        many[0].blocks > FIFOS * 9 / 10,
-        "{} blocks",
-        many[0].blocks
-    );
+    assert!(many[0].blocks > FIFOS * 9 / 10, "{} blocks", many[0].blocks);
     assert!(rows::sum(&many, "fifo") > 0, "{many:?}");
 }

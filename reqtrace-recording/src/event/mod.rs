@@ -1,6 +1,7 @@
 //! The events. Names and stacks come before the first event that refers to them, and again
 //! after [`Event::StacksAnew`].
 
+mod interval;
 mod overhead;
 mod process;
 mod request;
@@ -10,6 +11,7 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
+pub use interval::{Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs};
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
@@ -45,6 +47,8 @@ pub enum Event<'a> {
     Request(Request<'a>),
     /// A request that was open when tracing stopped.
     Open(&'a Open),
+    /// A thread was off the CPU; only with blame.
+    Interval(&'a Interval),
     /// All records of before this time, but for some milliseconds, have been seen.
     Tick(u64),
     /// Exact sums of the kernel since the window before.
