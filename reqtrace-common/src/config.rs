@@ -13,6 +13,10 @@ pub mod tid_flag {
     pub const BORN: u8 = 3;
     /// Is in a request that is not recorded: it is counted, and the scheduler programs pass it by.
     pub const UNSAMPLED: u8 = 4;
+    /// With blame: has met no marker, but has woken a thread in a request. The scheduler programs look at it.
+    pub const HELPER: u8 = 5;
+    /// The same, born while it was traced: see [`BORN`].
+    pub const BORN_HELPER: u8 = 6;
 }
 
 /// The one entry of the control map, changed while tracing.
@@ -36,6 +40,9 @@ pub struct Control {
     /// written now. User space takes out those of the window before, once no program can still be about
     /// to write to them.
     pub window: u64,
+    /// Number of the period of file names: a file that is blocked on for the first time in it sends its
+    /// name, again if need be, so that user space may forget names.
+    pub file_period: u64,
 }
 
 /// Entries made since the start, in all windows: how user space knows that tables fill up.

@@ -44,16 +44,18 @@ pub enum Loss {
     HistogramFull = 17,
     /// A thread blocked on a descriptor behind which no file could be read.
     FileUnknown = 18,
-    /// A thread blocked on a file that found no room in the table of files.
-    FilesFull = 19,
+    /// A thread blocked on a file whose id another file has.
+    FileCollision = 19,
     /// A stack that was remembered was walked again, to check it, and was another one; never expected.
     /// Only `-v` checks.
     KnownStackWrong = 20,
+    /// The ring had no room for an interval: blame does not know of it.
+    IntervalRingFull = 21,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -73,8 +75,9 @@ impl Loss {
         Self::SwitchInUnseen,
         Self::HistogramFull,
         Self::FileUnknown,
-        Self::FilesFull,
+        Self::FileCollision,
         Self::KnownStackWrong,
+        Self::IntervalRingFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -100,8 +103,9 @@ impl Loss {
             Self::SwitchInUnseen => "switch_in_unseen",
             Self::HistogramFull => "histogram_full",
             Self::FileUnknown => "file_unknown",
-            Self::FilesFull => "files_full",
+            Self::FileCollision => "file_collision",
             Self::KnownStackWrong => "known_stack_wrong",
+            Self::IntervalRingFull => "intervals_lost",
         }
     }
 }

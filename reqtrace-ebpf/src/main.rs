@@ -8,6 +8,7 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 mod assembly;
+mod blame;
 mod cost;
 mod emit;
 mod file;
@@ -57,7 +58,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "sched_waking")]
 fn sched_waking(ctx: BtfTracePointContext) -> i32 {
-    sched::waking(&ctx)
+    blame::waking(&ctx)
 }
 
 #[btf_tracepoint(function = "sched_process_fork")]
@@ -73,6 +74,11 @@ fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_process_exit")]
 fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     process::exit(&ctx)
+}
+
+#[btf_tracepoint(function = "task_rename")]
+fn task_rename(ctx: BtfTracePointContext) -> i32 {
+    process::rename(&ctx)
 }
 
 #[unsafe(link_section = "license")]

@@ -11,17 +11,15 @@ use reqtrace_common::filter::StackFilter;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
-use reqtrace_common::syscall::takes_file_descriptor;
-use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
+use reqtrace_common::syscall::{SYS_FUTEX, takes_file_descriptor};
+use reqtrace_common::thread::{Closed, Interval, RequestState, Thread, is_preemption};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
-use crate::maps::{
-    STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, tid_flag, window,
-};
+use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
 use crate::task::{self, Task};
 use crate::uprobes::replaced_return;
-use crate::{cost, file, histogram, stack};
+use crate::{blame, cost, file, histogram, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -30,9 +28,11 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
     let Some(tids) = Tids::table() else { return 0 };
-    let leaves = tids.get(prev) == flag::IN_REQUEST;
-    let arrives = tids.get(next) == flag::IN_REQUEST;
-    if !leaves && !arrives {
+    let (left, arrived) = (tids.get(prev), tids.get(next));
+    let leaves = left == flag::IN_REQUEST;
+    let arrives = arrived == flag::IN_REQUEST;
+    let (helper_leaves, helper_arrives) = (blame::is_helper(left), blame::is_helper(arrived));
+    if !(leaves || arrives || helper_leaves || helper_arrives) {
         return 0;
     }
     // SAFETY: no precondition.
@@ -46,6 +46,12 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     if arrives {
         arrive(next, now);
     }
+    if helper_leaves {
+        blame::leave(ctx, tids, prev, now);
+    }
+    if helper_arrives {
+        blame::arrive(next, now);
+    }
     cost::ended(program::SWITCH, now);
     0
 }
@@ -53,19 +59,19 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
 /// A thread in a request leaves its CPU.
 #[inline(always)]
 fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
     // the waker's fields.
-    let state = unsafe { &mut *state };
+    let Thread { state, request } = unsafe { &mut *thread };
     if state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
     let user = task::user_context();
-    if state.frame_is_gone(user.sp, return_slot(state)) {
-        state.abandon(now);
+    if request.frame_is_gone(user.sp, return_slot(request)) {
+        request.abandon(now);
         set_tid_flag(tid, flag::KNOWN);
         return;
     }
@@ -82,7 +88,7 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         } else {
             FILE_NONE
         };
-        let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+        let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
         let user_stack = stack::user(ctx, &user, space, state.inherited, wanted);
         BlockSite {
             kernel_stack: stack::kernel(ctx, wanted, user_stack ^ user.syscall as u64),
@@ -92,43 +98,55 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         }
     };
     state.switch_out(now, preempted, prev_state, site);
+    if blame::wanted() {
+        state.futex = if !preempted && user.syscall == SYS_FUTEX {
+            user.first_argument
+        } else {
+            0
+        };
+    }
 }
 
 /// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
 /// knows it.
 #[inline(always)]
-fn return_slot(state: &ThreadState) -> Option<u64> {
-    if state.begin_return == 0 {
+fn return_slot(request: &RequestState) -> Option<u64> {
+    if request.begin_return == 0 {
         return None;
     }
     // SAFETY: the helper checks the address.
-    let now = unsafe { bpf_probe_read_user(state.begin_sp as *const u64) }.ok()?;
-    if now == state.begin_return {
+    let now = unsafe { bpf_probe_read_user(request.begin_sp as *const u64) }.ok()?;
+    if now == request.begin_return {
         return Some(now);
     }
-    Some(replaced_return(state.begin_sp).unwrap_or(now))
+    Some(replaced_return(request.begin_sp).unwrap_or(now))
 }
 
 /// A thread in a request gets a CPU.
 #[inline(always)]
 fn arrive(tid: u32, now: u64) {
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
-    let state = unsafe { &mut *state };
-    let Some(closed) = state.switch_in(now) else {
+    let thread = unsafe { &mut *thread };
+    let Some((closed, no_slot_ns)) = thread.switch_in(now) else {
         return;
     };
-    if closed.no_slot_ns != 0 {
+    if no_slot_ns != 0 {
         lose(Loss::SlotsFull);
     }
-    add_to_sums(state, &closed);
+    add_to_sums(thread, &closed);
+    if blame::wanted() {
+        let record = &thread.request.record;
+        let (begin_ns, request_type) = (record.begin_ns, record.request_type);
+        blame::ended(&mut thread.state, &closed, now, begin_ns, request_type);
+    }
 }
 
 #[inline(always)]
-fn add_to_sums(state: &ThreadState, closed: &Closed) {
+fn add_to_sums(thread: &Thread, closed: &Closed) {
     let (kind, off_ns, run_queue_ns) = match closed.interval {
         Interval::Block {
             blocked_ns,
@@ -137,13 +155,14 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
     let longest_ns = off_ns + run_queue_ns;
-    let weight = u64::from(state.record.weight);
+    let record = &thread.request.record;
+    let weight = u64::from(record.weight);
     let filter = StackFilter {
         min_ns: STACK_MIN_NS.load(),
         max_ns: STACK_MAX_NS.load(),
         state: STACK_STATE.load(),
     };
-    let outside = if filter.keeps(state.out_state, longest_ns) {
+    let outside = if filter.keeps(thread.state.out_state, longest_ns) {
         0
     } else {
         off_kind::OUTSIDE
@@ -156,9 +175,9 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
     let key = StackSumKey {
         user_stack: closed.site.user_stack,
         kernel_stack: closed.site.kernel_stack,
-        tgid: state.record.tgid,
-        exec_generation: state.record.exec_generation,
-        request_type: state.record.request_type,
+        tgid: record.tgid,
+        exec_generation: record.exec_generation,
+        request_type: record.request_type,
         off_kind: kind | outside | window,
         syscall: closed.site.syscall,
         file: closed.site.file,
@@ -203,32 +222,4 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
             add(&raw mut (*sum).count, weight);
         }
     }
-}
-
-/// `sched_waking(task)`: may fire before the thread has left its CPU; the time is always stored,
-/// and `switch_in` decides what it means.
-#[inline(always)]
-pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
-    let woken: Task = ctx.arg(0);
-    let tid = task::tid(woken);
-    if tid_flag(tid) != flag::IN_REQUEST {
-        return 0;
-    }
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
-        lose(Loss::ThreadMissing);
-        return 0;
-    };
-    if stopped() {
-        return 0;
-    }
-    let (mut waker_tgid, mut waker_tid) = task::current_ids();
-    if !task::in_task_context() {
-        (waker_tgid, waker_tid) = (0, 0);
-    }
-    // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
-    // runs under its pi_lock.
-    unsafe {
-        (*state).waking(bpf_ktime_get_ns(), waker_tid, waker_tgid);
-    }
-    0
 }

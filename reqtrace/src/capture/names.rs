@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
+use reqtrace_common::limits;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
-    Address, AddressSpace, Event, KERNEL, Mapping, NOWHERE, Name, Object, Request, Stack, Thread,
+    Address, AddressSpace, Event, File, Interval, IntervalKind, KERNEL, Mapping, NOWHERE, Name,
+    Object, Request, Stack, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,6 +27,8 @@ use crate::symbolize::{Frame, UNKNOWN};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Stacks that are known as said; beyond it all are said anew.
 const MAX_STACKS: usize = 1 << 16;
+/// Names of files that were said since; beyond it all are said anew, and stacks too.
+const MAX_FILES: usize = limits::MAX_FILES as usize;
 /// Entries of each other set; beyond it the set starts anew, and what it held is said again.
 const MAX_KNOWN: usize = 1 << 16;
 /// Threads whose names are read between two ticks: more is a server that makes a thread for each
@@ -48,6 +52,8 @@ pub(crate) struct Names {
     /// Places of which both stacks have such names.
     sites: FxHashSet<(AddressSpace, BlockSite)>,
     unsettled: FxHashMap<(AddressSpace, StackId), Unsettled>,
+    /// How many names of files were said since [`Names::anew`].
+    files: usize,
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
     /// From then on nothing is looked up any more.
@@ -75,6 +81,7 @@ impl Names {
             said: FxHashSet::default(),
             sites: FxHashSet::default(),
             unsettled: FxHashMap::default(),
+            files: 0,
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
             deadline: None,
@@ -118,13 +125,21 @@ impl Names {
         &mut self.stacks
     }
 
-    /// Whether so many stacks were said that they are to be said anew.
+    /// Whether so many stacks or files were said that they are to be said anew.
     pub(crate) fn is_full(&self) -> bool {
-        self.said.len() + self.unsettled.len() >= MAX_STACKS
+        self.said.len() + self.unsettled.len() >= MAX_STACKS || self.files >= MAX_FILES
     }
 
-    /// Says all stacks anew from now on, when they are needed.
+    /// Says the name of a file, which the kernel sends.
+    pub(crate) fn file(&mut self, file: &File, stream: &mut Stream<'_>) -> Result<()> {
+        self.files += 1;
+        stream.send(&Event::File(file))
+    }
+
+    /// Says all stacks anew from now on, when they are needed. The kernel must be told to send the names
+    /// of files again.
     pub(crate) fn anew(&mut self, stream: &mut Stream<'_>) -> Result<()> {
+        self.files = 0;
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
@@ -159,6 +174,22 @@ impl Names {
             if block.waker_tid != 0 {
                 self.thread(block.waker_tgid, block.waker_tid, stream)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Says what an interval refers to.
+    pub(crate) fn interval(&mut self, interval: &Interval, stream: &mut Stream<'_>) -> Result<()> {
+        self.site(interval.space, interval.site, false, stream)?;
+        if let IntervalKind::Blocked { waker, .. } = interval.kind {
+            if waker.tid != 0 {
+                self.thread(waker.tgid, waker.tid, stream)?;
+            }
+            let of_interrupt = BlockSite {
+                kernel_stack: waker.stack,
+                ..BlockSite::PREEMPTED
+            };
+            self.site(interval.space, of_interrupt, false, stream)?;
         }
         Ok(())
     }
