@@ -136,6 +136,23 @@ impl Trace {
     }
 }
 
+/// A row of `blame.csv`.
+#[derive(Clone, Debug, serde::Deserialize)]
+pub struct Blamed {
+    /// Type of the requests that waited.
+    pub victim_request: String,
+    /// `request`, `thread`, `interrupt` or `unknown`.
+    pub culprit_kind: String,
+    /// Type of the request that they waited for.
+    pub culprit_request: String,
+    /// Name of the thread that they waited for.
+    pub culprit_comm: String,
+    /// What it came down to.
+    pub root_cause: String,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
 impl Outcome {
     fn of(mut child: Child, folder: TempDir) -> Result<Self> {
         let status = child.status()?.context("reqtrace is still running")?;
@@ -202,6 +219,18 @@ impl Outcome {
     /// When it is missing.
     pub fn csv(&self) -> Result<String> {
         self.file("requests.csv")
+    }
+
+    /// `blame.csv`, row by row.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or a row is not what it should be.
+    pub fn blame(&self) -> Result<Vec<Blamed>> {
+        let path = self.folder.path().join("out/blame.csv");
+        let mut reader = csv::Reader::from_path(&path).context("blame.csv")?;
+        let rows: Result<Vec<_>, _> = reader.deserialize().collect();
+        Ok(rows?)
     }
 
     /// `requests.csv`, read.

@@ -17,6 +17,9 @@ const NOT_A_CLASS: [&str; 7] = [
     "unattributed_ns",
 ];
 
+/// How a column of a root cause begins.
+const CAUSE: &str = "cause_";
+
 /// One request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -48,6 +51,8 @@ pub struct Row {
     pub unattributed_ns: u64,
     /// Blocked by wait class, ns; the key is the column without `_ns`.
     pub classes: BTreeMap<String, u64>,
+    /// Blocked by root cause, ns, with `--blame`; the key is the column without `cause_` and `_ns`.
+    pub causes: BTreeMap<String, u64>,
     /// How often it blocked.
     pub blocks: u64,
     /// How often it was preempted.
@@ -87,6 +92,7 @@ pub fn classes(text: &str) -> Result<Vec<String>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let names = reader.headers()?.iter();
     let names = names.filter(|name| !NOT_A_CLASS.contains(name));
+    let names = names.filter(|name| !name.starts_with(CAUSE));
     let names = names.filter_map(|name| name.strip_suffix("_ns"));
     Ok(names.map(ToOwned::to_owned).collect())
 }
@@ -124,9 +130,14 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
             .parse()
             .with_context(|| format!("{name} is {value:?}, not a number"))
     };
-    let mut classes = BTreeMap::new();
+    let (mut classes, mut causes) = (BTreeMap::new(), BTreeMap::new());
     for name in header.iter().filter(|name| !NOT_A_CLASS.contains(name)) {
-        if let Some(class) = name.strip_suffix("_ns") {
+        let Some(class) = name.strip_suffix("_ns") else {
+            continue;
+        };
+        if let Some(cause) = class.strip_prefix(CAUSE) {
+            causes.insert(cause.to_owned(), number(name)?);
+        } else {
             classes.insert(class.to_owned(), number(name)?);
         }
     }
@@ -145,6 +156,7 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         blocked_ns: number("blocked_ns")?,
         unattributed_ns: number("unattributed_ns")?,
         classes,
+        causes,
         blocks: number("blocks")?,
         preemptions: number("preemptions")?,
         complete: text("complete")?.parse()?,
