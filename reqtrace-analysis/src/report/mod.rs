@@ -179,6 +179,8 @@ pub struct TraceInfo {
     pub profile: String,
     /// Traced processes: pid and name.
     pub processes: Vec<(u32, Plain)>,
+    /// Traced processes that are not among them, because there were too many.
+    pub unlisted_processes: u64,
     /// `uname -r`.
     pub kernel: String,
     /// Start in nanoseconds since the Unix epoch.

@@ -133,7 +133,7 @@ fn headline(page: &mut Page, report: &Report) {
             format!(
                 "{} (pid {pid}) and {} more",
                 clean(name),
-                number(rest.len() as u64)
+                number(rest.len() as u64 + trace.unlisted_processes)
             )
         }
     };
