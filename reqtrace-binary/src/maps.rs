@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -210,15 +210,22 @@ pub fn open_file(path: &Path) -> io::Result<(File, FileKey)> {
 }
 
 fn keyed(file: File) -> io::Result<(File, FileKey)> {
-    let metadata = file.metadata()?;
-    let key = FileKey {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    };
+    let key = FileKey::of(&file.metadata()?);
     Ok((file, key))
+}
+
+impl FileKey {
+    /// That of a file.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 #[cfg(test)]

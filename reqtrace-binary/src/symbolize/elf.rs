@@ -3,20 +3,16 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
-use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use goblin::elf::program_header::PT_LOAD;
 
 use super::Frame;
 use super::copy::{Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
+use crate::elf::FileHeader;
 use crate::unwind::{Object, function_ranges};
-
-/// Program headers that are read at most; a real file has about a dozen.
-const MAX_PROGRAM_HEADERS: usize = 256;
 
 /// A mapped file.
 #[derive(Debug)]
@@ -195,18 +191,7 @@ impl Module {
 
 /// Reads the loaded segments of a 64-bit little-endian ELF file.
 fn segments(file: &File) -> Option<Vec<(u64, u64, u64)>> {
-    let mut bytes = [0; SIZEOF_EHDR];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    let is_elf64 = bytes.starts_with(b"\x7fELF\x02\x01");
-    if !is_elf64 {
-        return None;
-    }
-    let header = Header::from_bytes(&bytes);
-    let count = usize::from(header.e_phnum).min(MAX_PROGRAM_HEADERS);
-    let context = Ctx::new(Container::Big, Endian::Little);
-    let mut table = vec![0; count * ProgramHeader::size(context)];
-    file.read_exact_at(&mut table, header.e_phoff).ok()?;
-    let headers = ProgramHeader::parse(&table, 0, count, context).ok()?;
+    let headers = FileHeader::read(file).ok()?.programs(file).ok()?;
     let loaded = headers.iter().filter(|header| header.p_type == PT_LOAD);
     Some(
         loaded

@@ -51,6 +51,11 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     for pid in pids {
         processes.push(Process::open(pid)?);
     }
+    if let Some((first, others)) = processes.split_first_mut() {
+        for process in others {
+            process.share_objects(first);
+        }
+    }
     let host = Ahead::begin("the machine", Host::examine);
     let loader = Ahead::begin("the loader", Loader::new);
     let cost = Ahead::begin("what a hit costs", self_test::run);
@@ -152,6 +157,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         (Some(file), Some(path)) => Some(recorder(file, path, &header)?),
         _ => None,
     };
+    drop(processes);
     give_memory_back();
     let events = Events {
         analysis,
