@@ -36,6 +36,9 @@ pub struct Control {
     /// written now. User space takes out those of the window before, once no program can still be about
     /// to write to them.
     pub window: u64,
+    /// Number of the period of file names: a file that is blocked on for the first time in it sends its
+    /// name, again if need be, so that user space may forget names.
+    pub file_period: u64,
 }
 
 /// Entries made since the start, in all windows: how user space knows that tables fill up.

@@ -7,9 +7,12 @@ use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
-use crate::record::{BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
+use crate::record::{
+    BlockSite, FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+    WakerRecord,
+};
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use crate::thread::ThreadState;
+use crate::thread::{RequestState, Thread, ThreadState};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
@@ -22,6 +25,8 @@ const _: () = {
     assert!(offset_of!(RequestRecord, slots) == 120 + 56 * MAX_LONGEST);
     assert!(offset_of!(RequestRecord, label) == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
     assert!(size_of::<RequestRecord>() == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
+    assert!(size_of::<WakerRecord>() == 40);
+    assert!(size_of::<IntervalRecord>() == 136);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
@@ -30,12 +35,13 @@ const _: () = {
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
     assert!(size_of::<WalkTotals>().is_multiple_of(8));
-    assert!(size_of::<Control>() == 40);
+    assert!(size_of::<Control>() == 48);
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(offset_of!(ThreadState, record) == 96);
-    assert!(size_of::<ThreadState>() == size_of::<RequestRecord>() + 96);
+    assert!(size_of::<ThreadState>() == 80);
+    assert!(offset_of!(RequestState, record) == 32);
+    assert!(size_of::<Thread>() == 80 + 32 + size_of::<RequestRecord>());
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);
@@ -50,7 +56,7 @@ mod pod {
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
     };
-    use super::{ThreadState, TypeTotals, WalkTotals};
+    use super::{Thread, TypeTotals, WalkTotals};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -78,7 +84,7 @@ mod pod {
             StackSum,
             StackSumKey,
             StoredStack,
-            ThreadState,
+            Thread,
             TypeTotals,
             WalkTotals
         );

@@ -1,7 +1,7 @@
 //! What crosses the boundary between the kernel programs and user space.
 //!
 //! In: nothing; these are plain types. Out: the layout of every map and ring record, the attach
-//! cookie, the causes of loss, and [`thread::ThreadState`], the state machine of one traced
+//! cookie, the causes of loss, and [`thread::Thread`], the state machine of one traced
 //! thread. The same code runs in the kernel programs and in the tests, so it is `no_std`, never
 //! panics, and every loop has a constant bound.
 

@@ -46,8 +46,8 @@ pub const RING_BYTES: u32 = 8 << 20;
 /// waits for a grace period of the kernel, so more would be no pleasure.
 pub const MAX_COUNTED: u32 = 4096;
 
-/// Files that are told apart, 32 bytes each. A server that makes a file with a new name for each
-/// request fills the table; [`crate::loss::Loss::FilesFull`] counts what finds no room.
+/// Files that are remembered, 32 bytes each: of more, those that were not blocked on for the longest time are
+/// forgotten, and send their names again. User space forgets names after as many.
 pub const MAX_FILES: u32 = 16384;
 
 /// Longest path of a file in bytes; of a longer one the last names are kept.

@@ -44,8 +44,8 @@ pub enum Loss {
     HistogramFull = 17,
     /// A thread blocked on a descriptor behind which no file could be read.
     FileUnknown = 18,
-    /// A thread blocked on a file that found no room in the table of files.
-    FilesFull = 19,
+    /// A thread blocked on a file whose id another file has.
+    FileCollision = 19,
     /// A stack that was remembered was walked again, to check it, and was another one; never expected.
     /// Only `-v` checks.
     KnownStackWrong = 20,
@@ -73,7 +73,7 @@ impl Loss {
         Self::SwitchInUnseen,
         Self::HistogramFull,
         Self::FileUnknown,
-        Self::FilesFull,
+        Self::FileCollision,
         Self::KnownStackWrong,
     ];
 
@@ -100,7 +100,7 @@ impl Loss {
             Self::SwitchInUnseen => "switch_in_unseen",
             Self::HistogramFull => "histogram_full",
             Self::FileUnknown => "file_unknown",
-            Self::FilesFull => "files_full",
+            Self::FileCollision => "file_collision",
             Self::KnownStackWrong => "known_stack_wrong",
         }
     }

@@ -10,6 +10,8 @@ pub mod kind {
     pub const PROCESS: u32 = 2;
     /// A [`super::FileRecord`].
     pub const FILE: u32 = 3;
+    /// A [`super::IntervalRecord`].
+    pub const INTERVAL: u32 = 4;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
@@ -47,7 +49,7 @@ pub type FileId = u32;
 /// The block was not in a system call on a descriptor.
 pub const FILE_NONE: FileId = 0;
 /// The file could not be found out. Counted as [`crate::loss::Loss::FileUnknown`] or
-/// [`crate::loss::Loss::FilesFull`].
+/// [`crate::loss::Loss::FileCollision`].
 pub const FILE_UNKNOWN: FileId = 1;
 
 /// Where a block happened: all that a wait class or a named wait is decided from.
@@ -254,6 +256,90 @@ impl RequestRecord {
     pub const fn on_cpu_ns(&self) -> u64 {
         self.latency_ns().saturating_sub(self.off_cpu_ns())
     }
+}
+
+/// What ran when a thread was woken.
+pub mod waker_context {
+    /// No wakeup was seen, or it is not known what ran.
+    pub const UNKNOWN: u32 = 0;
+    /// The thread that is named.
+    pub const TASK: u32 = 1;
+    /// A softirq on that thread's CPU.
+    pub const SOFTIRQ: u32 = 2;
+    /// A hardware interrupt or an NMI on that thread's CPU.
+    pub const HARDIRQ: u32 = 3;
+}
+
+/// What the thread was doing that ran when another one was woken.
+pub mod waker_is {
+    /// It is not known.
+    pub const UNKNOWN: u32 = 0;
+    /// It served a request.
+    pub const IN_REQUEST: u32 = 1;
+    /// It has served a request before, and was in none.
+    pub const BETWEEN_REQUESTS: u32 = 2;
+    /// It has served none, and all its intervals are recorded.
+    pub const HELPER: u32 = 3;
+    /// It served a request that is not recorded.
+    pub const NOT_RECORDED: u32 = 4;
+}
+
+/// Who woke a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WakerRecord {
+    /// The thread that ran, 0 when it is not known.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// One of [`waker_context`].
+    pub context: u32,
+    /// One of [`waker_is`].
+    pub is: u32,
+    /// Begin of its request, or since when it is a helper, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
+    pub since_ns: u64,
+    /// Kernel stack of an interrupt.
+    pub stack: StackId,
+    /// Index of the type of its request.
+    pub request_type: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// An interval that a thread was off the CPU: with blame, of each thread in a request and of helpers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntervalRecord {
+    /// [`kind::INTERVAL`].
+    pub kind: u32,
+    /// Process id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, in the initial PID namespace.
+    pub tid: u32,
+    /// How often the process had called exec since tracing began.
+    pub exec_generation: u32,
+    /// Counts the intervals of the thread.
+    pub sequence: u32,
+    /// 1 for a preemption, 0 for a block.
+    pub preempted: u32,
+    /// Index of the type of its request.
+    pub request_type: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Begin of its request, `CLOCK_MONOTONIC` nanoseconds; 0 when it is in none.
+    pub request_begin_ns: u64,
+    /// Switch-out, `CLOCK_MONOTONIC` nanoseconds.
+    pub out_ns: u64,
+    /// Wakeup, never before the switch-out; 0 for a preemption.
+    pub wake_ns: u64,
+    /// Switch-in.
+    pub in_ns: u64,
+    /// Where.
+    pub site: BlockSite,
+    /// First argument of the system call, when that was `futex`; otherwise 0.
+    pub futex: u64,
+    /// Who woke it.
+    pub waker: WakerRecord,
 }
 
 /// What happened to a traced process.

@@ -7,7 +7,6 @@
 use core::ffi::c_void;
 
 use aya_ebpf::Global;
-use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel_str};
 
@@ -16,7 +15,7 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FILE_UNKNOWN, FileId, FileRecord, file_name, kind};
 
 use crate::emit;
-use crate::maps::{FILE_SCRATCH, FILES, lose};
+use crate::maps::{FILE_SCRATCH, FILES, file_period, lose};
 use crate::task::Task;
 
 /// Defines globals that user space sets to offsets in the running kernel's structures.
@@ -86,8 +85,8 @@ const NAME_WORDS: u64 = 4;
 pub(crate) struct Known {
     /// All bits of the hash: two files of one id differ here.
     hash: u64,
-    /// 1 when user space has been sent its name.
-    sent: u64,
+    /// The period in which user space was sent its name ([`file_period`]).
+    period: u64,
 }
 
 /// Where a name is put together.
@@ -119,23 +118,21 @@ pub(crate) fn behind(fd: u64) -> FileId {
     if id <= FILE_UNKNOWN {
         id = !id;
     }
-    if FILES.get_ptr(id).is_none() {
-        // Another CPU may insert it first: then it is there as well.
-        let _ = FILES.insert(id, Known { hash, sent: 0 }, u64::from(BPF_NOEXIST));
-    }
-    let Some(known) = FILES.get_ptr_mut(id) else {
-        lose(Loss::FilesFull);
-        return FILE_UNKNOWN;
-    };
-    // SAFETY: entries are never removed; two CPUs may both send the name, which does no harm.
-    unsafe {
-        if (*known).hash != hash {
-            lose(Loss::FilesFull);
+    let period = file_period();
+    // SAFETY: copied at once. The kernel may give the entry to another file meanwhile, which then shows
+    // as another hash.
+    match unsafe { FILES.get(id) }.copied() {
+        Some(known) if known.hash != hash => {
+            lose(Loss::FileCollision);
             return FILE_UNKNOWN;
         }
-        if (&raw const (*known).sent).read_volatile() == 0 && send(id, &open) {
-            (&raw mut (*known).sent).write_volatile(1);
-        }
+        Some(known) if known.period == period => return id,
+        _ => {}
+    }
+    // Two CPUs may both send the name, which does no harm.
+    if send(id, &open) {
+        // Without an entry the name is sent again next time.
+        let _ = FILES.insert(id, Known { hash, period }, 0);
     }
     id
 }

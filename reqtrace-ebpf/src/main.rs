@@ -75,6 +75,11 @@ fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     process::exit(&ctx)
 }
 
+#[btf_tracepoint(function = "task_rename")]
+fn task_rename(ctx: BtfTracePointContext) -> i32 {
+    process::rename(&ctx)
+}
+
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::label::LabelPlan;
@@ -14,7 +14,7 @@ use reqtrace_common::limits::{
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FileId, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use reqtrace_common::thread::ThreadState;
+use reqtrace_common::thread::Thread;
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::assembly::add;
@@ -27,7 +27,7 @@ static TIDS: Array<[u8; TID_TABLE_SIZE]> = Array::with_max_entries(1, 0);
 
 /// State per thread that has been in a request.
 #[map]
-pub(crate) static THREADS: HashMap<u32, ThreadState> = HashMap::with_max_entries(MAX_THREADS, 0);
+pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(MAX_THREADS, 0);
 
 /// Traced processes by tgid.
 #[map]
@@ -44,9 +44,9 @@ pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
 pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
     HashMap::with_max_entries(MAX_STACK_SUMS, 0);
 
-/// Files that were blocked on.
+/// Files that were blocked on lately.
 #[map]
-pub(crate) static FILES: HashMap<FileId, Known> = HashMap::with_max_entries(MAX_FILES, 0);
+pub(crate) static FILES: LruHashMap<FileId, Known> = LruHashMap::with_max_entries(MAX_FILES, 0);
 
 /// Where the name of a file is put together. Only `sched_switch` uses it: interrupts are off there
 /// and it does not nest.
@@ -114,15 +114,15 @@ static FILLED: Array<Filled> = Array::with_max_entries(1, 0);
 static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
 
 /// Where a new entry of [`THREADS`] is copied from: it is larger than the BPF stack.
-static NEW_THREAD: ThreadState = ThreadState::ZERO;
+static NEW_THREAD: Thread = Thread::ZERO;
 
-/// The state of a thread, made if there is none.
+/// The entry of a thread, made if there is none.
 #[inline(always)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
-pub(crate) fn thread_or_new(tid: u32) -> Option<*mut ThreadState> {
+pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
     if let Some(state) = THREADS.get_ptr_mut(tid) {
         return Some(state);
     }
@@ -267,6 +267,16 @@ pub(crate) fn epoch() -> u64 {
     match CONTROL.get_ptr(0) {
         // SAFETY: points to the map's only entry.
         Some(control) => unsafe { (&raw const (*control).window).read_volatile() },
+        None => 0,
+    }
+}
+
+/// The number of the period of file names.
+#[inline(always)]
+pub(crate) fn file_period() -> u64 {
+    match CONTROL.get_ptr(0) {
+        // SAFETY: points to the map's only entry.
+        Some(control) => unsafe { (&raw const (*control).file_period).read_volatile() },
         None => 0,
     }
 }

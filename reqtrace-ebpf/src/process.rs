@@ -1,13 +1,14 @@
 //! Processes and threads that come, change their program, and go.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 
 use reqtrace_common::config::{Process, follow, tid_flag as flag};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
-use reqtrace_common::thread::phase;
+use reqtrace_common::thread::status;
 
 use crate::emit;
 use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
@@ -132,6 +133,31 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     0
 }
 
+/// `task_rename(task, comm)`: a thread that serves requests gets another name, which it has from its next
+/// request on, or from the one that it serves.
+#[inline(always)]
+pub(crate) fn rename(ctx: &BtfTracePointContext) -> i32 {
+    let task: Task = ctx.arg(0);
+    let tid = task::tid(task);
+    if !matches!(
+        tid_flag(tid),
+        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED
+    ) {
+        return 0;
+    }
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        return 0;
+    };
+    let name: *const u8 = ctx.arg(1);
+    // SAFETY: the helper writes at most the size it is given; nothing else writes a name.
+    unsafe {
+        let comm = &mut (*thread).request.record.comm;
+        comm.fill(0);
+        let _ = bpf_probe_read_kernel_str(comm.as_mut_ptr().cast(), comm.len() as u32, name.cast());
+    }
+    0
+}
+
 /// A stack went through code that is in no known mapping: user space is asked to look, once in a
 /// while.
 #[inline(always)]
@@ -155,16 +181,17 @@ pub(crate) fn mapped(space: u64) {
 #[inline(always)]
 fn forget(tid: u32, why: u32) {
     set_tid_flag(tid, flag::NONE);
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         return;
     };
     // SAFETY: the flag is down and the thread is the current one.
-    let state = unsafe { &mut *state };
-    if state.phase != phase::IDLE {
-        let abandoned = state.phase == phase::ABANDONED;
+    let thread = unsafe { &mut *thread };
+    let status = thread.request.status;
+    if status != status::NONE {
+        let abandoned = status == status::ABANDONED;
         // SAFETY: no precondition.
         let now = unsafe { bpf_ktime_get_ns() };
-        close(state, now, if abandoned { reason::NO_END } else { why });
+        close(thread, now, if abandoned { reason::NO_END } else { why });
     }
     let _ = THREADS.remove(tid);
 }

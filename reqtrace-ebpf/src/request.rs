@@ -10,8 +10,8 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
 use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::cookie::{Cookie, Frame, condition_holds};
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{RequestRecord, kind, reason};
-use reqtrace_common::thread::{Begin, BeginAction, EndAction, ThreadState};
+use reqtrace_common::record::{RequestRecord, reason};
+use reqtrace_common::thread::{Begin, BeginAction, EndAction, Thread};
 
 use crate::emit;
 use crate::globals::LABELS_WANTED;
@@ -41,24 +41,24 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
     let request_type = u32::from(hit.cookie.request_type);
     let Some(tids) = Tids::table() else { return 0 };
-    let state = match known(&hit, tids) {
-        Some(state) => {
+    let thread = match known(&hit, tids) {
+        Some(thread) => {
             totals::count(request_type, Counter::Begins);
-            state
+            thread
         }
         None => {
             let Some(process) = traced(hit.tgid) else {
                 return 0;
             };
             totals::count(request_type, Counter::Begins);
-            let Some(state) = introduce(&hit, &process) else {
+            let Some(thread) = introduce(&hit, &process) else {
                 return 0;
             };
-            state
+            thread
         }
     };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
-    let state = unsafe { &mut *state };
+    let thread = unsafe { &mut *thread };
     let sp = if matches!(hit.cookie.frame, Frame::Unrelated) {
         0
     } else {
@@ -72,11 +72,11 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         return_address: 0,
         weight: 0,
     };
-    match state.on_begin(&begin) {
+    match thread.request.on_begin(&begin) {
         BeginAction::Open => {}
         BeginAction::CloseThenOpen => {
             tids.set(hit.tid, flag::KNOWN);
-            close(state, bpf_now(), reason::NO_END);
+            close(thread, bpf_now(), reason::NO_END);
         }
         BeginAction::Nested | BeginAction::Ignored => {
             totals::count(request_type, Counter::Nested);
@@ -89,7 +89,7 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     }
     let weight = draw_weight();
     if weight == 0 {
-        state.open_unsampled(&begin);
+        thread.open_unsampled(&begin);
         tids.set(hit.tid, flag::UNSAMPLED);
         return 0;
     }
@@ -99,7 +99,7 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         0
     };
     let label_len = if LABELS_WANTED.load() != 0 {
-        label::read(regs, hit.cookie.label, &mut state.record)
+        label::read(regs, hit.cookie.label, &mut thread.request.record)
     } else {
         0
     };
@@ -109,35 +109,37 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         weight,
         ..begin
     };
-    let exec_generation = state.record.exec_generation;
-    state.open(&begin, hit.tgid, hit.tid, exec_generation);
-    state.record.label_len = label_len;
+    thread.open(&begin);
+    thread.request.record.label_len = label_len;
     tids.set(hit.tid, flag::IN_REQUEST);
     0
 }
 
-/// The state of a thread that has met a marker before. Its process need not be looked up: an exec
+/// A thread that has met a marker before. Its process need not be looked up: an exec
 /// and the thread's exit make it unknown.
 #[inline(always)]
-fn known(hit: &Hit, tids: Tids) -> Option<*mut ThreadState> {
+fn known(hit: &Hit, tids: Tids) -> Option<*mut Thread> {
     match tids.get(hit.tid) {
         flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => THREADS.get_ptr_mut(hit.tid),
         _ => None,
     }
 }
 
-/// The state of a thread of a traced process that meets its first marker.
+/// A thread of a traced process that meets its first marker.
 #[inline(always)]
-fn introduce(hit: &Hit, process: &Process) -> Option<*mut ThreadState> {
-    let state = thread_or_new(hit.tid)?;
+fn introduce(hit: &Hit, process: &Process) -> Option<*mut Thread> {
+    let thread = thread_or_new(hit.tid)?;
     // SAFETY: as in begin.
     unsafe {
-        (*state).record.tgid = hit.tgid;
-        (*state).record.tid = hit.tid;
-        (*state).record.exec_generation = process.exec_generation;
-        (*state).inherited = process.inherited;
+        (*thread).state.tgid = hit.tgid;
+        (*thread).state.tid = hit.tid;
+        (*thread).state.exec_generation = process.exec_generation;
+        (*thread).state.inherited = process.inherited;
+        // From here on it changes when the thread is renamed.
+        let comm = &mut (*thread).request.record.comm;
+        bpf_get_current_comm(comm.as_mut_ptr().cast(), comm.len() as u32);
     }
-    Some(state)
+    Some(thread)
 }
 
 /// A request may end here.
@@ -161,27 +163,27 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         }
         return 0;
     }
-    let Some(state) = THREADS.get_ptr_mut(hit.tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(hit.tid) else {
         lose(Loss::ThreadMissing);
         return 0;
     };
     // SAFETY: as in begin.
-    let state = unsafe { &mut *state };
+    let thread = unsafe { &mut *thread };
     totals::count(request_type, Counter::Ends);
     let sp = if matches!(hit.cookie.frame, Frame::Popped) {
         hit.sp.wrapping_sub(8)
     } else {
         hit.sp
     };
-    match state.on_end(request_type, hit.cookie.frame, sp) {
+    match thread.request.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
-            let now = if state.is_sampled() {
-                leave_request(state, hit.tid)
+            let now = if thread.request.is_sampled() {
+                leave_request(thread, hit.tid)
             } else {
                 set_tid_flag(hit.tid, flag::KNOWN);
                 0
             };
-            close(state, now, reason::COMPLETE);
+            close(thread, now, reason::COMPLETE);
         }
         EndAction::Inner => {}
         EndAction::NoRequest => totals::count(request_type, Counter::EndsWithoutBegin),
@@ -191,8 +193,8 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 
 /// Takes the flag down at a moment that no switch overlaps, and returns that moment.
 #[inline(always)]
-fn leave_request(state: &mut ThreadState, tid: u32) -> u64 {
-    let switches = &raw const state.switches;
+fn leave_request(thread: &mut Thread, tid: u32) -> u64 {
+    let switches = &raw const thread.state.switches;
     let mut tries = 0;
     while tries < END_TRIES {
         // SAFETY: the scheduler programs change the counter while this thread is switched out.
@@ -214,11 +216,11 @@ fn leave_request(state: &mut ThreadState, tid: u32) -> u64 {
 /// Closes the open request of a thread whose flag is down, adds it up and sends it. One that is not
 /// recorded is only counted.
 #[inline(always)]
-pub(crate) fn close(state: &mut ThreadState, now: u64, why: u32) {
-    if !state.is_sampled() {
-        state.close(now, why);
+pub(crate) fn close(thread: &mut Thread, now: u64, why: u32) {
+    if !thread.request.is_sampled() {
+        thread.close(now, why);
         totals::count(
-            state.record.request_type,
+            thread.request.record.request_type,
             if why == reason::COMPLETE {
                 Counter::Unsampled
             } else {
@@ -227,19 +229,15 @@ pub(crate) fn close(state: &mut ThreadState, now: u64, why: u32) {
         );
         return;
     }
-    if state.is_off_cpu() {
+    if thread.state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
-    state.close(now, why);
-    send(&mut state.record);
+    thread.close(now, why);
+    send(&mut thread.request.record);
 }
 
 #[inline(always)]
 fn send(record: &mut RequestRecord) {
-    // SAFETY: the helper writes at most the size it is given.
-    unsafe {
-        bpf_get_current_comm(record.comm.as_mut_ptr().cast(), record.comm.len() as u32);
-    }
     if record.latency_ns() < record.off_cpu_ns() {
         lose(Loss::LedgerNegative);
     }
@@ -251,12 +249,13 @@ fn send(record: &mut RequestRecord) {
 /// known of it is when it ended.
 #[inline(always)]
 fn running_at_start(hit: &Hit, request_type: u32, process: &Process) {
-    let Some(state) = introduce(hit, process) else {
+    let Some(thread) = introduce(hit, process) else {
         return;
     };
     // SAFETY: as in begin.
-    let record = unsafe { &mut (*state).record };
-    record.kind = kind::REQUEST;
+    let thread = unsafe { &mut *thread };
+    thread.name_record();
+    let record = &mut thread.request.record;
     record.request_type = request_type;
     record.weight = 1;
     record.reason = reason::RUNNING_AT_START;

@@ -12,7 +12,7 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
 use reqtrace_common::syscall::takes_file_descriptor;
-use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
+use reqtrace_common::thread::{Closed, Interval, RequestState, Thread, is_preemption};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
@@ -53,19 +53,19 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
 /// A thread in a request leaves its CPU.
 #[inline(always)]
 fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
     // the waker's fields.
-    let state = unsafe { &mut *state };
+    let Thread { state, request } = unsafe { &mut *thread };
     if state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
     let user = task::user_context();
-    if state.frame_is_gone(user.sp, return_slot(state)) {
-        state.abandon(now);
+    if request.frame_is_gone(user.sp, return_slot(request)) {
+        request.abandon(now);
         set_tid_flag(tid, flag::KNOWN);
         return;
     }
@@ -82,7 +82,7 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         } else {
             FILE_NONE
         };
-        let space = u64::from(state.record.tgid) << 32 | u64::from(state.record.exec_generation);
+        let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
         let user_stack = stack::user(ctx, &user, space, state.inherited, wanted);
         BlockSite {
             kernel_stack: stack::kernel(ctx, wanted, user_stack ^ user.syscall as u64),
@@ -97,38 +97,38 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
 /// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
 /// knows it.
 #[inline(always)]
-fn return_slot(state: &ThreadState) -> Option<u64> {
-    if state.begin_return == 0 {
+fn return_slot(request: &RequestState) -> Option<u64> {
+    if request.begin_return == 0 {
         return None;
     }
     // SAFETY: the helper checks the address.
-    let now = unsafe { bpf_probe_read_user(state.begin_sp as *const u64) }.ok()?;
-    if now == state.begin_return {
+    let now = unsafe { bpf_probe_read_user(request.begin_sp as *const u64) }.ok()?;
+    if now == request.begin_return {
         return Some(now);
     }
-    Some(replaced_return(state.begin_sp).unwrap_or(now))
+    Some(replaced_return(request.begin_sp).unwrap_or(now))
 }
 
 /// A thread in a request gets a CPU.
 #[inline(always)]
 fn arrive(tid: u32, now: u64) {
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
-    let state = unsafe { &mut *state };
-    let Some(closed) = state.switch_in(now) else {
+    let thread = unsafe { &mut *thread };
+    let Some((closed, no_slot_ns)) = thread.switch_in(now) else {
         return;
     };
-    if closed.no_slot_ns != 0 {
+    if no_slot_ns != 0 {
         lose(Loss::SlotsFull);
     }
-    add_to_sums(state, &closed);
+    add_to_sums(thread, &closed);
 }
 
 #[inline(always)]
-fn add_to_sums(state: &ThreadState, closed: &Closed) {
+fn add_to_sums(thread: &Thread, closed: &Closed) {
     let (kind, off_ns, run_queue_ns) = match closed.interval {
         Interval::Block {
             blocked_ns,
@@ -137,13 +137,14 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
     let longest_ns = off_ns + run_queue_ns;
-    let weight = u64::from(state.record.weight);
+    let record = &thread.request.record;
+    let weight = u64::from(record.weight);
     let filter = StackFilter {
         min_ns: STACK_MIN_NS.load(),
         max_ns: STACK_MAX_NS.load(),
         state: STACK_STATE.load(),
     };
-    let outside = if filter.keeps(state.out_state, longest_ns) {
+    let outside = if filter.keeps(thread.state.out_state, longest_ns) {
         0
     } else {
         off_kind::OUTSIDE
@@ -156,9 +157,9 @@ fn add_to_sums(state: &ThreadState, closed: &Closed) {
     let key = StackSumKey {
         user_stack: closed.site.user_stack,
         kernel_stack: closed.site.kernel_stack,
-        tgid: state.record.tgid,
-        exec_generation: state.record.exec_generation,
-        request_type: state.record.request_type,
+        tgid: record.tgid,
+        exec_generation: record.exec_generation,
+        request_type: record.request_type,
         off_kind: kind | outside | window,
         syscall: closed.site.syscall,
         file: closed.site.file,
@@ -214,7 +215,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     if tid_flag(tid) != flag::IN_REQUEST {
         return 0;
     }
-    let Some(state) = THREADS.get_ptr_mut(tid) else {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return 0;
     };
@@ -228,7 +229,9 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
     // runs under its pi_lock.
     unsafe {
-        (*state).waking(bpf_ktime_get_ns(), waker_tid, waker_tgid);
+        (*thread)
+            .state
+            .waking(bpf_ktime_get_ns(), waker_tid, waker_tgid);
     }
     0
 }

@@ -21,9 +21,10 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, LateChildren,
-    Loss, Mapping, Marker, NOWHERE, Name, Object, Open, Options, Overhead, Process, ProcessChange,
-    ProgramCost, Request, ShedSpan, Stack, Thread, WalkCost, Window,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, Interval,
+    IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object, Open,
+    Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack,
+    Thread, Waker, WakerContext, WakerIs, WalkCost, Window,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

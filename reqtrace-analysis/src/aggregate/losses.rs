@@ -226,10 +226,9 @@ fn advice(loss: Loss) -> &'static str {
             "blocks on a descriptor whose file could not be read, for another thread had closed it: \
              named waits by `files` miss them"
         }
-        Loss::FilesFull => {
-            "blocks on files that have no name, because more than 16,384 files were blocked on: named \
-             waits by `files` miss them. Name the wait by `functions` or `syscalls` as well, or trace \
-             for a shorter time"
+        Loss::FileCollision => {
+            "blocks on files that have no name, because another file's name has the same hash: named \
+             waits by `files` miss them"
         }
         Loss::ProcessNotice => {
             "forks, execs or exits that reqtrace was not told of: stacks of these processes may \

@@ -196,7 +196,7 @@ impl Aggregator {
             Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
             // They say where an address is; its name is said too.
-            Event::Object(_) | Event::Mapping(_) => {}
+            Event::Object(_) | Event::Mapping(_) | Event::Interval(_) => {}
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{AddressSpace, Name, Stack, Thread};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::names::{Names, StackKey, Text};
 use super::processes::Processes;
@@ -72,6 +72,10 @@ pub(super) struct Sites {
     pub(super) classifier: Classifier,
     names: Names,
     files: HashMap<FileId, String>,
+    /// Those said before [`reqtrace_recording::Event::StacksAnew`] came last.
+    files_before: HashMap<FileId, String>,
+    /// Files that a place was classed by without their name.
+    nameless_files: FxHashSet<FileId>,
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
@@ -98,6 +102,8 @@ impl Sites {
             classifier,
             names: Names::default(),
             files: HashMap::new(),
+            files_before: HashMap::new(),
+            nameless_files: FxHashSet::default(),
             classes: FxHashMap::default(),
             kernel: FxHashMap::default(),
             user: FxHashMap::default(),
@@ -132,14 +138,18 @@ impl Sites {
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
     /// no room for it: then what was decided without it is decided anew.
     pub(super) fn file(&mut self, file: FileId, path: &str) {
-        if self.files.insert(file, path.to_owned()).is_none() {
+        self.files.insert(file, path.to_owned());
+        if self.nameless_files.remove(&file) {
             self.classes.retain(|(_, site), _| site.file != file);
         }
     }
 
     /// The file behind the descriptor of a place.
     pub(super) fn file_of(&self, site: &BlockSite) -> Option<&str> {
-        self.files.get(&site.file).map(String::as_str)
+        let known = self.files.get(&site.file);
+        known
+            .or_else(|| self.files_before.get(&site.file))
+            .map(String::as_str)
     }
 
     /// Takes the name of a thread that woke another.
@@ -289,12 +299,19 @@ impl Sites {
         frames.peek().is_some() && !frames.any(Frame::is_named)
     }
 
-    /// Forgets the stacks that are in none of these places.
+    /// Forgets the stacks that are in none of these places, and the files of the period before.
     pub(super) fn forget_stacks(
         &mut self,
         wanted: impl Iterator<Item = (AddressSpace, BlockSite)>,
     ) {
+        let wanted: Vec<_> = wanted.collect();
+        let mut kept = std::mem::take(&mut self.files_before);
+        let of_places: HashSet<FileId> = wanted.iter().map(|(_, site)| site.file).collect();
+        kept.retain(|file, _| of_places.contains(file));
+        self.files_before = std::mem::replace(&mut self.files, kept);
+        self.nameless_files.clear();
         let sides = wanted
+            .into_iter()
             .flat_map(|(space, site)| [(None, site.kernel_stack), (Some(space), site.user_stack)]);
         let wanted: HashSet<StackKey> = sides.collect();
         self.names.forget_stacks(|key| wanted.contains(key));

@@ -6,8 +6,9 @@ mod sampling;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cookie::{Frame, Reentry};
 use crate::limits::{MAX_LONGEST, MAX_SLOTS};
-use crate::record::{STACK_LOST, STACK_NONE};
+use crate::record::{BlockSite, RequestRecord, STACK_LOST, STACK_NONE, reason};
 
 /// One event, a while after the one before.
 #[derive(Clone, Debug)]
@@ -31,9 +32,9 @@ enum Event {
     In,
 }
 
-/// Drives a state as the kernel programs do, and keeps its own account beside it.
+/// Drives a thread as the kernel programs do, and keeps its own account beside it.
 struct Driver {
-    state: ThreadState,
+    thread: Thread,
     now: u64,
     on_cpu: bool,
     flag: bool,
@@ -56,7 +57,7 @@ struct Oracle {
 impl Driver {
     fn new() -> Self {
         Self {
-            state: ThreadState::ZERO,
+            thread: Thread::ZERO,
             now: 1_000,
             on_cpu: true,
             flag: false,
@@ -74,9 +75,10 @@ impl Driver {
     }
 
     fn finish(&mut self, why: u32) {
-        self.state.close(self.now, why);
+        self.thread.close(self.now, why);
         self.flag = false;
-        self.finished.push((self.state.record, self.oracle));
+        self.finished
+            .push((self.thread.request.record, self.oracle));
     }
 
     fn step(&mut self, event: &Event) {
@@ -94,12 +96,12 @@ impl Driver {
                     return_address: 0,
                     weight: 1,
                 };
-                match self.state.on_begin(&begin) {
+                match self.thread.request.on_begin(&begin) {
                     BeginAction::Open => {}
                     BeginAction::CloseThenOpen => self.finish(reason::NO_END),
                     _ => return,
                 }
-                self.state.open(&begin, 1, 2, 0);
+                self.thread.open(&begin);
                 self.oracle = Oracle {
                     wake: self.oracle.wake,
                     ..Oracle::default()
@@ -110,7 +112,9 @@ impl Driver {
                 request_type,
                 frame,
                 sp,
-            } if self.on_cpu && self.state.on_end(request_type, frame, sp) == EndAction::Close => {
+            } if self.on_cpu
+                && self.thread.request.on_end(request_type, frame, sp) == EndAction::Close =>
+            {
                 self.finish(reason::COMPLETE);
             }
             Event::Out {
@@ -124,12 +128,14 @@ impl Driver {
                         kernel_stack: stack,
                         ..BlockSite::default()
                     };
-                    self.state.switch_out(self.now, preempted, prev_state, site);
+                    self.thread
+                        .state
+                        .switch_out(self.now, preempted, prev_state, site);
                     self.oracle.out = Some((self.now, preempted || prev_state == 0));
                 }
             }
             Event::Waking if self.flag => {
-                self.state.waking(self.now, 7, 8);
+                self.thread.state.waking(self.now, 7, 8);
                 self.oracle.wake = self.now;
             }
             Event::In if !self.on_cpu => {
@@ -137,7 +143,7 @@ impl Driver {
                 if !self.flag {
                     return;
                 }
-                let closed = self.state.switch_in(self.now).expect("a block is open");
+                let (closed, _) = self.thread.switch_in(self.now).expect("a block is open");
                 let (out, is_preemption) = self.oracle.out.take().expect("a block is open");
                 let total = self.now - out;
                 self.oracle.intervals += 1;
@@ -234,8 +240,8 @@ proptest! {
         }
         // Nothing is counted twice: what all requests have, and the open one, is what was closed.
         let mut all: Vec<_> = driver.finished.iter().map(|(record, _)| *record).collect();
-        if driver.state.in_request() {
-            all.push(driver.state.record);
+        if driver.thread.request.is_open() {
+            all.push(driver.thread.request.record);
         }
         let sum = |part: fn(&RequestRecord) -> u64| all.iter().map(part).sum::<u64>();
         prop_assert_eq!(sum(|r| r.preempted_ns), driver.sums.0);
@@ -257,113 +263,139 @@ fn begin_at(sp: u64, reentry: Reentry) -> Begin {
     }
 }
 
-fn opened(sp: u64, reentry: Reentry) -> ThreadState {
-    let mut state = ThreadState::ZERO;
+fn opened(sp: u64, reentry: Reentry) -> Thread {
+    let mut thread = Thread::ZERO;
     let begin = begin_at(sp, reentry);
-    assert_eq!(state.on_begin(&begin), BeginAction::Open);
-    state.open(&begin, 1, 1, 0);
-    state
+    assert_eq!(thread.request.on_begin(&begin), BeginAction::Open);
+    thread.open(&begin);
+    thread
 }
 
 #[test]
 fn a_recursion_ends_with_its_outermost_return() {
-    let mut state = opened(0x7000, Reentry::Nest);
+    let mut thread = opened(0x7000, Reentry::Nest);
     assert_eq!(
-        state.on_begin(&begin_at(0x6f80, Reentry::Nest)),
+        thread.request.on_begin(&begin_at(0x6f80, Reentry::Nest)),
         BeginAction::Nested
     );
     assert_eq!(
-        state.on_begin(&begin_at(0x6f00, Reentry::Nest)),
+        thread.request.on_begin(&begin_at(0x6f00, Reentry::Nest)),
         BeginAction::Nested
     );
-    assert_eq!(state.on_end(0, Frame::Same, 0x6f00), EndAction::Inner);
+    assert_eq!(
+        thread.request.on_end(0, Frame::Same, 0x6f00),
+        EndAction::Inner
+    );
     // The middle one is left by an exception: its end never comes.
-    assert_eq!(state.on_end(0, Frame::Same, 0x7000), EndAction::Close);
-    assert_eq!(state.record.max_depth, 3);
+    assert_eq!(
+        thread.request.on_end(0, Frame::Same, 0x7000),
+        EndAction::Close
+    );
+    assert_eq!(thread.request.record.max_depth, 3);
 }
 
 #[test]
 fn without_a_common_frame_depth_decides() {
-    let mut state = opened(0, Reentry::Nest);
+    let mut thread = opened(0, Reentry::Nest);
     assert_eq!(
-        state.on_begin(&begin_at(0, Reentry::Nest)),
+        thread.request.on_begin(&begin_at(0, Reentry::Nest)),
         BeginAction::Nested
     );
-    assert_eq!(state.on_end(0, Frame::Unrelated, 0x6f00), EndAction::Inner);
-    assert_eq!(state.on_end(0, Frame::Unrelated, 0x6e00), EndAction::Close);
+    assert_eq!(
+        thread.request.on_end(0, Frame::Unrelated, 0x6f00),
+        EndAction::Inner
+    );
+    assert_eq!(
+        thread.request.on_end(0, Frame::Unrelated, 0x6e00),
+        EndAction::Close
+    );
 }
 
 #[test]
 fn a_begin_in_the_place_of_the_open_request_means_that_it_was_left() {
-    let mut state = opened(0x7000, Reentry::Nest);
+    let mut thread = opened(0x7000, Reentry::Nest);
     assert_eq!(
-        state.on_begin(&begin_at(0x7000, Reentry::Nest)),
+        thread.request.on_begin(&begin_at(0x7000, Reentry::Nest)),
         BeginAction::CloseThenOpen
     );
     assert_eq!(
-        state.on_begin(&begin_at(0x7040, Reentry::Nest)),
+        thread.request.on_begin(&begin_at(0x7040, Reentry::Nest)),
         BeginAction::CloseThenOpen
     );
     // Another stack proves nothing.
     assert_eq!(
-        state.on_begin(&begin_at(0x7fff_0000, Reentry::Nest)),
+        thread
+            .request
+            .on_begin(&begin_at(0x7fff_0000, Reentry::Nest)),
         BeginAction::Nested
     );
 }
 
 #[test]
 fn reentry_is_as_the_profile_says() {
-    let mut state = opened(0, Reentry::Ignore);
+    let mut thread = opened(0, Reentry::Ignore);
     assert_eq!(
-        state.on_begin(&begin_at(0, Reentry::Ignore)),
+        thread.request.on_begin(&begin_at(0, Reentry::Ignore)),
         BeginAction::Ignored
     );
-    assert_eq!(state.on_end(0, Frame::Unrelated, 0), EndAction::Close);
-    let mut state = opened(0, Reentry::Restart);
     assert_eq!(
-        state.on_begin(&begin_at(0, Reentry::Restart)),
+        thread.request.on_end(0, Frame::Unrelated, 0),
+        EndAction::Close
+    );
+    let mut thread = opened(0, Reentry::Restart);
+    assert_eq!(
+        thread.request.on_begin(&begin_at(0, Reentry::Restart)),
         BeginAction::CloseThenOpen
     );
     let other = Begin {
         request_type: 1,
         ..begin_at(0, Reentry::Restart)
     };
-    assert_eq!(state.on_begin(&other), BeginAction::OtherType);
-    assert_eq!(state.on_end(1, Frame::Unrelated, 0), EndAction::NoRequest);
+    assert_eq!(thread.request.on_begin(&other), BeginAction::OtherType);
+    assert_eq!(
+        thread.request.on_end(1, Frame::Unrelated, 0),
+        EndAction::NoRequest
+    );
 }
 
 #[test]
 fn a_frame_is_gone_when_its_return_address_is() {
-    let state = opened(0x7000, Reentry::Nest);
-    assert!(!state.frame_is_gone(0x6f00, Some(CALLER)));
-    assert!(!state.frame_is_gone(0x6f00, None));
+    let thread = opened(0x7000, Reentry::Nest);
+    assert!(!thread.request.frame_is_gone(0x6f00, Some(CALLER)));
+    assert!(!thread.request.frame_is_gone(0x6f00, None));
     // At its own return, and in a uretprobe behind it.
-    assert!(!state.frame_is_gone(0x7000, Some(CALLER)));
-    assert!(!state.frame_is_gone(0x7008, None));
+    assert!(!thread.request.frame_is_gone(0x7000, Some(CALLER)));
+    assert!(!thread.request.frame_is_gone(0x7008, None));
     // The caller has called something else, or blocks by itself.
-    assert!(state.frame_is_gone(0x6f80, Some(CALLER + 0x40)));
-    assert!(state.frame_is_gone(0x7010, Some(CALLER)));
+    assert!(thread.request.frame_is_gone(0x6f80, Some(CALLER + 0x40)));
+    assert!(thread.request.frame_is_gone(0x7010, Some(CALLER)));
     // A signal stack.
-    assert!(!state.frame_is_gone(0x7fff_0000, Some(CALLER)));
+    assert!(!thread.request.frame_is_gone(0x7fff_0000, Some(CALLER)));
 }
 
 #[test]
 fn an_abandoned_request_ends_where_it_was_left() {
-    let mut state = opened(0x7000, Reentry::Nest);
-    state.abandon(500);
-    assert!(!state.in_request());
-    assert_eq!(state.on_end(0, Frame::Same, 0x7000), EndAction::NoRequest);
+    let mut thread = opened(0x7000, Reentry::Nest);
+    thread.request.abandon(500);
+    assert!(!thread.request.is_open());
     assert_eq!(
-        state.on_begin(&begin_at(0x7000, Reentry::Nest)),
+        thread.request.on_end(0, Frame::Same, 0x7000),
+        EndAction::NoRequest
+    );
+    assert_eq!(
+        thread.request.on_begin(&begin_at(0x7000, Reentry::Nest)),
         BeginAction::CloseThenOpen
     );
-    state.close(900, reason::NO_END);
-    assert_eq!((state.record.begin_ns, state.record.end_ns), (100, 500));
-    assert_eq!(state.phase, phase::IDLE);
+    thread.close(900, reason::NO_END);
+    assert_eq!(
+        (thread.request.record.begin_ns, thread.request.record.end_ns),
+        (100, 500)
+    );
+    assert_eq!(thread.request.status, status::NONE);
 }
 
 #[test]
-fn the_preempt_flag_wins_over_the_state() {
+fn the_preempt_flag_wins_over_the_thread() {
     assert!(is_preemption(true, 1));
     assert!(is_preemption(false, 0));
     assert!(!is_preemption(false, 1));
@@ -373,9 +405,9 @@ fn the_preempt_flag_wins_over_the_state() {
 
 #[test]
 fn a_waking_that_raced_with_the_switch_leaves_only_run_queue_time() {
-    let mut state = opened(0, Reentry::Nest);
-    state.waking(190, 5, 5);
-    state.switch_out(
+    let mut thread = opened(0, Reentry::Nest);
+    thread.state.waking(190, 5, 5);
+    thread.state.switch_out(
         200,
         false,
         1,
@@ -384,7 +416,7 @@ fn a_waking_that_raced_with_the_switch_leaves_only_run_queue_time() {
             ..BlockSite::default()
         },
     );
-    let closed = state.switch_in(260).expect("open");
+    let (closed, _) = thread.switch_in(260).expect("open");
     assert_eq!(
         closed.interval,
         Interval::Block {
@@ -392,25 +424,26 @@ fn a_waking_that_raced_with_the_switch_leaves_only_run_queue_time() {
             run_queue_ns: 60
         }
     );
-    assert_eq!(state.record.longest[0].waker_tid, 0);
+    assert_eq!(thread.request.record.longest[0].waker_tid, 0);
 }
 
 #[test]
 fn the_longest_blocks_stay() {
-    let mut state = opened(0, Reentry::Nest);
+    let mut thread = opened(0, Reentry::Nest);
     let mut now = 1_000;
     for length in [5, 50, 10, 40, 30, 20, 60] {
         let site = BlockSite {
             kernel_stack: STACK_NONE,
             ..BlockSite::default()
         };
-        state.switch_out(now, false, 1, site);
+        thread.state.switch_out(now, false, 1, site);
         now += length;
-        state.waking(now, 3, 3);
-        state.switch_in(now).expect("open");
+        thread.state.waking(now, 3, 3);
+        thread.switch_in(now).expect("open");
         now += 1;
     }
-    let mut kept: Vec<_> = state
+    let mut kept: Vec<_> = thread
+        .request
         .record
         .longest
         .iter()
@@ -418,13 +451,13 @@ fn the_longest_blocks_stay() {
         .collect();
     kept.sort_unstable();
     assert_eq!(kept, [30, 40, 50, 60]);
-    assert_eq!(state.record.slots_used, 1);
-    assert_eq!(state.record.blocked_ns, 215);
+    assert_eq!(thread.request.record.slots_used, 1);
+    assert_eq!(thread.request.record.blocked_ns, 215);
 }
 
 #[test]
 fn sites_beyond_the_slots_are_unattributed() {
-    let mut state = opened(0, Reentry::Nest);
+    let mut thread = opened(0, Reentry::Nest);
     let mut lost = 0;
     for stack in 0..40_u64 {
         let now = 1_000 + stack * 10;
@@ -432,27 +465,30 @@ fn sites_beyond_the_slots_are_unattributed() {
             kernel_stack: stack + 2,
             ..BlockSite::default()
         };
-        state.switch_out(now, false, 1, site);
-        state.waking(now + 5, 3, 3);
-        lost += state.switch_in(now + 5).expect("open").no_slot_ns;
+        thread.state.switch_out(now, false, 1, site);
+        thread.state.waking(now + 5, 3, 3);
+        lost += thread.switch_in(now + 5).expect("open").1;
     }
-    assert_eq!(state.record.slots_used as usize, MAX_SLOTS);
-    assert_eq!(state.record.blocked_ns, 5 * MAX_SLOTS as u64);
-    assert_eq!(state.record.unattributed_ns, 5 * (40 - MAX_SLOTS as u64));
-    assert_eq!(lost, state.record.unattributed_ns);
+    assert_eq!(thread.request.record.slots_used as usize, MAX_SLOTS);
+    assert_eq!(thread.request.record.blocked_ns, 5 * MAX_SLOTS as u64);
+    assert_eq!(
+        thread.request.record.unattributed_ns,
+        5 * (40 - MAX_SLOTS as u64)
+    );
+    assert_eq!(lost, thread.request.record.unattributed_ns);
 }
 
 #[test]
 fn a_switch_in_that_was_not_seen_shows_at_the_next_thing_the_thread_does() {
     let site = BlockSite::default();
-    let mut state = opened(0, Reentry::Nest);
-    assert!(!state.is_off_cpu());
-    state.switch_out(1_000, true, 0, site);
+    let mut thread = opened(0, Reentry::Nest);
+    assert!(!thread.state.is_off_cpu());
+    thread.state.switch_out(1_000, true, 0, site);
     // Here it came back.
-    assert!(state.is_off_cpu());
-    state.switch_out(1_500, true, 0, site);
-    state.switch_in(1_600).expect("open");
-    assert!(!state.is_off_cpu());
-    assert_eq!(state.record.preempted_ns, 100);
-    assert_eq!(state.record.preemptions, 1);
+    assert!(thread.state.is_off_cpu());
+    thread.state.switch_out(1_500, true, 0, site);
+    thread.switch_in(1_600).expect("open");
+    assert!(!thread.state.is_off_cpu());
+    assert_eq!(thread.request.record.preempted_ns, 100);
+    assert_eq!(thread.request.record.preemptions, 1);
 }

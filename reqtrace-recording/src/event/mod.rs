@@ -1,6 +1,7 @@
 //! The events. Names and stacks come before the first event that refers to them, and again
 //! after [`Event::StacksAnew`].
 
+mod interval;
 mod overhead;
 mod process;
 mod request;
@@ -10,6 +11,7 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
+pub use interval::{Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs};
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
@@ -37,13 +39,16 @@ pub enum Event<'a> {
     Name(&'a Name),
     /// The addresses of a stack.
     Stack(&'a Stack),
-    /// Stacks that were said are not referred to from here on, unless they are said again. A trace with
-    /// ever new stacks has it now and then, so that nobody needs to keep them all.
+    /// Stacks that were said are not referred to from here on, unless they are said again. Files that
+    /// were said are referred to until this event comes once more. A trace with ever new stacks or files has
+    /// it now and then, so that nobody needs to keep them all.
     StacksAnew,
     /// A request that ended.
     Request(Request<'a>),
     /// A request that was open when tracing stopped.
     Open(&'a Open),
+    /// A thread was off the CPU; only with blame.
+    Interval(&'a Interval),
     /// All records of before this time, but for some milliseconds, have been seen.
     Tick(u64),
     /// Exact sums of the kernel since the window before.

@@ -26,6 +26,8 @@ pub struct Header {
     /// Function patterns of named waits that match nothing because the executable has no symbol
     /// table: names of waits, and for each the patterns.
     pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Whether intervals are recorded, for blame.
+    pub blame: bool,
 }
 
 /// What a trace recorded, and what it left out.

@@ -1,6 +1,7 @@
 //! Payloads of blocks in, events out.
 
 use super::columns::Rows;
+use super::interval::WireInterval;
 use super::open::WireOpen;
 use super::{Entry, Events, entry_kind, read};
 use crate::event::{Event, Header, Open};
@@ -83,6 +84,10 @@ fn one<E>(
         entry_kind::STACKS_ANEW => each(Event::StacksAnew)?,
         entry_kind::OPEN => match read::<WireOpen>(&entry.bytes).and_then(Open::try_from) {
             Ok(open) => each(Event::Open(&open))?,
+            Err(malformed) => return Ok(Err(malformed)),
+        },
+        entry_kind::INTERVAL => match read::<WireInterval>(&entry.bytes) {
+            Ok(interval) => each(Event::Interval(&interval.into()))?,
             Err(malformed) => return Ok(Err(malformed)),
         },
         entry_kind::TICK => match read(&entry.bytes) {

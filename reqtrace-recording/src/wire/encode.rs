@@ -1,6 +1,7 @@
 //! Events in, payloads of blocks out.
 
 use super::columns::Builder;
+use super::interval::WireInterval;
 use super::open::WireOpen;
 use super::{Entry, Events, block_kind, entry_kind, write};
 use crate::event::{Event, Header};
@@ -50,6 +51,9 @@ impl Encoder {
             Event::Name(name) => (entry_kind::NAME, write(name)),
             Event::Stack(stack) => (entry_kind::STACK, write(stack)),
             Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(*open))),
+            Event::Interval(interval) => {
+                (entry_kind::INTERVAL, write(&WireInterval::from(*interval)))
+            }
             Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),

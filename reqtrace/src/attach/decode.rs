@@ -12,7 +12,7 @@ use reqtrace_common::record::{
     BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
     reason,
 };
-use reqtrace_common::thread::{ThreadState, phase};
+use reqtrace_common::thread::{Thread, phase, status};
 use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request};
 
 use super::file::file_path;
@@ -161,48 +161,39 @@ impl Decoder {
 
 /// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.
 ///
-/// `comm` is the thread's name, which the kernel notes only when a request ends.
-///
 /// # Errors
 ///
 /// [`Malformed`] as for a ring record.
-pub(crate) fn still_open(
-    state: &ThreadState,
-    stop_ns: u64,
-    comm: &str,
-) -> Result<Option<Open>, Malformed> {
-    if !state.is_sampled() {
+pub(crate) fn still_open(thread: &Thread, stop_ns: u64) -> Result<Option<Open>, Malformed> {
+    if !thread.request.is_sampled() || thread.request.status == status::NONE {
         return Ok(None);
     }
-    let mut state = *state;
+    let mut thread = *thread;
+    let Thread { state, request } = &mut thread;
     // Programs go on until the stop time is in their map, and one that a preemption interrupts even
     // after that: what they saw last is then later than the stop.
-    let begin_ns = state.record.begin_ns;
-    let seen_ns = begin_ns.saturating_add(state.record.off_cpu_ns());
+    let begin_ns = request.record.begin_ns;
+    let seen_ns = begin_ns.saturating_add(request.record.off_cpu_ns());
     let stop_ns = stop_ns.max(seen_ns).max(state.out_ns);
-    let was = state.phase;
-    let (site, out_ns) = (state.open_site, state.out_ns);
     let mut blocked_in = None;
-    let why = match was {
-        phase::IDLE => return Ok(None),
-        phase::ABANDONED => reason::NO_END,
-        phase::BLOCKED if state.wake_ns <= state.out_ns || state.wake_ns >= stop_ns => {
-            // Nobody has woken it, so all of the open interval is blocked time.
-            state.wake_ns = stop_ns;
-            blocked_in = Some((site, out_ns));
-            reason::BLOCKED_AT_STOP
-        }
-        _ => reason::RUNNING_AT_STOP,
+    let why = if request.status == status::ABANDONED {
+        reason::NO_END
+    } else if state.phase == phase::BLOCKED
+        && (state.wake_ns <= state.out_ns || state.wake_ns >= stop_ns)
+    {
+        // Nobody has woken it, so all of the open interval is blocked time.
+        state.wake_ns = stop_ns;
+        blocked_in = Some((state.open_site, state.out_ns));
+        reason::BLOCKED_AT_STOP
+    } else {
+        reason::RUNNING_AT_STOP
     };
-    if was != phase::ABANDONED {
-        state.switch_in(stop_ns);
+    if request.status == status::OPEN {
+        thread.switch_in(stop_ns);
     }
-    state.close(stop_ns, why);
-    let mut open = from_record(&state.record)?;
+    thread.close(stop_ns, why);
+    let mut open = from_record(&thread.request.record)?;
     open.blocked_in = blocked_in;
-    if !comm.is_empty() {
-        open.request.comm = Comm::from(comm);
-    }
     Ok(Some(open))
 }
 

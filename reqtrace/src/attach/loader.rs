@@ -23,17 +23,7 @@ use super::probes::ProbePlan;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::error::{Error, Result};
-use crate::kernel::Host;
-
-/// Tracepoints, attached in this order: all before the first uprobe, so that no block of a request
-/// goes unseen.
-pub(super) const TRACEPOINTS: [&str; 5] = [
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-    "sched_waking",
-    "sched_switch",
-];
+use crate::kernel::{Host, TRACEPOINTS};
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, Map, MapData};
 use log::warn;
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
-use reqtrace_common::thread::ThreadState;
+use reqtrace_common::thread::Thread;
 use reqtrace_recording::Open;
 
 use super::batch;
 use super::decode::still_open;
 use super::loader::map_error;
 use crate::error::Result;
-use crate::symbolize::live::thread_name;
 
 /// How long a program that was switched out in the middle of a change is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -29,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// When the map cannot be read.
 pub(super) fn requests(
-    threads: &HashMap<&MapData, u32, ThreadState>,
+    threads: &HashMap<&MapData, u32, Thread>,
     stop_ns: u64,
 ) -> Result<Vec<Open>> {
     let mut open = Vec::new();
@@ -71,11 +70,11 @@ pub(super) fn requests(
 /// When the map cannot be read.
 pub(super) fn stacks(threads: &Map) -> Result<Vec<StackId>> {
     let mut ids = Vec::new();
-    batch::entries(threads, |_: &u32, state: &ThreadState| {
-        let record = &state.record;
+    batch::entries(threads, |_: &u32, thread: &Thread| {
+        let record = &thread.request.record;
         let slots = record.slots.iter().map(|slot| slot.site);
         let longest = record.longest.iter().map(|block| block.site);
-        for site in slots.chain(longest).chain([state.open_site]) {
+        for site in slots.chain(longest).chain([thread.state.open_site]) {
             ids.extend([site.kernel_stack, site.user_stack]);
         }
     })?;
@@ -84,7 +83,6 @@ pub(super) fn stacks(threads: &Map) -> Result<Vec<StackId>> {
 }
 
 /// `None` when the state is not whole.
-fn request(state: &ThreadState, stop_ns: u64) -> Option<Option<Open>> {
-    let comm = thread_name(state.record.tgid, state.record.tid).unwrap_or_default();
-    still_open(state, stop_ns, &comm).ok()
+fn request(thread: &Thread, stop_ns: u64) -> Option<Option<Open>> {
+    still_open(thread, stop_ns).ok()
 }

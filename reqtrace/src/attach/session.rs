@@ -16,7 +16,7 @@ use log::warn;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
-use reqtrace_common::thread::ThreadState;
+use reqtrace_common::thread::Thread;
 use reqtrace_recording::{Cost, Open};
 
 use super::detach;
@@ -24,8 +24,7 @@ use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
-    KernelLog, Loaded, TRACEPOINTS, chain, forget_processes, map, map_error, map_mut, program,
-    trace_processes,
+    KernelLog, Loaded, chain, forget_processes, map, map_error, map_mut, program, trace_processes,
 };
 use super::open;
 use super::overhead::{self, TrapCosts};
@@ -36,7 +35,7 @@ use super::tables::UnwindTables;
 use super::targets::{self, Probes};
 use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
-use crate::kernel::clock;
+use crate::kernel::{TRACEPOINTS, clock};
 use crate::symbolize::AddressSpace;
 use reqtrace_analysis::report::LateChildren;
 
@@ -305,6 +304,16 @@ impl Session {
         Ok(before)
     }
 
+    /// Lets every file that is blocked on from now on send its name again.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's map cannot be written.
+    pub(crate) fn name_files_anew(&mut self) -> Result<()> {
+        self.control.file_period += 1;
+        self.write_control()
+    }
+
     /// Reads what the kernel has added up and lost since the start, and takes out what was added up per
     /// stack in a window that is over. While tracing, a total may be read in the middle of a change; the
     /// next read has it whole.
@@ -331,7 +340,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Open>> {
-        let threads: HashMap<_, u32, ThreadState> =
+        let threads: HashMap<_, u32, Thread> =
             HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
         open::requests(&threads, stop_ns)
     }

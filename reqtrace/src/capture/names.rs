@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
+use reqtrace_common::limits;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
-    Address, AddressSpace, Event, KERNEL, Mapping, NOWHERE, Name, Object, Request, Stack, Thread,
+    Address, AddressSpace, Event, File, KERNEL, Mapping, NOWHERE, Name, Object, Request, Stack,
+    Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,6 +27,8 @@ use crate::symbolize::{Frame, UNKNOWN};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Stacks that are known as said; beyond it all are said anew.
 const MAX_STACKS: usize = 1 << 16;
+/// Names of files that were said since; beyond it all are said anew, and stacks too.
+const MAX_FILES: usize = limits::MAX_FILES as usize;
 /// Entries of each other set; beyond it the set starts anew, and what it held is said again.
 const MAX_KNOWN: usize = 1 << 16;
 /// Threads whose names are read between two ticks: more is a server that makes a thread for each
@@ -51,6 +55,8 @@ pub(crate) struct Names {
     /// Stacks that were said and forgotten since all were said anew: their process has left, but who was
     /// told of them has them still.
     forgotten: usize,
+    /// How many names of files were said since [`Names::anew`].
+    files: usize,
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
     /// From then on nothing is looked up any more.
@@ -79,6 +85,7 @@ impl Names {
             sites: FxHashSet::default(),
             unsettled: FxHashMap::default(),
             forgotten: 0,
+            files: 0,
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
             deadline: None,
@@ -126,13 +133,21 @@ impl Names {
         self.said.len() + self.unsettled.len()
     }
 
-    /// Whether so many stacks were said that they are to be said anew.
+    /// Whether so many stacks or files were said that they are to be said anew.
     pub(crate) fn is_full(&self) -> bool {
-        self.kept() + self.forgotten >= MAX_STACKS
+        self.kept() + self.forgotten >= MAX_STACKS || self.files >= MAX_FILES
     }
 
-    /// Says all stacks anew from now on, when they are needed.
+    /// Says the name of a file, which the kernel sends.
+    pub(crate) fn file(&mut self, file: &File, stream: &mut Stream<'_>) -> Result<()> {
+        self.files += 1;
+        stream.send(&Event::File(file))
+    }
+
+    /// Says all stacks anew from now on, when they are needed. The kernel must be told to send the names
+    /// of files again.
     pub(crate) fn anew(&mut self, stream: &mut Stream<'_>) -> Result<()> {
+        self.files = 0;
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();

@@ -7,18 +7,9 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 
 use super::btf::Types;
-use super::{btf_path, check_version, offsets, privileges, release};
+use super::{TRACEPOINTS, btf_path, check_version, offsets, privileges, release};
 use crate::error::Error;
 use crate::symbolize::kernel::KernelSymbols;
-
-/// Tracepoints that the kernel programs are attached to.
-const TRACEPOINTS: [&str; 5] = [
-    "sched_switch",
-    "sched_waking",
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-];
 
 /// Free memory below which loading the maps may fail, MiB: they take some 60.
 const LEAST_MEMORY: u64 = 128;

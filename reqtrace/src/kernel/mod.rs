@@ -28,6 +28,17 @@ const BTF_VARIABLE: &str = "REQTRACE_BTF";
 /// `sched_switch` has its four arguments in today's order since this version.
 const OLDEST: (u32, u32) = (5, 18);
 
+/// Tracepoints that the kernel programs are attached to, in this order: all before the first uprobe, so
+/// that no block of a request goes unseen.
+pub(crate) const TRACEPOINTS: [&str; 6] = [
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "task_rename",
+    "sched_waking",
+    "sched_switch",
+];
+
 /// The machine, as far as tracing depends on it.
 #[derive(Clone, Debug)]
 pub struct Host {

@@ -140,6 +140,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     let header = Header {
         start_ns: session.start_ns(),
         unmatched_waits: unmatched.wait()?,
+        blame: false,
         options: options.recorded(&profile),
         ..header(&host, &profile, &resolved, monotonic_to_unix_ns)
     };

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{Event, event};
+use crate::record::{BlockSite, RequestRecord, reason};
 
 const EVERY: u32 = 8;
 
@@ -17,7 +18,7 @@ enum Seen {
 
 /// A thread as the kernel programs drive it.
 struct Machine {
-    state: ThreadState,
+    thread: Thread,
     now: u64,
     on_cpu: bool,
     /// The scheduler programs look at it.
@@ -30,7 +31,7 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         Self {
-            state: ThreadState::ZERO,
+            thread: Thread::ZERO,
             now: 1_000,
             on_cpu: true,
             recorded: false,
@@ -40,10 +41,11 @@ impl Machine {
     }
 
     fn close(&mut self, why: u32) {
-        let sampled = self.state.is_sampled();
+        let sampled = self.thread.request.is_sampled();
         self.recorded = false;
-        self.state.close(self.now, why);
-        self.closed.push(sampled.then_some(self.state.record));
+        self.thread.close(self.now, why);
+        self.closed
+            .push(sampled.then_some(self.thread.request.record));
     }
 
     fn step(&mut self, event: &Event, weight: u32) {
@@ -61,7 +63,7 @@ impl Machine {
                     return_address: 0,
                     weight,
                 };
-                let action = self.state.on_begin(&begin);
+                let action = self.thread.request.on_begin(&begin);
                 self.seen.push(Seen::Begin(action));
                 match action {
                     BeginAction::Open => {}
@@ -69,9 +71,9 @@ impl Machine {
                     _ => return,
                 }
                 if weight == 0 {
-                    self.state.open_unsampled(&begin);
+                    self.thread.open_unsampled(&begin);
                 } else {
-                    self.state.open(&begin, 1, 2, 0);
+                    self.thread.open(&begin);
                     self.recorded = true;
                 }
             }
@@ -80,7 +82,7 @@ impl Machine {
                 frame,
                 sp,
             } if self.on_cpu => {
-                let action = self.state.on_end(request_type, frame, sp);
+                let action = self.thread.request.on_end(request_type, frame, sp);
                 self.seen.push(Seen::End(action));
                 if action == EndAction::Close {
                     self.close(reason::COMPLETE);
@@ -97,14 +99,16 @@ impl Machine {
                         kernel_stack: stack,
                         ..BlockSite::default()
                     };
-                    self.state.switch_out(self.now, preempted, prev_state, site);
+                    self.thread
+                        .state
+                        .switch_out(self.now, preempted, prev_state, site);
                 }
             }
-            Event::Waking if self.recorded => self.state.waking(self.now, 7, 8),
+            Event::Waking if self.recorded => self.thread.state.waking(self.now, 7, 8),
             Event::In if !self.on_cpu => {
                 self.on_cpu = true;
                 if self.recorded {
-                    self.state.switch_in(self.now);
+                    self.thread.switch_in(self.now);
                 }
             }
             _ => {}

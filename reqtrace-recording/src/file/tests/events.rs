@@ -6,9 +6,10 @@ use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, LateChildren, Loss,
-    Mapping, Marker, Name, Object, Open, Options, Overhead, Process, ProcessChange, ProgramCost,
-    Request, ShedSpan, Stack, Thread, WalkCost, Window,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, Interval,
+    IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options, Overhead,
+    Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread, Waker,
+    WakerContext, WakerIs, WalkCost, Window,
 };
 
 /// An event with memory of its own.
@@ -23,6 +24,7 @@ pub(super) enum Owned {
     Stack(Stack),
     Request(Box<Open>),
     Open(Box<Open>),
+    Interval(Box<Interval>),
     Tick(u64),
     StacksAnew,
     Window(Box<Window>),
@@ -43,6 +45,7 @@ impl Owned {
             Event::Stack(event) => Self::Stack(event.clone()),
             Event::Request(request) => Self::Request(Box::new(owned(&request))),
             Event::Open(event) => Self::Open(Box::new(event.clone())),
+            Event::Interval(event) => Self::Interval(Box::new(*event)),
             Event::Tick(now_ns) => Self::Tick(now_ns),
             Event::StacksAnew => Self::StacksAnew,
             Event::Window(event) => Self::Window(Box::new(event.clone())),
@@ -63,6 +66,7 @@ impl Owned {
             Self::Stack(event) => Event::Stack(event),
             Self::Request(request) => Event::Request(request.request()),
             Self::Open(event) => Event::Open(event),
+            Self::Interval(event) => Event::Interval(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
             Self::StacksAnew => Event::StacksAnew,
             Self::Window(event) => Event::Window(event),
@@ -110,6 +114,7 @@ pub(super) fn header() -> Header {
             probes: 1,
         }],
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write*".to_owned()])],
+        blame: true,
     }
 }
 
@@ -247,6 +252,40 @@ pub(super) fn some_events() -> Vec<Owned> {
             tid: 4720,
             name: "log writer".to_owned(),
         }),
+        Owned::Interval(Box::new(Interval {
+            space,
+            tid: 4720,
+            sequence: 7,
+            request: Some(RequestOf {
+                begin_ns: 1_900_000_000,
+                request_type: 1,
+            }),
+            site: site(4),
+            out_ns: 1_950_000_000,
+            kind: IntervalKind::Blocked {
+                wake_ns: 1_960_000_000,
+                waker: Waker {
+                    context: WakerContext::SoftIrq,
+                    is: WakerIs::Helper(1_000_000_000),
+                    tid: 12,
+                    tgid: 11,
+                    stack: 88,
+                },
+            },
+            in_ns: 1_961_000_000,
+            futex: 0x7f00_1234,
+        })),
+        Owned::Interval(Box::new(Interval {
+            space,
+            tid: 4721,
+            sequence: u32::MAX,
+            request: None,
+            site: BlockSite::PREEMPTED,
+            out_ns: 1_950_000_000,
+            kind: IntervalKind::Preempted,
+            in_ns: 1_961_000_000,
+            futex: 0,
+        })),
         Owned::Tick(2_000_000_000),
         Owned::StacksAnew,
         Owned::Window(Box::new(Window {

@@ -113,8 +113,8 @@ fn counts_reasons_and_sums_are_checked() {
     assert!(matches!(request(&[]), Err(Malformed::Short { .. })));
 }
 
-fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
-    let mut state = ThreadState::ZERO;
+fn open_state(blocked_at: Option<u64>, woken_at: u64) -> Thread {
+    let mut thread = Thread::ZERO;
     let begin = Begin {
         now: 1_000,
         request_type: 0,
@@ -123,20 +123,22 @@ fn open_state(blocked_at: Option<u64>, woken_at: u64) -> ThreadState {
         return_address: 0,
         weight: 1,
     };
-    state.open(&begin, 10, 11, 0);
+    (thread.state.tgid, thread.state.tid) = (10, 11);
+    thread.request.record.comm[0] = b'x';
+    thread.open(&begin);
     if let Some(at) = blocked_at {
-        state.switch_out(at, false, 1, SITE);
+        thread.state.switch_out(at, false, 1, SITE);
     }
-    state.wake_ns = woken_at;
-    state
+    thread.state.wake_ns = woken_at;
+    thread
 }
 
 #[test]
 fn an_open_request_is_closed_at_the_stop() {
-    assert_eq!(still_open(&ThreadState::ZERO, 5_000, "x"), Ok(None));
+    assert_eq!(still_open(&Thread::ZERO, 5_000), Ok(None));
 
-    let closed = |state: &ThreadState, stop_ns| {
-        let open = still_open(state, stop_ns, "x").unwrap().unwrap();
+    let closed = |thread: &Thread, stop_ns| {
+        let open = still_open(thread, stop_ns).unwrap().unwrap();
         (open.request, open.blocked_in)
     };
     let (running, _) = closed(&open_state(None, 0), 5_000);
@@ -157,8 +159,7 @@ fn an_open_request_is_closed_at_the_stop() {
 #[test]
 fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     // Begun after it.
-    let closed =
-        |state: &ThreadState, stop_ns| still_open(state, stop_ns, "x").unwrap().unwrap().request;
+    let closed = |thread: &Thread, stop_ns| still_open(thread, stop_ns).unwrap().unwrap().request;
     let begun = closed(&open_state(None, 0), 900);
     assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
 
@@ -168,10 +169,10 @@ fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     assert_eq!(left.incomplete, Some(Incomplete::BlockedAtStop));
 
     // Came back after it: that it ended no earlier than its blocks add up to is all that is known.
-    let mut state = open_state(Some(2_000), 0);
-    state.waking(4_000, 1, 1);
-    state.switch_in(4_500);
-    let back = closed(&state, 3_000);
+    let mut thread = open_state(Some(2_000), 0);
+    thread.state.waking(4_000, 1, 1);
+    thread.switch_in(4_500);
+    let back = closed(&thread, 3_000);
     assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));
     assert_eq!((back.blocked_ns, back.run_queue_ns), (2_000, 500));
 }

@@ -10,11 +10,11 @@ use reqtrace_common::sums::WalkTotals;
 use reqtrace_recording::{Cost, ProgramCost, WalkCost};
 
 use super::Session;
-use crate::attach::loader::{TRACEPOINTS, map, map_error, program_of};
+use crate::attach::loader::{map, map_error, program_of};
 use crate::attach::overhead;
 use crate::attach::targets::UPROBES;
 use crate::error::{Error, Result};
-use crate::kernel::clock;
+use crate::kernel::{TRACEPOINTS, clock};
 
 impl Session {
     /// What tracing took since the start, without what the processes took.

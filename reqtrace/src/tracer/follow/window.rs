@@ -81,6 +81,7 @@ impl Follower<'_> {
         }
         if self.names.is_full() {
             self.names.anew(&mut self.stream)?;
+            session.name_files_anew()?;
         }
         if !left.is_empty() {
             self.names.forget(&left);

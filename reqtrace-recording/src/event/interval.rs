@@ -1,0 +1,172 @@
+//! Intervals: when a thread was off the CPU, and who ended it.
+
+use reqtrace_common::record::{BlockSite, STACK_NONE, StackId, waker_context, waker_is};
+use serde::{Deserialize, Serialize};
+
+use super::AddressSpace;
+
+/// A thread was off the CPU: one in a request, or a helper, which is a thread in no request that has woken
+/// one. Only traces with blame have them, and then all of them.
+///
+/// Intervals of one thread come in order. They come when they are over, before the request that they
+/// are in, and before the end of an interval that their thread has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The process.
+    pub space: AddressSpace,
+    /// The thread.
+    pub tid: u32,
+    /// Counts the intervals of this thread, wrapping: where numbers are missing, intervals were lost.
+    pub sequence: u32,
+    /// The request that the thread was in; `None` for a helper.
+    pub request: Option<RequestOf>,
+    /// Where; without stacks for a preemption and for a helper.
+    pub site: BlockSite,
+    /// When the thread left its CPU, `CLOCK_MONOTONIC` ns.
+    pub out_ns: u64,
+    /// What it was.
+    pub kind: IntervalKind,
+    /// When it had a CPU again, `CLOCK_MONOTONIC` ns.
+    pub in_ns: u64,
+    /// Address of the futex that it waited on; 0 for other waits.
+    pub futex: u64,
+}
+
+/// A request by what the kernel knows of it while it runs: with its thread, this is unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestOf {
+    /// When it began, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: u64,
+    /// Index of its type in the profile.
+    pub request_type: u32,
+}
+
+/// What an interval was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalKind {
+    /// Switched out while runnable, until it had a CPU again.
+    Preempted,
+    /// It waited until it was woken, and then for a CPU.
+    Blocked {
+        /// When it was woken, `CLOCK_MONOTONIC` ns; `out_ns` when it was woken before it had left its
+        /// CPU.
+        wake_ns: u64,
+        /// Who woke it.
+        waker: Waker,
+    },
+}
+
+/// Who woke a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waker {
+    /// What ran when the thread was woken.
+    pub context: WakerContext,
+    /// What the thread was doing that ran then, or that the interrupt came upon.
+    pub is: WakerIs,
+    /// That thread; 0 when it is not known, or the CPU was idle.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Kernel stack of an interrupt: which one it was. [`STACK_NONE`] for a task.
+    pub stack: StackId,
+}
+
+/// What ran when a thread was woken.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub enum WakerContext {
+    /// No wakeup was seen, or the kernel does not tell what ran.
+    #[default]
+    Unknown,
+    /// The thread itself.
+    Task,
+    /// A softirq: the work of an interrupt, or what the thread itself has handed to the network stack;
+    /// the stack tells.
+    SoftIrq,
+    /// A hardware interrupt, or an NMI.
+    HardIrq,
+}
+
+/// What a waker was doing.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub enum WakerIs {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// It served this request.
+    InRequest(RequestOf),
+    /// It has served a request before, and was in none.
+    BetweenRequests,
+    /// It has served no request. All of its intervals are recorded from this time on,
+    /// `CLOCK_MONOTONIC` ns.
+    Helper(u64),
+    /// It served a request that is not recorded, because requests were sampled.
+    NotRecorded,
+}
+
+impl Waker {
+    /// The waker with these numbers of [`waker_context`] and [`waker_is`]. `since_ns` is the begin of its
+    /// request, or since when it is a helper.
+    ///
+    /// # Errors
+    ///
+    /// The number that is none.
+    pub fn of(
+        context: u32,
+        is: u32,
+        since_ns: u64,
+        request_type: u32,
+    ) -> Result<(WakerContext, WakerIs), u32> {
+        let context = match context {
+            waker_context::UNKNOWN => WakerContext::Unknown,
+            waker_context::TASK => WakerContext::Task,
+            waker_context::SOFTIRQ => WakerContext::SoftIrq,
+            waker_context::HARDIRQ => WakerContext::HardIrq,
+            other => return Err(other),
+        };
+        let is = match is {
+            waker_is::UNKNOWN => WakerIs::Unknown,
+            waker_is::IN_REQUEST => WakerIs::InRequest(RequestOf {
+                begin_ns: since_ns,
+                request_type,
+            }),
+            waker_is::BETWEEN_REQUESTS => WakerIs::BetweenRequests,
+            waker_is::HELPER => WakerIs::Helper(since_ns),
+            waker_is::NOT_RECORDED => WakerIs::NotRecorded,
+            other => return Err(other),
+        };
+        Ok((context, is))
+    }
+
+    /// Nobody, as far as was seen.
+    pub const UNKNOWN: Self = Self {
+        context: WakerContext::Unknown,
+        is: WakerIs::Unknown,
+        tid: 0,
+        tgid: 0,
+        stack: STACK_NONE,
+    };
+}
+
+impl Interval {
+    /// When it was over as a wait: a blocked thread when it was woken, a preempted one when it had a CPU.
+    #[must_use]
+    pub fn until_ns(&self) -> u64 {
+        match self.kind {
+            IntervalKind::Preempted => self.in_ns,
+            IntervalKind::Blocked { wake_ns, .. } => wake_ns,
+        }
+    }
+
+    /// Nanoseconds blocked; 0 for a preemption.
+    #[must_use]
+    pub fn blocked_ns(&self) -> u64 {
+        match self.kind {
+            IntervalKind::Preempted => 0,
+            IntervalKind::Blocked { wake_ns, .. } => wake_ns.saturating_sub(self.out_ns),
+        }
+    }
+}
