@@ -170,6 +170,17 @@ impl Mapped {
         }
     }
 
+    /// What [`Mapped::open`] would open, without opening it; `None` when that cannot be told.
+    #[must_use]
+    pub fn key(&self, pid: u32) -> Option<FileKey> {
+        if self.inode == 0 {
+            return None;
+        }
+        let mapped = format!("/proc/{pid}/map_files/{}", self.range());
+        let metadata = fs::metadata(mapped).ok()?;
+        Some(FileKey::of(&metadata))
+    }
+
     /// Opens the mapped file itself, even when its path now leads elsewhere or nowhere. That takes
     /// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE; without it the path has to do, if it still leads to
     /// the same file.

@@ -58,6 +58,48 @@ impl NoTable {
     }
 }
 
+/// Where a table is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted<'a> {
+    /// A mapping of a process.
+    Mapping(&'a Mapped, u32),
+    /// A file that need not be mapped.
+    File(&'a Path),
+}
+
+impl<'a> Wanted<'a> {
+    /// Its name, for messages.
+    pub(super) fn name(self) -> &'a Path {
+        match self {
+            Self::Mapping(mapped, _) => Path::new(&mapped.name),
+            Self::File(path) => path,
+        }
+    }
+
+    /// Which file it is; `None` when that shows when it is opened.
+    pub(super) fn key(self) -> Option<FileKey> {
+        match self {
+            Self::Mapping(mapped, pid) => mapped.key(pid),
+            Self::File(_) => None,
+        }
+    }
+
+    /// What is behind it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no file, or it cannot be opened.
+    pub(super) fn open(self) -> Result<Backing, Unopened> {
+        match self {
+            Self::Mapping(mapped, pid) => Backing::of_mapping(mapped, pid),
+            Self::File(path) => {
+                let (file, key) = maps::open_file(path).map_err(unreadable)?;
+                Ok(Backing::File(file, key))
+            }
+        }
+    }
+}
+
 /// What is behind a mapping.
 #[derive(Debug)]
 pub(super) enum Backing {
@@ -75,7 +117,7 @@ impl Backing {
     /// # Errors
     ///
     /// When there is no file, or it cannot be opened.
-    pub(super) fn of_mapping(mapped: &Mapped, pid: u32) -> Result<Self, Unopened> {
+    fn of_mapping(mapped: &Mapped, pid: u32) -> Result<Self, Unopened> {
         if mapped.name == "[vdso]" {
             return image(mapped, pid).map(Self::Image).map_err(unreadable);
         }
@@ -83,16 +125,6 @@ impl Backing {
             return Err((NoTable::Anonymous, None));
         }
         let (file, key) = mapped.open(pid).map_err(unreadable)?;
-        Ok(Self::File(file, key))
-    }
-
-    /// A file that need not be mapped.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be opened.
-    pub(super) fn of_file(path: &Path) -> Result<Self, Unopened> {
-        let (file, key) = maps::open_file(path).map_err(unreadable)?;
         Ok(Self::File(file, key))
     }
 }
