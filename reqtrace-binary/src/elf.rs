@@ -23,13 +23,14 @@ use crate::error::{Error, Result};
 use crate::frames::{Frames, FramesOf};
 
 use headers::CONTEXT;
-use parse::{not_elf, string_at, unreadable};
+use parse::{not_elf, string_at};
 use references::References;
 
 pub use headers::HeaderError;
 pub(crate) use headers::{FileHeader, compression};
 pub(crate) use notes::build_id;
 pub use notes::notes;
+pub use parse::unreadable;
 pub(crate) use sections::Sections;
 pub use sections::{FunctionSymbol, FunctionSymbols};
 pub use source::ReadAt;

@@ -167,7 +167,8 @@ pub(super) fn string_at(bytes: &[u8], table: &Range<usize>, index: usize) -> Opt
 }
 
 /// The error of a file that could not be opened or read.
-pub(super) fn unreadable(shown: &str, error: std::io::Error) -> Error {
+#[must_use]
+pub fn unreadable(shown: &str, error: std::io::Error) -> Error {
     let failure = match error.kind() {
         std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}"))
             .next("give the program's path, such as \"$(command -v NAME)\""),

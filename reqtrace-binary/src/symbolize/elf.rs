@@ -4,6 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 
 use goblin::elf::program_header::PT_LOAD;
 
@@ -20,7 +21,7 @@ pub(super) struct Module {
     /// File name, without folders.
     name: String,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
-    file: RefCell<Option<File>>,
+    file: RefCell<Option<Arc<File>>>,
     links: Links,
     /// Where the symbols are that were stripped from it; open as well.
     debug: RefCell<Option<DebugFile>>,
@@ -49,7 +50,7 @@ enum Dwarf {
 
 impl Module {
     /// `roots` are where its debug file is looked for.
-    pub(super) fn new(path: &str, file: File, roots: &[Root]) -> Self {
+    pub(super) fn new(path: &str, file: Arc<File>, roots: &[Root]) -> Self {
         let name = path.rsplit('/').next().unwrap_or(path);
         let links = Links::read(&file);
         let search = debuginfo::find(&file, &links, roots, path);
@@ -82,7 +83,7 @@ impl Module {
     fn function_start(&self, address: u64) -> u64 {
         let functions = self.functions.get_or_init(|| {
             let file = self.file.borrow();
-            let object = file.as_ref().and_then(|file| Object::read(file).ok());
+            let object = file.as_deref().and_then(|file| Object::read(file).ok());
             object.map_or_else(Vec::new, |object| function_ranges(&object))
         });
         let next = functions.partition_point(|function| function.start <= address);
@@ -244,7 +245,7 @@ mod tests {
                 .iter()
                 .find(|header| header.p_flags & PF_X != 0);
             let text = text.unwrap();
-            let module = Module::new(path, File::open(path).unwrap(), &[]);
+            let module = Module::new(path, Arc::new(File::open(path).unwrap()), &[]);
             let mut room = Room::default();
             let (mut named, mut unnamed) = (0, 0);
             for index in 0..400 {

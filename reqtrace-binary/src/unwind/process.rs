@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::files::Files;
 use crate::maps::{self, FileKey, Mapped};
 
 /// The largest vdso that is read; they have two to four pages.
@@ -89,11 +91,11 @@ impl<'a> Wanted<'a> {
     /// # Errors
     ///
     /// When there is no file, or it cannot be opened.
-    pub(super) fn open(self) -> Result<Backing, Unopened> {
+    pub(super) fn open(self, files: &Files) -> Result<Backing, Unopened> {
         match self {
-            Self::Mapping(mapped, pid) => Backing::of_mapping(mapped, pid),
+            Self::Mapping(mapped, pid) => Backing::of_mapping(mapped, pid, files),
             Self::File(path) => {
-                let (file, key) = maps::open_file(path).map_err(unreadable)?;
+                let (file, key) = files.at(path).map_err(unreadable)?;
                 Ok(Backing::File(file, key))
             }
         }
@@ -103,7 +105,7 @@ impl<'a> Wanted<'a> {
 /// What is behind a mapping.
 #[derive(Debug)]
 pub(super) enum Backing {
-    File(File, FileKey),
+    File(Arc<File>, FileKey),
     /// An image that the kernel put into the process.
     Image(Vec<u8>),
 }
@@ -117,14 +119,14 @@ impl Backing {
     /// # Errors
     ///
     /// When there is no file, or it cannot be opened.
-    fn of_mapping(mapped: &Mapped, pid: u32) -> Result<Self, Unopened> {
+    fn of_mapping(mapped: &Mapped, pid: u32, files: &Files) -> Result<Self, Unopened> {
         if mapped.name == "[vdso]" {
             return image(mapped, pid).map(Self::Image).map_err(unreadable);
         }
         if mapped.inode == 0 {
             return Err((NoTable::Anonymous, None));
         }
-        let (file, key) = mapped.open(pid).map_err(unreadable)?;
+        let (file, key) = files.of_mapping(mapped, pid).map_err(unreadable)?;
         Ok(Self::File(file, key))
     }
 }
@@ -180,7 +182,8 @@ mod tests {
         let pid = std::process::id();
         let maps = executable_mappings(pid).unwrap();
         let vdso = maps.iter().find(|map| map.name == "[vdso]").unwrap();
-        let Backing::Image(image) = Backing::of_mapping(vdso, pid).unwrap() else {
+        let Backing::Image(image) = Backing::of_mapping(vdso, pid, &Files::default()).unwrap()
+        else {
             panic!("it has no file");
         };
         assert!(image.starts_with(b"\x7fELF"));

@@ -25,6 +25,7 @@ use super::process::{Backing, NoTable, Wanted, executable_mappings};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
+use crate::files::Files;
 use crate::maps::FileKey;
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
@@ -105,6 +106,7 @@ type ContentKey = u64;
 #[derive(Default)]
 pub struct Registry {
     files: HashMap<FileKey, Known>,
+    open: Files,
     objects: HashMap<ContentKey, Known>,
     hasher: RandomState,
     rows: u32,
@@ -122,6 +124,13 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Opens files with others who want them.
+    #[must_use]
+    pub fn with_files(mut self, files: Files) -> Self {
+        self.open = files;
+        self
     }
 
     /// Calls `progress` whenever an object is compiled, from the thread that did it.
@@ -237,7 +246,7 @@ impl Registry {
                 if let Some(found) = wanted.key().and_then(|key| self.known(&key, &read)) {
                     return found;
                 }
-                let backing = match wanted.open() {
+                let backing = match wanted.open(&self.open) {
                     Ok(backing) => backing,
                     Err((cause, error)) => {
                         if let Some(error) = error {
@@ -256,7 +265,7 @@ impl Registry {
                             log::debug!("{}: too much .eh_frame", name.display());
                             return Found::Known(Known::Without(NoTable::NoRoom));
                         }
-                        (Object::read(file), Some(*key))
+                        (Object::read(&**file), Some(*key))
                     }
                     Backing::Image(image) => (Object::read(image.as_slice()), None),
                 };

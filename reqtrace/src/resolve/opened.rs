@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use reqtrace_binary::files::Files;
 use reqtrace_binary::maps::FileKey;
 
 use super::elf::Object;
@@ -47,11 +48,24 @@ impl Deref for Opened {
 
 /// Objects by file, and by the name that they have in messages. Clones are the same objects.
 #[derive(Clone, Debug, Default)]
-pub struct Objects(Arc<Mutex<Known>>);
+pub struct Objects {
+    known: Arc<Mutex<Known>>,
+    /// What they are read from.
+    pub(super) files: Files,
+}
 
 type Known = HashMap<(FileKey, String), Arc<Opened>>;
 
 impl Objects {
+    /// Knows none yet; files are opened with others who want them.
+    #[must_use]
+    pub fn with_files(files: Files) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+
     /// The object of a file, if it is kept here; else what `open` gives, which is kept if it is to be.
     pub(super) fn get(
         &self,
@@ -59,7 +73,7 @@ impl Objects {
         keeps: bool,
         open: impl FnOnce() -> Result<(Opened, Option<FileKey>)>,
     ) -> Result<Arc<Opened>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let name = |key| (key, file.shown.clone());
         let key = fs::metadata(&file.open).ok().map(|file| FileKey::of(&file));
         if let Some(opened) = key.and_then(|key| known.get(&name(key))) {

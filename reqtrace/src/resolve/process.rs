@@ -132,10 +132,10 @@ impl Process {
         Ok(process)
     }
 
-    /// What of another one's files was opened need not be opened again for this one, and the other way
-    /// round.
-    pub fn share_objects(&mut self, other: &Self) {
-        self.opened = other.opened.clone();
+    /// What is opened for others that use these objects need not be opened again for this one, and the
+    /// other way round.
+    pub fn use_objects(&mut self, objects: &Objects) {
+        self.opened = objects.clone();
     }
 
     /// The path that opens a mapping's file: through the process's own root when the file there is

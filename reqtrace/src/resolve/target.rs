@@ -84,8 +84,14 @@ impl Target<'_> {
     }
 
     fn read(&self, file: &ObjectFile) -> Result<(Opened, Option<FileKey>)> {
-        let opened = elf::open(&file.open, &file.shown)?;
-        let key = opened.metadata().ok().map(|file| FileKey::of(&file));
+        let (opened, key) = match self {
+            Self::Process(process) => {
+                let found = process.opened.files.at(&file.open);
+                let (opened, key) = found.map_err(|error| elf::unreadable(&file.shown, error))?;
+                (opened, Some(key))
+            }
+            Self::File(_) => (Arc::new(elf::open(&file.open, &file.shown)?), None),
+        };
         let mut object = Object::read(&opened, &file.shown)?;
         if object.has_symtab() {
             return Ok((Opened::new(object, Vec::new()), key));

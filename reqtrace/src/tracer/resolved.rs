@@ -23,7 +23,7 @@ pub(super) fn resolve_child(
         return;
     };
     if let Some(first) = processes.first() {
-        process.share_objects(first);
+        process.use_objects(&first.opened);
     }
     let shown = |process: &Process| -> Vec<String> {
         let files = process.objects.iter();
