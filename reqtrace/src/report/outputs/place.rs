@@ -10,16 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, accessat, flock, fstat, mkdirat,
-    open, openat, readlinkat, renameat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 pub(super) use folder::Folder;
-use folder::path_flags;
 
 /// What a file is called until it is whole.
 const PARTIAL: &str = ".partial";

@@ -116,7 +116,7 @@ impl Folder {
     }
 }
 
-pub(super) fn path_flags() -> OFlags {
+fn path_flags() -> OFlags {
     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
