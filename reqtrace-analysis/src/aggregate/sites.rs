@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{AddressSpace, Name, Stack, Thread};
@@ -187,6 +187,9 @@ impl Sites {
             file: self.file_of(site),
             syscall: site.syscall,
         });
+        if site.file > FILE_UNKNOWN && self.file_of(site).is_none() {
+            self.nameless_files.insert(site.file);
+        }
         insert(&mut self.classes, MAX_CLASSES, (space, *site), class);
         Some(class)
     }
