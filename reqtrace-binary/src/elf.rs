@@ -1,29 +1,39 @@
-//! ELF: a file in, an [`Object`] out: its functions, what it imports, where its bytes are loaded.
+//! ELF: a file in; an [`Object`] out, which has its functions, what it imports, and where its bytes are
+//! loaded. For unwinding and naming, which need less, its headers, sections and notes.
 //!
-//! Only what resolving needs is parsed, and every offset of the file is taken as hostile: a
+//! Only what is needed is parsed, and every offset of the file is taken as hostile: a
 //! truncated or malformed file is an error, never a panic.
 
+mod copied;
+mod headers;
+mod notes;
 mod parse;
 mod references;
+mod sections;
+mod source;
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::sym::Symtab;
 use memmap2::MmapMut;
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
 
-use crate::debuginfo::{self, FunctionSymbols};
 use crate::error::{Error, Result};
 use crate::frames::{Frames, FramesOf};
 
-use parse::{not_elf, string_at, unreadable};
+use headers::CONTEXT;
+use parse::{not_elf, string_at};
 use references::References;
+
+pub use headers::HeaderError;
+pub(crate) use headers::{FileHeader, compression};
+pub(crate) use notes::build_id;
+pub use notes::notes;
+pub use parse::unreadable;
+pub(crate) use sections::Sections;
+pub use sections::{FunctionSymbol, FunctionSymbols};
+pub use source::ReadAt;
 
 /// A parsed ELF file.
 #[derive(Debug)]
@@ -80,60 +90,13 @@ pub struct Symbol {
     pub size: u64,
 }
 
-/// The largest file that is read, and the most of it that is neither a hole nor debug information.
-const MAX_BYTES: u64 = 64 << 30;
-const MAX_DATA: u64 = 2 << 30;
-
-/// A copy of a file. Its owner could cut it short while it is mapped, and that would end this program by
-/// SIGBUS. What is a hole in the file takes no memory, and DWARF, which is not needed, is one in the copy.
-fn copy(file: &File, length: u64) -> io::Result<MmapMut> {
-    if length > MAX_BYTES {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut copy = MmapMut::map_anon(usize::try_from(length).map_err(io::Error::other)?)?;
-    let left_out = debuginfo::information(file);
-    let (mut at, mut data) = (0, 0);
-    while at < length {
-        let start = match seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start.min(length),
-            // Nothing but a hole is left.
-            Err(Errno::NXIO) => break,
-            // A filesystem without holes.
-            Err(_) => at,
-        };
-        let end = seek(file, SeekFrom::Hole(start))
-            .unwrap_or(length)
-            .min(length);
-        if end <= start {
-            break;
-        }
-        at = end;
-        for part in without(start..end, &left_out) {
-            data += part.end - part.start;
-            if data > MAX_DATA {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-            let place = part.start as usize..part.end as usize;
-            file.read_exact_at(&mut copy[place], part.start)?;
-        }
-    }
-    Ok(copy)
-}
-
-/// A range without others, which are in order.
-fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut parts = Vec::new();
-    let mut from = range.start;
-    for other in others {
-        if other.start.min(range.end) > from {
-            parts.push(from..other.start.min(range.end));
-        }
-        from = from.max(other.end);
-    }
-    if from < range.end {
-        parts.push(from..range.end);
-    }
-    parts
+/// Opens a file. `shown` is its name in messages.
+///
+/// # Errors
+///
+/// There is none, or it may not be read.
+pub fn open(path: &Path, shown: &str) -> Result<File> {
+    File::open(path).map_err(|error| unreadable(shown, error))
 }
 
 impl Object {
@@ -144,7 +107,15 @@ impl Object {
     /// Not readable; not ELF (a script is named as such, with its interpreter); malformed; for
     /// another machine ([`crate::error::Kind::Unsupported`]).
     pub fn open(path: &Path, shown: &str) -> Result<Self> {
-        let file = File::open(path).map_err(|error| unreadable(shown, error))?;
+        Self::read(&open(path, shown)?, shown)
+    }
+
+    /// Parses a file that is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::open`].
+    pub fn read(file: &File, shown: &str) -> Result<Self> {
         let metadata = file.metadata().map_err(|error| unreadable(shown, error))?;
         if !metadata.is_file() {
             return Err(Error::usage(format!("{shown} is not a regular file"))
@@ -153,7 +124,7 @@ impl Object {
         if metadata.len() == 0 {
             return Err(not_elf(shown, &[]));
         }
-        let copy = copy(&file, metadata.len()).map_err(|error| unreadable(shown, error))?;
+        let copy = copied::copy(file, metadata.len()).map_err(|error| unreadable(shown, error))?;
         Self::new(Bytes::Copied(copy), shown)
     }
 
@@ -308,10 +279,9 @@ impl Object {
     /// The virtual address of a symbol of any kind, by its name as it stands in the file.
     #[must_use]
     pub fn address_of_symbol(&self, wanted: &str) -> Option<u64> {
-        let context = Ctx::new(Container::Big, Endian::Little);
         let bytes = self.bytes();
         self.tables.iter().find_map(|table| {
-            let symbols = Symtab::parse(bytes, table.offset, table.count, context).ok()?;
+            let symbols = Symtab::parse(bytes, table.offset, table.count, CONTEXT).ok()?;
             let found = symbols.iter().find(|symbol| {
                 symbol.st_shndx != 0
                     && string_at(bytes, &table.strings, symbol.st_name)
@@ -344,13 +314,21 @@ impl Object {
         })
     }
 
+    /// The first bytes of the instruction at an offset of the file; 0 where there is no code.
+    #[must_use]
+    pub fn instruction_at(&self, file_offset: u64) -> [u8; 2] {
+        let address = self.address_of(file_offset);
+        let code = address.and_then(|address| self.code(address).first_chunk());
+        code.copied().unwrap_or_default()
+    }
+
     /// Bytes of code from an address to the end of its segment; empty when it is not code.
     #[must_use]
     pub fn code(&self, address: u64) -> &[u8] {
         let Some(segment) = self.code_segment(address) else {
             return &[];
         };
-        self.read(segment, address)
+        self.bytes_of(segment, address)
     }
 
     /// The eight bytes at an address of code or data, as linked (before relocation).
@@ -360,7 +338,7 @@ impl Object {
             .segments
             .iter()
             .find(|segment| segment.address.contains(&address))?;
-        let bytes = self.read(segment, address).first_chunk::<8>()?;
+        let bytes = self.bytes_of(segment, address).first_chunk::<8>()?;
         Some(u64::from_le_bytes(*bytes))
     }
 
@@ -372,7 +350,7 @@ impl Object {
             .filter(|segment| segment.executable)
             .flat_map(move |segment| {
                 let start = segment.address.start;
-                self.read(segment, start)
+                self.bytes_of(segment, start)
                     .windows(5)
                     .enumerate()
                     .filter(move |(at, bytes)| {
@@ -395,7 +373,7 @@ impl Object {
             .find(|segment| segment.executable && segment.address.contains(&address))
     }
 
-    fn read(&self, segment: &Segment, address: u64) -> &[u8] {
+    fn bytes_of(&self, segment: &Segment, address: u64) -> &[u8] {
         let length = segment.address.end - segment.address.start;
         let start = segment.offset + (address - segment.address.start);
         self.bytes()
@@ -404,59 +382,11 @@ impl Object {
     }
 }
 
-/// Little-endian numbers in headers whose size the caller has checked.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
 
     use super::*;
-
-    #[test]
-    fn ranges_are_what_is_left() {
-        let left = |others: &[(u64, u64)]| -> Vec<(u64, u64)> {
-            let others: Vec<_> = others.iter().map(|&(from, to)| from..to).collect();
-            let parts = without(10..20, &others).into_iter();
-            parts.map(|part| (part.start, part.end)).collect()
-        };
-        assert_eq!(left(&[]), [(10, 20)]);
-        assert_eq!(
-            left(&[(0, 5), (12, 14), (13, 15), (30, 40)]),
-            [(10, 12), (15, 20)]
-        );
-        assert_eq!(left(&[(0, 11), (18, 50)]), [(11, 18)]);
-        assert!(left(&[(0, u64::MAX)]).is_empty());
-    }
-
-    fn resident() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.unwrap().trim().trim_end_matches(" kB");
-        kib.parse::<u64>().unwrap() << 10
-    }
-
-    /// `functions` on a sparse file of 2 GB took as much memory.
-    #[test]
-    fn holes_take_no_memory() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(8 << 30).unwrap();
-        file.write_all_at(b"end", (8 << 30) - 3).unwrap();
-        let before = resident();
-        let copy = copy(&file, 8 << 30).unwrap();
-        assert!(copy.ends_with(b"\0end"));
-        assert!(resident() < before + (64 << 20), "{before}");
-    }
 
     #[test]
     fn a_file_that_is_cut_short_stays_readable() {

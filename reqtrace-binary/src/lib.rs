@@ -4,6 +4,7 @@
 pub mod debuginfo;
 pub mod demangle;
 pub mod elf;
+pub mod files;
 pub mod frames;
 #[doc(hidden)]
 pub mod fuzz;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -170,6 +170,17 @@ impl Mapped {
         }
     }
 
+    /// What [`Mapped::open`] would open, without opening it; `None` when that cannot be told.
+    #[must_use]
+    pub fn key(&self, pid: u32) -> Option<FileKey> {
+        if self.inode == 0 {
+            return None;
+        }
+        let mapped = format!("/proc/{pid}/map_files/{}", self.range());
+        let metadata = fs::metadata(mapped).ok()?;
+        Some(FileKey::of(&metadata))
+    }
+
     /// Opens the mapped file itself, even when its path now leads elsewhere or nowhere. That takes
     /// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE; without it the path has to do, if it still leads to
     /// the same file.
@@ -210,15 +221,22 @@ pub fn open_file(path: &Path) -> io::Result<(File, FileKey)> {
 }
 
 fn keyed(file: File) -> io::Result<(File, FileKey)> {
-    let metadata = file.metadata()?;
-    let key = FileKey {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    };
+    let key = FileKey::of(&file.metadata()?);
     Ok((file, key))
+}
+
+impl FileKey {
+    /// That of a file.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -76,8 +76,18 @@ impl Trace {
     ///
     /// When it does not attach.
     pub fn start(profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
+        Self::start_by(&workspace::reqtrace()?, profile, pid, more)
+    }
+
+    /// The same with another build of reqtrace.
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn start_by(program: &Path, profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
         let folder = workspace::scratch()?;
-        let mut command = command(["--profile"])?;
+        let mut command = Command::new(program);
+        command.arg("--profile");
         command
             .arg(profile)
             .arg("--out")

@@ -146,6 +146,15 @@ impl Summary {
         all - self.unseen()
     }
 
+    /// Lines of the report that gave up their frames, because there were too many different ones. Their time
+    /// is in the report: it is no loss of the kernel programs.
+    #[must_use]
+    pub fn merged(&self) -> u64 {
+        let mut losses = self.losses.iter();
+        let found = losses.find(|loss| loss.name == "stacks_merged");
+        found.map_or(0, |loss| loss.count)
+    }
+
     /// Switch-ins that the kernel told nobody of. On a machine whose kernel hides the switches of
     /// its own supervisor, these are the threads that come after it.
     #[must_use]

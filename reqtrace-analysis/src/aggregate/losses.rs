@@ -59,6 +59,7 @@ pub(super) struct Counts<'a> {
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
+    pub(super) unlisted_processes: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -124,6 +125,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_stacks,
             "times that a stack of little time lost its frames, because there were too many different \
              ones: its time is all there, under `[other stacks]`",
+        ),
+        (
+            "processes_unlisted",
+            counts.unlisted_processes,
+            "traced processes that are not in the list of processes, which has the first 10,000: their \
+             requests and times are all there",
         ),
         (
             "recording_unended",

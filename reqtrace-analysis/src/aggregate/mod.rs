@@ -15,6 +15,7 @@ mod losses;
 mod names;
 mod one;
 mod order;
+mod processes;
 mod settled;
 mod signs;
 mod sites;
@@ -28,7 +29,7 @@ mod view;
 mod warnings;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
 
@@ -167,11 +168,10 @@ impl Aggregator {
                 self.write_due(exporters)?;
             }
             Event::Process(process) => {
-                self.trace.process(process);
-                if !process.name.is_empty() {
-                    self.sites
-                        .get_mut()
-                        .process(process.space.tgid, &process.name);
+                let processes = &mut self.sites.get_mut().processes;
+                processes.change(process);
+                if processes.is_full() {
+                    self.forget_processes();
                 }
             }
             Event::File(file) => self.sites.get_mut().file(file.file, &file.path),
@@ -229,6 +229,14 @@ impl Aggregator {
         }
     }
 
+    /// Forgets processes that have left, of which nothing is shown any more but sums by name.
+    fn forget_processes(&mut self) {
+        self.settle();
+        let shown = self.types.iter().flat_map(|state| state.tail.processes());
+        let shown: BTreeSet<u32> = shown.collect();
+        self.sites.get_mut().processes.forget(&shown);
+    }
+
     fn request(
         &mut self,
         request: &Request<'_>,
@@ -243,9 +251,8 @@ impl Aggregator {
             request.begin_ns = self.trace.start_ns().min(request.end_ns);
         }
         self.trace.seen(request.end_ns);
-        self.sites
-            .get_mut()
-            .any_thread(request.space.tgid, request.comm);
+        let processes = &mut self.sites.get_mut().processes;
+        processes.any_thread(request.space.tgid, request.comm);
         self.rows.ended(request.end_ns);
         if self
             .filter
@@ -337,3 +344,6 @@ fn check(options: &Options, header: &Header) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use reqtrace_common::record::StackId;
 use reqtrace_common::unwind::Stop;
-use reqtrace_recording::{Address, AddressSpace, KERNEL, Name, Stack};
-use rustc_hash::FxHashMap;
+use reqtrace_recording::{Address, AddressSpace, KERNEL, NOWHERE, Name, Stack};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbolize::{Frame, UNKNOWN};
 
@@ -22,6 +22,8 @@ pub(super) struct Names {
     frames: Vec<Option<Box<[Frame]>>>,
     /// The same as numbers of texts.
     texts: Vec<Box<[Text]>>,
+    /// Indices that stand for nothing.
+    free: Vec<u32>,
     pub(super) table: Texts,
 }
 
@@ -100,20 +102,43 @@ impl Names {
     }
 
     fn number(&mut self, address: Address, is_return: bool) -> u32 {
-        let next = self.frames.len() as u32;
-        let number = *self.numbers.entry((address, is_return)).or_insert(next);
-        if number == next {
+        if let Some(number) = self.numbers.get(&(address, is_return)) {
+            return *number;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
             self.frames.push(None);
             self.texts.push([self.table.number(UNKNOWN)].into());
-        }
+            (self.frames.len() - 1) as u32
+        });
+        self.numbers.insert((address, is_return), number);
         number
     }
 
     /// Forgets the stacks that are not wanted any more. The names of addresses stay: there are as many
-    /// as the programs have places to call from.
+    /// as the programs have places to call from. Addresses that nothing was mapped at go: each process
+    /// has its own, and they have no names.
     pub(super) fn forget_stacks(&mut self, is_wanted: impl Fn(&StackKey) -> bool) {
         self.stacks.retain(|key, _| is_wanted(key));
         self.stacks.shrink_to_fit();
+        let kept = self.stacks.values().flat_map(|known| &known.addresses);
+        let kept: FxHashSet<u32> = kept.copied().collect();
+        let frames = &self.frames;
+        let free = &mut self.free;
+        self.numbers.retain(|(address, _), number| {
+            let is_named = frames[*number as usize].is_some();
+            let stays = address.object != NOWHERE || is_named || kept.contains(number);
+            if !stays {
+                free.push(*number);
+            }
+            stays
+        });
+        self.numbers.shrink_to_fit();
+    }
+
+    /// Addresses of which something is kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.frames.len()
     }
 
     /// The frames of a stack, innermost first, inlined calls included; `None` when it is not known.

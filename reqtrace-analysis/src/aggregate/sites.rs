@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
-use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
+use reqtrace_recording::{AddressSpace, Name, Stack, Thread};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::names::{Names, StackKey, Text};
+use super::processes::Processes;
 use crate::classify::named::function_matches;
 use crate::classify::{Block, Classifier, is_lost};
 use crate::profile::CALLS;
@@ -78,9 +79,7 @@ pub(super) struct Sites {
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
-    processes: HashMap<u32, Plain>,
-    /// Name of any thread of a process, where the process has none.
-    any_thread: HashMap<u32, Plain>,
+    pub(super) processes: Processes,
     /// Names of threads that woke others, by process and thread.
     threads: FxHashMap<(u32, u32), Plain>,
     /// Look-ups of stacks that are not known although an event refers to them.
@@ -108,8 +107,7 @@ impl Sites {
             classes: FxHashMap::default(),
             kernel: FxHashMap::default(),
             user: FxHashMap::default(),
-            processes: HashMap::new(),
-            any_thread: HashMap::new(),
+            processes: Processes::default(),
             threads: FxHashMap::default(),
             unknown_stacks: 0,
         }
@@ -154,17 +152,6 @@ impl Sites {
             .map(String::as_str)
     }
 
-    pub(super) fn process(&mut self, tgid: u32, name: &str) {
-        self.processes.insert(tgid, Plain::of(name));
-    }
-
-    /// Takes the name of a thread in a request.
-    pub(super) fn any_thread(&mut self, tgid: u32, comm: Comm) {
-        if !comm.is_empty() && !self.any_thread.contains_key(&tgid) {
-            self.any_thread.insert(tgid, comm.text());
-        }
-    }
-
     /// Takes the name of a thread that woke another.
     pub(super) fn thread(&mut self, thread: &Thread) {
         let key = (thread.tgid, thread.tid);
@@ -174,17 +161,7 @@ impl Sites {
     /// Name of a thread, or of its process.
     pub(super) fn thread_comm(&self, tgid: u32, tid: u32) -> Plain {
         let name = self.threads.get(&(tgid, tid));
-        name.cloned().unwrap_or_else(|| self.comm(tgid))
-    }
-
-    /// Name of a process: its own, or one of its threads'.
-    pub(super) fn comm(&self, tgid: u32) -> Plain {
-        let name = self
-            .processes
-            .get(&tgid)
-            .or_else(|| self.any_thread.get(&tgid));
-        name.cloned()
-            .unwrap_or_else(|| Plain::of(&format!("pid {tgid}")))
+        name.cloned().unwrap_or_else(|| self.processes.comm(tgid))
     }
 
     /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
@@ -210,6 +187,9 @@ impl Sites {
             file: self.file_of(site),
             syscall: site.syscall,
         });
+        if site.file > FILE_UNKNOWN && self.file_of(site).is_none() {
+            self.nameless_files.insert(site.file);
+        }
         insert(&mut self.classes, MAX_CLASSES, (space, *site), class);
         Some(class)
     }
@@ -339,6 +319,12 @@ impl Sites {
         let wanted: HashSet<StackKey> = sides.collect();
         self.names.forget_stacks(|key| wanted.contains(key));
         self.decide_anew();
+    }
+
+    /// Addresses and processes of which something is kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.names.kept(), self.processes.kept())
     }
 
     /// Why the walk of a user stack stopped, and how many addresses it has; `None` when it is lost or

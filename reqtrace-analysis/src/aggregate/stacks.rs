@@ -127,7 +127,7 @@ impl Lines {
             }
             let space = space_of(key);
             let is_block = key.is_block();
-            let comm = sites.comm(key.tgid);
+            let comm = sites.processes.comm(key.tgid);
             let comm = sites.number(&comm);
             let block = LineKey {
                 comm,

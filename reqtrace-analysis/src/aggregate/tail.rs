@@ -141,6 +141,13 @@ impl Tail {
             .map(|kept| (kept.space, kept.block.site))
     }
 
+    /// Processes that a report shows with the longest blocks: those that blocked, and those that woke them.
+    pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.longest
+            .iter()
+            .flat_map(|kept| [kept.space.tgid, kept.block.waker_tgid])
+    }
+
     /// The two bands; `None` when there are few requests, or none that is slower than the typical
     /// ones.
     pub(super) fn slow(&self, sites: &mut Sites, trace: &Trace) -> Option<SlowRequests> {

@@ -1,18 +1,14 @@
 //! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
 
-use std::collections::BTreeMap;
+use reqtrace_recording::{Cost, End, Header};
 
-use reqtrace_base::plain::Plain;
-use reqtrace_recording::{Cost, End, Header, Process, ProcessChange};
-
+use super::processes::Processes;
 use crate::report::{LateChildren, MarkerInfo, TraceInfo};
 
 /// What is known of the trace.
 #[derive(Debug)]
 pub(super) struct Trace {
     header: Header,
-    /// All processes ever traced, by name.
-    processes: BTreeMap<u32, Plain>,
     cost: Cost,
     end: Option<End>,
     /// The latest time that an event has told.
@@ -24,7 +20,6 @@ impl Trace {
         Self {
             seen_ns: header.start_ns,
             header: header.clone(),
-            processes: BTreeMap::new(),
             cost: Cost::default(),
             end: None,
         }
@@ -42,19 +37,6 @@ impl Trace {
     /// Something happened then.
     pub(super) fn seen(&mut self, now_ns: u64) {
         self.seen_ns = self.seen_ns.max(now_ns);
-    }
-
-    pub(super) fn process(&mut self, process: &Process) {
-        if process.change == ProcessChange::Exit {
-            return;
-        }
-        let known = self
-            .processes
-            .entry(process.space.tgid)
-            .or_insert_with(|| Plain::of("?"));
-        if !process.name.is_empty() {
-            *known = Plain::of(&process.name);
-        }
     }
 
     pub(super) fn set_cost(&mut self, cost: Cost) {
@@ -76,7 +58,7 @@ impl Trace {
     }
 
     /// What was traced, for the report.
-    pub(super) fn info(&self) -> TraceInfo {
+    pub(super) fn info(&self, processes: &Processes) -> TraceInfo {
         let header = &self.header;
         let markers = header.markers.iter().map(|marker| MarkerInfo {
             request: marker.request.clone(),
@@ -85,11 +67,11 @@ impl Trace {
             object: marker.object.clone(),
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
         });
-        let processes = self.processes.iter();
         TraceInfo {
             version: header.version.clone(),
             profile: header.profile.clone(),
-            processes: processes.map(|(pid, name)| (*pid, name.clone())).collect(),
+            processes: processes.listed(),
+            unlisted_processes: processes.unlisted(),
             kernel: header.kernel.clone(),
             start_unix_ns: self.unix_ns(header.start_ns),
             monotonic_to_unix_ns: header.monotonic_to_unix_ns,

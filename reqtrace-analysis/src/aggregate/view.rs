@@ -59,6 +59,7 @@ impl Aggregator {
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged(),
+            unlisted_processes: sites.processes.unlisted(),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)
@@ -69,7 +70,7 @@ impl Aggregator {
         let mut unwinding = settled.walked.unwinding();
         unwinding.walks.clone_from(&cost.walks);
         let mut report = Report {
-            trace: self.trace.info(),
+            trace: self.trace.info(&sites.processes),
             classes,
             named_waits: sites.classifier.named(),
             requests,

@@ -7,21 +7,18 @@
 
 mod mini;
 mod rooted;
-mod sections;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use log::debug;
 
+use crate::elf::Sections;
+pub use crate::elf::{FunctionSymbol, FunctionSymbols};
 pub use rooted::{Root, reopen_regular};
-use sections::Sections;
-pub use sections::{FunctionSymbol, FunctionSymbols};
 
 /// Where debug files are kept, in any root.
 const DEBUG_FOLDER: &str = "usr/lib/debug";
@@ -60,9 +57,7 @@ impl Links {
         };
         Self {
             build_id: sections.build_id(object),
-            debug_link: sections
-                .contents(object, ".gnu_debuglink")
-                .and_then(|contents| debug_link(&contents)),
+            debug_link: sections.debug_link(object),
             links: sections.has(".gnu_debuglink")
                 || sections.has(".gnu_debugaltlink")
                 || sections.has(".debug_sup"),
@@ -230,27 +225,6 @@ fn checksum(file: &File) -> io::Result<u32> {
         offset += count as u64;
     }
     Ok(hasher.finalize())
-}
-
-/// `.gnu_debuglink`: a file name, padding to four bytes, and a CRC-32. A name with folders in it is
-/// no name of this format: it could lead anywhere.
-fn debug_link(contents: &[u8]) -> Option<(OsString, u32)> {
-    let length = contents.iter().position(|&byte| byte == 0)?;
-    let name = &contents[..length];
-    let at = (length + 1).next_multiple_of(4);
-    let sum = contents.get(at..at.checked_add(4)?)?;
-    let usable = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/');
-    usable.then(|| {
-        (
-            OsStr::from_bytes(name).to_owned(),
-            u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]),
-        )
-    })
-}
-
-/// Where the DWARF of an ELF file stands in it, in order; nothing where that cannot be told.
-pub(crate) fn information(file: &File) -> Vec<Range<u64>> {
-    Sections::read(file).map_or_else(|_| Vec::new(), |sections| sections.debug_information())
 }
 
 /// The function symbols of a debug file.

@@ -188,23 +188,6 @@ fn packed_symbols_are_unpacked() {
 }
 
 #[test]
-fn a_link_with_folders_is_none() {
-    let link = |name: &[u8]| {
-        let mut bytes = name.to_vec();
-        bytes.resize((name.len() + 1).next_multiple_of(4), 0);
-        bytes.extend([1, 0, 0, 0]);
-        debug_link(&bytes)
-    };
-    assert_eq!(link(b"x.debug"), Some(("x.debug".into(), 1)));
-    assert_eq!(link(b"abc"), Some(("abc".into(), 1)));
-    for bad in [&b"/dev/watchdog"[..], b"../x", b"", b".."] {
-        assert_eq!(link(bad), None, "{bad:?}");
-    }
-    assert_eq!(debug_link(b"abc"), None);
-    assert_eq!(debug_link(b"abc\0\x01"), None);
-}
-
-#[test]
 fn cut_off_files_have_less() {
     let built = Built::new("hidden", ID);
     let bytes = fs::read(built.path("debug")).unwrap();

@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
-use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::SectionHeader;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use goblin::elf::program_header::{PF_X, PT_LOAD};
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_RELA, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, Symtab};
-use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 
+use super::headers::{CONTEXT, FileHeader};
+use super::sections::Sections;
 use super::{Bytes, Object, Segment, Symbol, SymbolTable};
 use crate::error::{Error, Result};
 use crate::frames::Frames;
@@ -25,27 +26,20 @@ impl Object {
             Bytes::Copied(copy) => &copy[..],
             Bytes::Owned(bytes) => &bytes[..],
         };
-        let malformed = |error: goblin::error::Error| {
-            Error::failed(format!("{shown} is a malformed or truncated ELF file")).because(error)
-        };
+        let malformed = || format!("{shown} is a malformed or truncated ELF file");
         if !bytes.starts_with(ELFMAG) {
             return Err(not_elf(&shown, bytes));
         }
         let header = check_machine(bytes, &shown)?;
-        if header.e_type != ET_EXEC && header.e_type != ET_DYN {
+        let kind = header.fields().e_type;
+        if kind != ET_EXEC && kind != ET_DYN {
             return Err(Error::usage(format!(
-                "{shown} is neither a program nor a shared library (ELF type {})",
-                header.e_type
+                "{shown} is neither a program nor a shared library (ELF type {kind})"
             )));
         }
-        let context = Ctx::new(Container::Big, Endian::Little);
-        let program_headers = ProgramHeader::parse(
-            bytes,
-            header.e_phoff as usize,
-            header.e_phnum as usize,
-            context,
-        )
-        .map_err(malformed)?;
+        let program_headers = header
+            .programs(bytes)
+            .map_err(|error| Error::failed(malformed()).because(error))?;
         let file_length = bytes.len() as u64;
         for load in program_headers.iter().filter(|load| load.p_type == PT_LOAD) {
             let (Some(in_file), Some(end)) = (
@@ -63,22 +57,10 @@ impl Object {
                 executable: load.p_flags & PF_X != 0,
             });
         }
-        let sections = SectionHeader::parse(
-            bytes,
-            header.e_shoff as usize,
-            header.e_shnum as usize,
-            context,
-        )
-        .map_err(malformed)?;
-        let names = sections
-            .get(header.e_shstrndx as usize)
-            .and_then(section_range);
-        for section in &sections {
-            let name = names
-                .as_ref()
-                .and_then(|names| string_at(bytes, names, section.sh_name))
-                .and_then(|range| bytes.get(range))
-                .unwrap_or_default();
+        let sections = Sections::of(&header, bytes)
+            .map_err(|error| Error::failed(malformed()).because(error))?;
+        for section in sections.headers() {
+            let name = sections.name(section);
             self.is_go |= GO_SECTIONS.contains(&name);
             if section.sh_type == SHT_PROGBITS && name.starts_with(b".plt") {
                 let end = section.sh_addr.saturating_add(section.sh_size);
@@ -103,6 +85,7 @@ impl Object {
                 continue;
             }
             let Some(strings) = sections
+                .headers()
                 .get(section.sh_link as usize)
                 .and_then(section_range)
             else {
@@ -110,8 +93,8 @@ impl Object {
             };
             self.has_symtab |= section.sh_type == SHT_SYMTAB;
             let count = (section.sh_size / 24) as usize;
-            let table = Symtab::parse(bytes, section.sh_offset as usize, count, context)
-                .map_err(malformed)?;
+            let table = Symtab::parse(bytes, section.sh_offset as usize, count, CONTEXT)
+                .map_err(|error| Error::failed(malformed()).because(error))?;
             self.tables.push(SymbolTable {
                 offset: section.sh_offset as usize,
                 count,
@@ -148,7 +131,7 @@ impl Object {
     }
 }
 
-fn check_machine(bytes: &[u8], shown: &str) -> Result<Header> {
+fn check_machine(bytes: &[u8], shown: &str) -> Result<FileHeader> {
     let class = bytes.get(EI_CLASS).copied().unwrap_or_default();
     let machine = match bytes.get(18..20) {
         // Big-endian machines store it the other way round; the byte before says which.
@@ -164,7 +147,7 @@ fn check_machine(bytes: &[u8], shown: &str) -> Result<Header> {
                 .next("reqtrace traces 64-bit x86-64 programs only"),
         );
     }
-    Elf::parse_header(bytes).map_err(|error| {
+    FileHeader::read(bytes).map_err(|error| {
         Error::failed(format!("{shown} is a malformed or truncated ELF file")).because(error)
     })
 }
@@ -184,7 +167,8 @@ pub(super) fn string_at(bytes: &[u8], table: &Range<usize>, index: usize) -> Opt
 }
 
 /// The error of a file that could not be opened or read.
-pub(super) fn unreadable(shown: &str, error: std::io::Error) -> Error {
+#[must_use]
+pub fn unreadable(shown: &str, error: std::io::Error) -> Error {
     let failure = match error.kind() {
         std::io::ErrorKind::NotFound => Error::usage(format!("there is no file {shown}"))
             .next("give the program's path, such as \"$(command -v NAME)\""),

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::sym::Symtab;
 
+use super::headers::CONTEXT;
 use super::parse::string_at;
 use super::{Object, SymbolTable};
 use crate::landing;
@@ -42,7 +42,7 @@ impl Object {
         self.segments
             .iter()
             .find(|segment| segment.address.contains(&address))
-            .map_or(&[], |segment| self.read(segment, address))
+            .map_or(&[], |segment| self.bytes_of(segment, address))
     }
 
     /// Where exceptions may enter the code of a range; `None` when its tables are not understood.
@@ -72,7 +72,7 @@ impl Object {
         let mut jumps = Vec::new();
         for segment in code() {
             let start = segment.address.start;
-            for (at, bytes) in self.read(segment, start).windows(6).enumerate() {
+            for (at, bytes) in self.bytes_of(segment, start).windows(6).enumerate() {
                 let from = start + at as u64;
                 let (distance, next) = match bytes {
                     [0xe9, distance @ .., _] => (distance, from + 5),
@@ -141,8 +141,7 @@ impl Object {
 }
 
 fn failing_symbols(bytes: &[u8], table: &SymbolTable) -> Vec<u32> {
-    let context = Ctx::new(Container::Big, Endian::Little);
-    let Ok(symbols) = Symtab::parse(bytes, table.offset, table.count, context) else {
+    let Ok(symbols) = Symtab::parse(bytes, table.offset, table.count, CONTEXT) else {
         return Vec::new();
     };
     let fails = |name: usize| {

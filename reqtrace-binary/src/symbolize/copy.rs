@@ -12,24 +12,16 @@ use std::path::PathBuf;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
+use goblin::elf::SectionHeader;
+use goblin::elf::compression_header::compression_header64::SIZEOF_CHDR;
+use goblin::elf::compression_header::{ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
+use goblin::elf::section_header::{
+    SHF_COMPRESSED, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_STRTAB, SHT_SYMTAB,
+};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::elf::{u16_at, u32_at, u64_at};
+use crate::elf::{FileHeader, Sections, compression};
 
-const HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
-const SECTION: usize = 64;
-const SHT_SYMTAB: u32 = 2;
-const SHT_STRTAB: u32 = 3;
-const SHT_NOTE: u32 = 7;
-const SHT_NOBITS: u32 = 8;
-const SHT_DYNSYM: u32 = 11;
-const SHF_COMPRESSED: u64 = 1 << 11;
-const COMPRESSION_HEADER: u64 = 24;
-const ZLIB: u32 = 1;
-const ZSTD: u32 = 2;
-/// The largest table of section names that is read.
-const MAX_NAMES: u64 = 1 << 20;
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
 
@@ -114,110 +106,57 @@ impl Copy {
     }
 }
 
-/// One section header as it stands in the file.
-struct Section<'a>(&'a mut [u8]);
-
-impl Section<'_> {
-    fn word(&self, at: usize) -> u64 {
-        u64_at(self.0, at)
-    }
-
-    fn kind(&self) -> u32 {
-        u32_at(self.0, 4)
-    }
-
-    fn is_compressed(&self) -> bool {
-        self.word(8) & SHF_COMPRESSED != 0
-    }
-
-    /// From now on it has no contents.
-    fn leave_out(&mut self) {
-        self.0[4..8].copy_from_slice(&SHT_NOBITS.to_le_bytes());
-    }
-
-    /// Its contents stand elsewhere now, as they are.
-    fn moved(&mut self, to: u64, size: u64) {
-        let flags = self.word(8) & !SHF_COMPRESSED;
-        for (at, word) in [(8, flags), (24, to), (32, size)] {
-            self.0[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-    }
-}
-
 fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     let length = file.metadata()?.len();
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0)?;
-    if !header.starts_with(b"\x7fELF\x02\x01") || u16_at(&header, 58) as usize != SECTION {
-        return Err(io::Error::other("it is no 64-bit ELF file with sections"));
+    let header = FileHeader::read(file)?;
+    let programs = header.programs(file)?;
+    let sections = Sections::of(&header, file)?;
+    if sections.headers().is_empty() {
+        return Err(io::Error::other("it has no sections"));
     }
-    let mut programs = vec![0; usize::from(u16_at(&header, 56)) * PROGRAM_HEADER];
-    file.read_exact_at(&mut programs, u64_at(&header, 32))?;
-    let mut table = vec![0; usize::from(u16_at(&header, 60)) * SECTION];
-    file.read_exact_at(&mut table, u64_at(&header, 40))?;
-    let names = names(file, &table, u16_at(&header, 62)).unwrap_or_default();
-
+    let mut copied = sections.headers().to_vec();
     let out = File::from(memfd_create("symbols", MemfdFlags::CLOEXEC)?);
-    let programs_at = HEADER as u64;
-    let table_at = programs_at + programs.len() as u64;
-    let mut end = table_at + table.len() as u64;
+    let mut end = header.image(&programs, &copied)?.len() as u64;
     let mut cut = false;
     // Symbols first: they are what names most.
     for of_debug in [false, true] {
-        for section in table.chunks_exact_mut(SECTION).map(Section) {
-            let mut section = section;
-            let is_debug = name_of(&section, &names).starts_with(b".debug_");
-            if is_debug != of_debug || section.kind() == SHT_NOBITS || section.kind() == 0 {
+        for section in &mut copied {
+            let is_debug = sections.name(section).starts_with(b".debug_");
+            if is_debug != of_debug || matches!(section.sh_type, SHT_NOBITS | SHT_NULL) {
                 continue;
             }
             let is_wanted = match is_debug {
                 true => debug,
                 false => matches!(
-                    section.kind(),
+                    section.sh_type,
                     SHT_SYMTAB | SHT_STRTAB | SHT_NOTE | SHT_DYNSYM
                 ),
             };
             let to = end.next_multiple_of(16);
-            let most = room.bytes;
-            let copied = match is_wanted {
-                true => contents(file, length, &section, &out, to, most),
+            let size = match is_wanted {
+                true => contents(file, length, section, &out, to, room.bytes),
                 false => Ok(None),
             };
-            match copied {
+            match size {
+                // Its contents stand elsewhere now, as they are.
                 Ok(Some(size)) => {
-                    section.moved(to, size);
+                    section.sh_flags &= !u64::from(SHF_COMPRESSED);
+                    section.sh_offset = to;
+                    section.sh_size = size;
                     room.bytes -= size.min(room.bytes);
                     end = to + size;
                 }
-                Ok(None) => section.leave_out(),
+                Ok(None) => section.sh_type = SHT_NOBITS,
                 Err(error) => {
                     cut |= error.kind() == io::ErrorKind::FileTooLarge;
-                    section.leave_out();
+                    section.sh_type = SHT_NOBITS;
                 }
             }
         }
     }
     room.cut += u64::from(cut);
-    header[32..40].copy_from_slice(&programs_at.to_le_bytes());
-    header[40..48].copy_from_slice(&table_at.to_le_bytes());
-    out.write_all_at(&header, 0)?;
-    out.write_all_at(&programs, programs_at)?;
-    out.write_all_at(&table, table_at)?;
+    out.write_all_at(&header.image(&programs, &copied)?, 0)?;
     Ok(out)
-}
-
-fn names(file: &File, table: &[u8], index: u16) -> Option<Vec<u8>> {
-    let section = table.chunks_exact(SECTION).nth(index.into())?;
-    let (offset, size) = (u64_at(section, 24), u64_at(section, 32));
-    let mut names = vec![0; usize::try_from(size.min(MAX_NAMES)).ok()?];
-    file.read_exact_at(&mut names, offset).ok()?;
-    Some(names)
-}
-
-fn name_of<'a>(section: &Section<'_>, names: &'a [u8]) -> &'a [u8] {
-    let from = names.get(u32_at(section.0, 0) as usize..).unwrap_or(&[]);
-    let end = from.iter().position(|&byte| byte == 0).unwrap_or(0);
-    &from[..end]
 }
 
 /// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
@@ -225,12 +164,12 @@ fn name_of<'a>(section: &Section<'_>, names: &'a [u8]) -> &'a [u8] {
 fn contents(
     file: &File,
     length: u64,
-    section: &Section<'_>,
+    section: &SectionHeader,
     out: &File,
     to: u64,
     most: u64,
 ) -> io::Result<Option<u64>> {
-    let (offset, size) = (section.word(24), section.word(32));
+    let (offset, size) = (section.sh_offset, section.sh_size);
     if offset.checked_add(size).is_none_or(|end| end > length) {
         return Ok(None);
     }
@@ -239,26 +178,29 @@ fn contents(
         at: offset,
         left: size,
     };
-    if !section.is_compressed() {
+    if section.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
         if size > most {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let copied = pour(&mut from, out, to, size)?;
         return Ok((copied == size).then_some(size));
     }
-    if size < COMPRESSION_HEADER {
+    if size < SIZEOF_CHDR as u64 {
         return Ok(None);
     }
-    let mut header = [0; COMPRESSION_HEADER as usize];
+    let mut header = [0; SIZEOF_CHDR];
     from.read_exact(&mut header)?;
-    let (kind, size) = (u32_at(&header, 0), u64_at(&header, 8));
+    let Some(packed) = compression(&header) else {
+        return Ok(None);
+    };
+    let size = packed.ch_size;
     if size > most {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     // One byte more would tell that the size is a lie.
-    let copied = match kind {
-        ZLIB => pour(&mut flate2::read::ZlibDecoder::new(from), out, to, size + 1)?,
-        ZSTD => pour(
+    let copied = match packed.ch_type {
+        ELFCOMPRESS_ZLIB => pour(&mut flate2::read::ZlibDecoder::new(from), out, to, size + 1)?,
+        ELFCOMPRESS_ZSTD => pour(
             &mut zstd::stream::read::Decoder::new(from)?,
             out,
             to,
@@ -323,19 +265,21 @@ mod tests {
         file
     }
 
-    /// The offset of the header of a section in the file.
-    fn header_of(bytes: &[u8], wanted: &[u8]) -> usize {
-        let table = usize::try_from(u64_at(bytes, 40)).unwrap();
-        let count = usize::from(u16_at(bytes, 60));
-        let mut headers = bytes[table..table + count * SECTION].to_vec();
-        let index = usize::from(u16_at(bytes, 62)) * SECTION;
-        let at = usize::try_from(u64_at(&headers, index + 24)).unwrap();
-        let names = &bytes[at..];
-        let found = headers
-            .chunks_exact_mut(SECTION)
-            .map(Section)
-            .position(|section| name_of(&section, names) == wanted);
-        table + found.unwrap() * SECTION
+    fn table_of(bytes: &[u8]) -> usize {
+        let header = FileHeader::read(bytes).unwrap();
+        usize::try_from(header.fields().e_shoff).unwrap()
+    }
+
+    /// A section, and the offset of its header in the file.
+    fn header_of(bytes: &[u8], wanted: &[u8]) -> (SectionHeader, usize) {
+        let sections = Sections::read(bytes).unwrap();
+        let mut headers = sections.headers().iter();
+        let index = headers.position(|section| sections.name(section) == wanted);
+        let index = index.unwrap();
+        (
+            sections.headers()[index].clone(),
+            table_of(bytes) + index * 64,
+        )
     }
 
     fn function_address() -> u64 {
@@ -376,16 +320,16 @@ mod tests {
     #[test]
     fn sizes_that_are_lies_do_no_harm() {
         let mut bytes = own();
-        let at = header_of(&bytes, b".debug_info");
-        let offset = usize::try_from(u64_at(&bytes, at + 24)).unwrap();
-        let flags = u64_at(&bytes, at + 8) | SHF_COMPRESSED;
+        let (section, at) = header_of(&bytes, b".debug_info");
+        let offset = usize::try_from(section.sh_offset).unwrap();
+        let flags = section.sh_flags | u64::from(SHF_COMPRESSED);
         bytes[at + 8..at + 16].copy_from_slice(&flags.to_le_bytes());
         let zeros = vec![0; 1 << 20];
         let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(&zeros).unwrap();
         let packed = packed.finish().unwrap();
         for size in [100, 1 << 20, u64::MAX] {
-            let mut header = vec![0; COMPRESSION_HEADER as usize];
+            let mut header = vec![0; SIZEOF_CHDR];
             header[0] = 1;
             header[8..16].copy_from_slice(&size.to_le_bytes());
             header.extend(&packed);
@@ -404,7 +348,7 @@ mod tests {
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
         ) {
             let mut bytes = fs::read("/bin/true").unwrap();
-            let table = usize::try_from(u64_at(&bytes, 40)).unwrap();
+            let table = table_of(&bytes);
             for (place, value) in changes {
                 let at = place.index(64 + bytes.len() - table);
                 let at = if at < 64 { at } else { table + at - 64 };

@@ -3,20 +3,17 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::header::header64::{Header, SIZEOF_EHDR};
-use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use goblin::elf::program_header::PT_LOAD;
 
 use super::Frame;
 use super::copy::{Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
+use crate::elf::FileHeader;
 use crate::unwind::{Object, function_ranges};
-
-/// Program headers that are read at most; a real file has about a dozen.
-const MAX_PROGRAM_HEADERS: usize = 256;
 
 /// A mapped file.
 #[derive(Debug)]
@@ -24,7 +21,7 @@ pub(super) struct Module {
     /// File name, without folders.
     name: String,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
-    file: RefCell<Option<File>>,
+    file: RefCell<Option<Arc<File>>>,
     links: Links,
     /// Where the symbols are that were stripped from it; open as well.
     debug: RefCell<Option<DebugFile>>,
@@ -53,7 +50,7 @@ enum Dwarf {
 
 impl Module {
     /// `roots` are where its debug file is looked for.
-    pub(super) fn new(path: &str, file: File, roots: &[Root]) -> Self {
+    pub(super) fn new(path: &str, file: Arc<File>, roots: &[Root]) -> Self {
         let name = path.rsplit('/').next().unwrap_or(path);
         let links = Links::read(&file);
         let search = debuginfo::find(&file, &links, roots, path);
@@ -86,7 +83,7 @@ impl Module {
     fn function_start(&self, address: u64) -> u64 {
         let functions = self.functions.get_or_init(|| {
             let file = self.file.borrow();
-            let object = file.as_ref().and_then(|file| Object::read(file).ok());
+            let object = file.as_deref().and_then(|file| Object::read(file).ok());
             object.map_or_else(Vec::new, |object| function_ranges(&object))
         });
         let next = functions.partition_point(|function| function.start <= address);
@@ -195,18 +192,7 @@ impl Module {
 
 /// Reads the loaded segments of a 64-bit little-endian ELF file.
 fn segments(file: &File) -> Option<Vec<(u64, u64, u64)>> {
-    let mut bytes = [0; SIZEOF_EHDR];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    let is_elf64 = bytes.starts_with(b"\x7fELF\x02\x01");
-    if !is_elf64 {
-        return None;
-    }
-    let header = Header::from_bytes(&bytes);
-    let count = usize::from(header.e_phnum).min(MAX_PROGRAM_HEADERS);
-    let context = Ctx::new(Container::Big, Endian::Little);
-    let mut table = vec![0; count * ProgramHeader::size(context)];
-    file.read_exact_at(&mut table, header.e_phoff).ok()?;
-    let headers = ProgramHeader::parse(&table, 0, count, context).ok()?;
+    let headers = FileHeader::read(file).ok()?.programs(file).ok()?;
     let loaded = headers.iter().filter(|header| header.p_type == PT_LOAD);
     Some(
         loaded
@@ -259,7 +245,7 @@ mod tests {
                 .iter()
                 .find(|header| header.p_flags & PF_X != 0);
             let text = text.unwrap();
-            let module = Module::new(path, File::open(path).unwrap(), &[]);
+            let module = Module::new(path, Arc::new(File::open(path).unwrap()), &[]);
             let mut room = Room::default();
             let (mut named, mut unnamed) = (0, 0);
             for index in 0..400 {

@@ -18,6 +18,7 @@ use super::names::clean;
 use super::perf_map::{Budget, NoMap, PerfMap};
 use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
+use crate::files::Files;
 use crate::maps::{self, Behind, Mapped};
 pub use place::{ObjectKey, Place};
 
@@ -52,6 +53,7 @@ pub struct UserSymbols {
     budget: Budget,
     room: Room,
     files: u64,
+    open: Files,
     left_out: HashSet<FileKey>,
 }
 
@@ -114,8 +116,21 @@ impl UserSymbols {
             budget: Budget::default(),
             room: Room::default(),
             files: 0,
+            open: Files::default(),
             left_out: HashSet::new(),
         }
+    }
+
+    /// Opens files with others who want them.
+    #[must_use]
+    pub fn with_files(mut self, files: Files) -> Self {
+        self.open = files;
+        self
+    }
+
+    /// Closes files that were opened for others.
+    pub fn forget_files(&self) {
+        self.open.forget();
     }
 
     /// What could not be kept.
@@ -379,7 +394,7 @@ impl UserSymbols {
             return None;
         }
         // A file that was replaced since is another file: no names from it.
-        let (file, _) = mapping.open(tgid).ok()?;
+        let (file, _) = self.open.of_mapping(mapping, tgid).ok()?;
         let module = Rc::new(Module::new(&mapping.path(), file, &Root::of_process(tgid)));
         self.modules.insert(key, Rc::clone(&module));
         Some(module)

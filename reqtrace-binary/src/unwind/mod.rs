@@ -14,7 +14,7 @@ mod table;
 #[cfg(test)]
 mod walk;
 
-pub use object::{Frames, Object, ObjectError, ReadAt, Segment};
+pub use object::{Frames, Object, ObjectError, Segment};
 pub use process::NoTable;
 pub use registry::{ProcessTables, Progress, Registry, RegistryStats, Upload, Without};
 pub use table::{Table, TableError, TableStats, Unsupported, UnsupportedCause, function_ranges};

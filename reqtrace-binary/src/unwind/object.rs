@@ -3,57 +3,20 @@
 //! Only the few parts that are needed are read, and never through a mapping of the file: a file
 //! that shrinks under us is an error and not a signal.
 
-use std::fs::File;
 use std::io;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
+use goblin::elf::ProgramHeader;
+use goblin::elf::header::{ELFCLASS64, EM_X86_64};
+use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE};
+use goblin::elf::section_header::{SHT_PROGBITS, SHT_X86_64_UNWIND};
 
-use crate::elf::{u16_at, u32_at, u64_at};
+use crate::elf::{FileHeader, HeaderError, ReadAt, Sections, build_id};
 
-const HEADER_SIZE: usize = 64;
-const PROGRAM_HEADER_SIZE: usize = 56;
-const SECTION_HEADER_SIZE: usize = 64;
-const ELF_CLASS_64: u8 = 2;
-const ELF_LITTLE_ENDIAN: u8 = 1;
-const EM_X86_64: u16 = 62;
-const PT_LOAD: u32 = 1;
-const PT_NOTE: u32 = 4;
-const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
-const PF_X: u32 = 1;
-const SHT_PROGBITS: u32 = 1;
-const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
-const NT_GNU_BUILD_ID: u32 = 3;
 /// The largest `.eh_frame` that is read: tens of times what the largest browsers have.
 const MAX_FRAMES_BYTES: u64 = 256 << 20;
-/// The largest note segment and table of section names that is read.
+/// The largest note segment that is read.
 const MAX_SMALL_BYTES: u64 = 1 << 20;
-
-/// Something to read an object from.
-pub trait ReadAt {
-    /// Fills `buffer` from `offset` on.
-    ///
-    /// # Errors
-    ///
-    /// When the bytes are not there.
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-}
-
-impl ReadAt for File {
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(self, buffer, offset)
-    }
-}
-
-impl ReadAt for [u8] {
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = usize::try_from(offset)
-            .ok()
-            .and_then(|start| self.get(start..start.checked_add(buffer.len())?))
-            .ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(bytes);
-        Ok(())
-    }
-}
 
 /// Why an object has no tables.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +49,17 @@ pub enum ObjectError {
     /// A part contradicts itself.
     #[error("its {0} is malformed")]
     Malformed(&'static str),
+}
+
+impl From<HeaderError> for ObjectError {
+    fn from(error: HeaderError) -> Self {
+        match error {
+            HeaderError::Io(error) => Self::Io(error),
+            HeaderError::NotElf => Self::NotElf,
+            HeaderError::Machine { class, machine } => Self::Machine { class, machine },
+            HeaderError::Malformed(part) => Self::Malformed(part),
+        }
+    }
 }
 
 /// A part of an object that is loaded into memory.
@@ -130,32 +104,23 @@ impl Object {
     ///
     /// When it is none, or has no `.eh_frame`.
     pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<Self, ObjectError> {
-        let mut header = [0; HEADER_SIZE];
-        source
-            .read_exact_at(&mut header, 0)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => ObjectError::NotElf,
-                _ => ObjectError::Io(error),
-            })?;
-        if !header.starts_with(b"\x7fELF") {
-            return Err(ObjectError::NotElf);
+        let header = FileHeader::read(source)?;
+        let machine = header.fields().e_machine;
+        if machine != EM_X86_64 {
+            return Err(ObjectError::Machine {
+                class: ELFCLASS64,
+                machine,
+            });
         }
-        let (class, machine) = (header[4], u16_at(&header, 18));
-        if class != ELF_CLASS_64 || header[5] != ELF_LITTLE_ENDIAN || machine != EM_X86_64 {
-            return Err(ObjectError::Machine { class, machine });
-        }
-        let headers = program_headers(source, &header)?;
-        let segments: Vec<Segment> = headers
-            .iter()
-            .filter(|header| header.kind == PT_LOAD)
-            .map(|header| header.segment)
-            .collect();
+        let headers = header.programs(source)?;
+        let loaded = headers.iter().filter(|header| header.p_type == PT_LOAD);
+        let segments: Vec<Segment> = loaded.map(Segment::of).collect();
         let frames = match frames_by_section(source, &header)? {
             Some(frames) => frames,
             None => frames_by_header(source, &headers, &segments)?.ok_or(ObjectError::NoFrames)?,
         };
         Ok(Self {
-            build_id: build_id(source, &headers),
+            build_id: build_id_of(source, &headers),
             segments,
             frames,
         })
@@ -182,79 +147,37 @@ impl Object {
     }
 }
 
-struct ProgramHeader {
-    kind: u32,
-    segment: Segment,
-}
-
-fn program_headers<S: ReadAt + ?Sized>(
-    source: &S,
-    header: &[u8],
-) -> Result<Vec<ProgramHeader>, ObjectError> {
-    if usize::from(u16_at(header, 54)) != PROGRAM_HEADER_SIZE {
-        return Err(ObjectError::Malformed("ELF header"));
+impl Segment {
+    fn of(header: &ProgramHeader) -> Self {
+        Self {
+            offset: header.p_offset,
+            address: header.p_vaddr,
+            file_size: header.p_filesz,
+            memory_size: header.p_memsz,
+            executable: header.p_flags & PF_X != 0,
+        }
     }
-    let mut bytes = vec![0; usize::from(u16_at(header, 56)) * PROGRAM_HEADER_SIZE];
-    source.read_exact_at(&mut bytes, u64_at(header, 32))?;
-    Ok(bytes
-        .chunks_exact(PROGRAM_HEADER_SIZE)
-        .map(|bytes| ProgramHeader {
-            kind: u32_at(bytes, 0),
-            segment: Segment {
-                executable: u32_at(bytes, 4) & PF_X != 0,
-                offset: u64_at(bytes, 8),
-                address: u64_at(bytes, 16),
-                file_size: u64_at(bytes, 32),
-                memory_size: u64_at(bytes, 40),
-            },
-        })
-        .collect())
 }
 
 /// Section headers may be missing or stripped; then there is nothing, and no error.
 fn frames_by_section<S: ReadAt + ?Sized>(
     source: &S,
-    header: &[u8],
+    header: &FileHeader,
 ) -> Result<Option<Frames>, ObjectError> {
-    let (table, size) = (u64_at(header, 40), usize::from(u16_at(header, 58)));
-    let (count, names) = (
-        usize::from(u16_at(header, 60)),
-        usize::from(u16_at(header, 62)),
-    );
-    if table == 0 || size != SECTION_HEADER_SIZE || names >= count {
-        return Ok(None);
-    }
-    let mut sections = vec![0; count * SECTION_HEADER_SIZE];
-    if source.read_exact_at(&mut sections, table).is_err() {
-        return Ok(None);
-    }
-    let section = |index: usize| &sections[index * SECTION_HEADER_SIZE..][..SECTION_HEADER_SIZE];
-    let range = |section: &[u8]| (u64_at(section, 24), u64_at(section, 32));
-    let (offset, length) = range(section(names));
-    let Ok(names) = read(
-        source,
-        "table of section names",
-        offset,
-        length,
-        MAX_SMALL_BYTES,
-    ) else {
+    let Ok(sections) = Sections::of(header, source) else {
         return Ok(None);
     };
-    for section in (0..count).map(section) {
-        // In a file of debug symbols the section is there without its contents (SHT_NOBITS).
-        if !matches!(u32_at(section, 4), SHT_PROGBITS | SHT_X86_64_UNWIND) {
-            continue;
-        }
-        let name = names.get(u32_at(section, 0) as usize..).unwrap_or_default();
-        if name.starts_with(b".eh_frame\0") {
-            let (offset, length) = range(section);
-            return Ok(Some(Frames {
-                address: u64_at(section, 16),
-                bytes: read(source, ".eh_frame", offset, length, MAX_FRAMES_BYTES)?,
-            }));
-        }
+    let Some(section) = sections.find(".eh_frame") else {
+        return Ok(None);
+    };
+    if !matches!(section.sh_type, SHT_PROGBITS | SHT_X86_64_UNWIND) {
+        return Ok(None);
     }
-    Ok(None)
+    let (offset, length) = (section.sh_offset, section.sh_size);
+    Ok(Some(Frames {
+        address: section.sh_addr,
+        bytes: read(source, ".eh_frame", offset, length, MAX_FRAMES_BYTES)?,
+    }))
 }
 
 /// By what the dynamic loader uses: PT_GNU_EH_FRAME points to `.eh_frame_hdr`, and that to
@@ -269,14 +192,13 @@ fn frames_by_header<S: ReadAt + ?Sized>(
     const PREFIX: u64 = 20;
     let Some(header) = headers
         .iter()
-        .find(|header| header.kind == PT_GNU_EH_FRAME)
-        .map(|header| header.segment)
+        .find(|header| header.p_type == PT_GNU_EH_FRAME)
     else {
         return Ok(None);
     };
-    let length = header.file_size.min(PREFIX);
-    let bytes = read(source, ".eh_frame_hdr", header.offset, length, PREFIX)?;
-    let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
+    let length = header.p_filesz.min(PREFIX);
+    let bytes = read(source, ".eh_frame_hdr", header.p_offset, length, PREFIX)?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.p_vaddr);
     let Ok(Pointer::Direct(address)) = EhFrameHdr::new(&bytes, LittleEndian)
         .parse(&bases, 8)
         .map(|header| header.eh_frame_ptr())
@@ -300,32 +222,19 @@ fn frames_by_header<S: ReadAt + ?Sized>(
     }))
 }
 
-fn build_id<S: ReadAt + ?Sized>(source: &S, headers: &[ProgramHeader]) -> Option<Vec<u8>> {
-    headers
-        .iter()
-        .filter(|header| header.kind == PT_NOTE)
-        .find_map(|header| {
-            let Segment {
-                offset, file_size, ..
-            } = header.segment;
-            build_id_note(&read(source, "note", offset, file_size, MAX_SMALL_BYTES).ok()?)
+fn build_id_of<S: ReadAt + ?Sized>(source: &S, headers: &[ProgramHeader]) -> Option<Vec<u8>> {
+    let notes = headers.iter().filter(|header| header.p_type == PT_NOTE);
+    notes
+        .map(|note| {
+            read(
+                source,
+                "note",
+                note.p_offset,
+                note.p_filesz,
+                MAX_SMALL_BYTES,
+            )
         })
-}
-
-fn build_id_note(mut notes: &[u8]) -> Option<Vec<u8>> {
-    const NOTE_HEADER: usize = 12;
-    while notes.len() >= NOTE_HEADER {
-        let name_size = u32_at(notes, 0) as usize;
-        let size = u32_at(notes, 4) as usize;
-        let kind = u32_at(notes, 8);
-        let start = NOTE_HEADER.checked_add(name_size.checked_next_multiple_of(4)?)?;
-        let contents = notes.get(start..start.checked_add(size)?)?;
-        if kind == NT_GNU_BUILD_ID && notes[NOTE_HEADER..].starts_with(b"GNU\0") && size > 0 {
-            return Some(contents.to_vec());
-        }
-        notes = notes.get(start.checked_add(size.checked_next_multiple_of(4)?)?..)?;
-    }
-    None
+        .find_map(|bytes| build_id(&bytes.ok()?))
 }
 
 fn read<S: ReadAt + ?Sized>(

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::files::Files;
 use crate::maps::{self, FileKey, Mapped};
 
 /// The largest vdso that is read; they have two to four pages.
@@ -58,10 +60,52 @@ impl NoTable {
     }
 }
 
+/// Where a table is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted<'a> {
+    /// A mapping of a process.
+    Mapping(&'a Mapped, u32),
+    /// A file that need not be mapped.
+    File(&'a Path),
+}
+
+impl<'a> Wanted<'a> {
+    /// Its name, for messages.
+    pub(super) fn name(self) -> &'a Path {
+        match self {
+            Self::Mapping(mapped, _) => Path::new(&mapped.name),
+            Self::File(path) => path,
+        }
+    }
+
+    /// Which file it is; `None` when that shows when it is opened.
+    pub(super) fn key(self) -> Option<FileKey> {
+        match self {
+            Self::Mapping(mapped, pid) => mapped.key(pid),
+            Self::File(_) => None,
+        }
+    }
+
+    /// What is behind it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no file, or it cannot be opened.
+    pub(super) fn open(self, files: &Files) -> Result<Backing, Unopened> {
+        match self {
+            Self::Mapping(mapped, pid) => Backing::of_mapping(mapped, pid, files),
+            Self::File(path) => {
+                let (file, key) = files.at(path).map_err(unreadable)?;
+                Ok(Backing::File(file, key))
+            }
+        }
+    }
+}
+
 /// What is behind a mapping.
 #[derive(Debug)]
 pub(super) enum Backing {
-    File(File, FileKey),
+    File(Arc<File>, FileKey),
     /// An image that the kernel put into the process.
     Image(Vec<u8>),
 }
@@ -75,24 +119,14 @@ impl Backing {
     /// # Errors
     ///
     /// When there is no file, or it cannot be opened.
-    pub(super) fn of_mapping(mapped: &Mapped, pid: u32) -> Result<Self, Unopened> {
+    fn of_mapping(mapped: &Mapped, pid: u32, files: &Files) -> Result<Self, Unopened> {
         if mapped.name == "[vdso]" {
             return image(mapped, pid).map(Self::Image).map_err(unreadable);
         }
         if mapped.inode == 0 {
             return Err((NoTable::Anonymous, None));
         }
-        let (file, key) = mapped.open(pid).map_err(unreadable)?;
-        Ok(Self::File(file, key))
-    }
-
-    /// A file that need not be mapped.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be opened.
-    pub(super) fn of_file(path: &Path) -> Result<Self, Unopened> {
-        let (file, key) = maps::open_file(path).map_err(unreadable)?;
+        let (file, key) = files.of_mapping(mapped, pid).map_err(unreadable)?;
         Ok(Self::File(file, key))
     }
 }
@@ -148,7 +182,8 @@ mod tests {
         let pid = std::process::id();
         let maps = executable_mappings(pid).unwrap();
         let vdso = maps.iter().find(|map| map.name == "[vdso]").unwrap();
-        let Backing::Image(image) = Backing::of_mapping(vdso, pid).unwrap() else {
+        let Backing::Image(image) = Backing::of_mapping(vdso, pid, &Files::default()).unwrap()
+        else {
             panic!("it has no file");
         };
         assert!(image.starts_with(b"\x7fELF"));

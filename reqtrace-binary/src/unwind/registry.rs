@@ -11,7 +11,7 @@ mod upload;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,11 @@ pub use compile::Progress;
 pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
-use super::process::{Backing, NoTable, Unopened, executable_mappings};
+use super::process::{Backing, NoTable, Wanted, executable_mappings};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
+use crate::files::Files;
 use crate::maps::FileKey;
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
@@ -105,6 +106,7 @@ type ContentKey = u64;
 #[derive(Default)]
 pub struct Registry {
     files: HashMap<FileKey, Known>,
+    open: Files,
     objects: HashMap<ContentKey, Known>,
     hasher: RandomState,
     rows: u32,
@@ -122,6 +124,13 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Opens files with others who want them.
+    #[must_use]
+    pub fn with_files(mut self, files: Files) -> Self {
+        self.open = files;
+        self
     }
 
     /// Calls `progress` whenever an object is compiled, from the thread that did it.
@@ -162,10 +171,7 @@ impl Registry {
         let lines = executable_mappings(pid).map_err(|error| {
             Error::failed(format!("the mappings of process {pid} cannot be read")).because(error)
         })?;
-        let backings = lines
-            .iter()
-            .map(|line| (Path::new(&line.name), Backing::of_mapping(line, pid)));
-        let (found, jobs) = self.identify(backings);
+        let (found, jobs) = self.identify(lines.iter().map(|line| Wanted::Mapping(line, pid)));
         let uploads = self.compile(jobs);
         let mut entries = Vec::with_capacity(lines.len());
         let mut without = Vec::new();
@@ -215,8 +221,7 @@ impl Registry {
     /// the tables that are new; what cannot be read is left for later.
     pub fn compile_ahead(&mut self, files: &[PathBuf]) -> Vec<Upload> {
         let begun = Instant::now();
-        let backings = files.iter().map(|path| (&**path, Backing::of_file(path)));
-        let (found, jobs) = self.identify(backings);
+        let (found, jobs) = self.identify(files.iter().map(|path| Wanted::File(path)));
         let uploads = self.compile(jobs);
         for found in found {
             if let Found::Object(content, Some(key)) = found
@@ -229,17 +234,19 @@ impl Registry {
         uploads
     }
 
-    /// Says of each name what is behind it, and which objects have to be compiled.
-    fn identify<'a>(
-        &mut self,
-        backings: impl Iterator<Item = (&'a Path, Result<Backing, Unopened>)>,
-    ) -> (Vec<Found>, Vec<Job>) {
+    /// Says of each what is behind it, and which objects have to be compiled. A file that is known is not
+    /// opened again.
+    fn identify<'a>(&mut self, wanted: impl Iterator<Item = Wanted<'a>>) -> (Vec<Found>, Vec<Job>) {
         let mut jobs: Vec<Job> = Vec::new();
         // Two mappings of one file are common; its contents are read once.
         let mut read: HashMap<FileKey, ContentKey> = HashMap::new();
-        let found = backings
-            .map(|(name, backing)| {
-                let backing = match backing {
+        let found = wanted
+            .map(|wanted| {
+                let name = wanted.name();
+                if let Some(found) = wanted.key().and_then(|key| self.known(&key, &read)) {
+                    return found;
+                }
+                let backing = match wanted.open(&self.open) {
                     Ok(backing) => backing,
                     Err((cause, error)) => {
                         if let Some(error) = error {
@@ -251,18 +258,14 @@ impl Registry {
                 let spent = self.frame_bytes >= MAX_FRAME_BYTES;
                 let (object, key) = match &backing {
                     Backing::File(file, key) => {
-                        if let Some(known) = self.files.get(key) {
-                            self.stats.shared += u64::from(matches!(known, Known::Placed(..)));
-                            return Found::Known(known.clone());
-                        }
-                        if let Some(&content) = read.get(key) {
-                            return Found::Object(content, None);
+                        if let Some(found) = self.known(key, &read) {
+                            return found;
                         }
                         if spent {
                             log::debug!("{}: too much .eh_frame", name.display());
                             return Found::Known(Known::Without(NoTable::NoRoom));
                         }
-                        (Object::read(file), Some(*key))
+                        (Object::read(&**file), Some(*key))
                     }
                     Backing::Image(image) => (Object::read(image.as_slice()), None),
                 };
@@ -296,6 +299,16 @@ impl Registry {
             })
             .collect();
         (found, jobs)
+    }
+
+    /// What is known of a file; `read` are those that have been read just now.
+    fn known(&mut self, key: &FileKey, read: &HashMap<FileKey, ContentKey>) -> Option<Found> {
+        if let Some(known) = self.files.get(key) {
+            self.stats.shared += u64::from(matches!(known, Known::Placed(..)));
+            return Some(Found::Known(known.clone()));
+        }
+        let content = *read.get(key)?;
+        Some(Found::Object(content, None))
     }
 
     /// Compiles on several threads, then gives places in the order of the mappings.

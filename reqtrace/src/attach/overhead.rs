@@ -42,7 +42,7 @@ fn kind(plan: &ProbePlan) -> Kind {
     if plan.on_return() {
         return Kind::Returned;
     }
-    rate::kind(&plan.object, plan.file_offset)
+    rate::kind(plan.instruction)
 }
 
 /// What all of it took since the start; the processes' own time is left to the caller.

@@ -22,6 +22,8 @@ pub struct ProbePlan {
     pub file_offset: u64,
     /// Offset in it of the counter that switches a USDT probe on.
     pub semaphore: Option<u64>,
+    /// The first bytes of the instruction there.
+    pub(super) instruction: [u8; 2],
     /// Name of the kernel program.
     pub(super) program: &'static str,
     /// What the program is told.
@@ -150,6 +152,7 @@ fn of_marker(
             object: marker.object.clone(),
             file_offset: site.file_offset,
             semaphore: site.semaphore,
+            instruction: site.instruction,
             program,
             cookie: cookie.encode(),
             shown: format!("`{}` (request `{}`)", marker.symbol, request.name),

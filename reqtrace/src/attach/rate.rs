@@ -3,9 +3,6 @@
 //! For a moment nothing but a counting program is on the places that would be probed. Its own
 //! cost is in what is measured, and is taken out again by what a hit costs on this machine.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::ProbePlan;
@@ -44,16 +41,16 @@ pub fn measure<T>(
     meanwhile: impl FnOnce() -> T,
 ) -> Result<(Rate, T)> {
     let places: Vec<Place> = plans.iter().map(place).collect();
+    // What a uretprobe costs is not what counting at the entry does.
+    let counted: Vec<Kind> = plans.iter().map(|plan| kind(plan.instruction)).collect();
     let kinds: Vec<Kind> = plans
         .iter()
-        .zip(&places)
-        .map(|(plan, place)| match plan.on_return() {
+        .zip(&counted)
+        .map(|(plan, &counted)| match plan.on_return() {
             true => Kind::Returned,
-            false => kind_of(place),
+            false => counted,
         })
         .collect();
-    // What a uretprobe costs is not what counting at the entry does.
-    let counted: Vec<Kind> = places.iter().map(kind_of).collect();
     let mut watch = Watch::start(&places, Whose::Runners(pids), pids, cost)?;
     let result = meanwhile();
     let rate = loop {
@@ -141,10 +138,6 @@ fn place(plan: &ProbePlan) -> Place {
     }
 }
 
-fn kind_of(place: &Place) -> Kind {
-    kind(&place.object, place.file_offset)
-}
-
 /// What the traps of these hits take.
 fn traps(hits: &[u64], kinds: &[Kind], cost: HitCost) -> Duration {
     let each = hits.iter().zip(kinds);
@@ -152,21 +145,14 @@ fn traps(hits: &[u64], kinds: &[Kind], cost: HitCost) -> Duration {
     Duration::from_secs_f64(seconds.sum())
 }
 
-/// What the kernel does at a place. A file that cannot be read is taken for the worse; setting the
-/// probe will say why.
+/// What the kernel does at an instruction with these first bytes.
 #[must_use]
-pub fn kind(object: &Path, file_offset: u64) -> Kind {
-    match first_bytes(object, file_offset) {
-        Some(bytes) if is_emulated(bytes) => Kind::Emulated,
-        _ => Kind::Stepped,
+pub fn kind(instruction: [u8; 2]) -> Kind {
+    if is_emulated(instruction) {
+        Kind::Emulated
+    } else {
+        Kind::Stepped
     }
-}
-
-fn first_bytes(object: &Path, offset: u64) -> Option<[u8; 2]> {
-    let mut bytes = [0; 2];
-    let file = File::open(object).ok()?;
-    file.read_exact_at(&mut bytes, offset).ok()?;
-    Some(bytes)
 }
 
 /// Instructions that the kernel executes in place of the thread (`arch/x86/kernel/uprobes.c`): push

@@ -1,16 +1,12 @@
 //! The safety gate: resolved markers and processes in, what speaks against probing them out. It is
 //! asked before anything is attached.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::kernel::{privileges, uretprobe};
 use crate::profile::{At, ReturnProbe};
-use crate::resolve::elf::Object;
-use crate::resolve::hazards::{Hazards, hazards};
-use crate::resolve::{ResolvedProfile, ResolvedRequest};
+use crate::resolve::{Hazards, ResolvedProfile, ResolvedRequest};
 
 /// What speaks against tracing.
 #[derive(Debug, Default)]
@@ -34,22 +30,16 @@ struct Marked<'a> {
 ///
 /// # Errors
 ///
-/// When an object cannot be read.
+/// When it cannot be told what this kernel does with a seccomp filter.
 pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Result<Judgement> {
-    let mut known: BTreeMap<PathBuf, Hazards> = BTreeMap::new();
     let mut judgement = Judgement::default();
     let requests = || profiles.iter().flat_map(|profile| &profile.requests);
     for request in requests() {
         for marker in [&request.begin, &request.end] {
-            let found = match known.get(&marker.object) {
-                Some(found) => *found,
-                None => hazards(&Object::open(&marker.object, &marker.object_shown)?),
-            };
-            known.insert(marker.object.clone(), found);
             judgement.object(&Marked {
                 request,
                 shown: &marker.object_shown,
-                hazards: found,
+                hazards: marker.hazards,
             });
         }
     }
@@ -172,6 +162,8 @@ fn has_seccomp_filter(pid: u32) -> bool {
 mod tests {
     use reqtrace_common::cookie::Reentry;
 
+    use std::path::PathBuf;
+
     use super::*;
     use crate::resolve::ResolvedMarker;
 
@@ -184,6 +176,7 @@ mod tests {
             entry_offset: 0,
             is_function: true,
             sites: Vec::new(),
+            hazards: Hazards::default(),
         };
         ResolvedRequest {
             name: "r".to_owned(),

@@ -52,6 +52,9 @@ pub(crate) struct Names {
     /// Places of which both stacks have such names.
     sites: FxHashSet<(AddressSpace, BlockSite)>,
     unsettled: FxHashMap<(AddressSpace, StackId), Unsettled>,
+    /// Stacks that were said and forgotten since all were said anew: their process has left, but who was
+    /// told of them has them still.
+    forgotten: usize,
     /// How many names of files were said since [`Names::anew`].
     files: usize,
     threads: FxHashSet<(u32, u32)>,
@@ -81,6 +84,7 @@ impl Names {
             said: FxHashSet::default(),
             sites: FxHashSet::default(),
             unsettled: FxHashMap::default(),
+            forgotten: 0,
             files: 0,
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
@@ -120,14 +124,23 @@ impl Names {
         &mut self.symbols
     }
 
+    /// Closes files that were opened for who looked at them meanwhile.
+    pub(crate) fn forget_files(&self) {
+        self.symbols.forget_files();
+    }
+
     /// The stacks, to take them out of the kernel's table.
     pub(crate) fn stacks(&mut self) -> &mut StackTable {
         &mut self.stacks
     }
 
+    fn kept(&self) -> usize {
+        self.said.len() + self.unsettled.len()
+    }
+
     /// Whether so many stacks or files were said that they are to be said anew.
     pub(crate) fn is_full(&self) -> bool {
-        self.said.len() + self.unsettled.len() >= MAX_STACKS || self.files >= MAX_FILES
+        self.kept() + self.forgotten >= MAX_STACKS || self.files >= MAX_FILES
     }
 
     /// Says the name of a file, which the kernel sends.
@@ -143,18 +156,21 @@ impl Names {
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
+        self.forgotten = 0;
         stream.send(&Event::StacksAnew)
     }
 
     /// Forgets processes that have left, of which everything was said.
     pub(crate) fn forget(&mut self, pids: &BTreeSet<u32>) {
         let stays = |space: &AddressSpace| !pids.contains(&space.tgid);
+        let before = self.kept();
         self.mappings.retain(|(space, ..)| stays(space));
         self.addresses.retain(|(space, ..), _| stays(space));
         self.said
             .retain(|(space, _)| space.as_ref().is_none_or(stays));
         self.sites.retain(|(space, _)| stays(space));
         self.unsettled.retain(|(space, _), _| stays(space));
+        self.forgotten += before - self.kept();
         self.threads.retain(|(tgid, _)| !pids.contains(tgid));
         self.symbols.forget(pids);
     }

@@ -243,7 +243,7 @@ fn places(
     if is_return && probe == ReturnProbe::Uretprobe {
         return Ok(String::new());
     }
-    let (object, _) = target.open(&ObjectFile {
+    let object = target.open(&ObjectFile {
         open: marker.object.clone(),
         shown: marker.object_shown.clone(),
     })?;
@@ -284,7 +284,7 @@ fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker, target: &Target<'_>) -> R
     if patterns.len() < 2 {
         return Ok(Vec::new());
     }
-    let (object, _) = target.open(&ObjectFile {
+    let object = target.open(&ObjectFile {
         open: marker.object.clone(),
         shown: marker.object_shown.clone(),
     })?;

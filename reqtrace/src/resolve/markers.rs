@@ -2,10 +2,10 @@
 
 mod found;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::elf::Object;
+use super::opened::Opened;
 use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
@@ -38,8 +38,6 @@ pub fn resolve_file(profile: &Profile, path: &Path) -> Result<ResolvedProfile> {
 fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile> {
     let mut resolver = Resolver {
         target,
-        objects: HashMap::new(),
-        refused: HashMap::new(),
         warnings: Vec::new(),
         notes: Vec::new(),
         is_built_in: profile.origin == Origin::BuiltIn,
@@ -99,10 +97,6 @@ fn other_program(error: Error, profile: &Profile, executable: &ObjectFile) -> Er
 
 struct Resolver<'a> {
     target: &'a Target<'a>,
-    /// Parsed objects by the path that opens them.
-    objects: HashMap<PathBuf, Object>,
-    /// Debug files that were not used, by the same path.
-    refused: HashMap<PathBuf, Vec<String>>,
     warnings: Vec<String>,
     /// Findings that the author of a built-in profile has known.
     notes: Vec<String>,
@@ -113,7 +107,7 @@ impl Resolver<'_> {
     /// That a program is Go's is the first thing to know, whatever was not found in it.
     fn in_go(&mut self, error: Error) -> Error {
         let executable = self.target.executable().clone();
-        if !self.open(&executable).is_ok_and(Object::is_go) {
+        if !self.open(&executable).is_ok_and(|object| object.is_go()) {
             return error;
         }
         let go = format!(
@@ -209,7 +203,7 @@ impl Resolver<'_> {
                         .is_some_and(|range| range.start == address);
                 Ok(Found {
                     symbol: format!("0x{offset:x}"),
-                    bodies: vec![symbols::body(object, address)],
+                    bodies: vec![symbols::body(&object, address)],
                     at: At::Entry,
                     is_function,
                     usdt: Vec::new(),
@@ -232,7 +226,7 @@ impl Resolver<'_> {
         for label in &request.labels {
             let fits = match &label.function {
                 None => true,
-                Some(pattern) => symbols::find(self.open(&found.file)?, pattern)?
+                Some(pattern) => symbols::find(&*self.open(&found.file)?, pattern)?
                     .is_some_and(|function| function.bodies == found.bodies),
             };
             if fits {
@@ -299,7 +293,7 @@ impl Resolver<'_> {
     ) -> Result<Found> {
         let caller = self.function(&file, &[caller.to_owned()], named)?;
         let object = self.open(&file)?;
-        let after = calls::returns_into(object, &caller.bodies, &function.bodies);
+        let after = calls::returns_into(&object, &caller.bodies, &function.bodies);
         if after.is_empty() {
             return Err(Error::usage(format!(
                 "`{}` makes no direct call of `{}` in {}",
@@ -331,7 +325,7 @@ impl Resolver<'_> {
         is_named: bool,
     ) -> Result<Found> {
         let object = self.open(&file)?;
-        let probes = usdt_probes(object);
+        let probes = usdt_probes(&object);
         let Some(probe) = probes.find(provider, name) else {
             let elsewhere = self.target.with_usdt(&file, provider, name);
             return Err(probes.missing(&file.shown, provider, name, &elsewhere, is_named));
@@ -376,7 +370,7 @@ impl Resolver<'_> {
     ) -> Result<Function> {
         let object = self.open(file)?;
         for pattern in patterns {
-            if let Some(function) = symbols::find(object, pattern)? {
+            if let Some(function) = symbols::find(&object, pattern)? {
                 if let Some(part) = &function.partly_inlined {
                     let warning = format!(
                         "`{}` was partly inlined by the compiler ({part}): calls from functions \
@@ -388,11 +382,11 @@ impl Resolver<'_> {
                 return Ok(function);
             }
         }
-        let error = symbols::missing(object, patterns, named);
+        let error = symbols::missing(&object, patterns, named);
         // A debug file that could not be used may be all that is wrong.
-        Err(match self.refused.get(&file.open) {
-            Some(refused) if !refused.is_empty() => error.because(refused.join("; ")),
-            _ => error,
+        Err(match object.refused.as_slice() {
+            [] => error,
+            refused => error.because(refused.join("; ")),
         })
     }
 
@@ -402,18 +396,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn open(&mut self, file: &ObjectFile) -> Result<&Object> {
-        if !self.objects.contains_key(&file.open) {
-            let (object, refused) = self.target.open(file)?;
-            for sentence in &refused {
-                self.warn(sentence.clone());
-            }
-            self.refused.insert(file.open.clone(), refused);
-            self.objects.insert(file.open.clone(), object);
+    fn open(&mut self, file: &ObjectFile) -> Result<Arc<Opened>> {
+        let object = self.target.open(file)?;
+        for sentence in &object.refused {
+            self.warn(sentence.clone());
         }
-        self.objects
-            .get(&file.open)
-            .ok_or_else(|| Error::failed(format!("{} was not kept", file.shown)))
+        Ok(object)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod hazards;
 mod instructions;
 mod labels;
 mod markers;
+mod opened;
 pub mod process;
 pub mod returns;
 pub mod search;
@@ -27,7 +28,9 @@ use reqtrace_common::label::LabelPlan;
 
 use crate::profile::{At, ReturnProbe};
 
+pub use hazards::Hazards;
 pub use markers::{resolve, resolve_file};
+pub use opened::{Objects, Opened};
 pub use process::{ObjectFile, Process};
 pub use reqtrace_binary::{demangle, elf, frames};
 pub use reqtrace_common::registers;
@@ -88,6 +91,8 @@ pub struct ResolvedMarker {
     /// made clones of the function, or where a constructor has variants. Of a return by uretprobe
     /// these are the entries.
     pub sites: Vec<ProbeSite>,
+    /// What probes do not go well with in the object.
+    pub hazards: Hazards,
 }
 
 impl ProbeSite {
@@ -101,6 +106,7 @@ impl ProbeSite {
             slot: ReturnSlot::AT_RSP,
             distance: 0,
             labels: Vec::new(),
+            instruction: [0; 2],
         }
     }
 }
@@ -123,4 +129,6 @@ pub struct ProbeSite {
     /// Ways to read the label here, of a begin; the first whose condition holds is taken.
     /// [`LabelPlan::next`] is 0.
     pub labels: Vec<LabelPlan>,
+    /// The first bytes of the instruction there; 0 behind the end of the code.
+    pub instruction: [u8; 2],
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use globset::Glob;
 use reqtrace_binary::maps::{self, Mapped};
 
+use super::opened::Objects;
 use crate::error::{Error, Result};
 use crate::plain::Plain;
 use crate::text::check_glob;
@@ -29,6 +30,8 @@ pub struct Process {
     pub executable: ObjectFile,
     /// Every file that it has mapped executable, in order of address, the executable included.
     pub objects: Vec<ObjectFile>,
+    /// Those that were opened.
+    pub(crate) opened: Objects,
 }
 
 /// A file that a process has mapped.
@@ -113,6 +116,7 @@ impl Process {
             comm,
             executable,
             objects: Vec::new(),
+            opened: Objects::default(),
         };
         let mut known = HashSet::new();
         let in_a_folder = |mapping: &&Mapped| Path::new(&mapping.name).is_absolute();
@@ -126,6 +130,12 @@ impl Process {
             }
         }
         Ok(process)
+    }
+
+    /// What is opened for others that use these objects need not be opened again for this one, and the
+    /// other way round.
+    pub fn use_objects(&mut self, objects: &Objects) {
+        self.opened = objects.clone();
     }
 
     /// The path that opens a mapping's file: through the process's own root when the file there is

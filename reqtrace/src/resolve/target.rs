@@ -1,10 +1,13 @@
 //! Where markers are looked for: a process or a file in, its objects, with the symbols of their debug
 //! files, out.
 
-use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::elf::Object;
+use reqtrace_binary::maps::FileKey;
+
+use super::elf::{self, Object};
+use super::opened::Opened;
 use super::process::{ObjectFile, Process, fits};
 use super::usdt::usdt_probes;
 use crate::debuginfo::{self, Links, Root};
@@ -47,7 +50,7 @@ impl Target<'_> {
         let others = process.objects.iter().filter(|file| *file != except);
         others
             .filter(|file| {
-                Object::open(&file.open, &file.shown)
+                self.look_at(file)
                     .is_ok_and(|object| usdt_probes(&object).find(provider, name).is_some())
             })
             .map(|file| file.shown.clone())
@@ -63,19 +66,39 @@ impl Target<'_> {
         }
     }
 
-    /// Opens an object with the symbols of its debug file. Returns also what debug files were
-    /// found that are of another build.
-    pub fn open(&self, file: &ObjectFile) -> Result<(Object, Vec<String>)> {
-        let mut object = Object::open(&file.open, &file.shown)?;
+    /// An object with the symbols of its debug file. Of a process it is opened once, and kept.
+    pub fn open(&self, file: &ObjectFile) -> Result<Arc<Opened>> {
+        self.get(file, true)
+    }
+
+    /// The same, to be looked at once: it is not kept.
+    pub fn look_at(&self, file: &ObjectFile) -> Result<Arc<Opened>> {
+        self.get(file, false)
+    }
+
+    fn get(&self, file: &ObjectFile, keeps: bool) -> Result<Arc<Opened>> {
+        match self {
+            Self::Process(process) => process.opened.get(file, keeps, || self.read(file)),
+            Self::File(_) => Ok(Arc::new(self.read(file)?.0)),
+        }
+    }
+
+    fn read(&self, file: &ObjectFile) -> Result<(Opened, Option<FileKey>)> {
+        let (opened, key) = match self {
+            Self::Process(process) => {
+                let found = process.opened.files.at(&file.open);
+                let (opened, key) = found.map_err(|error| elf::unreadable(&file.shown, error))?;
+                (opened, Some(key))
+            }
+            Self::File(_) => (Arc::new(elf::open(&file.open, &file.shown)?), None),
+        };
+        let mut object = Object::read(&opened, &file.shown)?;
         if object.has_symtab() {
-            return Ok((object, Vec::new()));
+            return Ok((Opened::new(object, Vec::new()), key));
         }
         let roots = match self {
             Self::Process(process) => Root::of_process(process.pid),
             Self::File(_) => Root::of_process(std::process::id()),
-        };
-        let Ok(opened) = File::open(&file.open) else {
-            return Ok((object, Vec::new()));
         };
         let path = match self {
             Self::Process(_) => file.shown.clone(),
@@ -94,6 +117,6 @@ impl Target<'_> {
                     .push(format!("{} is not used: {error}", debug.shown)),
             }
         }
-        Ok((object, search.refused))
+        Ok((Opened::new(object, search.refused), key))
     }
 }

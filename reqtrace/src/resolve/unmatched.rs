@@ -29,7 +29,7 @@ pub fn unmatched_without_symbols(
         return Ok(Vec::new());
     }
     let executable = target.executable();
-    let (object, _) = target.open(executable)?;
+    let object = target.open(executable)?;
     if object.has_symtab() {
         return Ok(Vec::new());
     }
@@ -47,7 +47,7 @@ pub fn unmatched_without_symbols(
                 break;
             }
             // What cannot be read has no names either.
-            if let Ok((object, _)) = target.open(file) {
+            if let Ok(object) = target.look_at(file) {
                 drop_found(&mut silent, &object);
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 
+use reqtrace_binary::files::Files;
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
 
@@ -17,10 +18,18 @@ pub struct LiveSymbolizer {
 }
 
 impl LiveSymbolizer {
-    /// Knows no process yet; see [`LiveSymbolizer::remember`].
+    /// Knows no process yet; see [`LiveSymbolizer::remember`]. Files are opened with others who want them.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(files: Files) -> Self {
+        Self {
+            user: UserSymbols::new().with_files(files),
+            ..Self::default()
+        }
+    }
+
+    /// See [`UserSymbols::forget_files`].
+    pub fn forget_files(&self) {
+        self.user.forget_files();
     }
 
     /// See [`UserSymbols::remember`].

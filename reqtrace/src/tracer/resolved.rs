@@ -19,9 +19,12 @@ pub(super) fn resolve_child(
     resolved: &mut Vec<ResolvedProfile>,
 ) {
     // It may have left, and it is nothing that the user named: no error.
-    let Ok(process) = Process::open(pid) else {
+    let Ok(mut process) = Process::open(pid) else {
         return;
     };
+    if let Some(first) = processes.first() {
+        process.use_objects(&first.opened);
+    }
     let shown = |process: &Process| -> Vec<String> {
         let files = process.objects.iter();
         files.map(|file| file.shown.clone()).collect()

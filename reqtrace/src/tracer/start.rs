@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use aya::sys::{Stats, enable_stats};
 use log::info;
+use reqtrace_binary::files::Files;
 use reqtrace_recording::{Header, Recorder};
 
 use super::ahead::Ahead;
@@ -32,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Host, clock, processes};
 use crate::profile::Profile;
 use crate::report::outputs;
-use crate::resolve::Process;
+use crate::resolve::{Objects, Process};
 use crate::symbolize::kernel::KernelSymbols;
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
@@ -51,6 +52,13 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     for pid in pids {
         processes.push(Process::open(pid)?);
     }
+    // Each file is opened and parsed once, whoever wants it, and whichever of the processes has it.
+    let files = Files::default();
+    let objects = Objects::with_files(files.clone());
+    for process in &mut processes {
+        process.use_objects(&objects);
+    }
+    drop(objects);
     let host = Ahead::begin("the machine", Host::examine);
     let loader = Ahead::begin("the loader", Loader::new);
     let cost = Ahead::begin("what a hit costs", self_test::run);
@@ -60,7 +68,12 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         false => Vec::new(),
     };
     pids.extend(&children);
-    let tables = compile_tables(&pids, &processes, has_begun, options.unwind, &notices);
+    let tables = compile_tables(
+        (&pids, &processes, has_begun),
+        options.unwind,
+        &files,
+        &notices,
+    );
     let resolved = resolve_all(&profile, &processes, &notices);
     // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
     let host = host.wait().flatten()?;
@@ -76,7 +89,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         resolve_child(&profile, child, &mut processes, &mut resolved);
     }
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
-    let mut symbols = LiveSymbolizer::new();
+    let mut symbols = LiveSymbolizer::new(files.clone());
     for process in &processes {
         symbols.remember(first_space(process.pid));
     }
@@ -153,6 +166,8 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         (Some(file), Some(path)) => Some(recorder(file, path, &header)?),
         _ => None,
     };
+    drop(processes);
+    files.forget();
     give_memory_back();
     let events = Events {
         analysis,
@@ -263,17 +278,18 @@ fn attach(
 /// Unwind tables, if stacks are walked by them. A program that has not begun has mapped nothing yet:
 /// then its files are given.
 fn compile_tables(
-    pids: &[u32],
-    processes: &[Process],
-    has_begun: bool,
+    (pids, processes, has_begun): (&[u32], &[Process], bool),
     unwind: Unwind,
+    open: &Files,
     notices: &Notices,
 ) -> Option<Ahead<Compiled>> {
     if unwind == Unwind::Fp {
         return None;
     }
     let notices = notices.clone();
-    let mut registry = Registry::new().with_progress(move |now| notices.compiling(now));
+    let mut registry = Registry::new()
+        .with_files(open.clone())
+        .with_progress(move |now| notices.compiling(now));
     if unwind == Unwind::Auto {
         registry = registry.with_frame_pointers();
     }

@@ -2,10 +2,12 @@
 //!
 //! In: nothing. Out: a table of bytes a request, the tracer's own CPU time and memory with and without
 //! `--record`, and the time of `reqtrace report`; printed and, with `--write`, put into
-//! docs/measured/recording.md.
+//! docs/measured/recording.md. With `--against` instead: another build of reqtrace beside this one.
+
+mod against;
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -30,6 +32,12 @@ pub(super) struct Args {
     /// Loads with and without a recording, in turns
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Compare the server's throughput with that under another build of reqtrace, in turns
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
+    /// What the page says of that build, such as its commit
+    #[arg(long, value_name = "TEXT", requires = "against")]
+    said: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -53,6 +61,11 @@ struct Run {
 /// Measures.
 pub(super) fn run(args: &Args) -> Result<()> {
     args.common.prepare_with_servers(&[])?;
+    if let Some(other) = &args.against {
+        let text = against::run(args, other)?;
+        let what = "recording --against PROGRAM";
+        return args.common.tables("recording.md", what, &text);
+    }
     let server = MariaDb::open()?;
     let sysbench = Sysbench::prepare(&server, 4, 10_000)?;
     let mut runs = [Vec::new(), Vec::new()];
@@ -63,7 +76,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
             runs[usize::from(recorded)].push(run);
         }
     }
-    args.common.page("recording.md", &report(args, &runs)?)
+    args.common
+        .tables("recording.md", "recording", &report(args, &runs)?)
 }
 
 fn traced(args: &Args, server: &MariaDb, load: &Sysbench<'_>, recorded: bool) -> Result<Run> {
@@ -118,7 +132,6 @@ fn median(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
 
 fn report(args: &Args, [plain, recorded]: &[Vec<Run>; 2]) -> Result<String> {
     let mut text = String::new();
-    writeln!(text, "# What a recording costs\n")?;
     let bytes = median(recorded, |run| run.bytes as f64 / run.requests as f64);
     writeln!(
         text,

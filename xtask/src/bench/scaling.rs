@@ -65,6 +65,8 @@ struct Run {
     maps: u64,
     report_s: f64,
     lost: u64,
+    /// Lines of the report that gave up their frames.
+    merged: u64,
 }
 
 /// Runs of one point of a curve, without and with a tracer.
@@ -188,7 +190,9 @@ fn observed(pid: u32, profile: Option<&Path>, load: impl FnOnce() -> Result<Done
         let outcome = trace.finish()?;
         run.report_s = ended.elapsed().as_secs_f64();
         ensure!(outcome.code == Some(0), "{}", outcome.said());
-        run.lost = outcome.summary()?.lost();
+        let summary = outcome.summary()?;
+        run.merged = summary.merged();
+        run.lost = summary.lost() - run.merged;
     }
     Ok(run)
 }
@@ -329,20 +333,22 @@ fn report(args: &Args, rates: &[Point], threads: &[Point], stacks: &[Point]) -> 
     writeln!(
         text,
         "\n## With different stacks\n\n{REQUESTS} requests of [a program](../../tests/fixtures/crossroads.cpp) that goes down \
-         twenty forks and blocks for 20 µs, over four threads.\n\n\
-         | stacks | throughput kept | tracer's memory | its maps | seconds to the report | lost |\n\
-         | ---: | ---: | ---: | ---: | ---: | ---: |"
+         twenty forks and blocks for 20 µs, over four threads. Lines merged are those of the report beyond 32,768: \
+         their time is all there, under `[other stacks]`.\n\n\
+         | stacks | throughput kept | tracer's memory | its maps | seconds to the report | lost | lines merged |\n\
+         | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for point in stacks {
         writeln!(
             text,
-            "| {} | {} | {:.0} MB | {:.0} MB | {:.2} | {:.0} |",
+            "| {} | {} | {:.0} MB | {:.0} MB | {:.2} | {:.0} | {:.0} |",
             point.x,
             share(point),
             point.traced(|run| run.memory as f64 / 1e6),
             point.traced(|run| run.maps as f64 / 1e6),
             point.traced(|run| run.report_s),
-            point.traced(|run| run.lost as f64)
+            point.traced(|run| run.lost as f64),
+            point.traced(|run| run.merged as f64)
         )?;
     }
     Ok(text)

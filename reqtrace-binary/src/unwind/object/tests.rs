@@ -1,5 +1,7 @@
 //! Objects, whole and broken.
 
+use std::fs::File;
+
 use super::*;
 
 fn own() -> Vec<u8> {
@@ -47,31 +49,11 @@ fn what_is_no_object_is_refused() {
 #[test]
 fn a_hole_in_the_headers_never_panics() {
     let mut bytes = own();
-    for at in 16..HEADER_SIZE + 10 * PROGRAM_HEADER_SIZE {
+    for at in 16..64 + 10 * 56 {
         let kept = std::mem::replace(&mut bytes[at], 0xff);
         let _ = Object::read(bytes.as_slice());
         bytes[at] = kept;
     }
-}
-
-#[test]
-fn a_build_id_is_found_behind_other_notes() {
-    let mut notes = Vec::new();
-    let note = |kind: u32, contents: &[u8]| {
-        let mut note = Vec::new();
-        note.extend(4_u32.to_le_bytes());
-        note.extend((contents.len() as u32).to_le_bytes());
-        note.extend(kind.to_le_bytes());
-        note.extend(b"GNU\0");
-        note.extend(contents);
-        note.resize(note.len().next_multiple_of(4), 0);
-        note
-    };
-    notes.extend(note(1, &[1; 5]));
-    assert_eq!(build_id_note(&notes), None);
-    notes.extend(note(NT_GNU_BUILD_ID, &[7; 20]));
-    assert_eq!(build_id_note(&notes), Some(vec![7; 20]));
-    assert_eq!(build_id_note(&notes[..30]), None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use reqtrace_common::cookie::Reentry;
+use reqtrace_common::record::WakerRecord;
 use reqtrace_common::thread::Begin;
 
 use super::*;
@@ -170,7 +171,7 @@ fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
 
     // Came back after it: that it ended no earlier than its blocks add up to is all that is known.
     let mut thread = open_state(Some(2_000), 0);
-    thread.state.waking(4_000, &task(1, 1));
+    thread.state.waking(4_000, &WakerRecord::default());
     thread.switch_in(4_500);
     let back = closed(&thread, 3_000);
     assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));

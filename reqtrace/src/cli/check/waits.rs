@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Arc;
 
 use crate::classify::named::{file_matches, function_matches};
 use crate::error::Result;
 use crate::profile::{CALLS, Combine, Profile, WaitSpec};
-use crate::resolve::elf::Object;
 use crate::resolve::search::names_matching;
-use crate::resolve::{ObjectFile, Target};
+use crate::resolve::{ObjectFile, Opened, Target};
 use crate::symbolize::kernel::KernelSymbols;
 use crate::symbolize::names::without_suffix;
 
@@ -23,7 +23,7 @@ const MAX_NAME: usize = 50;
 
 /// What waits match in one target.
 pub(super) struct Waits<'a> {
-    objects: Vec<Object>,
+    objects: Vec<Arc<Opened>>,
     kernel: Option<KernelSymbols>,
     open_files: Option<BTreeSet<String>>,
     executable: &'a ObjectFile,
@@ -38,12 +38,12 @@ impl<'a> Waits<'a> {
     /// When the executable cannot be read.
     pub(super) fn of(profile: &Profile, target: &'a Target<'_>) -> Result<Self> {
         let executable = target.executable();
-        let mut objects = vec![target.open(executable)?.0];
+        let mut objects = vec![target.open(executable)?];
         let mut open_files = None;
         if let Target::Process(process) = target {
             let others = process.objects.iter().filter(|file| *file != executable);
             // What cannot be read has no names either.
-            objects.extend(others.filter_map(|file| Some(target.open(file).ok()?.0)));
+            objects.extend(others.filter_map(|file| target.look_at(file).ok()));
             open_files = files_of(process.pid);
         }
         let wants_kernel = profile.waits.iter().any(|w| !w.kernel_functions.is_empty());

@@ -45,7 +45,7 @@ pub(super) fn run(
         Error::usage(format!("--count `{seconds}`: not a number of seconds"))
             .next("give seconds, such as --count 5 or --count 0.5")
     })?;
-    let (mut counted, places) = places(findings);
+    let (mut counted, places, kinds) = places(findings);
     if places.len() > MAX_PLACES {
         return Err(Error::usage(format!(
             "`{}` fits {} functions and probes with {} places to count at; at most {MAX_PLACES} \
@@ -77,10 +77,6 @@ pub(super) fn run(
         &pids
     };
     let cost = self_test::run()?.cost;
-    let kinds: Vec<Kind> = places
-        .iter()
-        .map(|place| rate::kind(&place.object, place.file_offset))
-        .collect();
     let mut watch = Watch::start(&places, whose, watched, cost)?;
     let started = Instant::now();
     let outcome = wait(duration, counted.len(), || {
@@ -108,9 +104,11 @@ pub(super) fn run(
     Ok(())
 }
 
-fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
+/// What is counted, at which places, and what the kernel does at each.
+fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>, Vec<Kind>) {
     let mut counted = Vec::new();
     let mut places: Vec<Place> = Vec::new();
+    let mut kinds = Vec::new();
     for found in &findings.objects {
         let functions = found.functions.iter().map(|function| {
             let entries = function.bodies.iter().map(|body| body.start);
@@ -128,6 +126,8 @@ fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
                 continue;
             }
             let first = places.len();
+            let offsets = of_match.iter().map(|(offset, _)| *offset);
+            kinds.extend(offsets.map(|offset| rate::kind(found.object.instruction_at(offset))));
             places.extend(of_match.into_iter().map(|(file_offset, semaphore)| Place {
                 object: found.file.open.clone(),
                 file_offset,
@@ -141,7 +141,7 @@ fn places(findings: &Findings) -> (Vec<Counted>, Vec<Place>) {
             });
         }
     }
-    (counted, places)
+    (counted, places, kinds)
 }
 
 /// Names what could not be probed, on standard error: its hits are not in the table.

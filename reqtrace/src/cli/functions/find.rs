@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 
 use super::Search;
 use crate::error::{Error, Result};
 use crate::resolve::elf::Object;
 use crate::resolve::search::{Match, NameMatcher, search};
 use crate::resolve::usdt::{UsdtProbe, usdt_probes};
-use crate::resolve::{ObjectFile, Process, Target, symbols};
+use crate::resolve::{ObjectFile, Opened, Process, Target, symbols};
 
 /// Everything that fits.
 pub(super) struct Findings {
@@ -29,7 +30,7 @@ pub(super) struct Finding {
     /// Whether it is the program itself, so that a profile need not name it.
     pub(super) is_executable: bool,
     /// The same, parsed.
-    pub(super) object: Object,
+    pub(super) object: Arc<Opened>,
     /// By name.
     pub(super) functions: Vec<Match>,
     /// By name.
@@ -63,9 +64,9 @@ impl Findings {
         let mut executable = None;
         for (target, file) in files(&targets, wanted_object)? {
             let is_executable = file == *target.executable();
-            let object = match target.open(&file) {
-                Ok((object, unused)) => {
-                    findings.unused.extend(unused);
+            let object = match target.look_at(&file) {
+                Ok(object) => {
+                    findings.unused.extend(object.refused.iter().cloned());
                     object
                 }
                 Err(error) if is_executable || wanted_object.is_some() => return Err(error),
@@ -83,7 +84,11 @@ impl Findings {
             }
         }
         if findings.objects.is_empty() {
-            return Err(nothing(search, &findings, executable.as_ref()));
+            return Err(nothing(
+                search,
+                &findings,
+                executable.as_deref().map(|object| &**object),
+            ));
         }
         Ok(findings)
     }
@@ -96,7 +101,7 @@ impl Findings {
 }
 
 impl Finding {
-    fn of(file: ObjectFile, is_executable: bool, object: Object, pattern: &str) -> Self {
+    fn of(file: ObjectFile, is_executable: bool, object: Arc<Opened>, pattern: &str) -> Self {
         let matcher = NameMatcher::new(pattern);
         let mut notes = usdt_probes(&object);
         notes

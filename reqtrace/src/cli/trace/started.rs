@@ -20,7 +20,7 @@ use log::debug;
 
 use crate::cli::signals;
 use crate::error::{Error, Result};
-use crate::resolve::{ObjectFile, Process};
+use crate::resolve::{ObjectFile, Objects, Process};
 use crate::tracer::EndedBy;
 
 /// Bytes of a process's name that the kernel keeps.
@@ -138,6 +138,7 @@ impl Started {
             comm: self.comm(),
             executable,
             objects,
+            opened: Objects::default(),
         }
     }
 

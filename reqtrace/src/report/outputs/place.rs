@@ -4,27 +4,23 @@
 //! would make root write anywhere. So every folder on the way, and every link, must belong to root or
 //! to the user that runs reqtrace.
 
-use std::collections::VecDeque;
+mod folder;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, accessat, flock, fstat, mkdirat,
-    open, openat, readlinkat, renameat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
-/// Symbolic links that are followed on the way, as the kernel does.
-const MAX_LINKS: u32 = 40;
+pub(super) use folder::Folder;
+
 /// What a file is called until it is whole.
 const PARTIAL: &str = ".partial";
-/// Whose machine it is.
-const ROOT: u32 = 0;
 /// For everybody to read; the umask takes from it.
 const PUBLIC: u32 = 0o644;
 /// For its owner only.
@@ -62,101 +58,6 @@ impl Refused {
             Self::Busy => "give each trace a place of its own",
             Self::Io(_) => "name a file in a folder that you may write to",
         }
-    }
-}
-
-/// A folder that was reached safely.
-pub(super) struct Folder {
-    file: OwnedFd,
-    /// What is not there yet below it.
-    missing: PathBuf,
-}
-
-impl fmt::Debug for Folder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Folder").field(&self.missing).finish()
-    }
-}
-
-impl Folder {
-    /// Goes to a folder, as far as it is there; with `make` what is missing is made.
-    pub(super) fn reach(path: &Path, make: bool) -> Result<Self, Refused> {
-        let trusted = trusted();
-        let root = |path| open(path, path_flags() | OFlags::DIRECTORY, Mode::empty());
-        let mut here = root(if path.is_absolute() { "/" } else { "." })?;
-        let mut shown = PathBuf::from(if path.is_absolute() { "/" } else { "." });
-        check(&fstat(&here)?, &shown, &trusted)?;
-        let mut rest: VecDeque<OsString> = parts(path);
-        let mut links = 0;
-        while let Some(name) = rest.pop_front() {
-            let next = match openat(&here, &name, path_flags(), Mode::empty()) {
-                Err(Errno::NOENT) if make => {
-                    match mkdirat(&here, &name, Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    openat(&here, &name, path_flags(), Mode::empty())
-                }
-                other => other,
-            };
-            let next = match next {
-                Ok(next) => next,
-                Err(Errno::NOENT) => {
-                    let missing = std::iter::once(name).chain(rest).collect();
-                    return Ok(Self {
-                        file: here,
-                        missing,
-                    });
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let status = fstat(&next)?;
-            let place = shown.join(&name);
-            match FileType::from_raw_mode(status.st_mode) {
-                FileType::Directory => {
-                    check(&status, &place, &trusted)?;
-                    (here, shown) = (next, place);
-                }
-                FileType::Symlink => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(Errno::LOOP.into());
-                    }
-                    if !trusted.contains(&status.st_uid) {
-                        let place = place.display().to_string();
-                        return Err(Refused::Foreign(place, status.st_uid));
-                    }
-                    let target = readlinkat(&next, "", Vec::new())?.into_bytes();
-                    let target = PathBuf::from(OsString::from_vec(target));
-                    if target.is_absolute() {
-                        (here, shown) = (root("/")?, PathBuf::from("/"));
-                    }
-                    for part in parts(&target).into_iter().rev() {
-                        rest.push_front(part);
-                    }
-                }
-                _ => return Err(Errno::NOTDIR.into()),
-            }
-        }
-        Ok(Self {
-            file: here,
-            missing: PathBuf::new(),
-        })
-    }
-
-    /// Whether something can be made in it now.
-    pub(super) fn is_writable(&self) -> io::Result<()> {
-        Ok(accessat(
-            &self.file,
-            ".",
-            Access::WRITE_OK,
-            AtFlags::EACCESS,
-        )?)
-    }
-
-    /// Whether it is there at all.
-    pub(super) fn is_there(&self) -> bool {
-        self.missing.as_os_str().is_empty()
     }
 }
 
@@ -323,44 +224,6 @@ fn protect(file: &File, private: bool) -> io::Result<()> {
 
 fn mode(private: bool) -> Mode {
     Mode::from_raw_mode(if private { PRIVATE } else { PUBLIC })
-}
-
-fn path_flags() -> OFlags {
-    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
-}
-
-fn parts(path: &Path) -> VecDeque<OsString> {
-    path.components()
-        .filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some("..".into()),
-            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-        })
-        .collect()
-}
-
-/// Root, the user that runs this, and the one that has become root by sudo.
-fn trusted() -> Vec<u32> {
-    let own = rustix::process::geteuid().as_raw();
-    let mut trusted = vec![ROOT, own];
-    if own == ROOT {
-        let user = std::env::var("SUDO_UID").ok();
-        trusted.extend(user.and_then(|user| user.parse::<u32>().ok()));
-    }
-    trusted
-}
-
-fn check(status: &Stat, place: &Path, trusted: &[u32]) -> Result<(), Refused> {
-    const WRITABLE_BY_ALL: u32 = 0o002;
-    const STICKY: u32 = 0o1000;
-    let shown = || place.display().to_string();
-    if !trusted.contains(&status.st_uid) {
-        return Err(Refused::Foreign(shown(), status.st_uid));
-    }
-    if status.st_mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
-        return Err(Refused::Open(shown()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

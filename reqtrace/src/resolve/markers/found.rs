@@ -64,14 +64,14 @@ impl Resolver<'_> {
         for body in functions {
             if found.at == At::Entry && !found.is_fixed && found.is_function {
                 let reads = its_use.reads.unwrap_or(Reads::Arguments);
-                sites.push(probe_site(offset_of, returns::entry(object, body, reads))?);
+                sites.push(probe_site(offset_of, returns::entry(&object, body, reads))?);
                 continue;
             }
             if found.at == At::Entry || its_use.return_probe == ReturnProbe::Uretprobe {
                 sites.push(ProbeSite::at(offset_of(body.start)?));
                 continue;
             }
-            let (exits, mut ends) = returns::end_sites(object, body, its_use.is_tied);
+            let (exits, mut ends) = returns::end_sites(&object, body, its_use.is_tied);
             if its_use.reads.is_some() {
                 // Registers are read as they are when the function has been left.
                 let itself = |(address, condition): &_| Site::itself(*address, *condition);
@@ -87,7 +87,7 @@ impl Resolver<'_> {
                 let mut callees: Vec<String> = exits
                     .tail_calls
                     .iter()
-                    .map(|target| symbols::name_at(object, *target))
+                    .map(|target| symbols::name_at(&object, *target))
                     .collect();
                 if exits.indirect_tail_call {
                     callees.push("a function pointer".to_owned());
@@ -118,6 +118,9 @@ impl Resolver<'_> {
             ))
             .next("give the request another `end`, or set return-probe = \"uretprobe\""));
         }
+        for site in &mut sites {
+            site.instruction = object.instruction_at(site.file_offset);
+        }
         let entry = found.bodies.first().map_or(0, |body| body.start);
         let entry_offset = offset_of(entry)?;
         for warning in warnings {
@@ -133,6 +136,7 @@ impl Resolver<'_> {
             is_function: found.is_function,
             entry_offset,
             sites,
+            hazards: object.hazards(),
         })
     }
 }

@@ -1,0 +1,65 @@
+//! What was traced, as a report has it.
+
+use reqtrace_base::plain::Plain;
+use reqtrace_recording::{LateChildren, Overhead, ShedSpan};
+use serde::{Deserialize, Serialize};
+
+/// What was traced, when, where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceInfo {
+    /// Version of reqtrace.
+    pub version: String,
+    /// Name of the profile.
+    pub profile: String,
+    /// Traced processes: pid and name.
+    pub processes: Vec<(u32, Plain)>,
+    /// Traced processes that are not among them, because there were too many.
+    #[serde(default)]
+    pub unlisted_processes: u64,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Start in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
+    pub monotonic_to_unix_ns: i64,
+    /// Length of the trace, ns.
+    pub duration_ns: u64,
+    /// How the trace ended: `duration`, `interrupted`, `target exited`.
+    pub ended_by: String,
+    /// Markers that were probed.
+    pub markers: Vec<MarkerInfo>,
+    /// Function patterns of named waits that match nothing because the executable has no symbol
+    /// table: names of waits, and for each the patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// What tracing took; `None`: it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// When less was recorded because tracing took too much, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shed: Vec<ShedSpan>,
+    /// Children that got their probes in libraries only after their start.
+    #[serde(default, skip_serializing_if = "LateChildren::is_none")]
+    pub late_children: LateChildren,
+    /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stack_filter: String,
+    /// Whether preemptions have stacks, or are only timed.
+    #[serde(default)]
+    pub preempted_stacks: bool,
+}
+
+/// One probed marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkerInfo {
+    /// Request type.
+    pub request: String,
+    /// `begin` or `end`.
+    pub marker: String,
+    /// Function or offset, with `entry` or `return`.
+    pub place: String,
+    /// Object as the process sees it.
+    pub object: String,
+    /// Number of probes it needed.
+    pub probes: usize,
+}

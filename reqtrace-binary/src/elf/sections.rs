@@ -1,0 +1,172 @@
+//! Sections of an ELF file: a file and a name in, headers and bytes out.
+
+use std::ffi::OsString;
+use std::io;
+use std::ops::Range;
+
+use goblin::elf::SectionHeader;
+use goblin::elf::section_header::{SHT_NOBITS, SHT_SYMTAB};
+use goblin::elf::sym::{STT_FUNC, Symtab};
+
+use super::headers::{CONTEXT, FileHeader, HeaderError};
+use super::notes;
+use super::source::{self, ReadAt};
+
+/// The largest table of section names, note or link that is read.
+const MAX_SMALL_BYTES: u64 = 1 << 20;
+/// The largest symbol table and table of its names that is read: millions of functions.
+const MAX_SYMBOL_BYTES: u64 = 1 << 30;
+const SYMBOL_BYTES: u64 = 24;
+/// The longest name of a section that is read; those that are looked for have some 20 bytes.
+const MAX_NAME: usize = 128;
+
+/// The section headers of a 64-bit little-endian ELF file.
+#[derive(Debug)]
+pub(crate) struct Sections {
+    headers: Vec<SectionHeader>,
+    names: Vec<u8>,
+}
+
+/// A function that a symbol table defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionSymbol {
+    /// Where its name begins in [`FunctionSymbols::strings`].
+    pub name: usize,
+    /// Virtual address as linked.
+    pub address: u64,
+    /// Size in bytes; 0 when the table does not say.
+    pub size: u64,
+}
+
+/// The functions of a symbol table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionSymbols {
+    /// In the table's order.
+    pub symbols: Vec<FunctionSymbol>,
+    /// Names, each ended by NUL.
+    pub strings: Vec<u8>,
+}
+
+impl Sections {
+    /// Reads the headers.
+    pub(crate) fn read<S: ReadAt + ?Sized>(source: &S) -> Result<Self, HeaderError> {
+        Self::of(&FileHeader::read(source)?, source)
+    }
+
+    /// Those of a file whose header was read. Without a table of their names they have none.
+    pub(crate) fn of<S: ReadAt + ?Sized>(
+        header: &FileHeader,
+        source: &S,
+    ) -> Result<Self, HeaderError> {
+        let headers = header.sections(source)?;
+        let names = headers
+            .get(usize::from(header.fields().e_shstrndx))
+            .and_then(|section| read(source, section, MAX_SMALL_BYTES).ok())
+            .unwrap_or_default();
+        Ok(Self { headers, names })
+    }
+
+    /// All of them, in the file's order.
+    pub(crate) fn headers(&self) -> &[SectionHeader] {
+        &self.headers
+    }
+
+    /// The name of one; empty when it has none.
+    pub(crate) fn name(&self, section: &SectionHeader) -> &[u8] {
+        let from = self.names.get(section.sh_name..).unwrap_or_default();
+        let from = &from[..from.len().min(MAX_NAME)];
+        let end = from.iter().position(|&byte| byte == 0).unwrap_or(0);
+        &from[..end]
+    }
+
+    /// The first of a name that has contents in the file: in a file of debug symbols others are there
+    /// without them.
+    pub(crate) fn find(&self, name: &str) -> Option<&SectionHeader> {
+        self.headers
+            .iter()
+            .find(|section| section.sh_type != SHT_NOBITS && self.name(section) == name.as_bytes())
+    }
+
+    /// Whether there is a section of this name that has contents in the file.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Offset and size of a section in the file.
+    pub(crate) fn place(&self, name: &str) -> Option<(u64, u64)> {
+        self.find(name)
+            .map(|section| (section.sh_offset, section.sh_size))
+    }
+
+    /// Where DWARF stands in the file, in order.
+    pub(crate) fn debug_information(&self) -> Vec<Range<u64>> {
+        let is_debug = |section: &&SectionHeader| {
+            self.name(section).starts_with(b".debug_") && section.sh_type != SHT_NOBITS
+        };
+        let mut ranges: Vec<_> = self
+            .headers
+            .iter()
+            .filter(is_debug)
+            .map(|section| section.sh_offset..section.sh_offset.saturating_add(section.sh_size))
+            .collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
+    }
+
+    /// A small section.
+    fn contents<S: ReadAt + ?Sized>(&self, source: &S, name: &str) -> Option<Vec<u8>> {
+        read(source, self.find(name)?, MAX_SMALL_BYTES).ok()
+    }
+
+    /// The GNU build id.
+    pub(crate) fn build_id<S: ReadAt + ?Sized>(&self, source: &S) -> Option<Vec<u8>> {
+        notes::build_id(&self.contents(source, ".note.gnu.build-id")?)
+    }
+
+    /// The name and CRC-32 of its debug file.
+    pub(crate) fn debug_link<S: ReadAt + ?Sized>(&self, source: &S) -> Option<(OsString, u32)> {
+        notes::debug_link(&self.contents(source, ".gnu_debuglink")?)
+    }
+
+    pub(crate) fn has_symtab(&self) -> bool {
+        self.symtab().is_some()
+    }
+
+    fn symtab(&self) -> Option<&SectionHeader> {
+        self.headers
+            .iter()
+            .find(|section| section.sh_type == SHT_SYMTAB && section.sh_size > 0)
+    }
+
+    /// The functions of `.symtab`.
+    pub(crate) fn functions<S: ReadAt + ?Sized>(&self, source: &S) -> io::Result<FunctionSymbols> {
+        let Some(table) = self.symtab() else {
+            return Ok(FunctionSymbols::default());
+        };
+        let strings = self
+            .headers
+            .get(table.sh_link as usize)
+            .ok_or_else(|| io::Error::other("its symbol table has no names"))?;
+        let strings = read(source, strings, MAX_SYMBOL_BYTES)?;
+        let bytes = read(source, table, MAX_SYMBOL_BYTES)?;
+        let count = (table.sh_size / SYMBOL_BYTES) as usize;
+        let table = Symtab::parse(&bytes, 0, count, CONTEXT).map_err(io::Error::other)?;
+        let symbols = table
+            .iter()
+            .filter(|symbol| symbol.st_type() == STT_FUNC && symbol.st_shndx != 0)
+            .map(|symbol| FunctionSymbol {
+                name: symbol.st_name,
+                address: symbol.st_value,
+                size: symbol.st_size,
+            })
+            .collect();
+        Ok(FunctionSymbols { symbols, strings })
+    }
+}
+
+fn read<S: ReadAt + ?Sized>(source: &S, section: &SectionHeader, most: u64) -> io::Result<Vec<u8>> {
+    if section.sh_type == SHT_NOBITS {
+        return Ok(Vec::new());
+    }
+    source::read(source, section.sh_offset, section.sh_size, most)
+}

@@ -1,0 +1,108 @@
+//! Open files: a mapping or a path in, the file out, opened once for all who want it at about the same
+//! time: unwinding, naming, resolution.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::maps::{self, FileKey, Mapped};
+
+/// Files that are kept at most: others are opened for each who asks.
+const MAX_KEPT: usize = 256;
+
+/// Files that are open, until they are forgotten here and nobody else has them. Clones are the same files.
+///
+/// They are read by offset only, so that nobody minds who else does.
+#[derive(Clone, Debug, Default)]
+pub struct Files(Arc<Mutex<HashMap<FileKey, Arc<File>>>>);
+
+impl Files {
+    /// The file of a mapping.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapped::open`].
+    pub fn of_mapping(&self, mapped: &Mapped, pid: u32) -> io::Result<(Arc<File>, FileKey)> {
+        self.get(mapped.key(pid), || mapped.open(pid))
+    }
+
+    /// A regular file.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or cannot be opened.
+    pub fn at(&self, path: &Path) -> io::Result<(Arc<File>, FileKey)> {
+        let metadata = fs::metadata(path).ok();
+        let key = metadata.map(|metadata| FileKey::of(&metadata));
+        self.get(key, || maps::open_file(path))
+    }
+
+    /// Keeps no file any more.
+    pub fn forget(&self) {
+        self.kept(HashMap::clear);
+    }
+
+    fn get(
+        &self,
+        key: Option<FileKey>,
+        open: impl FnOnce() -> io::Result<(File, FileKey)>,
+    ) -> io::Result<(Arc<File>, FileKey)> {
+        self.kept(|kept| {
+            if let Some(key) = key
+                && let Some(file) = kept.get(&key)
+            {
+                return Ok((Arc::clone(file), key));
+            }
+            let (file, key) = open()?;
+            let file = Arc::new(file);
+            if kept.len() < MAX_KEPT {
+                kept.insert(key, Arc::clone(&file));
+            }
+            Ok((file, key))
+        })
+    }
+
+    fn kept<T>(&self, look: impl FnOnce(&mut HashMap<FileKey, Arc<File>>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_opened_once_and_another_at_its_path_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("library");
+        fs::write(&path, "one").unwrap();
+        let files = Files::default();
+        let (first, key) = files.at(&path).unwrap();
+        let (again, same) = files.clone().at(&path).unwrap();
+        assert_eq!((first.as_raw_fd(), key), (again.as_raw_fd(), same));
+        fs::rename(&path, folder.path().join("old")).unwrap();
+        fs::write(&path, "two").unwrap();
+        let (other, other_key) = files.at(&path).unwrap();
+        assert_ne!(first.as_raw_fd(), other.as_raw_fd());
+        assert_ne!(key, other_key);
+        files.forget();
+        drop(again);
+        assert_eq!(Arc::strong_count(&first), 1);
+        assert!(files.at(folder.path()).is_err());
+    }
+
+    #[test]
+    fn mappings_of_this_program_have_its_file() {
+        let (pid, files) = (std::process::id(), Files::default());
+        let maps = maps::executable(pid).unwrap();
+        let own = std::env::current_exe().unwrap();
+        let map = maps.iter().find(|map| map.name == own).unwrap();
+        let (by_mapping, _) = files.of_mapping(map, pid).unwrap();
+        let (by_path, _) = files.at(&own).unwrap();
+        assert_eq!(by_mapping.as_raw_fd(), by_path.as_raw_fd());
+    }
+}

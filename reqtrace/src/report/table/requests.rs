@@ -1,0 +1,134 @@
+//! The main tables: requests with their latency, and where the time of each type went.
+
+use super::NAME;
+use super::page::{Page, bar, frames};
+use crate::report::text::{cut, duration, number, rate, share};
+use crate::report::{Report, StackKind, TypeReport};
+
+/// Columns left of the frames of a class.
+const BEFORE_FRAMES: usize = 59;
+/// Room that a frame needs to say something.
+const SHORTEST_FRAME: usize = 12;
+
+/// All request types.
+pub(super) fn requests(page: &mut Page, report: &Report) {
+    let widest = report
+        .requests
+        .iter()
+        .map(|request| request.name.chars().count());
+    let name = widest.max().unwrap_or(0).clamp("REQUEST".len(), NAME);
+    let narrow = page.is_narrow();
+    let mut row = |name_: &str, count: &str, per_second: &str, columns: [&str; 5]| {
+        let mut line = format!("{name_:name$} {count:>12} {per_second:>8}");
+        for (index, column) in columns.into_iter().enumerate() {
+            // The mean, the 99th percentile and the maximum say most.
+            if !narrow || [0, 3, 4].contains(&index) {
+                line.push_str(&format!(" {column:>8}"));
+            }
+        }
+        page.line(&line);
+    };
+    row(
+        "REQUEST",
+        "COUNT",
+        "/s",
+        ["MEAN", "P50", "P95", "P99", "MAX"],
+    );
+    for request in &report.requests {
+        let columns = match &request.latency {
+            Some(latency) => [
+                latency.mean_ns,
+                latency.p50_ns,
+                latency.p95_ns,
+                latency.p99_ns,
+                latency.max_ns,
+            ]
+            .map(duration),
+            None => [(); 5].map(|()| "-".to_owned()),
+        };
+        row(
+            &cut(&request.name, NAME),
+            &number(request.count),
+            &rate(request.count, report.trace.duration_ns),
+            columns.each_ref().map(String::as_str),
+        );
+    }
+    for request in &report.requests {
+        if request.is_sampled() {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: {} of {} requests were recorded (--sample). The number of all is exact; \
+                     counts, sums and percentiles here are estimates from those.",
+                    request.name,
+                    number(request.recorded),
+                    number(request.exact_count)
+                ),
+            );
+        }
+        if request.rows < request.recorded {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: the records of {} of {} requests arrived. Counts and sums cover all; \
+                     percentiles are from the kernel's histogram; the split by class is estimated.",
+                    request.name,
+                    number(request.rows),
+                    number(request.recorded)
+                ),
+            );
+        }
+    }
+}
+
+/// The time of one request type.
+pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
+    let ledger = &request.ledger;
+    page.line("");
+    let title = format!("Time of `{}`", cut(&request.name, 18));
+    page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
+    let width = page.width;
+    let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
+        let label = format!("{:indent$}{}", "", cut(name, NAME));
+        let per_request = match ns.checked_div(request.count).unwrap_or(0) {
+            0 if ns > 0 => "<1 ns".to_owned(),
+            mean => duration(mean),
+        };
+        page.line(&format!(
+            "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
+            share(ns, ledger.latency_ns),
+            bar(ns, ledger.latency_ns),
+        ));
+    };
+    row(2, "on CPU", ledger.on_cpu_ns, "");
+    row(2, "run queue", ledger.run_queue_ns, "");
+    row(2, "preempted", ledger.preempted_ns, "");
+    row(2, "blocked", ledger.blocked_ns(), "");
+    let mut classes: Vec<_> = ledger.classes.iter().enumerate().collect();
+    classes.retain(|(_, ns)| **ns > 0);
+    classes.sort_by_key(|(index, ns)| (std::cmp::Reverse(**ns), *index));
+    for (class, ns) in classes {
+        let name = report.classes.get(class).map_or("?", String::as_str);
+        row(5, name, *ns, &top_frames(report, request, class, width));
+    }
+    if ledger.unattributed_ns > 0 {
+        row(2, "unattributed", ledger.unattributed_ns, "");
+    }
+}
+
+/// `← innermost ← its caller` of the stack that has most time of a class.
+fn top_frames(report: &Report, request: &TypeReport, class: usize, width: usize) -> String {
+    let biggest = report
+        .stacks
+        .iter()
+        .filter(|line| line.kind == StackKind::Blocked && line.class == Some(class))
+        .filter(|line| line.request == request.name)
+        .max_by_key(|line| line.ns);
+    let Some(line) = biggest.filter(|_| width >= BEFORE_FRAMES + SHORTEST_FRAME) else {
+        return String::new();
+    };
+    // Stacks of the report are outermost first.
+    let user = line.user.iter().rev().map(String::as_str);
+    let kernel = line.kernel.iter().rev().map(String::as_str);
+    frames(user, kernel, width - BEFORE_FRAMES)
+}

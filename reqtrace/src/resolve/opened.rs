@@ -1,0 +1,89 @@
+//! Objects that were opened: a file in; the object with all that is asked of it later, parsed once, out.
+
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use reqtrace_binary::files::Files;
+use reqtrace_binary::maps::FileKey;
+
+use super::elf::Object;
+use super::hazards::{Hazards, hazards};
+use super::process::ObjectFile;
+use crate::error::Result;
+
+/// An object with the symbols of its debug file.
+#[derive(Debug)]
+pub struct Opened {
+    object: Object,
+    /// Debug files that were found and are of another build, one sentence each.
+    pub refused: Vec<String>,
+    hazards: OnceLock<Hazards>,
+}
+
+impl Opened {
+    pub(super) fn new(object: Object, refused: Vec<String>) -> Self {
+        Self {
+            object,
+            refused,
+            hazards: OnceLock::new(),
+        }
+    }
+
+    /// What probes do not go well with.
+    #[must_use]
+    pub fn hazards(&self) -> Hazards {
+        *self.hazards.get_or_init(|| hazards(&self.object))
+    }
+}
+
+impl Deref for Opened {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+/// Objects by file, and by the name that they have in messages. Clones are the same objects.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    known: Arc<Mutex<Known>>,
+    /// What they are read from.
+    pub(super) files: Files,
+}
+
+type Known = HashMap<(FileKey, String), Arc<Opened>>;
+
+impl Objects {
+    /// Knows none yet; files are opened with others who want them.
+    #[must_use]
+    pub fn with_files(files: Files) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+
+    /// The object of a file, if it is kept here; else what `open` gives, which is kept if it is to be.
+    pub(super) fn get(
+        &self,
+        file: &ObjectFile,
+        keeps: bool,
+        open: impl FnOnce() -> Result<(Opened, Option<FileKey>)>,
+    ) -> Result<Arc<Opened>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |key| (key, file.shown.clone());
+        let key = fs::metadata(&file.open).ok().map(|file| FileKey::of(&file));
+        if let Some(opened) = key.and_then(|key| known.get(&name(key))) {
+            return Ok(Arc::clone(opened));
+        }
+        let (opened, key) = open()?;
+        let opened = Arc::new(opened);
+        if let Some(key) = key.filter(|_| keeps) {
+            known.insert(name(key), Arc::clone(&opened));
+        }
+        Ok(opened)
+    }
+}
