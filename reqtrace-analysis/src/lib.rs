@@ -4,6 +4,7 @@
 //! from a recording.
 
 pub mod aggregate;
+pub mod blame;
 pub mod classify;
 mod label;
 pub mod report;
