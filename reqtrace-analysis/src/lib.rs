@@ -6,6 +6,7 @@
 pub mod aggregate;
 pub mod blame;
 pub mod classify;
+mod fingerprint;
 mod label;
 pub mod report;
 pub mod symbolize;

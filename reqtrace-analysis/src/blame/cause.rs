@@ -135,3 +135,26 @@ impl Reason {
         }
     }
 }
+
+/// Nanoseconds by root cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Causes([u64; Cause::COUNT]);
+
+impl Causes {
+    /// Those of one cause.
+    #[must_use]
+    pub const fn get(&self, cause: Cause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Adds some.
+    pub fn add(&mut self, cause: Cause, ns: u64) {
+        self.0[cause as usize] += ns;
+    }
+
+    /// All of them: blocked time.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}

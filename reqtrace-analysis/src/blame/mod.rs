@@ -6,14 +6,21 @@
 //! not known, with the reason.
 
 mod cause;
+mod gather;
 mod interrupt;
+mod shown;
 mod split;
+mod table;
+mod texts;
 mod timeline;
 
 #[cfg(test)]
 mod tests;
 
-pub use cause::{Cause, Reason};
+pub use cause::{Cause, Causes, Reason};
+pub(crate) use gather::{Gatherer, Victim};
+pub(crate) use interrupt::of_stack;
+pub(crate) use shown::Names;
 pub(crate) use split::{Culprit, Outcome, Piece, split};
 pub(crate) use timeline::{By, Kept, ThreadId, Timelines};
 
@@ -21,5 +28,3 @@ pub(crate) use timeline::{By, Kept, ThreadId, Timelines};
 pub const MAX_DEPTH: u8 = 8;
 /// Steps of the split of one request: intervals and requests that are looked at.
 pub const MAX_PIECES: usize = 10_000;
-/// Intervals that are kept, and as many requests: some 40 MB.
-pub(crate) const MAX_KEPT: usize = 1 << 18;

@@ -4,6 +4,7 @@
 //! until when it has forgotten.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::FxHashMap;
@@ -59,7 +60,7 @@ pub(super) struct Span {
     pub(super) until_ns: u64,
     pub(super) known: Known,
     /// As the program had it.
-    pub(super) label: Box<[u8]>,
+    pub(super) label: Rc<[u8]>,
 }
 
 /// What is known of a request.
@@ -98,15 +99,6 @@ impl Timeline {
         }
     }
 
-    /// The request that began then.
-    pub(super) fn span(&self, begin_ns: u64) -> Option<&Span> {
-        let at = self
-            .spans
-            .partition_point(|span| span.of.begin_ns < begin_ns);
-        let span = self.spans.get(at)?;
-        (span.of.begin_ns == begin_ns).then_some(span)
-    }
-
     /// Notes that a request ran until then; returns whether it is a new one.
     fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
         let served_from = self.served_from.get_or_insert(of.begin_ns);
@@ -133,7 +125,7 @@ impl Timeline {
             of,
             until_ns,
             known: Known::Ran,
-            label: Box::default(),
+            label: Rc::default(),
         };
         self.spans.insert(at, span);
         true
@@ -167,6 +159,22 @@ impl Timelines {
             forgotten_ns: 0,
             is_sampled: false,
         }
+    }
+
+    /// The label of the request that began then; empty when it is not known.
+    pub(super) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
+        let span = self.get(thread).and_then(|timeline| {
+            let spans = &timeline.spans;
+            let at = spans.partition_point(|span| span.of.begin_ns < begin_ns);
+            spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
+        });
+        span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
+    }
+
+    /// Whether what a thread did then was forgotten.
+    pub(super) fn has_forgotten(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let timeline = self.get(thread);
+        at_ns < timeline.map_or(self.forgotten_ns, |timeline| timeline.forgotten_ns)
     }
 
     pub(super) fn get(&self, thread: ThreadId) -> Option<&Timeline> {
