@@ -51,3 +51,6 @@ impl Aggregator {
         Some(causes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,6 +59,7 @@ pub(super) struct Counts<'a> {
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
+    pub(super) merged_blame: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -124,6 +125,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_stacks,
             "times that a stack of little time lost its frames, because there were too many different \
              ones: its time is all there, under `[other stacks]`",
+        ),
+        (
+            "blame_merged",
+            counts.merged_blame,
+            "rows of blame.csv of little time that lost their names, because there were too many: \
+             their time is all there, in rows of culprit `others`",
         ),
         (
             "recording_unended",

@@ -66,6 +66,7 @@ impl Aggregator {
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged(),
+            merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)
