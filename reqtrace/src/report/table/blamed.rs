@@ -55,7 +55,7 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
                 &share(holder.ns, all_ns),
                 &per_request(holder.ns),
                 &number(holder.requests),
-                cut(&holder.wait_class, NAME),
+                &cut(&holder.wait_class, NAME),
             ],
         );
     }
