@@ -13,6 +13,10 @@ pub mod tid_flag {
     pub const BORN: u8 = 3;
     /// Is in a request that is not recorded: it is counted, and the scheduler programs pass it by.
     pub const UNSAMPLED: u8 = 4;
+    /// With blame: has met no marker, but has woken a thread in a request. The scheduler programs look at it.
+    pub const HELPER: u8 = 5;
+    /// The same, born while it was traced: see [`BORN`].
+    pub const BORN_HELPER: u8 = 6;
 }
 
 /// The one entry of the control map, changed while tracing.

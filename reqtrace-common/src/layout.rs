@@ -39,9 +39,9 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(size_of::<ThreadState>() == 80);
+    assert!(size_of::<ThreadState>() == 144);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<Thread>() == 80 + 32 + size_of::<RequestRecord>());
+    assert!(size_of::<Thread>() == 144 + 32 + size_of::<RequestRecord>());
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);

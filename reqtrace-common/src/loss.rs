@@ -49,11 +49,13 @@ pub enum Loss {
     /// A stack that was remembered was walked again, to check it, and was another one; never expected.
     /// Only `-v` checks.
     KnownStackWrong = 20,
+    /// The ring had no room for an interval: blame does not know of it.
+    IntervalRingFull = 21,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -75,6 +77,7 @@ impl Loss {
         Self::FileUnknown,
         Self::FileCollision,
         Self::KnownStackWrong,
+        Self::IntervalRingFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -102,6 +105,7 @@ impl Loss {
             Self::FileUnknown => "file_unknown",
             Self::FileCollision => "file_collision",
             Self::KnownStackWrong => "known_stack_wrong",
+            Self::IntervalRingFull => "intervals_lost",
         }
     }
 }

@@ -262,12 +262,11 @@ impl RequestRecord {
 pub mod waker_context {
     /// No wakeup was seen, or it is not known what ran.
     pub const UNKNOWN: u32 = 0;
-    /// The thread that is named.
+    /// The thread that is named, in a system call.
     pub const TASK: u32 = 1;
-    /// A softirq on that thread's CPU.
-    pub const SOFTIRQ: u32 = 2;
-    /// A hardware interrupt or an NMI on that thread's CPU.
-    pub const HARDIRQ: u32 = 3;
+    /// An interrupt that came upon that thread, or the thread itself, in an exception or through a softirq
+    /// that it runs: the kernel stack tells.
+    pub const UNCLEAR: u32 = 2;
 }
 
 /// What the thread was doing that ran when another one was woken.
@@ -298,7 +297,7 @@ pub struct WakerRecord {
     pub is: u32,
     /// Begin of its request, or since when it is a helper, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
     pub since_ns: u64,
-    /// Kernel stack of an interrupt.
+    /// Kernel stack, where the context is unclear.
     pub stack: StackId,
     /// Index of the type of its request.
     pub request_type: u32,

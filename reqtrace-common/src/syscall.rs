@@ -12,6 +12,9 @@ const HIGH: u64 =
 /// `copy_file_range`, `preadv2`, `pwritev2`: numbers 320 to 383.
 const TOP: u64 = 1 << (326 - 320) | 1 << (327 - 320) | 1 << (328 - 320);
 
+/// `futex`: its first argument is the address that is waited on.
+pub const SYS_FUTEX: i32 = 202;
+
 /// Whether the first argument of this system call is a descriptor worth a name. Calls that are
 /// only for sockets are left out: there is one descriptor per connection, and its name says
 /// nothing.

@@ -68,7 +68,7 @@ impl Thread {
     #[inline]
     pub fn switch_in(&mut self, now: u64) -> Option<(Closed, u64)> {
         let closed = self.state.switch_in(now)?;
-        let no_slot_ns = self.request.add(&closed);
+        let no_slot_ns = self.request.add(&closed, self.state.waking_thread());
         Some((closed, no_slot_ns))
     }
 

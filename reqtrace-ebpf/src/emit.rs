@@ -7,7 +7,9 @@ use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEU
 
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot};
+use reqtrace_common::record::{
+    FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+};
 
 use crate::maps::{RING, lose};
 
@@ -38,6 +40,14 @@ pub(crate) fn request(record: &RequestRecord) {
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
     if RING.output::<[u8]>(bytes, wakeup()).is_err() {
         lose(Loss::RingFull);
+    }
+}
+
+/// Sends an interval. One that is lost shows by its number.
+#[inline(always)]
+pub(crate) fn interval(record: &IntervalRecord) {
+    if RING.output::<IntervalRecord>(record, wakeup()).is_err() {
+        lose(Loss::IntervalRingFull);
     }
 }
 

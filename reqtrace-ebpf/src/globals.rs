@@ -39,6 +39,10 @@ pub(crate) static STACK_MAX_NS: Global<u64> = Global::new(u64::MAX);
 #[unsafe(no_mangle)]
 pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
 
+/// 1 with blame: every interval of a thread in a request is sent, and who ended it.
+#[unsafe(no_mangle)]
+pub(crate) static BLAME_WANTED: Global<u32> = Global::new(0);
+
 /// 1 when lengths of blocks are to be counted in histograms.
 #[unsafe(no_mangle)]
 pub(crate) static HISTOGRAM_WANTED: Global<u32> = Global::new(0);

@@ -8,6 +8,7 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 mod assembly;
+mod blame;
 mod cost;
 mod emit;
 mod file;
@@ -57,7 +58,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "sched_waking")]
 fn sched_waking(ctx: BtfTracePointContext) -> i32 {
-    sched::waking(&ctx)
+    blame::waking(&ctx)
 }
 
 #[btf_tracepoint(function = "sched_process_fork")]

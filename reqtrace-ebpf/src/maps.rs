@@ -12,7 +12,7 @@ use reqtrace_common::limits::{
     MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{FileId, StackId};
+use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use reqtrace_common::thread::Thread;
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
@@ -47,6 +47,11 @@ pub(crate) static STACK_SUMS: HashMap<StackSumKey, StackSum> =
 /// Files that were blocked on lately.
 #[map]
 pub(crate) static FILES: LruHashMap<FileId, Known> = LruHashMap::with_max_entries(MAX_FILES, 0);
+
+/// Where an interval is put together. Only `sched_switch` uses it: interrupts are off there and it does not
+/// nest.
+#[map]
+pub(crate) static INTERVAL: PerCpuArray<IntervalRecord> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where the name of a file is put together. Only `sched_switch` uses it: interrupts are off there
 /// and it does not nest.

@@ -10,10 +10,10 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::status;
 
-use crate::emit;
 use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
 use crate::request::close;
 use crate::task::{self, Task};
+use crate::{blame, emit};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -122,7 +122,8 @@ pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
 #[inline(always)]
 pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
-    if tid_flag(tid) != flag::NONE && !stopped() {
+    // With blame, a thread that was a helper once has an entry.
+    if (tid_flag(tid) != flag::NONE || blame::wanted()) && !stopped() {
         forget(tid, reason::THREAD_DIED);
     }
     if tid == tgid && PROCESSES.get_ptr(tgid).is_some() && !stopped() {

@@ -151,13 +151,13 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     if known != flag::IN_REQUEST && known != flag::UNSAMPLED {
         if let Some(process) = traced(hit.tgid) {
             totals::count(request_type, Counter::Ends);
-            if known == flag::BORN {
+            if known == flag::BORN || known == flag::BORN_HELPER {
                 // How a server greets: PostgreSQL says that it is ready before the first query.
                 set_tid_flag(hit.tid, flag::KNOWN);
                 return 0;
             }
             totals::count(request_type, Counter::EndsWithoutBegin);
-            if known == flag::NONE {
+            if known == flag::NONE || known == flag::HELPER {
                 running_at_start(&hit, request_type, &process);
             }
         }

@@ -11,17 +11,15 @@ use reqtrace_common::filter::StackFilter;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
-use reqtrace_common::syscall::takes_file_descriptor;
+use reqtrace_common::syscall::{SYS_FUTEX, takes_file_descriptor};
 use reqtrace_common::thread::{Closed, Interval, RequestState, Thread, is_preemption};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
-use crate::maps::{
-    STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, tid_flag, window,
-};
+use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
 use crate::task::{self, Task};
 use crate::uprobes::replaced_return;
-use crate::{cost, file, histogram, stack};
+use crate::{blame, cost, file, histogram, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -30,9 +28,11 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
     let Some(tids) = Tids::table() else { return 0 };
-    let leaves = tids.get(prev) == flag::IN_REQUEST;
-    let arrives = tids.get(next) == flag::IN_REQUEST;
-    if !leaves && !arrives {
+    let (left, arrived) = (tids.get(prev), tids.get(next));
+    let leaves = left == flag::IN_REQUEST;
+    let arrives = arrived == flag::IN_REQUEST;
+    let (helper_leaves, helper_arrives) = (blame::is_helper(left), blame::is_helper(arrived));
+    if !(leaves || arrives || helper_leaves || helper_arrives) {
         return 0;
     }
     // SAFETY: no precondition.
@@ -45,6 +45,12 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     }
     if arrives {
         arrive(next, now);
+    }
+    if helper_leaves {
+        blame::leave(ctx, tids, prev, now);
+    }
+    if helper_arrives {
+        blame::arrive(next, now);
     }
     cost::ended(program::SWITCH, now);
     0
@@ -92,6 +98,13 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         }
     };
     state.switch_out(now, preempted, prev_state, site);
+    if blame::wanted() {
+        state.futex = if !preempted && user.syscall == SYS_FUTEX {
+            user.first_argument
+        } else {
+            0
+        };
+    }
 }
 
 /// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
@@ -125,6 +138,11 @@ fn arrive(tid: u32, now: u64) {
         lose(Loss::SlotsFull);
     }
     add_to_sums(thread, &closed);
+    if blame::wanted() {
+        let record = &thread.request.record;
+        let (begin_ns, request_type) = (record.begin_ns, record.request_type);
+        blame::ended(&mut thread.state, &closed, now, begin_ns, request_type);
+    }
 }
 
 #[inline(always)]
@@ -204,34 +222,4 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
             add(&raw mut (*sum).count, weight);
         }
     }
-}
-
-/// `sched_waking(task)`: may fire before the thread has left its CPU; the time is always stored,
-/// and `switch_in` decides what it means.
-#[inline(always)]
-pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
-    let woken: Task = ctx.arg(0);
-    let tid = task::tid(woken);
-    if tid_flag(tid) != flag::IN_REQUEST {
-        return 0;
-    }
-    let Some(thread) = THREADS.get_ptr_mut(tid) else {
-        lose(Loss::ThreadMissing);
-        return 0;
-    };
-    if stopped() {
-        return 0;
-    }
-    let (mut waker_tgid, mut waker_tid) = task::current_ids();
-    if !task::in_task_context() {
-        (waker_tgid, waker_tid) = (0, 0);
-    }
-    // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
-    // runs under its pi_lock.
-    unsafe {
-        (*thread)
-            .state
-            .waking(bpf_ktime_get_ns(), waker_tid, waker_tgid);
-    }
-    0
 }

@@ -70,6 +70,21 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     id
 }
 
+/// Stores the kernel stack that wakes a thread.
+#[inline(always)]
+pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
+    if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 || stacks_shed() {
+        return STACK_NONE;
+    }
+    match read(ctx, 0) {
+        Some((scratch, len)) => store(scratch, len, Stop::FramePointers as u32),
+        None => {
+            lose(Loss::KernelStackUnreadable);
+            STACK_LOST
+        }
+    }
+}
+
 /// Stores the user stack of the current thread: by tables where its process has them, otherwise by
 /// frame pointers.
 #[inline(always)]

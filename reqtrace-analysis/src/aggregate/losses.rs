@@ -226,6 +226,10 @@ fn advice(loss: Loss) -> &'static str {
             "blocks on a descriptor whose file could not be read, for another thread had closed it: \
              named waits by `files` miss them"
         }
+        Loss::IntervalRingFull => {
+            "times off the CPU that found no room on their way to reqtrace: blame does not know what \
+             happened then; trace a less busy process, or with less load beside it"
+        }
         Loss::FileCollision => {
             "blocks on files that have no name, because another file's name has the same hash: named \
              waits by `files` miss them"

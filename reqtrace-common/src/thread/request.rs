@@ -247,9 +247,9 @@ impl RequestState {
         self.status = status::ABANDONED;
     }
 
-    /// Adds an interval that its thread was off the CPU. Returns the nanoseconds that found no slot.
+    /// Adds an interval that its thread was off the CPU, and who woke it, if somebody did. Returns the nanoseconds that found no slot.
     #[inline]
-    pub(super) fn add(&mut self, closed: &Closed) -> u64 {
+    pub(super) fn add(&mut self, closed: &Closed, (waker_tid, waker_tgid): (u32, u32)) -> u64 {
         match closed.interval {
             Interval::Preempted { preempted_ns } => {
                 self.record.preempted_ns += preempted_ns;
@@ -267,8 +267,8 @@ impl RequestState {
                     start_ns: closed.start_ns,
                     blocked_ns,
                     run_queue_ns,
-                    waker_tid: closed.waker_tid,
-                    waker_tgid: closed.waker_tgid,
+                    waker_tid: if closed.woken { waker_tid } else { 0 },
+                    waker_tgid: if closed.woken { waker_tgid } else { 0 },
                 });
                 self.attribute(closed.site, blocked_ns)
             }

@@ -1,6 +1,6 @@
 //! A thread: switch-out, waking and switch-in in; closed off-CPU intervals out.
 
-use crate::record::{BlockSite, FILE_NONE};
+use crate::record::{BlockSite, FILE_NONE, WakerRecord, waker_context, waker_is};
 
 /// Where a thread is, as far as it was seen.
 pub mod phase {
@@ -22,10 +22,18 @@ pub struct ThreadState {
     pub out_ns: u64,
     /// When it was last woken, 0 if never.
     pub wake_ns: u64,
-    /// Who woke it then; 0 when not known.
-    pub waker_tid: u32,
-    /// Process of the waker; 0 when not known.
-    pub waker_tgid: u32,
+    /// Who woke it then.
+    pub waker: WakerRecord,
+    /// Since when it is a helper, 0 when it is none.
+    pub helper_ns: u64,
+    /// When it last woke a thread that is looked at, as a helper.
+    pub needed_ns: u64,
+    /// The futex that it waits on, in an open interval; otherwise 0.
+    pub futex: u64,
+    /// How many of its intervals were closed, with blame.
+    pub sequence: u32,
+    /// Always 0.
+    pub pad: u32,
     /// One of [`phase`].
     pub phase: u32,
     /// Number of switch-outs seen in requests: end reads it around its clock.
@@ -68,10 +76,8 @@ pub struct Closed {
     pub start_ns: u64,
     /// For how long and why.
     pub interval: Interval,
-    /// Who woke it; 0 when not known.
-    pub waker_tid: u32,
-    /// Process of the waker; 0 when not known.
-    pub waker_tgid: u32,
+    /// Whether somebody was seen to wake it: then [`ThreadState::waker`] did.
+    pub woken: bool,
 }
 
 impl ThreadState {
@@ -85,8 +91,21 @@ impl ThreadState {
         },
         out_ns: 0,
         wake_ns: 0,
-        waker_tid: 0,
-        waker_tgid: 0,
+        waker: WakerRecord {
+            tid: 0,
+            tgid: 0,
+            context: waker_context::UNKNOWN,
+            is: waker_is::UNKNOWN,
+            since_ns: 0,
+            stack: 0,
+            request_type: 0,
+            pad: 0,
+        },
+        helper_ns: 0,
+        needed_ns: 0,
+        futex: 0,
+        sequence: 0,
+        pad: 0,
         phase: phase::ON_CPU,
         switches: 0,
         tgid: 0,
@@ -123,10 +142,20 @@ impl ThreadState {
 
     /// Somebody wakes the thread.
     #[inline]
-    pub fn waking(&mut self, now: u64, waker_tid: u32, waker_tgid: u32) {
-        self.waker_tid = waker_tid;
-        self.waker_tgid = waker_tgid;
+    pub fn waking(&mut self, now: u64, waker: &WakerRecord) {
+        self.waker = *waker;
         self.wake_ns = now;
+    }
+
+    /// The thread that woke it and its process; zeros when it was an interrupt, or is not known.
+    #[must_use]
+    #[inline]
+    pub const fn waking_thread(&self) -> (u32, u32) {
+        if self.waker.context == waker_context::TASK {
+            (self.waker.tid, self.waker.tgid)
+        } else {
+            (0, 0)
+        }
     }
 
     /// The thread gets a CPU: closes the open interval, if there is one.
@@ -144,8 +173,7 @@ impl ThreadState {
             interval: Interval::Preempted {
                 preempted_ns: total,
             },
-            waker_tid: 0,
-            waker_tgid: 0,
+            woken: false,
         };
         if was == phase::BLOCKED {
             // A waking before the switch-out is either a stale one, or one that raced with the
@@ -155,10 +183,7 @@ impl ThreadState {
                 blocked_ns,
                 run_queue_ns: total - blocked_ns,
             };
-            if self.wake_ns > self.out_ns {
-                closed.waker_tid = self.waker_tid;
-                closed.waker_tgid = self.waker_tgid;
-            }
+            closed.woken = self.wake_ns > self.out_ns;
         }
         Some(closed)
     }

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::cookie::{Frame, Reentry};
 use crate::limits::{MAX_LONGEST, MAX_SLOTS};
-use crate::record::{BlockSite, RequestRecord, STACK_LOST, STACK_NONE, reason};
+use crate::record::{
+    BlockSite, RequestRecord, STACK_LOST, STACK_NONE, WakerRecord, reason, waker_context,
+};
 
 /// One event, a while after the one before.
 #[derive(Clone, Debug)]
@@ -135,7 +137,7 @@ impl Driver {
                 }
             }
             Event::Waking if self.flag => {
-                self.thread.state.waking(self.now, 7, 8);
+                self.thread.state.waking(self.now, &task(7, 8));
                 self.oracle.wake = self.now;
             }
             Event::In if !self.on_cpu => {
@@ -247,6 +249,16 @@ proptest! {
         prop_assert_eq!(sum(|r| r.preempted_ns), driver.sums.0);
         prop_assert_eq!(sum(|r| r.blocked_ns + r.unattributed_ns), driver.sums.1);
         prop_assert_eq!(sum(|r| r.run_queue_ns), driver.sums.2);
+    }
+}
+
+/// A thread that wakes another.
+fn task(tid: u32, tgid: u32) -> WakerRecord {
+    WakerRecord {
+        tid,
+        tgid,
+        context: waker_context::TASK,
+        ..WakerRecord::default()
     }
 }
 
@@ -406,7 +418,7 @@ fn the_preempt_flag_wins_over_the_thread() {
 #[test]
 fn a_waking_that_raced_with_the_switch_leaves_only_run_queue_time() {
     let mut thread = opened(0, Reentry::Nest);
-    thread.state.waking(190, 5, 5);
+    thread.state.waking(190, &task(5, 5));
     thread.state.switch_out(
         200,
         false,
@@ -438,7 +450,7 @@ fn the_longest_blocks_stay() {
         };
         thread.state.switch_out(now, false, 1, site);
         now += length;
-        thread.state.waking(now, 3, 3);
+        thread.state.waking(now, &task(3, 3));
         thread.switch_in(now).expect("open");
         now += 1;
     }
@@ -466,7 +478,7 @@ fn sites_beyond_the_slots_are_unattributed() {
             ..BlockSite::default()
         };
         thread.state.switch_out(now, false, 1, site);
-        thread.state.waking(now + 5, 3, 3);
+        thread.state.waking(now + 5, &task(3, 3));
         lost += thread.switch_in(now + 5).expect("open").1;
     }
     assert_eq!(thread.request.record.slots_used as usize, MAX_SLOTS);

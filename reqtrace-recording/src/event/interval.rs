@@ -67,7 +67,7 @@ pub struct Waker {
     pub tid: u32,
     /// Its process.
     pub tgid: u32,
-    /// Kernel stack of an interrupt: which one it was. [`STACK_NONE`] for a task.
+    /// Kernel stack, where the context is unclear; otherwise [`STACK_NONE`].
     pub stack: StackId,
 }
 
@@ -79,13 +79,11 @@ pub enum WakerContext {
     /// No wakeup was seen, or the kernel does not tell what ran.
     #[default]
     Unknown,
-    /// The thread itself.
+    /// The thread itself, in a system call.
     Task,
-    /// A softirq: the work of an interrupt, or what the thread itself has handed to the network stack;
-    /// the stack tells.
-    SoftIrq,
-    /// A hardware interrupt, or an NMI.
-    HardIrq,
+    /// An interrupt that came upon the thread, or the thread itself, in an exception or through a softirq
+    /// that it runs, as for what it sends to its own machine: the kernel stack tells.
+    Unclear,
 }
 
 /// What a waker was doing.
@@ -123,8 +121,7 @@ impl Waker {
         let context = match context {
             waker_context::UNKNOWN => WakerContext::Unknown,
             waker_context::TASK => WakerContext::Task,
-            waker_context::SOFTIRQ => WakerContext::SoftIrq,
-            waker_context::HARDIRQ => WakerContext::HardIrq,
+            waker_context::UNCLEAR => WakerContext::Unclear,
             other => return Err(other),
         };
         let is = match is {

@@ -9,11 +9,13 @@ use std::mem::{offset_of, size_of};
 
 use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
-    BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
-    reason,
+    BlockSite, FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+    WakerRecord, kind, process_event, reason,
 };
 use reqtrace_common::thread::{Thread, phase, status};
-use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request};
+use reqtrace_recording::{
+    AddressSpace, Comm, File, Incomplete, Interval, IntervalKind, Open, Request, RequestOf, Waker,
+};
 
 use super::file::file_path;
 
@@ -43,6 +45,10 @@ pub(crate) enum Malformed {
     Weight,
     /// Its times do not close the ledger.
     Ledger,
+    /// What a waker ran in, or did, is not known.
+    Waker(u32),
+    /// An interval whose times are not in order.
+    Interval,
 }
 
 impl fmt::Display for Malformed {
@@ -57,6 +63,8 @@ impl fmt::Display for Malformed {
             Self::FileName(value) => write!(f, "unknown kind of file name {value}"),
             Self::Weight => f.write_str("a request that stands for none"),
             Self::Ledger => f.write_str("times that do not close the ledger"),
+            Self::Waker(value) => write!(f, "unknown number {value} of a waker"),
+            Self::Interval => f.write_str("an interval whose times are not in order"),
         }
     }
 }
@@ -68,11 +76,13 @@ impl std::error::Error for Malformed {}
 pub(crate) enum Record<'a> {
     /// The bytes of a finished request: see [`Decoder::request`].
     Request(&'a [u8]),
+    /// The bytes of an interval: see [`interval`].
+    Interval(&'a [u8]),
     /// Another record.
     Other(Other),
 }
 
-/// One record of the ring that is no request.
+/// One record of the ring that is no request and no interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
     /// A traced process came, changed or went.
@@ -81,7 +91,7 @@ pub(crate) enum Other {
     File(File),
 }
 
-/// Tells what a record is, and decodes all but a request.
+/// Tells what a record is, and decodes it, unless it is a request or an interval.
 ///
 /// # Errors
 ///
@@ -91,6 +101,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::REQUEST => Ok(Record::Request(bytes)),
         kind::PROCESS => Ok(Record::Other(Other::Process(process(bytes)?))),
         kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),
+        kind::INTERVAL => Ok(Record::Interval(bytes)),
         other => Err(Malformed::Kind(other)),
     }
 }
@@ -316,6 +327,73 @@ fn file(bytes: &[u8]) -> Result<File, Malformed> {
         device: fields.u32(offset_of!(FileRecord, device))?,
         inode: fields.u64(offset_of!(FileRecord, inode))?,
     })
+}
+
+/// Decodes an interval.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not an interval of this version.
+pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(IntervalRecord, $field)
+        };
+        (waker.$field:ident) => {
+            offset_of!(IntervalRecord, waker) + offset_of!(WakerRecord, $field)
+        };
+    }
+    let fields = Fields(bytes);
+    fields.bytes(0, size_of::<IntervalRecord>())?;
+    let (out_ns, in_ns) = (fields.u64(at!(out_ns))?, fields.u64(at!(in_ns))?);
+    let request = match fields.u64(at!(request_begin_ns))? {
+        0 => None,
+        begin_ns => Some(RequestOf {
+            begin_ns,
+            request_type: request_type(fields.u32(at!(request_type))?)?,
+        }),
+    };
+    let kind = if fields.u32(at!(preempted))? != 0 {
+        IntervalKind::Preempted
+    } else {
+        let (context, is) = Waker::of(
+            fields.u32(at!(waker.context))?,
+            fields.u32(at!(waker.is))?,
+            fields.u64(at!(waker.since_ns))?,
+            request_type(fields.u32(at!(waker.request_type))?)?,
+        )
+        .map_err(Malformed::Waker)?;
+        IntervalKind::Blocked {
+            wake_ns: fields.u64(at!(wake_ns))?,
+            waker: Waker {
+                context,
+                is,
+                tid: fields.u32(at!(waker.tid))?,
+                tgid: fields.u32(at!(waker.tgid))?,
+                stack: fields.u64(at!(waker.stack))?,
+            },
+        }
+    };
+    let interval = Interval {
+        space: AddressSpace {
+            tgid: fields.u32(at!(tgid))?,
+            exec_generation: fields.u32(at!(exec_generation))?,
+        },
+        tid: fields.u32(at!(tid))?,
+        sequence: fields.u32(at!(sequence))?,
+        request,
+        site: fields.site(at!(site))?,
+        out_ns,
+        kind,
+        in_ns,
+        futex: fields.u64(at!(futex))?,
+    };
+    let until_ns = interval.until_ns();
+    if out_ns <= until_ns && until_ns <= in_ns {
+        Ok(interval)
+    } else {
+        Err(Malformed::Interval)
+    }
 }
 
 fn request_type(value: u32) -> Result<u32, Malformed> {

@@ -38,6 +38,8 @@ pub struct LoadOptions<'a> {
     pub stack_filter: StackFilter,
     /// Count the lengths of intervals in histograms.
     pub histogram: bool,
+    /// Send intervals of threads in requests, and who ended them.
+    pub blame: bool,
     /// Count what walking user stacks takes.
     pub measure_walks: bool,
     /// Let the kernel programs send messages to the log.
@@ -179,6 +181,7 @@ pub fn load(
         .override_global("STACK_STATE", &filter.state, true)
         .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
+        .override_global("BLAME_WANTED", &u32::from(options.blame), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)

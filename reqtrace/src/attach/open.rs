@@ -77,6 +77,7 @@ pub(super) fn stacks(threads: &Map) -> Result<Vec<StackId>> {
         for site in slots.chain(longest).chain([thread.state.open_site]) {
             ids.extend([site.kernel_stack, site.user_stack]);
         }
+        ids.push(thread.state.waker.stack);
     })?;
     ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
     Ok(ids)

@@ -11,8 +11,8 @@ use reqtrace_common::limits;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
-    Address, AddressSpace, Event, File, KERNEL, Mapping, NOWHERE, Name, Object, Request, Stack,
-    Thread,
+    Address, AddressSpace, Event, File, Interval, IntervalKind, KERNEL, Mapping, NOWHERE, Name,
+    Object, Request, Stack, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -174,6 +174,22 @@ impl Names {
             if block.waker_tid != 0 {
                 self.thread(block.waker_tgid, block.waker_tid, stream)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Says what an interval refers to.
+    pub(crate) fn interval(&mut self, interval: &Interval, stream: &mut Stream<'_>) -> Result<()> {
+        self.site(interval.space, interval.site, false, stream)?;
+        if let IntervalKind::Blocked { waker, .. } = interval.kind {
+            if waker.tid != 0 {
+                self.thread(waker.tgid, waker.tid, stream)?;
+            }
+            let of_interrupt = BlockSite {
+                kernel_stack: waker.stack,
+                ..BlockSite::PREEMPTED
+            };
+            self.site(interval.space, of_interrupt, false, stream)?;
         }
         Ok(())
     }

@@ -167,6 +167,11 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Output")]
     pub(super) labels: bool,
 
+    /// Find out because of whom requests waited: what the thread that ended a wait did meanwhile, and
+    /// who kept that one waiting
+    #[arg(long, conflicts_with = "sample", help_heading = "Output")]
+    pub(super) blame: bool,
+
     /// Record one of N requests, drawn at random at its begin; all are counted, and what is summed up
     /// is estimated
     #[arg(long, value_name = "1/N", value_parser = one_of, help_heading = "Safety")]

@@ -118,6 +118,7 @@ fn load() -> Result<u64> {
         preempted_stacks: true,
         stack_filter: StackFilter::ALL,
         histogram: false,
+        blame: true,
         measure_walks: false,
         messages: false,
         labels: None,

@@ -40,6 +40,8 @@ pub struct TraceOptions {
     pub unwind: Unwind,
     /// Record labels.
     pub labels: bool,
+    /// Record intervals, for blame.
+    pub blame: bool,
     /// One of so many requests is recorded; 1: all.
     pub sample_every: u64,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
@@ -105,6 +107,7 @@ impl TraceArgs {
             stack_filter,
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
+            blame: self.blame,
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,

@@ -102,6 +102,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .follow(options.follow)
         .labels(options.labels)
         .histogram(wanted.histogram)
+        .blame(options.blame)
         .user_stacks(wanted.stacks != Stacks::Kernel)
         .preempted_stacks(options.preempted_stacks)
         .stack_filter(options.stack_filter)

@@ -246,13 +246,13 @@ impl<'a> Follower<'a> {
         self.work_off(session)
     }
 
-    /// Takes records; true when the ring is empty then. Requests wait in the backlog.
+    /// Takes records; true when the ring is empty then. Requests and intervals wait in the backlog.
     fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
         for _ in 0..most {
             let backlog = &mut self.backlog;
             let other = session.next_record(|bytes| match decode::record(bytes) {
-                Ok(Record::Request(request)) => {
-                    backlog.push(request);
+                Ok(Record::Request(record) | Record::Interval(record)) => {
+                    backlog.push(record);
                     None
                 }
                 Ok(Record::Other(other)) => Some(Ok(other)),

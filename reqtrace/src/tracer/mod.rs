@@ -93,6 +93,7 @@ struct Options {
     group_by: Option<Grouping>,
     slower_than_ns: Option<u64>,
     histogram: bool,
+    blame: bool,
     user_stacks: bool,
     preempted_stacks: bool,
     stack_filter: StackFilter,
@@ -133,6 +134,7 @@ impl Tracer {
                 group_by: None,
                 slower_than_ns: None,
                 histogram: false,
+                blame: false,
                 user_stacks: true,
                 preempted_stacks: false,
                 stack_filter: StackFilter::ALL,
@@ -204,6 +206,14 @@ impl Tracer {
     #[must_use]
     pub fn slower_than(mut self, latency: Duration) -> Self {
         self.options.slower_than_ns = Some(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Finds out because of whom requests waited: every interval off the CPU of their threads, and of those
+    /// that woke them, is an event.
+    #[must_use]
+    pub fn blame(mut self, blame: bool) -> Self {
+        self.options.blame = blame;
         self
     }
 

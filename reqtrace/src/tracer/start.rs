@@ -135,7 +135,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     let header = Header {
         start_ns: session.start_ns(),
         unmatched_waits: unmatched.wait()?,
-        blame: false,
+        blame: options.blame,
         options: options.recorded(&profile),
         ..header(&host, &profile, &resolved, monotonic_to_unix_ns)
     };
@@ -218,6 +218,7 @@ impl Load<'_> {
                 preempted_stacks: options.preempted_stacks,
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
+                blame: options.blame,
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,
                 labels,

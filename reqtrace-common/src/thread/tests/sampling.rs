@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::super::*;
-use super::{Event, event};
+use super::{Event, event, task};
 use crate::record::{BlockSite, RequestRecord, reason};
 
 const EVERY: u32 = 8;
@@ -104,7 +104,7 @@ impl Machine {
                         .switch_out(self.now, preempted, prev_state, site);
                 }
             }
-            Event::Waking if self.recorded => self.thread.state.waking(self.now, 7, 8),
+            Event::Waking if self.recorded => self.thread.state.waking(self.now, &task(7, 8)),
             Event::In if !self.on_cpu => {
                 self.on_cpu = true;
                 if self.recorded {

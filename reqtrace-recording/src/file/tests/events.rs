@@ -265,7 +265,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             kind: IntervalKind::Blocked {
                 wake_ns: 1_960_000_000,
                 waker: Waker {
-                    context: WakerContext::SoftIrq,
+                    context: WakerContext::Unclear,
                     is: WakerIs::Helper(1_000_000_000),
                     tid: 12,
                     tgid: 11,

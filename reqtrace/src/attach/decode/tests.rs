@@ -170,7 +170,7 @@ fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
 
     // Came back after it: that it ended no earlier than its blocks add up to is all that is known.
     let mut thread = open_state(Some(2_000), 0);
-    thread.state.waking(4_000, 1, 1);
+    thread.state.waking(4_000, &task(1, 1));
     thread.switch_in(4_500);
     let back = closed(&thread, 3_000);
     assert_eq!((back.latency_ns(), back.on_cpu_ns()), (2_500, 0));

@@ -8,6 +8,7 @@ use reqtrace_recording::Event;
 
 use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
+use crate::attach::decode::{self, Record};
 use crate::error::Result;
 
 /// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
@@ -90,7 +91,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Names the requests that wait, and says them.
+    /// Names the requests and intervals that wait, and says them.
     pub(super) fn work_off(&mut self, session: &mut Session) -> Result<()> {
         let mut backlog = std::mem::take(&mut self.backlog);
         for (count, record) in backlog.records().enumerate() {
@@ -100,12 +101,26 @@ impl Follower<'_> {
             if self.stopper.is_stopped() {
                 self.names.until(Instant::now() + NAMING);
             }
-            match self.decoder.request(record) {
-                Ok(request) => {
-                    self.names.request(&request, &mut self.stream)?;
-                    self.stream.request(request)?;
-                }
-                Err(malformed) => malformed_record(malformed, &mut self.stream)?,
+            let said = match decode::record(record) {
+                Ok(Record::Interval(bytes)) => match decode::interval(bytes) {
+                    Ok(interval) => {
+                        self.names.interval(&interval, &mut self.stream)?;
+                        self.stream.send(&Event::Interval(&interval))?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+                _ => match self.decoder.request(record) {
+                    Ok(request) => {
+                        self.names.request(&request, &mut self.stream)?;
+                        self.stream.request(request)?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+            };
+            if let Err(malformed) = said {
+                malformed_record(malformed, &mut self.stream)?;
             }
         }
         backlog.clear();

@@ -52,6 +52,7 @@ pub(super) fn page(results: &Results) -> Result<String> {
     writeln!(text, "![Throughput and CPU time](../img/cost.svg)\n")?;
     writeln!(text, "{METHOD}")?;
     writeln!(text, "## Targets\n\n{}", targets::table(results)?)?;
+    text += &targets::reasons(results);
     throughput(&mut text, results)?;
     server_cpu(&mut text, results)?;
     tracers(&mut text, results)?;

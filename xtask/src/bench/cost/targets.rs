@@ -66,6 +66,59 @@ pub(super) fn table(results: &Results) -> Result<String> {
     Ok(text)
 }
 
+/// What an empty program at `sched_switch` takes on the machine that the targets for programs are from, ns.
+const EMPTY_NS: f64 = 40.0;
+
+/// What stands behind the numbers that are missed: the machine, and what probes cost without a tracer.
+pub(super) fn reasons(results: &Results) -> String {
+    let mut text = String::new();
+    let mariadb = watched(results, &loads::MARIADB, Watcher::Reqtrace);
+    let program = |name: &str| mariadb.and_then(|(_, watched)| watched.program_ns(name));
+    if let (Some(both), Some(begin), Some(end), Some(switch)) = (
+        &results.bystander,
+        program("request_begin"),
+        program("request_end"),
+        program("sched_switch"),
+    ) {
+        let slower = both.empty_ns / EMPTY_NS;
+        text += &format!(
+            "The targets in nanoseconds are from a machine on which an empty program at `sched_switch` takes \
+             {EMPTY_NS:.0} ns. On this one it takes {:.0} ns, {slower:.1} times as long. Divided by that, begin \
+             and end together take {:.0} ns, `sched_switch` {:.0} ns, and a switch of an untraced process \
+             {:.0} ns beyond the empty program.\n\n",
+            both.empty_ns,
+            (begin + end) / slower,
+            switch / slower,
+            (both.switch_ns - both.empty_ns) / slower,
+        );
+    }
+    let empty = |load: &Load| {
+        let (runs, empty) = watched(results, load, Watcher::Empty)?;
+        let of = |spread: super::model::Spread| (!spread.is_empty()).then(|| spread.median());
+        of(runs.shares(empty)).zip(of(runs.cpu_ratios(empty)))
+    };
+    for (load, why) in [
+        (
+            &loads::PREPARED,
+            "A prepared transaction is four messages, and the marker of the begin is where the server reads a \
+             message: five traps for one request",
+        ),
+        (
+            &loads::REDIS,
+            "A command takes a few microseconds, of which the traps of its two probes are a large part",
+        ),
+    ] {
+        if let Some((share, cpu)) = empty(load) {
+            text += &format!(
+                "{}: {why}. Empty probes alone leave {share:.2} of the throughput, and take the server's CPU \
+                 time to {cpu:.2} times what it was: no tracer with probes at these places can do better.\n\n",
+                load.name
+            );
+        }
+    }
+    text
+}
+
 fn rows(results: &Results) -> Vec<Row> {
     let share = |load: &Load, watcher: Watcher| {
         let (runs, watched) = watched(results, load, watcher)?;

@@ -1,0 +1,255 @@
+//! Who ended a wait: wakings in, wakers noted at the thread that is woken; with blame, intervals of threads
+//! in requests and of helpers out.
+//!
+//! A helper is a thread that has met no marker and has woken a thread in a request or another helper. It
+//! is watched for some seconds after that.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::programs::BtfTracePointContext;
+
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::record::{
+    BlockSite, FILE_NONE, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
+};
+use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
+
+use crate::emit;
+use crate::globals::BLAME_WANTED;
+use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, lose, stopped, thread_or_new};
+use crate::stack;
+use crate::task::{self, Task};
+
+/// How long a helper is watched after it last woke somebody.
+const HELPS_NS: u64 = 10_000_000_000;
+
+/// Whether intervals are to be sent. A constant to the verifier.
+#[inline(always)]
+pub(crate) fn wanted() -> bool {
+    BLAME_WANTED.load() != 0
+}
+
+/// Whether a thread's byte says that it is a helper.
+#[inline(always)]
+pub(crate) fn is_helper(byte: u8) -> bool {
+    wanted() && (byte == flag::HELPER || byte == flag::BORN_HELPER)
+}
+
+/// `sched_waking(task)`: may fire before the thread has left its CPU; the time is always stored,
+/// and `switch_in` decides what it means.
+#[inline(always)]
+pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
+    let woken: Task = ctx.arg(0);
+    let tid = task::tid(woken);
+    let Some(tids) = Tids::table() else { return 0 };
+    let byte = tids.get(tid);
+    if byte != flag::IN_REQUEST && !is_helper(byte) {
+        return 0;
+    }
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return 0;
+    };
+    if stopped() {
+        return 0;
+    }
+    // SAFETY: no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let (tgid, tid) = task::current_ids();
+    let mut waker = WakerRecord {
+        tid,
+        tgid,
+        context: if task::in_task_context() {
+            waker_context::TASK
+        } else {
+            waker_context::UNCLEAR
+        },
+        is: waker_is::UNKNOWN,
+        since_ns: 0,
+        stack: STACK_NONE,
+        request_type: 0,
+        pad: 0,
+    };
+    if wanted() {
+        if waker.context == waker_context::UNCLEAR {
+            waker.stack = stack::waker(ctx);
+        }
+        look_at(&mut waker, tids, now);
+    }
+    // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
+    // runs under its pi_lock.
+    unsafe {
+        (*thread).state.waking(now, &waker);
+    }
+    0
+}
+
+/// What the waker is doing. One that nobody has looked at becomes a helper.
+#[inline(always)]
+fn look_at(waker: &mut WakerRecord, tids: Tids, now: u64) {
+    if waker.tid == 0 {
+        return;
+    }
+    let byte = tids.get(waker.tid);
+    waker.is = match byte {
+        flag::KNOWN => waker_is::BETWEEN_REQUESTS,
+        flag::UNSAMPLED => waker_is::NOT_RECORDED,
+        flag::IN_REQUEST => {
+            if let Some(thread) = THREADS.get_ptr(waker.tid) {
+                // SAFETY: it is the current thread, whose request is open.
+                unsafe {
+                    waker.since_ns = (*thread).request.record.begin_ns;
+                    waker.request_type = (*thread).request.record.request_type;
+                }
+                waker_is::IN_REQUEST
+            } else {
+                waker_is::UNKNOWN
+            }
+        }
+        flag::HELPER | flag::BORN_HELPER => {
+            if let Some(thread) = THREADS.get_ptr_mut(waker.tid) {
+                // SAFETY: it is the current thread.
+                unsafe {
+                    (*thread).state.needed_ns = now;
+                    waker.since_ns = (*thread).state.helper_ns;
+                }
+                waker_is::HELPER
+            } else {
+                waker_is::UNKNOWN
+            }
+        }
+        // Interrupts come upon any thread; one in a system call may have sent something.
+        _ if waker.context == waker_context::TASK || task::user_context().syscall >= 0 => {
+            if introduce(waker, now) {
+                let new = if byte == flag::BORN {
+                    flag::BORN_HELPER
+                } else {
+                    flag::HELPER
+                };
+                tids.set(waker.tid, new);
+                waker.since_ns = now;
+                waker_is::HELPER
+            } else {
+                waker_is::UNKNOWN
+            }
+        }
+        _ => waker_is::UNKNOWN,
+    };
+}
+
+/// Begins to watch the current thread.
+#[inline(always)]
+fn introduce(waker: &WakerRecord, now: u64) -> bool {
+    let Some(thread) = thread_or_new(waker.tid) else {
+        return false;
+    };
+    let exec_generation = match PROCESSES.get_ptr(waker.tgid) {
+        // SAFETY: points into the map.
+        Some(process) => unsafe { (*process).exec_generation },
+        None => 0,
+    };
+    // SAFETY: it is the current thread, and nobody looks at it yet.
+    unsafe {
+        let state = &mut (*thread).state;
+        state.tgid = waker.tgid;
+        state.tid = waker.tid;
+        state.exec_generation = exec_generation;
+        state.helper_ns = now;
+        state.needed_ns = now;
+    }
+    true
+}
+
+/// A helper leaves its CPU.
+#[inline(always)]
+pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return;
+    };
+    // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
+    // the waker's fields.
+    let state = unsafe { &mut (*thread).state };
+    if now.wrapping_sub(state.needed_ns) > HELPS_NS {
+        let before = if tids.get(tid) == flag::BORN_HELPER {
+            flag::BORN
+        } else {
+            flag::NONE
+        };
+        // Its entry stays until it exits: another CPU may be about to wake it.
+        tids.set(tid, before);
+        return;
+    }
+    let flag: u64 = ctx.arg(0);
+    let prev_state: u32 = ctx.arg(3);
+    let preempted = is_preemption(flag & 1 != 0, prev_state);
+    let site = BlockSite {
+        kernel_stack: STACK_NONE,
+        user_stack: STACK_NONE,
+        syscall: task::user_context().syscall,
+        file: FILE_NONE,
+    };
+    state.switch_out(now, preempted, prev_state, site);
+}
+
+/// A helper gets a CPU.
+#[inline(always)]
+pub(crate) fn arrive(tid: u32, now: u64) {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        lose(Loss::ThreadMissing);
+        return;
+    };
+    // SAFETY: the thread is being switched in here, so nothing else changes its state.
+    let state = unsafe { &mut (*thread).state };
+    if let Some(closed) = state.switch_in(now) {
+        ended(state, &closed, now, 0, 0);
+    }
+}
+
+/// Sends an interval that is over. `begin_ns` is that of the thread's request, 0 when it is in none.
+#[inline(always)]
+pub(crate) fn ended(
+    state: &mut ThreadState,
+    closed: &Closed,
+    now: u64,
+    begin_ns: u64,
+    request_type: u32,
+) {
+    let sequence = state.sequence;
+    state.sequence = sequence.wrapping_add(1);
+    let Some(record) = INTERVAL.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: this CPU's own entry, and interrupts are off.
+    let record = unsafe { &mut *record };
+    record.kind = kind::INTERVAL;
+    record.tgid = state.tgid;
+    record.tid = state.tid;
+    record.exec_generation = state.exec_generation;
+    record.sequence = sequence;
+    record.request_type = request_type;
+    record.request_begin_ns = begin_ns;
+    record.out_ns = closed.start_ns;
+    record.in_ns = now;
+    record.site = closed.site;
+    record.futex = state.futex;
+    record.waker = state.waker;
+    match closed.interval {
+        Interval::Preempted { .. } => {
+            record.preempted = 1;
+            record.wake_ns = 0;
+        }
+        Interval::Block { blocked_ns, .. } => {
+            record.preempted = 0;
+            record.wake_ns = closed.start_ns + blocked_ns;
+        }
+    }
+    if !closed.woken {
+        record.waker.context = waker_context::UNKNOWN;
+        record.waker.is = waker_is::UNKNOWN;
+        record.waker.tid = 0;
+        record.waker.tgid = 0;
+        record.waker.stack = STACK_NONE;
+    }
+    emit::interval(record);
+}
