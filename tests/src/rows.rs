@@ -17,11 +17,6 @@ const NOT_A_CLASS: [&str; 7] = [
     "unattributed_ns",
 ];
 
-/// Whether a column of nanoseconds is that of a wait class, and no root cause of blame.
-fn is_class(name: &str) -> bool {
-    !NOT_A_CLASS.contains(&name) && !name.starts_with("cause_")
-}
-
 /// One request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -91,7 +86,7 @@ pub fn read(text: &str) -> Result<Vec<Row>> {
 pub fn classes(text: &str) -> Result<Vec<String>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let names = reader.headers()?.iter();
-    let names = names.filter(|name| is_class(name));
+    let names = names.filter(|name| !NOT_A_CLASS.contains(name));
     let names = names.filter_map(|name| name.strip_suffix("_ns"));
     Ok(names.map(ToOwned::to_owned).collect())
 }
@@ -130,7 +125,7 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
             .with_context(|| format!("{name} is {value:?}, not a number"))
     };
     let mut classes = BTreeMap::new();
-    for name in header.iter().filter(|name| is_class(name)) {
+    for name in header.iter().filter(|name| !NOT_A_CLASS.contains(name)) {
         if let Some(class) = name.strip_suffix("_ns") {
             classes.insert(class.to_owned(), number(name)?);
         }

@@ -76,10 +76,9 @@ impl Gatherer {
                 let by = match waker.context {
                     WakerContext::Unknown => By::Nobody(Reason::NoWakeup),
                     WakerContext::Task => task,
-                    context => match self.interrupt(waker.stack, named) {
+                    WakerContext::Unclear => match self.interrupt(waker.stack, named) {
                         Interrupt::Of(cause) => By::Interrupt(cause),
-                        Interrupt::Sender if context == WakerContext::SoftIrq => task,
-                        Interrupt::Sender => By::Interrupt(Cause::Network),
+                        Interrupt::Thread => task,
                         Interrupt::NotKnown(reason) => By::Nobody(reason),
                     },
                 };

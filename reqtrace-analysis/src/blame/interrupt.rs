@@ -1,4 +1,4 @@
-//! Interrupts: the kernel stack of one in, which it was out.
+//! Interrupts: the kernel stack of a waking in, which interrupt it was out, or that the thread itself ran.
 //!
 //! The stack is read from its innermost frame on, up to where the interrupt came in: what is behind belongs
 //! to an innocent thread. The first function that is in the table decides. Names are those of
@@ -12,20 +12,22 @@ use crate::classify::table::is;
 use crate::symbolize::Frame;
 use crate::symbolize::names::without_suffix;
 
-/// What a kernel stack says of the interrupt that it was taken in.
+/// What a kernel stack says of what ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// One of this kind.
+    /// An interrupt of this kind.
     Of(Cause),
-    /// The thread that it ran on has sent something.
-    Sender,
+    /// The thread itself, or it has sent something to its own machine.
+    Thread,
     /// It is not known.
     NotKnown(Reason),
 }
 
 /// Where an interrupt comes in: what is outside of these frames was interrupted.
 const ENTRIES: &[&str] = &[
-    "asm_*",
+    "asm_sysvec_*",
+    "asm_common_interrupt",
+    "asm_exc_nmi",
     "common_interrupt",
     "__common_interrupt",
     "sysvec_*",
@@ -38,6 +40,17 @@ const ENTRIES: &[&str] = &[
     "__local_bh_enable*",
     "run_ksoftirqd",
     "ktimers_thread",
+];
+
+/// What only interrupts call, for stacks that do not reach their entry.
+const INTERRUPTS: &[&str] = &[
+    "handle_softirqs",
+    "__do_softirq",
+    "hrtimer_interrupt",
+    "__handle_irq_event*",
+    "handle_irq_event*",
+    "__flush_smp_call_function_queue",
+    "irq_work_run*",
 ];
 
 /// Entries of softirqs that a thread runs when it allows them again.
@@ -188,8 +201,9 @@ pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
     }
     let entry = names.iter().position(|name| is_one_of(ENTRIES, name));
     let (inside, outside) = names.split_at(entry.unwrap_or(names.len()));
-    if is_of_sender(inside, outside) {
-        return Interrupt::Sender;
+    let is_interrupt = entry.is_some() || inside.iter().any(|name| is_one_of(INTERRUPTS, name));
+    if !is_interrupt || is_of_sender(inside, outside) {
+        return Interrupt::Thread;
     }
     let kind = inside.iter().find_map(|name| {
         let line = TABLE.iter().find(|(_, patterns)| is_one_of(patterns, name));
@@ -296,7 +310,7 @@ mod tests {
         for softirq in ["handle_softirqs", "__do_softirq"] {
             let by_itself =
                 format!("{receiver} {softirq} do_softirq.part.0 __local_bh_enable_ip {sender}");
-            assert_eq!(of(&by_itself), Interrupt::Sender);
+            assert_eq!(of(&by_itself), Interrupt::Thread);
             // The same softirq, but an interrupt came while this thread was sending.
             let by_interrupt = format!(
                 "{receiver} {softirq} __irq_exit_rcu common_interrupt asm_common_interrupt {sender}"
@@ -305,6 +319,22 @@ mod tests {
             let by_daemon = format!("{receiver} {softirq} run_ksoftirqd smpboot_thread_fn kthread");
             assert_eq!(of(&by_daemon), Interrupt::Of(Cause::Network));
         }
+    }
+
+    #[test]
+    fn a_thread_that_no_interrupt_came_upon_is_the_waker() {
+        for stack in [
+            "try_to_wake_up wake_page_function __wake_up_common folio_wake_bit filemap_map_pages \
+             do_fault __handle_mm_fault exc_page_fault asm_exc_page_fault",
+            "try_to_wake_up autoremove_wake_function __wake_up_common jbd2_journal_commit_transaction \
+             kjournald2 kthread ret_from_fork ret_from_fork_asm",
+            "try_to_wake_up futex_wake do_futex __x64_sys_futex do_syscall_64",
+        ] {
+            assert_eq!(of(stack), Interrupt::Thread, "{stack}");
+        }
+        // An interrupt whose stack was cut.
+        let cut = "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt";
+        assert_eq!(of(cut), Interrupt::Of(Cause::Timer));
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn task(tid: u32, is: WakerIs) -> Waker {
 
 fn interrupt(stack: u64) -> Waker {
     Waker {
-        context: WakerContext::HardIrq,
+        context: WakerContext::Unclear,
         stack,
         ..Waker::UNKNOWN
     }
@@ -409,13 +409,10 @@ fn what_the_record_has_more_than_its_intervals_is_lost() {
 
 #[test]
 fn an_interrupt_without_names_is_unknown() {
-    for (context, stack) in [
-        (WakerContext::HardIrq, STACK_LOST),
-        (WakerContext::SoftIrq, STACK_NONE),
-    ] {
+    for stack in [STACK_LOST, STACK_NONE] {
         let mut trace = Trace::new(true, Options::default(), true);
         let waker = Waker {
-            context,
+            context: WakerContext::Unclear,
             stack,
             ..task(7, WakerIs::Unknown)
         };
@@ -445,7 +442,7 @@ fn who_sends_in_a_softirq_is_the_waker() {
         ],
     );
     let waker = Waker {
-        context: WakerContext::SoftIrq,
+        context: WakerContext::Unclear,
         stack: SENDS,
         ..task(2, WakerIs::Helper(1_100))
     };
