@@ -4,7 +4,9 @@
 //! from a recording.
 
 pub mod aggregate;
+pub mod blame;
 pub mod classify;
+mod fingerprint;
 mod label;
 pub mod report;
 pub mod symbolize;

@@ -2,6 +2,7 @@
 //!
 //! One file per format; each implements [`Exporter`].
 
+pub mod blame_csv;
 pub mod csv;
 pub mod flamegraph;
 pub mod folded;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use reqtrace_recording::Request;
 
-use super::fingerprint::fingerprint;
+use crate::fingerprint::fingerprint;
 use crate::label::label_text;
 use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger};
 

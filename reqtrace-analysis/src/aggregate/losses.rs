@@ -60,6 +60,7 @@ pub(super) struct Counts<'a> {
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
     pub(super) unlisted_processes: u64,
+    pub(super) merged_blame: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -131,6 +132,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.unlisted_processes,
             "traced processes that are not in the list of processes, which has the first 10,000: their \
              requests and times are all there",
+        ),
+        (
+            "blame_merged",
+            counts.merged_blame,
+            "rows of blame.csv of little time that lost their names, because there were too many: \
+             their time is all there, in rows of culprit `others`",
         ),
         (
             "recording_unended",

@@ -3,11 +3,11 @@
 //!
 //! A live trace and the report of a recording are the same from here on: nothing is asked of the
 //! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: per request
-//! type a histogram and sums, per place of blocking a class and the names of its stacks, and the
-//! rows of the last 200 ms.
+//! type a histogram and sums, per place of blocking a class and the names of its stacks, the
+//! rows of the last 200 ms, and with blame the last intervals of threads.
 
+mod blamed;
 mod filter;
-mod fingerprint;
 mod hints;
 mod labels;
 mod lengths;
@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
 
+use crate::blame::Gatherer;
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
@@ -81,6 +82,8 @@ pub struct Aggregator {
     filter: Option<Filter>,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
+    /// Only when the trace has intervals.
+    blame: Option<Gatherer>,
     losses: BTreeMap<String, u64>,
     open: Vec<Open>,
     malformed: u64,
@@ -119,6 +122,9 @@ impl Aggregator {
             labels: options
                 .group_by
                 .map(|by| Labels::new(by, types.len(), classes)),
+            blame: header
+                .blame
+                .then(|| Gatherer::new(types.len(), options.group_by)),
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
@@ -187,6 +193,9 @@ impl Aggregator {
             }
             Event::StacksAnew => {
                 self.settle();
+                if let Some(blame) = &mut self.blame {
+                    blame.forget_stacks();
+                }
                 let places = self.types.iter().flat_map(|state| state.tail.places());
                 self.sites.get_mut().forget_stacks(places);
             }
@@ -195,8 +204,9 @@ impl Aggregator {
             }
             Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
+            Event::Interval(interval) => self.interval(interval),
             // They say where an address is; its name is said too.
-            Event::Object(_) | Event::Mapping(_) | Event::Interval(_) => {}
+            Event::Object(_) | Event::Mapping(_) => {}
         }
         Ok(())
     }
@@ -254,6 +264,9 @@ impl Aggregator {
         let processes = &mut self.sites.get_mut().processes;
         processes.any_thread(request.space.tgid, request.comm);
         self.rows.ended(request.end_ns);
+        if let Some(blame) = &mut self.blame {
+            blame.request(&request);
+        }
         if self
             .filter
             .as_mut()
@@ -281,7 +294,7 @@ impl Aggregator {
         if let Some(labels) = &mut self.labels {
             labels.add(request, &ledger);
         }
-        if exporters.iter().any(|exporter| exporter.wants_requests()) {
+        if self.blame.is_some() || is_wanted(exporters) {
             let row = Row::new(request, ledger.clone());
             self.rows.push(request.end_ns, row);
         }
@@ -300,7 +313,11 @@ impl Aggregator {
         Ok(())
     }
 
-    fn write(&self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+    fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        let causes = self.resolve(row);
+        if !is_wanted(exporters) {
+            return Ok(());
+        }
         let comm = row.comm.text();
         let row = RequestRow {
             id: row.id,
@@ -315,11 +332,17 @@ impl Aggregator {
             preemptions: row.preemptions,
             incomplete: row.incomplete,
             weight: row.weight,
+            causes,
         };
         exporters
             .iter_mut()
             .try_for_each(|exporter| exporter.request(&row))
     }
+}
+
+/// Whether an output takes requests.
+fn is_wanted(exporters: &[Box<dyn Exporter>]) -> bool {
+    exporters.iter().any(|exporter| exporter.wants_requests())
 }
 
 /// Refuses what the trace does not record.

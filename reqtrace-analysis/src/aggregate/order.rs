@@ -21,6 +21,7 @@ pub(super) struct Row {
     /// As the program had it.
     pub(super) label: Vec<u8>,
     pub(super) begin_ns: u64,
+    pub(super) end_ns: u64,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
@@ -38,6 +39,7 @@ impl Row {
             comm: request.comm,
             label: request.label.to_vec(),
             begin_ns: request.begin_ns,
+            end_ns: request.end_ns,
             ledger,
             blocks: request.blocks,
             preemptions: request.preemptions,
@@ -130,6 +132,7 @@ mod tests {
             comm: Comm::default(),
             label: Vec::new(),
             begin_ns: 0,
+            end_ns: 0,
             ledger: Ledger::default(),
             blocks: 0,
             preemptions: 0,

@@ -11,6 +11,7 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
+use crate::blame;
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, StackKind, TypeReport};
 
 impl Aggregator {
@@ -43,6 +44,12 @@ impl Aggregator {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
+        let blame = self.blame.as_ref().map(|blame| {
+            blame.report(&blame::Names {
+                types: &names,
+                classes: &classes,
+            })
+        });
         let stacks = settled.lines.stacks(sites, &names);
         let mut open: Vec<_> = self
             .open
@@ -60,6 +67,7 @@ impl Aggregator {
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged(),
             unlisted_processes: sites.processes.unlisted(),
+            merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)
@@ -74,6 +82,7 @@ impl Aggregator {
             classes,
             named_waits: sites.classifier.named(),
             requests,
+            blame,
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
             open,

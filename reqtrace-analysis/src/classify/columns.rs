@@ -1,6 +1,7 @@
 //! Columns of `requests.csv`, the fixed ones and those of the wait classes: a class's name in, its
 //! column out.
 
+use crate::blame::Cause;
 use crate::error::{Error, Result};
 
 /// Columns before those of the wait classes.
@@ -23,6 +24,12 @@ pub const BEFORE: [&str; 13] = [
 /// Columns after those of the wait classes.
 pub const AFTER: [&str; 5] = ["blocks", "preemptions", "complete", "reason", "weight"];
 
+/// Columns between those, of a trace with blame: one for each root cause.
+pub fn causes() -> impl Iterator<Item = String> {
+    let causes = Cause::ALL.into_iter();
+    causes.map(|cause| format!("cause_{}_ns", cause.name()))
+}
+
 /// The CSV column of a class.
 #[must_use]
 pub fn column(class: &str) -> String {
@@ -33,7 +40,8 @@ pub fn column(class: &str) -> String {
 pub(super) fn check(names: &[String]) -> Result<()> {
     for (index, name) in names.iter().enumerate() {
         let wanted = column(name);
-        if BEFORE.contains(&wanted.as_str()) || AFTER.contains(&wanted.as_str()) {
+        let is_fixed = BEFORE.contains(&wanted.as_str()) || AFTER.contains(&wanted.as_str());
+        if is_fixed || causes().any(|column| column == wanted) {
             return Err(Error::usage(format!(
                 "the wait `{name}` would hide the CSV column `{wanted}`"
             ))

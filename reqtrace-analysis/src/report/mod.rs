@@ -1,5 +1,6 @@
 //! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
 
+pub mod blame;
 mod labels;
 pub mod slow;
 pub mod text;
@@ -69,6 +70,8 @@ pub struct RequestRow<'a> {
     pub incomplete: Option<Incomplete>,
     /// How many requests it stands for.
     pub weight: u32,
+    /// Its blocked time by root cause; `None` when the trace has no blame.
+    pub causes: Option<blame::Causes>,
 }
 
 /// The ledger of one request, or of many added up. All in nanoseconds;
@@ -140,6 +143,8 @@ pub struct Report {
     pub requests: Vec<TypeReport>,
     /// Requests by label, one entry per request type; empty without `--group-by`.
     pub labels: Vec<LabelGroups>,
+    /// Because of whom requests were blocked; `None` when the trace has no blame.
+    pub blame: Option<blame::Blame>,
     /// Folded stacks, unsorted, one per distinct stack and kind.
     pub stacks: Vec<StackLine>,
     /// Requests that were open when tracing stopped, the longest first.

@@ -14,7 +14,8 @@ use crate::report::outputs::{OutputOptions, Target};
 /// The words, as given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OutputArgs {
-    /// Write summary.json, requests.csv, stacks.folded and flamegraph.svg into this folder
+    /// Write summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with blame, blame.csv
+    /// into this folder
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
 
@@ -98,7 +99,7 @@ pub enum GroupBy {
 /// What to write and print, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
-    /// Folder for all four files.
+    /// Folder for all files.
     pub out: Option<PathBuf>,
     /// Where `requests.csv` goes, beside `out`.
     pub csv: Option<Target>,
@@ -217,6 +218,7 @@ impl Outputs {
     pub(super) fn options(&self) -> OutputOptions {
         OutputOptions {
             out: self.out.clone(),
+            blame: false,
             csv: self.csv.clone(),
             folded: self.folded.clone(),
             folded_on_stdout: false,

@@ -126,6 +126,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let classes = Classifier::new(&profile.waits)?.names().to_vec();
     let output_options = OutputOptions {
         private: header.options.labels,
+        blame: header.blame,
         ..outputs.options()
     };
     let mut exporters = outputs::open(&output_options, &classes)?;
@@ -137,7 +138,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let complete = outputs::finish(&mut report, &mut exporters);
     let shown = show::table(&report, &outputs);
     if complete.is_ok() {
-        show::written(&outputs);
+        show::written(&outputs, &report);
     }
     complete.and(shown)
 }

@@ -33,14 +33,18 @@ pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
 }
 
 /// Says which files there are now.
-pub(super) fn written(outputs: &Outputs) {
+pub(super) fn written(outputs: &Outputs, report: &Report) {
     if outputs.quiet {
         return;
     }
     if let Some(out) = &outputs.out {
         crate::say!(
-            "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg",
-            out.display()
+            "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
+            out.display(),
+            match report.blame {
+                Some(_) => format!(", {}/blame.csv", out.display()),
+                None => String::new(),
+            }
         );
     }
 }

@@ -59,7 +59,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
     let mut finished = trace.run_with(&mut Progress::new(quiet, options.duration))?;
     let shown = show::table(&finished.report, &options.outputs);
     if finished.outputs.is_ok() {
-        show::written(&options.outputs);
+        show::written(&options.outputs, &finished.report);
     }
     finished.detach();
     finished.outputs.and(shown).and(finished.recording)?;

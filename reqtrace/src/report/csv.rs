@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use csv::{QuoteStyle, Terminator, WriterBuilder};
 
+use super::blame::Cause;
 use super::{Exporter, LossLine, Report, RequestRow};
-use crate::classify::columns::{AFTER, BEFORE, column};
+use crate::classify::columns::{AFTER, BEFORE, causes, column};
 use crate::error::{Error, Result};
 
 /// Bytes of rows that are handed over at a time.
@@ -35,7 +36,8 @@ pub struct CsvExporter {
     since: Instant,
     out: Box<dyn Write>,
     name: String,
-    header: Vec<String>,
+    /// Columns before and after those of root causes; none when they are written.
+    header: Option<(Vec<String>, [&'static str; AFTER.len()])>,
     limits: Limits,
     rows: u64,
     bytes: u64,
@@ -55,12 +57,14 @@ impl CsvExporter {
             since: Instant::now(),
             out,
             name: name.to_owned(),
-            header: BEFORE
-                .into_iter()
-                .map(str::to_owned)
-                .chain(classes.iter().map(|class| column(class)))
-                .chain(AFTER.into_iter().map(str::to_owned))
-                .collect(),
+            header: Some((
+                BEFORE
+                    .into_iter()
+                    .map(str::to_owned)
+                    .chain(classes.iter().map(|class| column(class)))
+                    .collect(),
+                AFTER,
+            )),
             limits,
             rows: 0,
             bytes: 0,
@@ -70,12 +74,17 @@ impl CsvExporter {
     }
 
     /// The header comes before the first row: a trace that comes to nothing writes nothing.
-    fn begin(&mut self) -> Result<()> {
-        let header = mem::take(&mut self.header);
-        if header.is_empty() {
+    fn begin(&mut self, has_blame: bool) -> Result<()> {
+        let Some((before, after)) = self.header.take() else {
             return Ok(());
+        };
+        for name in before {
+            text(&mut self.tray, &name);
         }
-        for name in &header {
+        if has_blame {
+            causes().for_each(|name| text(&mut self.tray, &name));
+        }
+        for name in after {
             text(&mut self.tray, name);
         }
         end(&mut self.tray);
@@ -137,6 +146,11 @@ fn line(line: &mut Vec<u8>, row: &RequestRow<'_>) {
     for ns in &ledger.classes {
         number(line, *ns);
     }
+    if let Some(causes) = &row.causes {
+        for cause in Cause::ALL {
+            number(line, causes.get(cause));
+        }
+    }
     number(line, row.blocks.into());
     number(line, row.preemptions.into());
     let (complete, reason) = row
@@ -193,7 +207,7 @@ impl Exporter for CsvExporter {
             self.beyond += 1;
             return Ok(());
         }
-        self.begin()?;
+        self.begin(row.causes.is_some())?;
         line(&mut self.tray, row);
         self.collect(1);
         if self.ready.0 >= CHUNK || self.since.elapsed() >= LONGEST {
@@ -231,8 +245,8 @@ impl Exporter for CsvExporter {
         .collect()
     }
 
-    fn finish(&mut self, _report: &Report) -> Result<()> {
-        self.begin()?;
+    fn finish(&mut self, report: &Report) -> Result<()> {
+        self.begin(report.blame.is_some())?;
         self.hand_over()
     }
 }

@@ -1,5 +1,6 @@
 //! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
 
+mod blamed;
 mod slow;
 
 use std::collections::BTreeMap;
@@ -98,6 +99,9 @@ pub fn summary(report: &Report) -> Value {
         "warnings": report.warnings,
         "hints": report.hints,
     });
+    if let Some(blame) = &report.blame {
+        value["blame"] = blame.types.iter().map(blamed::value).collect();
+    }
     if let Some(filtered) = &report.filtered {
         value["filter"] = json!({
             "which": filtered.which,

@@ -13,6 +13,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::blame_csv::BlameExporter;
 use super::csv::{CsvExporter, Limits};
 use super::flamegraph::FlamegraphExporter;
 use super::folded::{FoldedExporter, FoldedOptions};
@@ -47,8 +48,10 @@ impl From<PathBuf> for Target {
 /// All outputs that were asked for.
 #[derive(Clone, Debug, Default)]
 pub struct OutputOptions {
-    /// A folder for all four files (`--out`), created if it is missing.
+    /// A folder for all files (`--out`), created if it is missing.
     pub out: Option<PathBuf>,
+    /// Whether the trace has blame: then the folder gets `blame.csv` too.
+    pub blame: bool,
     /// `--csv`.
     pub csv: Option<Target>,
     /// `--folded`.
@@ -108,6 +111,10 @@ impl OutputOptions {
             ] {
                 wanted.push((format, Target::File(folder.join(format.file_name()))));
             }
+            if self.blame {
+                let file = folder.join(Format::Blame.file_name());
+                wanted.push((Format::Blame, Target::File(file)));
+            }
         }
         for (format, target) in [
             (Format::Json, &self.json),
@@ -130,6 +137,7 @@ enum Format {
     Csv,
     Folded,
     Flamegraph,
+    Blame,
 }
 
 impl Format {
@@ -139,6 +147,7 @@ impl Format {
             Self::Csv => "requests.csv",
             Self::Folded => "stacks.folded",
             Self::Flamegraph => "flamegraph.svg",
+            Self::Blame => "blame.csv",
         }
     }
 
@@ -148,6 +157,7 @@ impl Format {
             Self::Csv => "--csv",
             Self::Folded => "--folded",
             Self::Flamegraph => "--flamegraph",
+            Self::Blame => "--out",
         }
     }
 }
@@ -274,6 +284,7 @@ fn exporter(
         Format::Json => Box::new(JsonExporter::new(out, &name)),
         Format::Csv => Box::new(CsvExporter::new(out, &name, classes, options.rows)),
         Format::Folded => Box::new(FoldedExporter::new(out, &name, options.stacks)),
+        Format::Blame => Box::new(BlameExporter::new(out, &name)),
         Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, options.stacks)),
     };
     Ok(Box::new(Output::new(exporter, handle, partial, name)))

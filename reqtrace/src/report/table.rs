@@ -1,6 +1,7 @@
 //! The report on the terminal: a report in, text of at most 100 columns out, or of as many as the
 //! terminal has.
 
+mod blamed;
 mod histogram;
 mod overhead;
 mod page;
@@ -81,6 +82,7 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     for request in &report.requests {
         if request.count > 0 {
             ledger(&mut page, report, request);
+            blamed::draw(&mut page, report, request);
             slow::draw(&mut page, report, request);
         }
         histogram::draw(&mut page, request);

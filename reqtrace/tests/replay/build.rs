@@ -417,5 +417,6 @@ fn header(profile: &str) -> Header {
             marker("begin", "dispatch_command at entry", 1),
             marker("end", "dispatch_command at return", 3),
         ],
+        blame: false,
     }
 }

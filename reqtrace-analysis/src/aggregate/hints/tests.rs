@@ -22,6 +22,7 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
         named_waits: 0,
         requests,
         labels: Vec::new(),
+        blame: None,
         stacks: Vec::new(),
         open: Vec::new(),
         losses: Vec::new(),

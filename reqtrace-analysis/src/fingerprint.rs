@@ -11,7 +11,7 @@ use reqtrace_common::limits::MAX_LABEL;
 const KEPT_OF_CUT: usize = 96;
 
 /// The label with `?` for each number and each string, and `?, …` for a list of them.
-pub(super) fn fingerprint(label: &str) -> String {
+pub(crate) fn fingerprint(label: &str) -> String {
     let chars: Vec<char> = label.chars().collect();
     let mut out = String::with_capacity(label.len());
     let mut at = 0;

@@ -1,0 +1,454 @@
+//! Blame from events to the report.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, Slot};
+use reqtrace_recording::{
+    Address, AddressSpace, End, Ending, Event, Header, Incomplete, Interval, IntervalKind, KERNEL,
+    Name, Options as Recorded, Request, RequestOf, Stack, Thread, Waker, WakerContext, WakerIs,
+};
+
+use crate::aggregate::{Aggregator, FilterOptions, Options};
+use crate::error::Result;
+use crate::profile::{Origin, Profile};
+use crate::report::blame::{Blame, Cause, CulpritKind, Reason};
+use crate::report::{Exporter, Grouping, Report, RequestRow};
+
+const PROFILE: &str = "
+[profile]
+name = \"db\"
+[[request]]
+name = \"query\"
+begin = { function = \"a\" }
+end = { function = \"b\" }
+[[request]]
+name = \"login\"
+begin = { function = \"c\" }
+end = { function = \"d\" }
+";
+const SPACE: AddressSpace = AddressSpace {
+    tgid: 1,
+    exec_generation: 0,
+};
+/// Blocked in `futex_wait`; woken in the completion of a disk.
+const FUTEX: u64 = 100;
+const DISK: u64 = 101;
+
+/// Rows as they are written: id, nanoseconds by cause.
+type Rows = Rc<RefCell<Vec<(u64, Vec<u64>)>>>;
+
+struct Sees(Rows);
+
+impl Exporter for Sees {
+    fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
+        let causes = row
+            .causes
+            .map(|causes| Cause::ALL.map(|cause| causes.get(cause)));
+        let causes = causes.map(Vec::from).unwrap_or_default();
+        let blocked = row.ledger.blocked_ns() + row.ledger.unattributed_ns;
+        assert!(causes.is_empty() || causes.iter().sum::<u64>() == blocked);
+        self.0.borrow_mut().push((row.id, causes));
+        Ok(())
+    }
+
+    fn wants_requests(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Trace {
+    analysis: Aggregator,
+    outputs: Vec<Box<dyn Exporter>>,
+    rows: Rows,
+    requests: u64,
+}
+
+impl Trace {
+    fn new(blame: bool, options: Options, writes_rows: bool) -> Self {
+        let profile = Profile::parse(PROFILE, "db", Origin::BuiltIn).unwrap();
+        let header = Header {
+            blame,
+            options: Recorded {
+                labels: true,
+                ..Recorded::default()
+            },
+            ..Header::default()
+        };
+        let rows = Rows::default();
+        let mut trace = Self {
+            analysis: Aggregator::new(&profile, &header, options).unwrap(),
+            outputs: Vec::new(),
+            rows: Rc::clone(&rows),
+            requests: 0,
+        };
+        if writes_rows {
+            trace.outputs.push(Box::new(Sees(rows)));
+        }
+        trace.stack(FUTEX, &["futex_wait", "do_futex"]);
+        trace.stack(
+            DISK,
+            &["try_to_wake_up", "blk_mq_end_request", "__irq_exit_rcu"],
+        );
+        trace
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        self.analysis.event(event, &mut self.outputs).unwrap();
+    }
+
+    fn stack(&mut self, id: u64, frames: &[&str]) {
+        let mut addresses = Vec::new();
+        for (depth, frame) in frames.iter().enumerate() {
+            let address = Address {
+                object: KERNEL,
+                offset: id * 100 + depth as u64,
+            };
+            addresses.push(address);
+            self.event(&Event::Name(&Name {
+                address,
+                is_return: depth > 0,
+                frames: vec![(*frame).to_owned()],
+            }));
+        }
+        self.event(&Event::Stack(&Stack {
+            space: None,
+            id,
+            stop: 0,
+            addresses,
+        }));
+    }
+
+    fn blocked(&mut self, tid: u32, request: Option<RequestOf>, times: [u64; 3], waker: Waker) {
+        self.event(&Event::Interval(&Interval {
+            space: SPACE,
+            tid,
+            // Each thread has one interval, its first.
+            sequence: 0,
+            request,
+            site: BlockSite {
+                kernel_stack: FUTEX,
+                ..BlockSite::default()
+            },
+            out_ns: times[0],
+            kind: IntervalKind::Blocked {
+                wake_ns: times[1],
+                waker,
+            },
+            in_ns: times[2],
+            futex: 0,
+        }));
+    }
+
+    fn request(&mut self, tid: u32, of: RequestOf, end_ns: u64, label: &str, blocked_ns: u64) {
+        self.requests += 1;
+        let slot = Slot {
+            site: BlockSite {
+                kernel_stack: FUTEX,
+                ..BlockSite::default()
+            },
+            blocked_ns,
+            ..Slot::default()
+        };
+        self.event(&Event::Request(Request {
+            id: self.requests,
+            request_type: of.request_type,
+            space: SPACE,
+            tid,
+            label: label.as_bytes(),
+            begin_ns: of.begin_ns,
+            end_ns,
+            blocked_ns,
+            weight: 1,
+            slots: &[slot],
+            ..Request::default()
+        }));
+    }
+
+    fn finish(mut self) -> Report {
+        self.event(&Event::End(&End::default()));
+        self.analysis
+            .finish(&Ending::default(), &mut self.outputs)
+            .unwrap()
+    }
+}
+
+const fn began(begin_ns: u64, request_type: u32) -> RequestOf {
+    RequestOf {
+        begin_ns,
+        request_type,
+    }
+}
+
+fn task(tid: u32, is: WakerIs) -> Waker {
+    Waker {
+        context: WakerContext::Task,
+        is,
+        tid,
+        tgid: 1,
+        stack: STACK_NONE,
+    }
+}
+
+fn interrupt(stack: u64) -> Waker {
+    Waker {
+        context: WakerContext::Unclear,
+        stack,
+        ..Waker::UNKNOWN
+    }
+}
+
+/// Thread 1 waits 1000 ns in an UPDATE: for thread 2 in its COMMIT, which waits 600 of them for the disk, and
+/// for 200 was between its requests.
+fn group_commit(trace: &mut Trace) {
+    let commit = began(1_200, 0);
+    trace.blocked(2, Some(commit), [1_300, 1_900, 1_950], interrupt(DISK));
+    let waker = task(2, WakerIs::InRequest(commit));
+    trace.blocked(1, Some(began(900, 0)), [1_000, 2_000, 2_010], waker);
+    trace.request(2, began(100, 1), 400, "login", 0);
+    trace.request(1, began(900, 0), 2_500, "UPDATE t SET a = 5", 1_000);
+    trace.request(2, commit, 2_600, "COMMIT /* 17 */", 600);
+}
+
+fn rows_of(blame: &Blame) -> Vec<(String, String, String, Cause, u8, u64, u64)> {
+    let row = |row: &crate::report::blame::BlameRow| {
+        let culprit = &row.culprit;
+        let names = [
+            culprit.request.as_str(),
+            culprit.label.as_str(),
+            culprit.comm.as_str(),
+        ];
+        (
+            format!("{} {}", row.victim_request, row.victim_label.as_str()),
+            row.wait_class.clone(),
+            format!("{} {}", culprit.kind.name(), names.join(" ").trim()),
+            row.cause,
+            row.depth,
+            row.ns,
+            row.requests,
+        )
+    };
+    blame.rows.iter().map(row).collect()
+}
+
+#[test]
+fn a_group_commit_is_blamed_on_the_disk_of_its_leader() {
+    let mut trace = Trace::new(true, Options::default(), true);
+    trace.event(&Event::Thread(&Thread {
+        tgid: 1,
+        tid: 2,
+        name: "leader".to_owned(),
+    }));
+    group_commit(&mut trace);
+    let rows = Rc::clone(&trace.rows);
+    let blame = trace.finish().blame.unwrap();
+    let text = str::to_owned;
+    let update = || text("query UPDATE t SET a = ?");
+    let commit = || text("request query COMMIT /* ? */");
+    assert_eq!(
+        rows_of(&blame),
+        [
+            (
+                text("query COMMIT /* ? */"),
+                text("lock"),
+                text("interrupt "),
+                Cause::Disk,
+                0,
+                600,
+                1
+            ),
+            (update(), text("lock"), commit(), Cause::Disk, 1, 600, 1),
+            (
+                update(),
+                text("lock"),
+                text("thread leader"),
+                Cause::BetweenRequests,
+                1,
+                200,
+                1
+            ),
+            (update(), text("lock"), commit(), Cause::OnCpu, 1, 150, 1),
+            (update(), text("lock"), commit(), Cause::RunQueue, 1, 50, 1),
+        ]
+    );
+    let query = &blame.types[0];
+    assert_eq!((query.requests, query.causes.sum()), (2, 1_600));
+    assert_eq!(query.causes.get(Cause::Disk), 1_200);
+    let holders: Vec<_> = query
+        .holders
+        .iter()
+        .map(|holder| {
+            (
+                holder.cause,
+                holder.culprit.kind,
+                holder.ns,
+                holder.requests,
+            )
+        })
+        .collect();
+    assert_eq!(
+        holders,
+        [
+            (Cause::Disk, CulpritKind::Interrupt, 600, 1),
+            (Cause::Disk, CulpritKind::Request, 600, 1),
+            (Cause::BetweenRequests, CulpritKind::Thread, 200, 1),
+            (Cause::OnCpu, CulpritKind::Request, 150, 1),
+            (Cause::RunQueue, CulpritKind::Request, 50, 1),
+        ]
+    );
+    assert!(
+        query
+            .holders
+            .iter()
+            .all(|holder| holder.culprit.label.is_empty())
+    );
+    assert_eq!(
+        *rows.borrow(),
+        [
+            (1, vec![0; 9]),
+            (2, vec![150, 50, 0, 600, 0, 0, 0, 200, 0]),
+            (3, vec![0, 0, 0, 600, 0, 0, 0, 0, 0]),
+        ]
+    );
+}
+
+#[test]
+fn blame_needs_no_output_of_rows_and_a_view_takes_nothing() {
+    let report = |writes_rows: bool, looking: bool| {
+        let mut trace = Trace::new(true, Options::default(), writes_rows);
+        group_commit(&mut trace);
+        // All of this is more than 200 ms ago.
+        trace.event(&Event::Tick(1_000_000_000));
+        if looking {
+            let blame = trace.analysis.view(&Ending::default()).blame.unwrap();
+            assert_eq!(blame.types[0].requests, 2);
+        }
+        trace.finish().blame.unwrap()
+    };
+    let blame = report(true, false);
+    assert_eq!(blame, report(false, false));
+    assert_eq!(blame, report(false, true));
+}
+
+#[test]
+fn without_intervals_there_is_no_blame() {
+    let mut trace = Trace::new(false, Options::default(), true);
+    group_commit(&mut trace);
+    let rows = Rc::clone(&trace.rows);
+    assert_eq!(trace.finish().blame, None);
+    assert!(rows.borrow().iter().all(|(_, causes)| causes.is_empty()));
+}
+
+#[test]
+fn culprits_may_be_requests_that_the_report_is_not_about() {
+    let options = Options {
+        filter: FilterOptions {
+            label: Some("UPDATE*".to_owned()),
+            ..FilterOptions::default()
+        },
+        group_by: Some(Grouping::Label),
+        ..Options::default()
+    };
+    let mut trace = Trace::new(true, options, false);
+    group_commit(&mut trace);
+    let blame = trace.finish().blame.unwrap();
+    assert_eq!(blame.types[0].requests, 1);
+    let commit = blame.types[0]
+        .holders
+        .iter()
+        .find(|holder| holder.cause == Cause::Disk);
+    let culprit = &commit.unwrap().culprit;
+    assert_eq!(
+        (culprit.request.as_str(), culprit.label.as_str()),
+        ("query", "COMMIT /* 17 */")
+    );
+    let victims = blame.rows.iter().map(|row| row.victim_label.as_str());
+    assert!(
+        victims
+            .into_iter()
+            .all(|label| label == "UPDATE t SET a = 5")
+    );
+}
+
+#[test]
+fn what_the_record_has_more_than_its_intervals_is_lost() {
+    let mut trace = Trace::new(true, Options::default(), true);
+    trace.blocked(
+        1,
+        Some(began(900, 0)),
+        [1_000, 1_300, 1_310],
+        interrupt(DISK),
+    );
+    trace.request(1, began(900, 0), 2_500, "", 1_000);
+    // Incomplete ones are in no sum, and in a row of their own.
+    trace.event(&Event::Request(Request {
+        id: 9,
+        space: SPACE,
+        tid: 4,
+        end_ns: 3_000,
+        incomplete: Some(Incomplete::RunningAtStart),
+        weight: 1,
+        ..Request::default()
+    }));
+    let rows = Rc::clone(&trace.rows);
+    let blame = trace.finish().blame.unwrap();
+    assert_eq!(blame.types[0].unknown, [(Reason::Lost, 700)]);
+    assert_eq!(blame.types[0].causes.sum(), 1_000);
+    assert_eq!(
+        *rows.borrow(),
+        [
+            (1, vec![0, 0, 0, 300, 0, 0, 0, 0, 700]),
+            (9, vec![0, 0, 0, 0, 0, 0, 0, 0, 3_000]),
+        ]
+    );
+}
+
+#[test]
+fn an_interrupt_without_names_is_unknown() {
+    for stack in [STACK_LOST, STACK_NONE] {
+        let mut trace = Trace::new(true, Options::default(), true);
+        let waker = Waker {
+            context: WakerContext::Unclear,
+            stack,
+            ..task(7, WakerIs::Unknown)
+        };
+        trace.blocked(1, Some(began(900, 0)), [1_000, 1_300, 1_310], waker);
+        trace.request(1, began(900, 0), 2_500, "", 300);
+        let blame = trace.finish().blame.unwrap();
+        assert_eq!(blame.types[0].unknown, [(Reason::InterruptNotNamed, 300)]);
+    }
+}
+
+#[test]
+fn who_sends_in_a_softirq_is_the_waker() {
+    const SENDS: u64 = 102;
+    let mut trace = Trace::new(true, Options::default(), true);
+    trace.stack(
+        SENDS,
+        &[
+            "sock_def_readable",
+            "tcp_v4_rcv",
+            "process_backlog",
+            "net_rx_action",
+            "handle_softirqs",
+            "do_softirq.part.0",
+            "__local_bh_enable_ip",
+            "__dev_queue_xmit",
+            "tcp_sendmsg",
+        ],
+    );
+    let waker = Waker {
+        context: WakerContext::Unclear,
+        stack: SENDS,
+        ..task(2, WakerIs::Helper(1_100))
+    };
+    trace.blocked(1, Some(began(900, 0)), [1_000, 1_300, 1_310], waker);
+    trace.request(1, began(900, 0), 2_500, "", 300);
+    let query = trace.finish().blame.unwrap().types.remove(0);
+    assert_eq!(query.causes.get(Cause::OnCpu), 200);
+    assert_eq!(query.unknown, [(Reason::NotYetWatched, 100)]);
+}

@@ -1,0 +1,346 @@
+//! Interrupts: the kernel stack of a waking in, which interrupt it was out, or that the thread itself ran.
+//!
+//! The stack is read from its innermost frame on, up to where the interrupt came in: what is behind belongs
+//! to an innocent thread. The first function that is in the table decides. Names are those of
+//! Linux 6.1 to 6.18; a `*` at the end stands for any rest.
+//!
+//! A softirq has no interrupt behind it when a thread that sends something runs the receiver's side
+//! itself, as packets to the same machine do. Then that thread is the waker.
+
+use super::{Cause, Reason};
+use crate::classify::table::is;
+use crate::symbolize::Frame;
+use crate::symbolize::names::without_suffix;
+
+/// What a kernel stack says of what ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// An interrupt of this kind.
+    Of(Cause),
+    /// The thread itself, or it has sent something to its own machine.
+    Thread,
+    /// It is not known.
+    NotKnown(Reason),
+}
+
+/// Where an interrupt comes in: what is outside of these frames was interrupted.
+const ENTRIES: &[&str] = &[
+    "asm_sysvec_*",
+    "asm_common_interrupt",
+    "asm_exc_nmi",
+    "common_interrupt",
+    "__common_interrupt",
+    "sysvec_*",
+    "__sysvec_*",
+    "exc_nmi",
+    "irq_exit*",
+    "__irq_exit*",
+    "do_softirq*",
+    "__do_softirq_own_stack",
+    "__local_bh_enable*",
+    "run_ksoftirqd",
+    "ktimers_thread",
+];
+
+/// What only interrupts call, for stacks that do not reach their entry.
+const INTERRUPTS: &[&str] = &[
+    "handle_softirqs",
+    "__do_softirq",
+    "hrtimer_interrupt",
+    "__handle_irq_event*",
+    "handle_irq_event*",
+    "__flush_smp_call_function_queue",
+    "irq_work_run*",
+];
+
+/// Entries of softirqs that a thread runs when it allows them again.
+const BY_THE_THREAD: &[&str] = &["do_softirq*", "__local_bh_enable*"];
+
+/// A packet was handed over here, by the thread that runs.
+const SENDING: &[&str] = &[
+    "__dev_queue_xmit",
+    "dev_queue_xmit*",
+    "ip_finish_output*",
+    "__ip_finish_output*",
+    "ip6_finish_output*",
+    "__ip6_finish_output*",
+    "__ip_queue_xmit",
+    "ip_queue_xmit",
+    "inet6_csk_xmit",
+    "ip_send_skb",
+    "ip6_send_skb",
+    "tcp_sendmsg*",
+    "udp_sendmsg*",
+    "udpv6_sendmsg*",
+    "__sys_sendto*",
+    "__sys_sendmsg*",
+    "netif_rx*",
+];
+
+/// Where packets are taken from that the machine has sent to itself; cards have functions of their own.
+const TO_ITSELF: &str = "process_backlog";
+
+/// Functions by kind of interrupt.
+const TABLE: &[(Cause, &[&str])] = &[
+    (
+        Cause::Timer,
+        &[
+            "hrtimer_*",
+            "__hrtimer_*",
+            "process_timeout",
+            "it_real_fn",
+            "posix_timer_fn",
+            "posix_timer_event",
+            "posix_cpu_timer*",
+            "run_posix_cpu_timers",
+            "timerfd_*",
+            "alarm_*",
+            "alarmtimer_*",
+            "call_timer_fn",
+            "__run_timers*",
+            "run_timer_*",
+            "delayed_work_timer_fn",
+            "tick_*",
+            "update_process_times",
+            "do_nanosleep",
+        ],
+    ),
+    (
+        Cause::Disk,
+        &[
+            "blk_*",
+            "__blk_*",
+            "blkdev_*",
+            "bio_*",
+            "__bio_*",
+            "submit_bio_wait_endio",
+            "end_page_*",
+            "end_bio_*",
+            "end_buffer_*",
+            "end_clone_*",
+            "folio_end_*",
+            "__folio_end_*",
+            "mpage_*",
+            "ext4_end_*",
+            "ext4_finish_bio",
+            "xfs_*",
+            "xlog_*",
+            "btrfs_*",
+            "f2fs_*",
+            "iomap_*",
+            "nvme_*",
+            "virtblk_*",
+            "scsi_*",
+            "sd_*",
+            "ata_*",
+            "ahci_*",
+            "megasas_*",
+            "mpt3sas_*",
+            "dm_*",
+            "clone_endio",
+            "md_*",
+            "raid*",
+            "loop_*",
+            "nbd_*",
+            "xen_blkif_*",
+            "blkif_*",
+            "mmc_*",
+            "aio_complete*",
+            "dio_bio_*",
+            "swap_*",
+            "end_swap_*",
+        ],
+    ),
+    (
+        Cause::Network,
+        &[
+            "net_rx_action",
+            "net_tx_action",
+            "__napi_*",
+            "napi_*",
+            "process_backlog",
+            "netif_*",
+            "__netif_*",
+            "sock_*",
+            "sk_*",
+            "__sk_*",
+            "tcp_*",
+            "__tcp_*",
+            "udp_*",
+            "__udp_*",
+            "udp6_*",
+            "udpv6_*",
+            "tcp6_*",
+            "inet_*",
+            "icmp_*",
+            "raw_*",
+            "ping_*",
+            "ip_rcv*",
+            "ip_local_deliver*",
+            "ip6_*",
+            "ipv6_*",
+            "packet_rcv*",
+            "tpacket_*",
+            "virtnet_*",
+            "skb_xmit_done",
+            "vsock_*",
+            "virtio_vsock_*",
+            "virtio_transport_*",
+            "sctp_*",
+            "mptcp_*",
+        ],
+    ),
+];
+
+/// Which interrupt it was; `frames` are the kernel's, innermost first.
+pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
+    let named = frames.iter().filter(|frame| frame.is_named());
+    let names: Vec<&str> = named.map(|frame| without_suffix(&frame.name)).collect();
+    if names.is_empty() {
+        return Interrupt::NotKnown(Reason::InterruptNotNamed);
+    }
+    let entry = names.iter().position(|name| is_one_of(ENTRIES, name));
+    let (inside, outside) = names.split_at(entry.unwrap_or(names.len()));
+    let is_interrupt = entry.is_some() || inside.iter().any(|name| is_one_of(INTERRUPTS, name));
+    if !is_interrupt || is_of_sender(inside, outside) {
+        return Interrupt::Thread;
+    }
+    let kind = inside.iter().find_map(|name| {
+        let line = TABLE.iter().find(|(_, patterns)| is_one_of(patterns, name));
+        line.map(|(kind, _)| *kind)
+    });
+    Interrupt::Of(kind.unwrap_or(Cause::OtherInterrupt))
+}
+
+/// Whether a softirq delivers what the thread under it sends.
+fn is_of_sender(inside: &[&str], outside: &[&str]) -> bool {
+    let by_interrupt = outside
+        .iter()
+        .position(|name| is_one_of(ENTRIES, name) && !is_one_of(BY_THE_THREAD, name));
+    let by_thread = &outside[..by_interrupt.unwrap_or(outside.len())];
+    by_interrupt.is_none_or(|at| at > 0)
+        && inside.contains(&TO_ITSELF)
+        && by_thread.iter().any(|name| is_one_of(SENDING, name))
+}
+
+fn is_one_of(patterns: &[&str], name: &str) -> bool {
+    patterns.iter().any(|pattern| is(pattern, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The interrupt of a stack, written innermost first.
+    fn of(stack: &str) -> Interrupt {
+        let frames: Vec<Frame> = stack.split_whitespace().map(Frame::new).collect();
+        of_stack(&frames)
+    }
+
+    // Stacks of 6.18, taken by a tracepoint of wakings; 6.1 has `__do_softirq` for `handle_softirqs`.
+    #[test]
+    fn real_stacks_have_their_kind() {
+        for (stack, wanted) in [
+            (
+                "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt \
+                 __sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt \
+                 asm_sysvec_apic_timer_interrupt blk_mq_submit_bio submit_bio_noacct",
+                Cause::Timer,
+            ),
+            (
+                "try_to_wake_up call_timer_fn __run_timers run_timer_softirq handle_softirqs \
+                 __irq_exit_rcu sysvec_apic_timer_interrupt",
+                Cause::Timer,
+            ),
+            (
+                "try_to_wake_up ep_autoremove_wake_function __wake_up_common __wake_up \
+                 ep_poll_callback __wake_up_common timerfd_tmrproc __hrtimer_run_queues \
+                 hrtimer_interrupt __sysvec_apic_timer_interrupt",
+                Cause::Timer,
+            ),
+            (
+                "try_to_wake_up wake_bit_function __wake_up_common wake_up_bit \
+                 end_buffer_write_sync end_bio_bh_io_sync blk_update_request blk_mq_end_request \
+                 blk_done_softirq handle_softirqs __irq_exit_rcu common_interrupt",
+                Cause::Disk,
+            ),
+            (
+                "try_to_wake_up complete blk_update_request blk_mq_end_request blk_done_softirq \
+                 __do_softirq __irq_exit_rcu common_interrupt asm_common_interrupt",
+                Cause::Disk,
+            ),
+            (
+                "try_to_wake_up __wake_up_common sock_def_readable tcp_data_queue \
+                 tcp_rcv_established tcp_v4_rcv ip_local_deliver_finish \
+                 __netif_receive_skb_list_core napi_complete_done virtnet_poll __napi_poll \
+                 net_rx_action handle_softirqs __irq_exit_rcu common_interrupt \
+                 asm_common_interrupt tcp_sendmsg __x64_sys_sendto",
+                Cause::Network,
+            ),
+            (
+                "try_to_wake_up __wake_up_common sock_def_readable tcp_rcv_established \
+                 virtnet_poll __napi_poll net_rx_action handle_softirqs do_softirq.part.0 \
+                 __local_bh_enable_ip __dev_queue_xmit ip_finish_output2 tcp_sendmsg",
+                Cause::Network,
+            ),
+            (
+                "try_to_wake_up swake_up_one rcu_core handle_softirqs __irq_exit_rcu \
+                 sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt tcp_sendmsg",
+                Cause::OtherInterrupt,
+            ),
+            (
+                "try_to_wake_up swake_up_one rcu_core handle_softirqs do_softirq.part.0 \
+                 __local_bh_enable_ip __inet_hash_connect tcp_v4_connect __x64_sys_connect",
+                Cause::OtherInterrupt,
+            ),
+        ] {
+            assert_eq!(of(stack), Interrupt::Of(wanted), "{stack}");
+        }
+    }
+
+    #[test]
+    fn who_sends_to_the_same_machine_is_the_waker() {
+        let receiver = "try_to_wake_up __wake_up_common __wake_up_sync_key sock_def_readable \
+             tcp_rcv_established tcp_v4_do_rcv tcp_v4_rcv ip_protocol_deliver_rcu \
+             ip_local_deliver_finish __netif_receive_skb_one_core process_backlog __napi_poll \
+             net_rx_action";
+        let sender = "__dev_queue_xmit ip_finish_output2 ip_output __ip_queue_xmit \
+             __tcp_transmit_skb tcp_write_xmit tcp_sendmsg_locked tcp_sendmsg __sys_sendto \
+             __x64_sys_sendto do_syscall_64 entry_SYSCALL_64_after_hwframe";
+        for softirq in ["handle_softirqs", "__do_softirq"] {
+            let by_itself =
+                format!("{receiver} {softirq} do_softirq.part.0 __local_bh_enable_ip {sender}");
+            assert_eq!(of(&by_itself), Interrupt::Thread);
+            // The same softirq, but an interrupt came while this thread was sending.
+            let by_interrupt = format!(
+                "{receiver} {softirq} __irq_exit_rcu common_interrupt asm_common_interrupt {sender}"
+            );
+            assert_eq!(of(&by_interrupt), Interrupt::Of(Cause::Network));
+            let by_daemon = format!("{receiver} {softirq} run_ksoftirqd smpboot_thread_fn kthread");
+            assert_eq!(of(&by_daemon), Interrupt::Of(Cause::Network));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_no_interrupt_came_upon_is_the_waker() {
+        for stack in [
+            "try_to_wake_up wake_page_function __wake_up_common folio_wake_bit filemap_map_pages \
+             do_fault __handle_mm_fault exc_page_fault asm_exc_page_fault",
+            "try_to_wake_up autoremove_wake_function __wake_up_common jbd2_journal_commit_transaction \
+             kjournald2 kthread ret_from_fork ret_from_fork_asm",
+            "try_to_wake_up futex_wake do_futex __x64_sys_futex do_syscall_64",
+        ] {
+            assert_eq!(of(stack), Interrupt::Thread, "{stack}");
+        }
+        // An interrupt whose stack was cut.
+        let cut = "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt";
+        assert_eq!(of(cut), Interrupt::Of(Cause::Timer));
+    }
+
+    #[test]
+    fn a_stack_without_names_is_not_known() {
+        let wanted = Interrupt::NotKnown(Reason::InterruptNotNamed);
+        assert_eq!(of(""), wanted);
+        assert_eq!(of("[unknown] [kernel+0x1]"), wanted);
+    }
+}

@@ -1,0 +1,30 @@
+//! Blame: intervals and requests of threads in; for each request, because of whom it was blocked out.
+//!
+//! A block of a request is split by what the thread did meanwhile that ended it. That thread's own blocks are
+//! split again, by the threads that ended them. So each nanosecond ends in one root cause: a CPU that
+//! somebody computed on, a run queue, a preemption, a device, a timer, a thread between its requests, or
+//! not known, with the reason.
+
+mod cause;
+mod gather;
+mod interrupt;
+mod shown;
+mod split;
+mod table;
+mod texts;
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+pub use cause::{Cause, Causes, Reason};
+pub(crate) use gather::{Gatherer, Victim};
+pub(crate) use interrupt::of_stack;
+pub(crate) use shown::Names;
+pub(crate) use split::{Culprit, Outcome, Piece, split};
+pub(crate) use timeline::{By, Kept, ThreadId, Timelines};
+
+/// Threads that wait for each other, at most.
+pub const MAX_DEPTH: u8 = 8;
+/// Steps of the split of one request: intervals and requests that are looked at.
+pub const MAX_PIECES: usize = 10_000;

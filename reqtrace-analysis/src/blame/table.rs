@@ -1,0 +1,208 @@
+//! The table: pieces of requests in; nanoseconds by victim, culprit and root cause out.
+//!
+//! It has a bounded number of rows: the smallest are merged, so that sums hold.
+
+use rustc_hash::FxHashMap;
+
+use super::texts::{NONE, Number, OTHERS};
+use super::{Cause, Causes, Reason};
+
+/// Rows that are kept by themselves, at least; some 5 MB with as many again.
+const MAX_ROWS: usize = 1 << 15;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// Index of the victims' type.
+    pub(super) victim: u32,
+    pub(super) label: Number,
+    pub(super) class: Option<u16>,
+    pub(super) whose: Whose,
+    pub(super) cause: Cause,
+    pub(super) depth: u8,
+}
+
+/// Whose time it was, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Whose {
+    OwnInterrupt,
+    Itself,
+    /// Index of the type, label.
+    Request(u32, Number),
+    /// Name of the thread.
+    Thread(Number),
+    Unknown,
+    Others,
+}
+
+/// What is added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) ns: u64,
+    pub(super) requests: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.ns += other.ns;
+        self.requests += other.requests;
+    }
+}
+
+/// Who held requests up, whatever their labels are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holding {
+    pub(super) sum: Sum,
+    /// Nanoseconds by wait class.
+    pub(super) classes: FxHashMap<Option<u16>, u64>,
+}
+
+/// One request type.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfType {
+    pub(super) requests: u64,
+    pub(super) causes: Causes,
+    pub(super) unknown: [u64; Reason::COUNT],
+    pub(super) holdings: FxHashMap<(Cause, Whose), Holding>,
+}
+
+/// Everything, added up.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) rows: FxHashMap<Key, Sum>,
+    pub(super) types: Vec<OfType>,
+    pub(super) merged: u64,
+}
+
+impl Table {
+    pub(super) fn new(types: usize) -> Self {
+        Self {
+            types: vec![OfType::default(); types],
+            ..Self::default()
+        }
+    }
+
+    /// Adds what one request has of these, each once. Who held it up is told with labels when `by_label`.
+    pub(super) fn add(&mut self, parts: &FxHashMap<Key, u64>, weight: u64, by_label: bool) {
+        let mut held: FxHashMap<(u32, Cause, Whose), Holding> = FxHashMap::default();
+        for (key, ns) in parts {
+            let sum = Sum {
+                ns: ns * weight,
+                requests: weight,
+            };
+            self.rows.entry(*key).or_default().add(sum);
+            let whose = match key.whose {
+                Whose::Request(of_type, _) if !by_label => Whose::Request(of_type, NONE),
+                whose => whose,
+            };
+            if key.cause != Cause::Unknown {
+                let holding = held.entry((key.victim, key.cause, whose)).or_default();
+                holding.sum.ns += sum.ns;
+                *holding.classes.entry(key.class).or_default() += sum.ns;
+            }
+        }
+        for ((victim, cause, whose), mut new) in held {
+            new.sum.requests = weight;
+            self.types[victim as usize].held((cause, whose), new);
+        }
+        if self.rows.len() >= 2 * MAX_ROWS {
+            self.merge();
+        }
+    }
+
+    /// Adds the smaller half up.
+    fn merge(&mut self) {
+        let mut rows: Vec<(Key, Sum)> = self.rows.drain().collect();
+        rows.sort_unstable_by_key(|(key, sum)| (std::cmp::Reverse(sum.ns), *key));
+        let kept = rows.len().min(MAX_ROWS);
+        let small = rows.split_off(kept);
+        self.rows.extend(rows);
+        for (key, sum) in small {
+            self.merged += u64::from(key.whose != Whose::Others);
+            let key = Key {
+                label: OTHERS,
+                class: None,
+                whose: Whose::Others,
+                depth: 0,
+                ..key
+            };
+            self.rows.entry(key).or_default().add(sum);
+        }
+    }
+}
+
+impl OfType {
+    fn held(&mut self, (cause, whose): (Cause, Whose), new: Holding) {
+        let has_room = self.holdings.len() < MAX_ROWS;
+        let whose = if has_room || self.holdings.contains_key(&(cause, whose)) {
+            whose
+        } else {
+            Whose::Others
+        };
+        let holding = self.holdings.entry((cause, whose)).or_default();
+        holding.sum.add(new.sum);
+        for (class, ns) in new.classes {
+            *holding.classes.entry(class).or_default() += ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(label: Number, cause: Cause, ns: u64) -> (Key, u64) {
+        let key = Key {
+            victim: 0,
+            label,
+            class: Some(1),
+            whose: Whose::Request(0, label),
+            cause,
+            depth: 1,
+        };
+        (key, ns)
+    }
+
+    #[test]
+    fn a_request_counts_once_for_who_held_it_up() {
+        let mut table = Table::new(1);
+        let parts = [part(7, Cause::Disk, 10), part(8, Cause::Disk, 5)];
+        table.add(&parts.into_iter().collect(), 3, false);
+        assert_eq!(table.rows.len(), 2);
+        let holding = &table.types[0].holdings[&(Cause::Disk, Whose::Request(0, NONE))];
+        let wanted = Sum {
+            ns: 45,
+            requests: 3,
+        };
+        assert_eq!(holding.sum, wanted);
+        let mut table = Table::new(1);
+        table.add(&parts.into_iter().collect(), 1, true);
+        assert_eq!(table.types[0].holdings.len(), 2);
+    }
+
+    #[test]
+    fn rows_without_end_are_merged_and_their_sum_holds() {
+        let mut table = Table::new(1);
+        let all = 3 * MAX_ROWS as u64;
+        for number in 0..all {
+            let cause = Cause::ALL[number as usize % Cause::COUNT];
+            let parts = [part(number as Number, cause, number + 1)];
+            table.add(&parts.into_iter().collect(), 1, true);
+        }
+        assert!(table.rows.len() < 2 * MAX_ROWS);
+        let sum: u64 = table.rows.values().map(|sum| sum.ns).sum();
+        assert_eq!(sum, all * (all + 1) / 2);
+        let requests: u64 = table.rows.values().map(|sum| sum.requests).sum();
+        assert_eq!(requests, all);
+        let others = table.rows.keys().filter(|key| key.whose == Whose::Others);
+        assert_eq!(others.count(), Cause::COUNT);
+        assert_eq!(table.merged, all - (table.rows.len() - Cause::COUNT) as u64);
+        let held: u64 = table.types[0]
+            .holdings
+            .values()
+            .map(|held| held.sum.ns)
+            .sum();
+        let unknown: u64 = (1..=all).filter(|n| (n - 1) % 9 == 8).sum();
+        assert_eq!(held + unknown, sum);
+    }
+}

@@ -1,0 +1,135 @@
+//! The split, by its rules one by one, and against a slow oracle.
+
+mod events;
+mod oracle;
+mod reasons;
+mod rules;
+mod world;
+
+use std::collections::BTreeMap;
+
+use reqtrace_recording::{AddressSpace, Incomplete, Request, RequestOf, WakerIs};
+
+use super::{By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Reason, ThreadId, Timelines, split};
+
+/// The thread of this number, of process 1.
+pub(super) const fn thread(tid: u32) -> ThreadId {
+    ThreadId { tgid: 1, tid }
+}
+
+/// The request that began then, of type 0.
+pub(super) const fn began(begin_ns: u64) -> RequestOf {
+    RequestOf {
+        begin_ns,
+        request_type: 0,
+    }
+}
+
+/// Events of threads, each told in one line.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) timelines: Timelines,
+    sequences: BTreeMap<u32, u32>,
+}
+
+impl Told {
+    pub(super) fn new() -> Self {
+        Self::of_at_most(1 << 18)
+    }
+
+    pub(super) fn of_at_most(most: usize) -> Self {
+        Self {
+            timelines: Timelines::new(most),
+            sequences: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn lose(&mut self, tid: u32) {
+        *self.sequences.entry(tid).or_default() += 1;
+    }
+
+    pub(super) fn interval(
+        &mut self,
+        tid: u32,
+        request: Option<u64>,
+        times: [u64; 3],
+        by: Option<By>,
+    ) -> &mut Self {
+        let sequence = self.sequences.entry(tid).or_default();
+        self.timelines.interval(Kept {
+            thread: thread(tid),
+            sequence: *sequence,
+            request: request.map(began),
+            class: None,
+            out_ns: times[0],
+            wake_ns: times[1],
+            in_ns: times[2],
+            by,
+            after_gap: false,
+        });
+        *sequence += 1;
+        self
+    }
+
+    pub(super) fn request(&mut self, tid: u32, begin_ns: u64, end_ns: u64) -> &mut Self {
+        self.record(tid, begin_ns, end_ns, None, 1)
+    }
+
+    pub(super) fn record(
+        &mut self,
+        tid: u32,
+        begin_ns: u64,
+        end_ns: u64,
+        incomplete: Option<Incomplete>,
+        weight: u32,
+    ) -> &mut Self {
+        self.timelines.request(&Request {
+            space: AddressSpace {
+                tgid: 1,
+                exec_generation: 0,
+            },
+            tid,
+            begin_ns,
+            end_ns,
+            incomplete,
+            weight,
+            ..Request::default()
+        });
+        self
+    }
+
+    /// Nanoseconds of a request's blocked time by what they ended in.
+    pub(super) fn blame(&self, tid: u32, begin_ns: u64, end_ns: u64) -> BTreeMap<Outcome, u64> {
+        let mut sums = BTreeMap::new();
+        for piece in split(&self.timelines, thread(tid), began(begin_ns), end_ns) {
+            *sums.entry(piece.outcome).or_default() += piece.ns;
+        }
+        sums
+    }
+}
+
+pub(super) fn by(tid: u32, is: WakerIs) -> Option<By> {
+    Some(By::Thread(thread(tid), is))
+}
+
+pub(super) fn outcome(cause: Cause, culprit: Culprit, depth: u8) -> Outcome {
+    Outcome {
+        cause,
+        reason: None,
+        culprit,
+        depth,
+    }
+}
+
+pub(super) fn unknown(reason: Reason, depth: u8) -> Outcome {
+    Outcome {
+        cause: Cause::Unknown,
+        reason: Some(reason),
+        culprit: Culprit::Unknown,
+        depth,
+    }
+}
+
+pub(super) fn request_of(tid: u32, begin_ns: u64) -> Culprit {
+    Culprit::Request(thread(tid), 0, begin_ns)
+}

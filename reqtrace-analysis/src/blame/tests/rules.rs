@@ -1,0 +1,259 @@
+//! One rule each: which root cause and which culprit.
+
+use super::*;
+
+/// Thread 1 is blocked in its request from 100 to 200 until thread 2 wakes it.
+fn blocked(is: WakerIs) -> Told {
+    let mut told = Told::new();
+    told.interval(1, Some(50), [100, 200, 220], by(2, is));
+    told
+}
+
+fn blame(told: &mut Told) -> Vec<(Outcome, u64)> {
+    told.request(1, 50, 300);
+    told.blame(1, 50, 300).into_iter().collect()
+}
+
+#[test]
+fn an_interrupt_ends_the_own_block() {
+    let mut told = Told::new();
+    told.interval(
+        1,
+        Some(50),
+        [100, 180, 220],
+        Some(By::Interrupt(Cause::Disk)),
+    );
+    let wanted = outcome(Cause::Disk, Culprit::OwnInterrupt, 0);
+    assert_eq!(blame(&mut told), [(wanted, 80)]);
+}
+
+#[test]
+fn a_preemption_of_the_request_is_no_blocked_time() {
+    let mut told = Told::new();
+    told.interval(1, Some(50), [100, 100, 220], None);
+    assert_eq!(blame(&mut told), []);
+}
+
+#[test]
+fn the_window_is_split_by_what_the_waker_did_in_its_request() {
+    let mut told = Told::new();
+    told.interval(
+        2,
+        Some(20),
+        [90, 110, 120],
+        Some(By::Interrupt(Cause::Timer)),
+    )
+    .interval(2, Some(20), [140, 140, 150], None)
+    .interval(
+        2,
+        Some(20),
+        [160, 180, 185],
+        Some(By::Interrupt(Cause::Disk)),
+    )
+    .interval(
+        1,
+        Some(50),
+        [100, 200, 220],
+        by(2, WakerIs::InRequest(began(20))),
+    );
+    let whose = request_of(2, 20);
+    assert_eq!(
+        blame(&mut told),
+        [
+            (outcome(Cause::OnCpu, whose, 1), 20 + 10 + 15),
+            (outcome(Cause::RunQueue, whose, 1), 10 + 5),
+            (outcome(Cause::Preempted, whose, 1), 10),
+            (outcome(Cause::Disk, whose, 1), 20),
+            (outcome(Cause::Timer, whose, 1), 10),
+        ]
+    );
+}
+
+#[test]
+fn a_waker_that_was_blocked_passes_it_on() {
+    let mut told = Told::new();
+    told.interval(
+        3,
+        None,
+        [130, 150, 160],
+        Some(By::Interrupt(Cause::Network)),
+    )
+    .interval(2, Some(20), [80, 190, 195], by(3, WakerIs::Helper(110)))
+    .interval(
+        1,
+        Some(50),
+        [100, 200, 220],
+        by(2, WakerIs::InRequest(began(20))),
+    );
+    let helper = Culprit::Thread(thread(3));
+    assert_eq!(
+        blame(&mut told),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 20), 1), 5),
+            (outcome(Cause::OnCpu, helper, 2), 20 + 30),
+            (outcome(Cause::RunQueue, request_of(2, 20), 1), 5),
+            (outcome(Cause::RunQueue, helper, 2), 10),
+            (outcome(Cause::Network, helper, 2), 20),
+            (unknown(Reason::NotYetWatched, 2), 10),
+        ]
+    );
+}
+
+#[test]
+fn time_between_requests_is_that_whatever_the_thread_did() {
+    let mut told = blocked(WakerIs::BetweenRequests);
+    let between = outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1);
+    assert_eq!(blame(&mut told), [(between, 100)]);
+    // It served a request until 130, and the next one from 170 on, in which it woke thread 1.
+    let mut told = blocked(WakerIs::InRequest(began(170)));
+    told.request(2, 10, 130).request(2, 170, 400);
+    assert_eq!(
+        blame(&mut told),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 10), 1), 30),
+            (outcome(Cause::OnCpu, request_of(2, 170), 1), 30),
+            (between, 40),
+        ]
+    );
+}
+
+#[test]
+fn a_request_that_has_not_ended_is_known_by_its_wakeup() {
+    let mut told = blocked(WakerIs::InRequest(began(120)));
+    assert_eq!(
+        blame(&mut told),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 120), 1), 80),
+            (
+                outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1),
+                20
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_helper_that_serves_its_first_request_was_a_helper_before() {
+    let mut told = Told::new();
+    told.interval(4, Some(5), [10, 120, 121], by(2, WakerIs::Helper(120)))
+        .interval(2, None, [130, 140, 145], Some(By::Interrupt(Cause::Disk)))
+        .interval(
+            1,
+            Some(50),
+            [100, 200, 220],
+            by(2, WakerIs::InRequest(began(170))),
+        );
+    let helper = Culprit::Thread(thread(2));
+    assert_eq!(
+        blame(&mut told),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 170), 1), 30),
+            (outcome(Cause::OnCpu, helper, 1), 10 + 25),
+            (outcome(Cause::RunQueue, helper, 1), 5),
+            (outcome(Cause::Disk, helper, 1), 10),
+            (unknown(Reason::NotYetWatched, 1), 20),
+        ]
+    );
+}
+
+#[test]
+fn who_waited_for_the_victim_leads_back_to_it() {
+    // 2 holds 1 up; before that 2 had waited for 1, which computed until 100, when it blocked. The clocks
+    // of CPUs differ a little, so that 2's wait reaches into 1's.
+    let mut told = Told::new();
+    told.interval(1, Some(50), [60, 65, 98], Some(By::Interrupt(Cause::Timer)))
+        .interval(
+            2,
+            Some(20),
+            [55, 103, 104],
+            by(1, WakerIs::InRequest(began(50))),
+        )
+        .interval(
+            1,
+            Some(50),
+            [105, 200, 220],
+            by(2, WakerIs::InRequest(began(20))),
+        )
+        .interval(
+            3,
+            Some(7),
+            [90, 210, 211],
+            by(2, WakerIs::InRequest(began(20))),
+        );
+    let own = told.blame(1, 50, 300);
+    assert_eq!(
+        own.into_iter().collect::<Vec<_>>(),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 20), 1), 95),
+            (outcome(Cause::Timer, Culprit::OwnInterrupt, 0), 5),
+        ]
+    );
+    // Of 3, the request of 1 is a culprit like any.
+    let of_third: Vec<_> = told.blame(3, 7, 300).into_iter().collect();
+    assert_eq!(
+        of_third,
+        [
+            (outcome(Cause::OnCpu, request_of(1, 50), 2), 5),
+            (outcome(Cause::OnCpu, request_of(2, 20), 1), 106),
+            (outcome(Cause::RunQueue, request_of(1, 50), 2), 8),
+            (outcome(Cause::RunQueue, request_of(2, 20), 1), 1),
+        ]
+    );
+}
+
+#[test]
+fn the_own_time_of_the_victim_is_itself() {
+    // 2 was woken by 1 at 150, so 1 ran then: of its block only the wakeup was seen late.
+    let mut told = Told::new();
+    told.interval(
+        3,
+        Some(5),
+        [100, 160, 161],
+        by(2, WakerIs::InRequest(began(20))),
+    )
+    .interval(
+        2,
+        Some(20),
+        [90, 150, 152],
+        by(3, WakerIs::InRequest(began(5))),
+    );
+    let own: Vec<_> = told.blame(3, 5, 300).into_iter().collect();
+    // 3 waits for 2, which waits for 3, which waits for 2: until it is too deep.
+    assert_eq!(
+        own,
+        [
+            (outcome(Cause::OnCpu, request_of(2, 20), 1), 8),
+            (outcome(Cause::RunQueue, request_of(2, 20), 1), 2),
+            (unknown(Reason::TooDeep, 8), 50),
+        ]
+    );
+    let mut told = Told::new();
+    told.interval(
+        1,
+        Some(5),
+        [100, 160, 170],
+        by(2, WakerIs::InRequest(began(20))),
+    )
+    .interval(3, None, [101, 101, 102], None)
+    .interval(2, Some(20), [90, 158, 159], by(1, WakerIs::Helper(0)));
+    // As the kernel would never tell it: 1's own run-queue time within the window of another block.
+    told.interval(
+        1,
+        Some(5),
+        [180, 220, 221],
+        by(4, WakerIs::InRequest(began(30))),
+    )
+    .interval(
+        4,
+        Some(30),
+        [110, 215, 216],
+        by(1, WakerIs::InRequest(began(5))),
+    );
+    let own = told.blame(1, 5, 300);
+    assert!(
+        own.keys()
+            .all(|outcome| outcome.culprit != request_of(1, 5)),
+        "{own:?}"
+    );
+    assert_eq!(own.values().sum::<u64>(), 60 + 40);
+}

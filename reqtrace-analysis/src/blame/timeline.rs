@@ -1,0 +1,310 @@
+//! What threads did: their intervals and requests in, kept for a while and in order.
+//!
+//! Memory is bounded: the intervals and requests that came first are forgotten first, and each thread knows
+//! until when it has forgotten.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
+use rustc_hash::FxHashMap;
+
+use super::{Cause, Reason};
+
+/// Threads without any interval or request that are remembered.
+const MAX_IDLE_THREADS: usize = 1 << 16;
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ThreadId {
+    /// Its process.
+    pub(crate) tgid: u32,
+    /// The thread.
+    pub(crate) tid: u32,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It is not known.
+    Nobody(Reason),
+    /// An interrupt, of this kind.
+    Interrupt(Cause),
+    /// A thread, which was doing this.
+    Thread(ThreadId, WakerIs),
+}
+
+/// An interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) thread: ThreadId,
+    pub(crate) sequence: u32,
+    pub(crate) request: Option<RequestOf>,
+    /// The wait class of a block, where it is known.
+    pub(crate) class: Option<u16>,
+    pub(crate) out_ns: u64,
+    /// When it was woken; of a preemption `out_ns`.
+    pub(crate) wake_ns: u64,
+    pub(crate) in_ns: u64,
+    /// `None` for a preemption.
+    pub(crate) by: Option<By>,
+    /// Whether intervals between the one before and this were lost.
+    pub(super) after_gap: bool,
+}
+
+/// A request, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Span {
+    pub(super) of: RequestOf,
+    /// It ran until then at least.
+    pub(super) until_ns: u64,
+    pub(super) known: Known,
+    /// As the program had it.
+    pub(super) label: Rc<[u8]>,
+}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// That it ran; its record has not come.
+    Ran,
+    /// All.
+    Ended,
+    /// Only when it ended: its intervals are not in the trace.
+    RanAtStart,
+}
+
+/// What is known of a thread.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    /// By time; they do not overlap.
+    pub(super) intervals: VecDeque<Kept>,
+    /// By time; they do not overlap.
+    pub(super) spans: VecDeque<Span>,
+    /// What it did before this time is forgotten.
+    pub(super) forgotten_ns: u64,
+    /// Begin of the first request that it was ever seen in.
+    pub(super) served_from: Option<u64>,
+    /// Since when its intervals are recorded although it had served no request.
+    pub(super) helper_since: Option<u64>,
+    next_sequence: u32,
+}
+
+impl Timeline {
+    /// Of a thread of which nothing is known.
+    pub(super) fn forgotten_until(forgotten_ns: u64) -> Self {
+        Self {
+            forgotten_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Notes that a request ran until then; returns whether it is a new one.
+    fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
+        let served_from = self.served_from.get_or_insert(of.begin_ns);
+        *served_from = of.begin_ns.min(*served_from);
+        let at = self
+            .spans
+            .partition_point(|span| span.of.begin_ns < of.begin_ns);
+        let next_ns = |after: usize| self.spans.get(after).map(|span| span.of.begin_ns);
+        let is_known = next_ns(at) == Some(of.begin_ns);
+        let most_ns = next_ns(at + usize::from(is_known)).unwrap_or(u64::MAX);
+        let until_ns = until_ns.max(of.begin_ns).min(most_ns);
+        if is_known {
+            let span = &mut self.spans[at];
+            if span.known == Known::Ran {
+                span.until_ns = until_ns.max(span.until_ns);
+            }
+            return false;
+        }
+        // A thread is in one request at a time.
+        if let Some(before) = at.checked_sub(1).and_then(|at| self.spans.get_mut(at)) {
+            before.until_ns = before.until_ns.min(of.begin_ns);
+        }
+        let span = Span {
+            of,
+            until_ns,
+            known: Known::Ran,
+            label: Rc::default(),
+        };
+        self.spans.insert(at, span);
+        true
+    }
+}
+
+/// What is known of all threads.
+#[derive(Debug)]
+pub(crate) struct Timelines {
+    threads: FxHashMap<ThreadId, Timeline>,
+    /// Whose intervals, in the order in which they came.
+    intervals: VecDeque<ThreadId>,
+    /// Whose requests, in the order in which they came.
+    spans: VecDeque<ThreadId>,
+    /// How many of each are kept.
+    most: usize,
+    /// What a thread of which nothing is known has done before this time is forgotten.
+    pub(super) forgotten_ns: u64,
+    /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
+    pub(super) is_sampled: bool,
+}
+
+impl Timelines {
+    /// Keeps so many intervals, and as many requests.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            threads: FxHashMap::default(),
+            intervals: VecDeque::new(),
+            spans: VecDeque::new(),
+            most,
+            forgotten_ns: 0,
+            is_sampled: false,
+        }
+    }
+
+    /// The label of the request that began then; empty when it is not known.
+    pub(super) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
+        let span = self.get(thread).and_then(|timeline| {
+            let spans = &timeline.spans;
+            let at = spans.partition_point(|span| span.of.begin_ns < begin_ns);
+            spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
+        });
+        span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
+    }
+
+    /// Whether what a thread did then was forgotten.
+    pub(super) fn has_forgotten(&self, thread: ThreadId, at_ns: u64) -> bool {
+        let timeline = self.get(thread);
+        at_ns < timeline.map_or(self.forgotten_ns, |timeline| timeline.forgotten_ns)
+    }
+
+    pub(super) fn get(&self, thread: ThreadId) -> Option<&Timeline> {
+        self.threads.get(&thread)
+    }
+
+    /// Takes an interval. Returns false when it does not follow the thread's last one, so that it was left
+    /// out.
+    pub(crate) fn interval(&mut self, mut kept: Kept) -> bool {
+        self.waker(&kept);
+        let timeline = self.timeline(kept.thread);
+        let last_ns = timeline.intervals.back().map_or(0, |last| last.in_ns);
+        let follows = kept.in_ns > kept.out_ns.max(last_ns);
+        // A thread that is born with a dead one's number counts from 0 again.
+        kept.after_gap =
+            !follows || (kept.sequence != timeline.next_sequence && kept.sequence != 0);
+        timeline.next_sequence = kept.sequence.wrapping_add(1);
+        if !follows {
+            // An interval of no length is none.
+            return kept.in_ns == kept.out_ns && kept.out_ns >= last_ns;
+        }
+        kept.out_ns = kept.out_ns.max(last_ns);
+        kept.wake_ns = kept.wake_ns.clamp(kept.out_ns, kept.in_ns);
+        timeline.intervals.push_back(kept);
+        let is_new = kept.request.is_some_and(|of| timeline.ran(of, kept.in_ns));
+        self.intervals.push_back(kept.thread);
+        if is_new {
+            self.spans.push_back(kept.thread);
+        }
+        self.forget();
+        true
+    }
+
+    /// Notes what an interval says of its waker.
+    fn waker(&mut self, kept: &Kept) {
+        let Some(By::Thread(thread, is)) = kept.by else {
+            return;
+        };
+        match is {
+            WakerIs::InRequest(of) => {
+                if self.timeline(thread).ran(of, kept.wake_ns) {
+                    self.spans.push_back(thread);
+                }
+            }
+            WakerIs::Helper(since_ns) => self.timeline(thread).helper_since = Some(since_ns),
+            WakerIs::NotRecorded => self.is_sampled = true,
+            WakerIs::BetweenRequests | WakerIs::Unknown => {}
+        }
+    }
+
+    /// Takes a request. One that ran at the start begins where its record says, with the trace.
+    pub(crate) fn request(&mut self, request: &Request<'_>) {
+        let thread = ThreadId {
+            tgid: request.space.tgid,
+            tid: request.tid,
+        };
+        self.is_sampled |= request.weight > 1;
+        let of = RequestOf {
+            begin_ns: request.begin_ns,
+            request_type: request.request_type,
+        };
+        let timeline = self.timeline(thread);
+        let is_new = timeline.ran(of, request.end_ns);
+        let at = timeline
+            .spans
+            .partition_point(|span| span.of.begin_ns < of.begin_ns);
+        if let Some(span) = timeline.spans.get_mut(at) {
+            span.known = match request.incomplete {
+                Some(Incomplete::RunningAtStart) => Known::RanAtStart,
+                _ => Known::Ended,
+            };
+            span.of = of;
+            span.label = request.label.into();
+        }
+        if is_new {
+            self.spans.push_back(thread);
+        }
+        self.forget();
+    }
+
+    fn timeline(&mut self, thread: ThreadId) -> &mut Timeline {
+        if self.threads.len() >= MAX_IDLE_THREADS + 2 * self.most
+            && !self.threads.contains_key(&thread)
+        {
+            self.forget_threads();
+        }
+        let forgotten_ns = self.forgotten_ns;
+        self.threads
+            .entry(thread)
+            .or_insert_with(|| Timeline::forgotten_until(forgotten_ns))
+    }
+
+    fn forget(&mut self) {
+        while self.intervals.len() > self.most {
+            let oldest = self.intervals.pop_front();
+            if let Some(timeline) = oldest.and_then(|oldest| self.threads.get_mut(&oldest))
+                && let Some(gone) = timeline.intervals.pop_front()
+            {
+                timeline.forgotten_ns = timeline.forgotten_ns.max(gone.in_ns);
+            }
+        }
+        while self.spans.len() > self.most {
+            let oldest = self.spans.pop_front();
+            if let Some(timeline) = oldest.and_then(|oldest| self.threads.get_mut(&oldest))
+                && let Some(gone) = timeline.spans.pop_front()
+            {
+                timeline.forgotten_ns = timeline.forgotten_ns.max(gone.until_ns);
+            }
+        }
+    }
+
+    /// Numbers of threads, intervals and requests that are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> (usize, usize, usize) {
+        let spans = self.threads.values().map(|timeline| timeline.spans.len());
+        let intervals = self
+            .threads
+            .values()
+            .map(|timeline| timeline.intervals.len());
+        (self.threads.len(), intervals.sum(), spans.sum())
+    }
+
+    fn forget_threads(&mut self) {
+        let forgotten_ns = &mut self.forgotten_ns;
+        self.threads.retain(|_, timeline| {
+            let is_wanted = !(timeline.intervals.is_empty() && timeline.spans.is_empty());
+            if !is_wanted {
+                *forgotten_ns = timeline.forgotten_ns.max(*forgotten_ns);
+            }
+            is_wanted
+        });
+    }
+}
