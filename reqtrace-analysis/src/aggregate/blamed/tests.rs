@@ -152,7 +152,6 @@ impl Trace {
                 ..BlockSite::default()
             },
             blocked_ns,
-            ..Slot::default()
         };
         self.event(&Event::Request(Request {
             id: self.requests,
