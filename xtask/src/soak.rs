@@ -1,4 +1,4 @@
-//! `cargo xtask soak [SECONDS]`: four servers under load in; what attaching to them for a long time did to
+//! `cargo xtask soak [TIME]`: four servers under load in; what attaching to them for a long time did to
 //! them out, on a page of the manual.
 
 use std::fs;
@@ -11,8 +11,8 @@ use crate::workspace::{BinaryArgs, cargo, root};
 /// Options of a soak.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// For how many seconds
-    #[arg(default_value_t = 600)]
+    /// For how long: seconds, or minutes as in `10m`
+    #[arg(value_name = "TIME", default_value = "10m", value_parser = seconds)]
     seconds: u64,
     /// Write docs/measured/soak.md
     #[arg(long)]
@@ -51,6 +51,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// `600`, `600s` or `10m`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(number) => (number, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let number: Option<u64> = number.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| "a time is a number of seconds, or of minutes as in `10m`".to_owned())
+}
+
 fn page(seconds: u64, table: &str) -> String {
     format!(
         "# Soak\n\n`cargo xtask soak --write` writes this page. For {seconds} seconds reqtrace attached every two seconds to the \
@@ -60,4 +72,22 @@ fn page(seconds: u64, table: &str) -> String {
          same each time.\n\n{table}\n\nDescriptors, mappings and resident memory are the server's, before the first \
          trace and after the last; a load makes a server open files and connections of its own.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_or_is_in_seconds() {
+        assert_eq!(
+            ["90", "90s", "10m"].map(|text| seconds(text).unwrap()),
+            [90, 90, 600]
+        );
+        assert!(
+            ["", "m", "1h", "-1"]
+                .iter()
+                .all(|text| seconds(text).is_err())
+        );
+    }
 }
