@@ -417,6 +417,5 @@ fn header(profile: &str) -> Header {
             marker("begin", "dispatch_command at entry", 1),
             marker("end", "dispatch_command at return", 3),
         ],
-        blame: false,
     }
 }
