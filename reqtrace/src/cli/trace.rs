@@ -92,6 +92,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
     let wanted = &options.outputs;
     let files = OutputOptions {
         private: options.labels,
+        blame: options.blame,
         asked: Some(signals::has_come),
         ..wanted.options()
     };
