@@ -1,22 +1,29 @@
-//! Open files: a mapping or a path in, the file out, opened once for all who want it at about the same
-//! time: unwinding, naming, resolution.
+//! Open files: a mapping or a path in, the file out. While a trace begins, each is opened once for all who
+//! want it: resolution, unwinding, naming.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::maps::{self, FileKey, Mapped};
 
 /// Files that are kept at most: others are opened for each who asks.
 const MAX_KEPT: usize = 256;
 
-/// Files that are open, until they are forgotten here and nobody else has them. Clones are the same files.
+/// Files that are open. Clones are the same files.
 ///
 /// They are read by offset only, so that nobody minds who else does.
 #[derive(Clone, Debug, Default)]
-pub struct Files(Arc<Mutex<HashMap<FileKey, Arc<File>>>>);
+pub struct Files(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<FileKey, Arc<File>>,
+    /// From now on none is kept: a process that maps new files for ever would have them pinned.
+    is_over: bool,
+}
 
 impl Files {
     /// The file of a mapping.
@@ -39,9 +46,12 @@ impl Files {
         self.get(key, || maps::open_file(path))
     }
 
-    /// Keeps no file any more.
+    /// Closes those that nobody else has, and keeps none from now on: each who asks has a file of its own.
     pub fn forget(&self) {
-        self.kept(HashMap::clear);
+        *self.kept() = Kept {
+            is_over: true,
+            ..Kept::default()
+        };
     }
 
     fn get(
@@ -49,23 +59,22 @@ impl Files {
         key: Option<FileKey>,
         open: impl FnOnce() -> io::Result<(File, FileKey)>,
     ) -> io::Result<(Arc<File>, FileKey)> {
-        self.kept(|kept| {
-            if let Some(key) = key
-                && let Some(file) = kept.get(&key)
-            {
-                return Ok((Arc::clone(file), key));
-            }
-            let (file, key) = open()?;
-            let file = Arc::new(file);
-            if kept.len() < MAX_KEPT {
-                kept.insert(key, Arc::clone(&file));
-            }
-            Ok((file, key))
-        })
+        let mut kept = self.kept();
+        if let Some(key) = key
+            && let Some(file) = kept.files.get(&key)
+        {
+            return Ok((Arc::clone(file), key));
+        }
+        let (file, key) = open()?;
+        let file = Arc::new(file);
+        if kept.files.len() < MAX_KEPT && !kept.is_over {
+            kept.files.insert(key, Arc::clone(&file));
+        }
+        Ok((file, key))
     }
 
-    fn kept<T>(&self, look: impl FnOnce(&mut HashMap<FileKey, Arc<File>>) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,8 +99,10 @@ mod tests {
         assert_ne!(first.as_raw_fd(), other.as_raw_fd());
         assert_ne!(key, other_key);
         files.forget();
-        drop(again);
+        drop((again, other));
         assert_eq!(Arc::strong_count(&first), 1);
+        let (late, _) = files.at(&path).unwrap();
+        assert_eq!(Arc::strong_count(&late), 1);
         assert!(files.at(folder.path()).is_err());
     }
 

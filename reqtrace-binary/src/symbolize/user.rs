@@ -128,11 +128,6 @@ impl UserSymbols {
         self
     }
 
-    /// Closes files that were opened for others.
-    pub fn forget_files(&self) {
-        self.open.forget();
-    }
-
     /// What could not be kept.
     #[must_use]
     pub fn left_out(&self) -> LeftOut {

@@ -124,11 +124,6 @@ impl Names {
         &mut self.symbols
     }
 
-    /// Closes files that were opened for who looked at them meanwhile.
-    pub(crate) fn forget_files(&self) {
-        self.symbols.forget_files();
-    }
-
     /// The stacks, to take them out of the kernel's table.
     pub(crate) fn stacks(&mut self) -> &mut StackTable {
         &mut self.stacks

@@ -27,11 +27,6 @@ impl LiveSymbolizer {
         }
     }
 
-    /// See [`UserSymbols::forget_files`].
-    pub fn forget_files(&self) {
-        self.user.forget_files();
-    }
-
     /// See [`UserSymbols::remember`].
     pub fn remember(&mut self, space: AddressSpace) -> bool {
         self.user.remember(space)

@@ -313,7 +313,6 @@ impl<'a> Follower<'a> {
         for space in spaces {
             self.look_at(space, session)?;
         }
-        self.names.forget_files();
         Ok(())
     }
 
