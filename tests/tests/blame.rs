@@ -43,11 +43,13 @@ const fn kind(
 
 /// What a thread does that computes, on a machine with others.
 const COMPUTES: &[&str] = &["on_cpu", "preempted", "run_queue"];
+/// What a thread does that writes to a disk.
+const SYNCS: &[&str] = &["disk", "on_cpu", "preempted", "run_queue"];
 
 const KINDS: [Kind; 7] = [
     kind("alone", &["timer"], ("interrupt", "", "")),
     kind("behind_sleeper", &["timer"], ("thread", "", "c-sleeper")),
-    kind("behind_disk", &["disk"], ("request", "syncs", "")),
+    kind("behind_disk", SYNCS, ("request", "syncs", "")),
     kind("behind_two", COMPUTES, ("thread", "", "c-second")),
     kind(
         "behind_idler",
@@ -85,7 +87,8 @@ fn traced(outcome: &Outcome) -> (Vec<Row>, Vec<Blamed>) {
         assert_eq!(caused, row.blocked_ns + row.unattributed_ns, "{row:?}");
     }
     let blamed = outcome.blame().unwrap();
-    let in_rows: u64 = rows.iter().flat_map(|row| row.causes.values()).sum();
+    let complete = rows.iter().filter(|row| row.complete);
+    let in_rows: u64 = complete.flat_map(|row| row.causes.values()).sum();
     assert_eq!(blamed.iter().map(|row| row.ns).sum::<u64>(), in_rows);
     (rows, blamed)
 }
@@ -159,7 +162,7 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
     const IDLES: Duration = Duration::from_millis(300);
     let server = MariaDb::open().unwrap();
     server
-        .sql("create table test.t (id int primary key, n int) engine=innodb; insert into test.t values (1, 0)")
+        .sql("create database d; create table d.t (id int primary key, n int) engine=innodb; insert into d.t values (1, 0)")
         .unwrap();
     let trace = Trace::start(
         Path::new("mysql.toml"),
@@ -167,12 +170,10 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
         &["--blame", "--labels"],
     )
     .unwrap();
-    let holder = "begin; update test.t set n = n + 1 where id = 1;\n\\! sleep 0.8\ncommit;";
+    let holder = "begin; update d.t set n = n + 1 where id = 1;\n\\! sleep 0.8\ncommit;";
     let mut holder = server.start_sql("holder", holder).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    server
-        .sql("update test.t set n = n + 2 where id = 1")
-        .unwrap();
+    server.sql("update d.t set n = n + 2 where id = 1").unwrap();
     holder.wait(Duration::from_secs(10)).unwrap();
     let outcome = trace.finish().unwrap();
     let (rows, _) = traced(&outcome);
