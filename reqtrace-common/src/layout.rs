@@ -8,8 +8,8 @@ use crate::filter::{LengthHistogram, POWERS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use crate::record::{
-    BlockSite, FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
-    WakerRecord,
+    BlockSite, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
+    Slot, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
@@ -27,6 +27,7 @@ const _: () = {
     assert!(size_of::<RequestRecord>() == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
     assert!(size_of::<WakerRecord>() == 40);
     assert!(size_of::<IntervalRecord>() == 136);
+    assert!(size_of::<HelperRecord>() == 32);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);

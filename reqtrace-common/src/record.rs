@@ -12,6 +12,8 @@ pub mod kind {
     pub const FILE: u32 = 3;
     /// A [`super::IntervalRecord`].
     pub const INTERVAL: u32 = 4;
+    /// A [`super::HelperRecord`].
+    pub const HELPER: u32 = 5;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
@@ -339,6 +341,22 @@ pub struct IntervalRecord {
     pub futex: u64,
     /// Who woke it.
     pub waker: WakerRecord,
+}
+
+/// A thread has become a helper, or a helper has got another name.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HelperRecord {
+    /// [`kind::HELPER`].
+    pub kind: u32,
+    /// Process id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, in the initial PID namespace.
+    pub tid: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Its name, padded with NUL.
+    pub comm: [u8; COMM_LEN],
 }
 
 /// What happened to a traced process.

@@ -15,6 +15,15 @@ const TOP: u64 = 1 << (326 - 320) | 1 << (327 - 320) | 1 << (328 - 320);
 /// `futex`: its first argument is the address that is waited on.
 pub const SYS_FUTEX: i32 = 202;
 
+/// Whether this system call may hand something to a socket: then the thread itself runs the softirq that
+/// delivers it on this machine. `write`, `writev`, `sendfile`, `connect`, `sendto`, `sendmsg`, `shutdown`,
+/// `splice`, `sendmmsg`, `io_uring_enter`.
+#[must_use]
+#[inline]
+pub const fn may_send(number: i32) -> bool {
+    matches!(number, 1 | 20 | 40 | 42 | 44 | 46 | 48 | 275 | 307 | 426)
+}
+
 /// Whether the first argument of this system call is a descriptor worth a name. Calls that are
 /// only for sockets are left out: there is one descriptor per connection, and its name says
 /// nothing.

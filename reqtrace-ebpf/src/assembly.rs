@@ -1,13 +1,13 @@
 //! What Rust cannot say for this target: atomic changes of map values (BPF ISA version 3, kernel
-//! 5.12), since Rust's atomics are switched off for it, and the frame pointer as a number.
+//! 5.12), since Rust's atomics are switched off for it, and a pointer as a number.
 //!
 //! Lints are checked by the host's compiler, which knows no BPF instruction: for it, and only for
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, compare_exchange, frame_pointer};
+pub(crate) use bpf::{add, address_of, compare_exchange};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, compare_exchange, frame_pointer};
+pub(crate) use host::{add, address_of, compare_exchange};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -51,27 +51,6 @@ mod bpf {
         found
     }
 
-    /// This program's frame pointer. The verifier allows no arithmetic on a pointer to the stack,
-    /// but a round through memory makes it a number.
-    ///
-    /// # Safety
-    ///
-    /// `cell` points to an aligned `u64` in a map that nothing else uses meanwhile.
-    #[inline(always)]
-    pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
-        let frame: u64;
-        // SAFETY: by the contract of this function.
-        unsafe {
-            asm!(
-                "*(u64 *)({cell} + 0) = r10",
-                "{frame} = *(u64 *)({cell} + 0)",
-                cell = in(reg) cell,
-                frame = out(reg) frame,
-            );
-        }
-        frame
-    }
-
     /// A pointer as a number: the verifier allows no arithmetic on one to a program's context.
     ///
     /// # Safety
@@ -106,10 +85,6 @@ mod host {
     pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
         // SAFETY: never called.
         unsafe { target.replace(new) }
-    }
-
-    pub(crate) unsafe fn frame_pointer(cell: *mut u64) -> u64 {
-        cell as u64
     }
 
     pub(crate) unsafe fn address_of(pointer: *const c_void, _cell: *mut u64) -> u64 {

@@ -5,13 +5,16 @@
 //! is watched for some seconds after that.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::programs::BtfTracePointContext;
 
 use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    BlockSite, FILE_NONE, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
+    BlockSite, FILE_NONE, HelperRecord, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
 };
+use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
 use crate::emit;
@@ -59,7 +62,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     let mut waker = WakerRecord {
         tid,
         tgid,
-        context: if task::in_task_context() {
+        context: if task::in_task_context(ctx) {
             waker_context::TASK
         } else {
             waker_context::UNCLEAR
@@ -118,8 +121,8 @@ fn look_at(waker: &mut WakerRecord, tids: Tids, now: u64) {
                 waker_is::UNKNOWN
             }
         }
-        // Interrupts come upon any thread; one in a system call may have sent something.
-        _ if waker.context == waker_context::TASK || task::user_context().syscall >= 0 => {
+        // Interrupts come upon any thread; one that sends may have run this by itself.
+        _ if waker.context == waker_context::TASK || may_send(task::user_context().syscall) => {
             if introduce(waker, now) {
                 let new = if byte == flag::BORN {
                     flag::BORN_HELPER
@@ -157,7 +160,25 @@ fn introduce(waker: &WakerRecord, now: u64) -> bool {
         state.helper_ns = now;
         state.needed_ns = now;
     }
+    let mut comm = [0; COMM_LEN];
+    // SAFETY: the helper writes at most the size it is given.
+    unsafe {
+        bpf_get_current_comm(comm.as_mut_ptr().cast(), COMM_LEN as u32);
+    }
+    name(waker.tgid, waker.tid, &comm);
     true
+}
+
+/// Sends the name of a helper.
+#[inline(always)]
+pub(crate) fn name(tgid: u32, tid: u32, comm: &[u8; COMM_LEN]) {
+    emit::helper(&HelperRecord {
+        kind: kind::HELPER,
+        tgid,
+        tid,
+        pad: 0,
+        comm: *comm,
+    });
 }
 
 /// A helper leaves its CPU.

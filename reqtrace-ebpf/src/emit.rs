@@ -8,7 +8,7 @@ use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEU
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+    FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
 };
 
 use crate::maps::{RING, lose};
@@ -47,6 +47,14 @@ pub(crate) fn request(record: &RequestRecord) {
 #[inline(always)]
 pub(crate) fn interval(record: &IntervalRecord) {
     if RING.output::<IntervalRecord>(record, wakeup()).is_err() {
+        lose(Loss::IntervalRingFull);
+    }
+}
+
+/// Sends the name of a helper. Without it, it has that of its process.
+#[inline(always)]
+pub(crate) fn helper(record: &HelperRecord) {
+    if RING.output::<HelperRecord>(record, wakeup()).is_err() {
         lose(Loss::IntervalRingFull);
     }
 }

@@ -94,7 +94,7 @@ pub(crate) static UNWIND_ROWS: Array<[Row; BLOCK]> = Array::with_max_entries(1, 
 #[map]
 pub(crate) static UNWIND_INDEX: Array<[u32; BLOCK]> = Array::with_max_entries(1, 0);
 
-/// Where `sched_waking` turns its frame pointer into a number; interrupts are off there.
+/// Where `sched_waking` turns the address of its context into a number; interrupts are off there.
 #[map]
 pub(crate) static FRAME_SCRATCH: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 

@@ -140,10 +140,9 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
 pub(crate) fn rename(ctx: &BtfTracePointContext) -> i32 {
     let task: Task = ctx.arg(0);
     let tid = task::tid(task);
-    if !matches!(
-        tid_flag(tid),
-        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED
-    ) {
+    let byte = tid_flag(tid);
+    let is_helper = blame::is_helper(byte);
+    if !is_helper && !matches!(byte, flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED) {
         return 0;
     }
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
@@ -155,6 +154,9 @@ pub(crate) fn rename(ctx: &BtfTracePointContext) -> i32 {
         let comm = &mut (*thread).request.record.comm;
         comm.fill(0);
         let _ = bpf_probe_read_kernel_str(comm.as_mut_ptr().cast(), comm.len() as u32, name.cast());
+        if is_helper {
+            blame::name((*thread).state.tgid, tid, comm);
+        }
     }
     0
 }

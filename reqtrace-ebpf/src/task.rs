@@ -3,12 +3,14 @@
 //! Pointers of BTF tracepoints are typed: the verifier checks a load at a constant offset against
 //! the kernel's BTF, and the load needs no helper call.
 
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::programs::BtfTracePointContext;
 
-use crate::assembly::frame_pointer;
+use crate::assembly::address_of;
 use crate::globals::{TASK_PID, TASK_STACK, TASK_TGID};
 use crate::maps::FRAME_SCRATCH;
 
@@ -99,12 +101,14 @@ pub(crate) fn holds(value: u64) -> bool {
 /// code stays on the thread's, which is empty then (`run_irq_on_irqstack_cond`), and leaves no
 /// system call in its registers. Kernel threads have zeros there.
 #[inline(always)]
-pub(crate) fn in_task_context() -> bool {
-    on_task_stack() && user_context().syscall >= 0
+pub(crate) fn in_task_context(ctx: &BtfTracePointContext) -> bool {
+    on_task_stack(ctx) && user_context().syscall >= 0
 }
 
+/// Whether the tracepoint was hit on the current thread's own kernel stack: its arguments lie on the stack
+/// of who calls it. This program's own stack is elsewhere from 6.13 on.
 #[inline(always)]
-fn on_task_stack() -> bool {
+fn on_task_stack(ctx: &BtfTracePointContext) -> bool {
     // SAFETY: a load of a field from a BTF pointer; the cell is this CPU's own, and interrupts are off.
     unsafe {
         let task: Task = bpf_get_current_task_btf();
@@ -116,6 +120,6 @@ fn on_task_stack() -> bool {
         let Some(cell) = FRAME_SCRATCH.get_ptr_mut(0) else {
             return false;
         };
-        frame_pointer(cell).wrapping_sub(base) < KERNEL_STACK_SIZE
+        address_of(ctx.as_ptr(), cell).wrapping_sub(base) < KERNEL_STACK_SIZE
     }
 }

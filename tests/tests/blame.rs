@@ -41,14 +41,18 @@ const fn kind(
     }
 }
 
+/// A thread that passes on what its client waits for, and may wait for a CPU meanwhile.
+const ACCOMPLICE: (&str, &str) = ("behind_two", "c-first");
+
 /// What a thread does that computes, on a machine with others.
 const COMPUTES: &[&str] = &["on_cpu", "preempted", "run_queue"];
-/// What a thread does that writes to a disk.
+/// What a thread does that sleeps, and what one that writes to a disk.
+const SLEEPS: &[&str] = &["timer", "on_cpu", "preempted", "run_queue"];
 const SYNCS: &[&str] = &["disk", "on_cpu", "preempted", "run_queue"];
 
 const KINDS: [Kind; 7] = [
     kind("alone", &["timer"], ("interrupt", "", "")),
-    kind("behind_sleeper", &["timer"], ("thread", "", "c-sleeper")),
+    kind("behind_sleeper", SLEEPS, ("thread", "", "c-sleeper")),
     kind("behind_disk", SYNCS, ("request", "syncs", "")),
     kind("behind_two", COMPUTES, ("thread", "", "c-second")),
     kind(
@@ -118,10 +122,17 @@ fn known_culprits_are_named_and_nobody_else_is() {
             .iter()
             .flat_map(|row| kind.causes.iter().map(|cause| row.causes[*cause]))
             .sum();
+        let first: u64 = later.iter().map(|row| row.causes[kind.causes[0]]).sum();
         let rows: Vec<_> = blamed
             .iter()
             .filter(|row| row.victim_request == kind.victim)
             .collect();
+        // Beside other tests a thread waits for a CPU too, and a virtual disk may be faster than its driver.
+        assert!(
+            first as f64 >= 0.1 * blocked as f64,
+            "{}: {first} of {blocked} ns\n{rows:#?}",
+            kind.victim
+        );
         assert!(
             right as f64 >= 0.95 * blocked as f64,
             "{}: {right} of {blocked} ns\n{rows:#?}",
@@ -139,7 +150,8 @@ fn known_culprits_are_named_and_nobody_else_is() {
             .filter(|row| {
                 !(row.culprit_kind == kind.culprit_kind
                     && fits(kind.culprit_request, &row.culprit_request)
-                    && fits(kind.culprit_comm, &row.culprit_comm))
+                    && (fits(kind.culprit_comm, &row.culprit_comm)
+                        || ACCOMPLICE == (kind.victim, row.culprit_comm.as_str())))
             })
             .map(|row| row.ns)
             .sum();

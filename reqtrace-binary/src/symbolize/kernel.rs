@@ -99,14 +99,18 @@ fn symbol(line: &str) -> Option<(u64, Box<str>)> {
 
 /// Cuts the frames of the scheduler's tracepoint and of the kernel program that hangs on it.
 fn without_tracing(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let is = |frame: &Frame, name| super::names::without_suffix(&frame.name) == name;
+    let tracing = frames.iter().take_while(|frame| is_tracing(&frame.name));
+    let tracing = tracing.count();
+    // An interrupt that wakes a thread may have come upon `__schedule`.
+    let wakes = frames
+        .get(tracing)
+        .is_some_and(|frame| is(frame, "try_to_wake_up"));
     let schedule = frames
         .iter()
         .take(MAX_TRACING_FRAMES)
-        .position(|frame| super::names::without_suffix(&frame.name) == "__schedule");
-    let cut = schedule.unwrap_or_else(|| {
-        let tracing = frames.iter().take_while(|frame| is_tracing(&frame.name));
-        tracing.count()
-    });
+        .position(|frame| is(frame, "__schedule"));
+    let cut = schedule.filter(|_| !wakes).unwrap_or(tracing);
     frames.drain(..cut);
     frames
 }

@@ -9,12 +9,13 @@ use std::mem::{offset_of, size_of};
 
 use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
-    BlockSite, FileRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
-    WakerRecord, kind, process_event, reason,
+    BlockSite, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
+    Slot, WakerRecord, kind, process_event, reason,
 };
-use reqtrace_common::thread::{Thread, phase, status};
+use reqtrace_common::thread::{self, phase, status};
 use reqtrace_recording::{
-    AddressSpace, Comm, File, Incomplete, Interval, IntervalKind, Open, Request, RequestOf, Waker,
+    AddressSpace, Comm, File, Incomplete, Interval, IntervalKind, Open, Request, RequestOf, Thread,
+    Waker,
 };
 
 use super::file::file_path;
@@ -89,6 +90,8 @@ pub(crate) enum Other {
     Process(ProcessRecord),
     /// A file that was blocked on has this name.
     File(File),
+    /// A helper has this name.
+    Thread(Thread),
 }
 
 /// Tells what a record is, and decodes it, unless it is a request or an interval.
@@ -102,6 +105,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::PROCESS => Ok(Record::Other(Other::Process(process(bytes)?))),
         kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),
         kind::INTERVAL => Ok(Record::Interval(bytes)),
+        kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),
     }
 }
@@ -175,12 +179,12 @@ impl Decoder {
 /// # Errors
 ///
 /// [`Malformed`] as for a ring record.
-pub(crate) fn still_open(thread: &Thread, stop_ns: u64) -> Result<Option<Open>, Malformed> {
+pub(crate) fn still_open(thread: &thread::Thread, stop_ns: u64) -> Result<Option<Open>, Malformed> {
     if !thread.request.is_sampled() || thread.request.status == status::NONE {
         return Ok(None);
     }
     let mut thread = *thread;
-    let Thread { state, request } = &mut thread;
+    let thread::Thread { state, request } = &mut thread;
     // Programs go on until the stop time is in their map, and one that a preemption interrupts even
     // after that: what they saw last is then later than the stop.
     let begin_ns = request.record.begin_ns;
@@ -326,6 +330,16 @@ fn file(bytes: &[u8]) -> Result<File, Malformed> {
         path: file_path(name, mode, magic, names).ok_or(Malformed::FileName(name))?,
         device: fields.u32(offset_of!(FileRecord, device))?,
         inode: fields.u64(offset_of!(FileRecord, inode))?,
+    })
+}
+
+fn helper(bytes: &[u8]) -> Result<Thread, Malformed> {
+    let fields = Fields(bytes);
+    let comm = Comm(fields.array(offset_of!(HelperRecord, comm))?);
+    Ok(Thread {
+        tgid: fields.u32(offset_of!(HelperRecord, tgid))?,
+        tid: fields.u32(offset_of!(HelperRecord, tid))?,
+        name: comm.text().to_string(),
     })
 }
 

@@ -189,6 +189,12 @@ impl Names {
         Ok(())
     }
 
+    /// Says the name of a thread, which the kernel sends.
+    pub(crate) fn named_thread(&mut self, thread: &Thread, stream: &mut Stream<'_>) -> Result<()> {
+        self.threads.insert((thread.tgid, thread.tid));
+        stream.send(&Event::Thread(thread))
+    }
+
     /// Says what an interval refers to.
     pub(crate) fn interval(&mut self, interval: &Interval, stream: &mut Stream<'_>) -> Result<()> {
         self.site(interval.space, interval.site, false, stream)?;

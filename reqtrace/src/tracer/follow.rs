@@ -262,6 +262,9 @@ impl<'a> Follower<'a> {
                 None => return Ok(true),
                 Some(None) => {}
                 Some(Some(Ok(Other::Process(process)))) => self.process(&process, session)?,
+                Some(Some(Ok(Other::Thread(thread)))) => {
+                    self.names.named_thread(&thread, &mut self.stream)?;
+                }
                 Some(Some(Ok(Other::File(file)))) => self.names.file(&file, &mut self.stream)?,
                 Some(Some(Err(malformed))) => malformed_record(malformed, &mut self.stream)?,
             }

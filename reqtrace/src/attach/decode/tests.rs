@@ -114,8 +114,8 @@ fn counts_reasons_and_sums_are_checked() {
     assert!(matches!(request(&[]), Err(Malformed::Short { .. })));
 }
 
-fn open_state(blocked_at: Option<u64>, woken_at: u64) -> Thread {
-    let mut thread = Thread::ZERO;
+fn open_state(blocked_at: Option<u64>, woken_at: u64) -> thread::Thread {
+    let mut thread = thread::Thread::ZERO;
     let begin = Begin {
         now: 1_000,
         request_type: 0,
@@ -136,9 +136,9 @@ fn open_state(blocked_at: Option<u64>, woken_at: u64) -> Thread {
 
 #[test]
 fn an_open_request_is_closed_at_the_stop() {
-    assert_eq!(still_open(&Thread::ZERO, 5_000), Ok(None));
+    assert_eq!(still_open(&thread::Thread::ZERO, 5_000), Ok(None));
 
-    let closed = |thread: &Thread, stop_ns| {
+    let closed = |thread: &thread::Thread, stop_ns| {
         let open = still_open(thread, stop_ns).unwrap().unwrap();
         (open.request, open.blocked_in)
     };
@@ -160,7 +160,8 @@ fn an_open_request_is_closed_at_the_stop() {
 #[test]
 fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     // Begun after it.
-    let closed = |thread: &Thread, stop_ns| still_open(thread, stop_ns).unwrap().unwrap().request;
+    let closed =
+        |thread: &thread::Thread, stop_ns| still_open(thread, stop_ns).unwrap().unwrap().request;
     let begun = closed(&open_state(None, 0), 900);
     assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
 
