@@ -2,24 +2,35 @@
 
 use std::mem::size_of;
 
-use reqtrace_common::record::{ProcessRecord, RequestRecord};
+use reqtrace_common::record::{IntervalRecord, ProcessRecord, RequestRecord};
 
-use crate::attach::decode::{Decoder, Record, record};
+use crate::attach::decode::{Decoder, Record, interval, record};
 
 /// Kinds of records, and some that are none.
-const KINDS: u32 = 6;
+const KINDS: u32 = 7;
 
 /// A record of the ring.
 pub fn ring(bytes: &[u8]) {
-    if let Ok(Record::Request(request)) = record(bytes) {
-        let _ = Decoder::default().request(request);
+    match record(bytes) {
+        Ok(Record::Request(request)) => {
+            let _ = Decoder::default().request(request);
+        }
+        Ok(Record::Interval(bytes)) => {
+            let _ = interval(bytes);
+        }
+        _ => {}
     }
 }
 
 /// Records of each kind that say nothing.
 #[must_use]
 pub fn ring_records() -> Vec<Vec<u8>> {
-    let sizes = [size_of::<RequestRecord>(), size_of::<ProcessRecord>(), 4096];
+    let sizes = [
+        size_of::<RequestRecord>(),
+        size_of::<IntervalRecord>(),
+        size_of::<ProcessRecord>(),
+        4096,
+    ];
     (0..KINDS)
         .flat_map(|kind| {
             sizes.map(|size| {

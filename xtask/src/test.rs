@@ -202,7 +202,11 @@ fn lint() -> Result<()> {
 
 fn unit() -> Result<()> {
     let apart = ["--exclude", "reqtrace-ebpf", "--exclude", "reqtrace-tests"];
-    process::run(cargo().args(["test", "--workspace"]).args(apart))
+    process::run(
+        cargo()
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(apart),
+    )
 }
 
 fn end_to_end(all: bool) -> Outcome {

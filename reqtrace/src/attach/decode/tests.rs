@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 use reqtrace_common::cookie::Reentry;
-use reqtrace_common::record::WakerRecord;
+use reqtrace_common::record::{WakerRecord, waker_context, waker_is};
 use reqtrace_common::thread::Begin;
+
+use reqtrace_recording::{WakerContext, WakerIs};
 
 use super::*;
 
@@ -179,15 +181,78 @@ fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     assert_eq!((back.blocked_ns, back.run_queue_ns), (2_000, 500));
 }
 
+fn interval_bytes(record: &IntervalRecord) -> Vec<u8> {
+    let size = size_of::<IntervalRecord>();
+    // SAFETY: the record has no padding, and lives until the copy is made.
+    unsafe { std::slice::from_raw_parts((&raw const *record).cast::<u8>(), size).to_vec() }
+}
+
+#[test]
+fn an_interval_has_its_waker_and_its_times_in_order() {
+    let sample = IntervalRecord {
+        kind: kind::INTERVAL,
+        tgid: 10,
+        tid: 11,
+        sequence: 5,
+        request_type: 2,
+        request_begin_ns: 900,
+        out_ns: 1_000,
+        wake_ns: 1_500,
+        in_ns: 1_600,
+        futex: 0x7000,
+        waker: WakerRecord {
+            tid: 12,
+            tgid: 10,
+            context: waker_context::UNCLEAR,
+            is: waker_is::HELPER,
+            since_ns: 700,
+            stack: 88,
+            ..WakerRecord::default()
+        },
+        ..IntervalRecord::default()
+    };
+    let decoded = interval(&interval_bytes(&sample)).unwrap();
+    assert_eq!(
+        (decoded.tid, decoded.sequence, decoded.futex),
+        (11, 5, 0x7000)
+    );
+    let request = decoded.request.unwrap();
+    assert_eq!((request.begin_ns, request.request_type), (900, 2));
+    let IntervalKind::Blocked { wake_ns, waker } = decoded.kind else {
+        panic!("{decoded:?}");
+    };
+    assert_eq!((wake_ns, decoded.blocked_ns()), (1_500, 500));
+    assert_eq!((waker.tid, waker.stack), (12, 88));
+    assert_eq!(waker.is, WakerIs::Helper(700));
+    assert_eq!(waker.context, WakerContext::Unclear);
+
+    let broken = |change: fn(&mut IntervalRecord)| {
+        let mut record = sample;
+        change(&mut record);
+        interval(&interval_bytes(&record)).unwrap_err()
+    };
+    assert_eq!(broken(|r| r.wake_ns = 999), Malformed::Interval);
+    assert_eq!(broken(|r| r.in_ns = 1_499), Malformed::Interval);
+    assert_eq!(broken(|r| r.waker.context = 9), Malformed::Waker(9));
+    assert_eq!(broken(|r| r.waker.is = 7), Malformed::Waker(7));
+    assert_eq!(broken(|r| r.request_type = 16), Malformed::RequestType(16));
+    assert!(matches!(
+        interval(&interval_bytes(&sample)[..100]),
+        Err(Malformed::Short { .. })
+    ));
+}
+
 proptest! {
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200), kind in 0_u8..5) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200), kind in 0_u8..7) {
         let mut bytes = bytes;
         if bytes.len() >= 4 {
             bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
         }
-        if let Ok(Record::Request(bytes)) = record(&bytes) {
-            let _ = Decoder::default().request(bytes);
+        match record(&bytes) {
+            Ok(Record::Request(bytes)) => drop(Decoder::default().request(bytes)),
+            Ok(Record::Interval(bytes)) => drop(interval(bytes)),
+            _ => {}
         }
     }
 
