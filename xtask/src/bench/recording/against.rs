@@ -64,9 +64,9 @@ fn once(args: &Args, server: &MariaDb, load: &Sysbench<'_>, program: Option<&Pat
     if let Some(trace) = trace {
         let outcome = trace.finish()?;
         ensure!(outcome.code == Some(0), "{}", outcome.said());
-        let summary = outcome.summary()?;
+        // Older builds have a summary of another shape; all have a row for each request.
         ensure!(
-            summary.request("command")?.rows > 0,
+            outcome.csv()?.lines().nth(1).is_some(),
             "no request was traced"
         );
     }
