@@ -140,6 +140,9 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
             match size {
                 // Its contents stand elsewhere now, as they are.
                 Ok(Some(size)) => {
+                    if matches!(section.sh_type, SHT_SYMTAB | SHT_DYNSYM) {
+                        bound_symbols(&out, to, size)?;
+                    }
                     section.sh_flags &= !u64::from(SHF_COMPRESSED);
                     section.sh_offset = to;
                     section.sh_size = size;
@@ -157,6 +160,34 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     room.cut += u64::from(cut);
     out.write_all_at(&header.image(&programs, &copied)?, 0)?;
     Ok(out)
+}
+
+/// Takes the size from symbols that would end behind the last address: blazesym adds it to their address,
+/// unchecked.
+fn bound_symbols(out: &File, at: u64, size: u64) -> io::Result<()> {
+    const ENTRY: usize = 24;
+    const SIZE: usize = 16;
+    let mut block = vec![0; ENTRY * 4096];
+    let mut done = 0;
+    while size - done >= ENTRY as u64 {
+        let want = block
+            .len()
+            .min(usize::try_from(size - done).unwrap_or(usize::MAX));
+        let want = want / ENTRY * ENTRY;
+        out.read_exact_at(&mut block[..want], at + done)?;
+        for (index, entry) in block[..want].chunks_exact(ENTRY).enumerate() {
+            let number = |from: usize| {
+                let bytes = entry[from..from + 8].try_into();
+                u64::from_le_bytes(bytes.unwrap_or_default())
+            };
+            if number(8).checked_add(number(SIZE)).is_none() {
+                let place = at + done + (index * ENTRY + SIZE) as u64;
+                out.write_all_at(&[0; 8], place)?;
+            }
+        }
+        done += want as u64;
+    }
+    Ok(())
 }
 
 /// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
