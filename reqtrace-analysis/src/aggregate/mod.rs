@@ -261,8 +261,9 @@ impl Aggregator {
             request.begin_ns = self.trace.start_ns().min(request.end_ns);
         }
         self.trace.seen(request.end_ns);
-        let processes = &mut self.sites.get_mut().processes;
-        processes.any_thread(request.space.tgid, request.comm);
+        let sites = self.sites.get_mut();
+        sites.processes.any_thread(request.space.tgid, request.comm);
+        sites.serves(request.space.tgid, request.tid, request.comm);
         self.rows.ended(request.end_ns);
         if let Some(blame) = &mut self.blame {
             blame.request(&request);
