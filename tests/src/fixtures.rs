@@ -21,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Fixture {
     process: Child,
     folder: TempDir,
+    ready: String,
 }
 
 impl Fixture {
@@ -35,14 +36,24 @@ impl Fixture {
         let mut command = Command::new(compile(name, folder.path())?);
         command.args(args);
         let mut process = Child::start(command, folder.path(), name)?;
-        process.wait_for_line(Stream::Out, "ready", LIMIT)?;
-        Ok(Self { process, folder })
+        let ready = process.wait_for_line(Stream::Out, "ready", LIMIT)?;
+        Ok(Self {
+            process,
+            folder,
+            ready,
+        })
     }
 
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// What it said behind `ready`: process numbers of its children.
+    #[must_use]
+    pub fn more(&self) -> Vec<&str> {
+        self.ready.split(' ').skip(1).collect()
     }
 
     /// Writes a profile with the one request type `work`.

@@ -10,6 +10,7 @@
 
 pub mod apache;
 pub mod brackets;
+pub mod chains;
 pub mod corpus;
 pub mod faults;
 pub mod fixtures;
