@@ -3,11 +3,10 @@
 //! In: `requests.csv` and `blame.csv`. Out: nothing, or who was named that should not have been.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::reqtrace::Blamed;
+use crate::blamed::Blamed;
 use crate::rows::Row;
 
 /// Whose time it is. An empty name fits all.
@@ -84,8 +83,7 @@ pub struct Kind {
 }
 
 /// A type whose requests wait for a thread or a request.
-#[must_use]
-pub const fn kind(
+const fn kind(
     victim: &'static str,
     causes: &'static [&'static str],
     culprits: &'static [Culprit],
@@ -101,8 +99,8 @@ pub const fn kind(
     }
 }
 
-/// The kinds of `chains.cpp`, and the functions that are probed beside them.
-pub const CHAINS: [Kind; 7] = [
+/// The kinds of `chains.cpp`.
+const CHAINS: [Kind; 7] = [
     Kind {
         depth: 0,
         ..kind("alone", &["timer"], &[OWN])
@@ -132,8 +130,8 @@ pub const CHAINS: [Kind; 7] = [
     },
 ];
 
-/// The same of `locks.cpp`.
-pub const LOCKS: [Kind; 5] = [
+/// The kinds of `locks.cpp`.
+const LOCKS: [Kind; 5] = [
     Kind {
         // Two others are on its CPU.
         mainly: (&["preempted", "run_queue"], 0.4),
@@ -160,9 +158,9 @@ pub const LOCKS: [Kind; 5] = [
     kind("behind_writer", COMPUTES, &[Culprit::thread("c-writer")]),
 ];
 
-/// The same of `pair.cpp`. The other process reads what it serves in no request: until it has a CPU for
+/// The kinds of `pair.cpp`. The other process reads what it serves in no request: until it has a CPU for
 /// that it is between its requests.
-pub const PAIR: [Kind; 4] = [
+const PAIR: [Kind; 4] = [
     kind(
         "asks_by_socketpair",
         &["on_cpu", "preempted", "run_queue", "between_requests"],
@@ -208,33 +206,60 @@ pub const PAIR: [Kind; 4] = [
 
 const OTHER: Culprit = Culprit::thread("c-other");
 
-/// Writes the profile of kinds and of `further` functions.
-///
-/// # Errors
-///
-/// When it cannot be written.
-pub fn profile(folder: &Path, kinds: &[Kind], further: &[&str]) -> Result<PathBuf> {
-    let path = folder.join("chains.toml");
-    std::fs::write(&path, profile_text(kinds, further)?)
-        .with_context(|| path.display().to_string())?;
-    Ok(path)
+/// A service: a program in `tests/fixtures`.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Its name.
+    pub name: &'static str,
+    /// Kinds of requests that wait.
+    pub kinds: &'static [Kind],
+    /// Further functions that are probed.
+    pub further: &'static [&'static str],
 }
 
-/// The same as text.
-///
-/// # Errors
-///
-/// None: a text can be written to.
-pub fn profile_text(kinds: &[Kind], further: &[&str]) -> Result<String> {
-    let mut text = "[profile]\nname = \"chains\"\n".to_owned();
-    let victims = kinds.iter().map(|kind| &kind.victim);
-    for function in victims.chain(further) {
-        writeln!(
-            text,
-            "\n[[request]]\nname = \"{function}\"\nbegin = {{ function = \"{function}\" }}"
-        )?;
+/// All services.
+pub const SERVICES: [Service; 3] = [
+    Service {
+        name: "chains",
+        kinds: &CHAINS,
+        further: &["syncs", "takes", "gives"],
+    },
+    Service {
+        name: "locks",
+        kinds: &LOCKS,
+        further: &["crowded", "posts", "passes_on"],
+    },
+    Service {
+        name: "pair",
+        kinds: &PAIR,
+        further: &[
+            "serves_by_socketpair",
+            "serves_by_pipe",
+            "serves_by_unix_socket",
+            "serves_by_tcp",
+            "locks",
+            "unlocks",
+        ],
+    },
+];
+
+impl Service {
+    /// Its profile.
+    ///
+    /// # Errors
+    ///
+    /// None: a text can be written to.
+    pub fn profile(&self) -> Result<String> {
+        let mut text = format!("[profile]\nname = \"{}\"\n", self.name);
+        let victims = self.kinds.iter().map(|kind| &kind.victim);
+        for function in victims.chain(self.further) {
+            writeln!(
+                text,
+                "\n[[request]]\nname = \"{function}\"\nbegin = {{ function = \"{function}\" }}"
+            )?;
+        }
+        Ok(text)
     }
-    Ok(text)
 }
 
 /// Checks kinds that were called so often: `share` of what they were blocked has the right root

@@ -9,6 +9,7 @@
 //! run. All waiting is bounded, and every program started is stopped by its own number.
 
 pub mod apache;
+pub mod blamed;
 pub mod brackets;
 pub mod chains;
 pub mod corpus;

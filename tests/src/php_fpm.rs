@@ -18,6 +18,11 @@ use crate::workspace;
 /// How long starting may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Where Debian keeps the extensions of PHP 8.2.
+const EXTENSIONS: &str = "usr/lib/php/20220829";
+/// Extensions to speak to MySQL and MariaDB.
+pub const MYSQLI: &[&str] = &["mysqlnd.so", "mysqli.so"];
+
 /// Kinds of records of FastCGI 1.0.
 const BEGIN: u8 = 1;
 const END: u8 = 3;
@@ -40,6 +45,15 @@ impl PhpFpm {
     ///
     /// When it is not installed or does not start.
     pub fn start(workers: u32) -> Result<Self> {
+        Self::start_with(workers, &[])
+    }
+
+    /// The same with extensions, such as [`MYSQLI`].
+    ///
+    /// # Errors
+    ///
+    /// When it or one of them is not installed, or it does not start.
+    pub fn start_with(workers: u32, extensions: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("fpm.conf");
         let here = folder.path().display();
@@ -50,6 +64,10 @@ impl PhpFpm {
         fs::write(&config, text)?;
         let mut command = Command::new(workspace::program("php-fpm8.2")?);
         command.args(["-R", "-n", "-F", "-y"]).arg(&config);
+        for extension in extensions {
+            let file = workspace::file(&format!("{EXTENSIONS}/{extension}"))?;
+            command.args(["-d", &format!("extension={}", file.display())]);
+        }
         let process = Child::start(command, folder.path(), "php-fpm")?;
         let server = Self { process, folder };
         until(LIMIT, "PHP-FPM to listen", || {

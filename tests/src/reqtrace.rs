@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::blamed::{self, Blamed};
 use crate::ledger;
 use crate::process::{Child, Stream};
 use crate::rows::{self, Row};
@@ -146,44 +147,6 @@ impl Trace {
     }
 }
 
-/// A row of `blame.csv`.
-#[derive(Clone, Debug, serde::Deserialize)]
-pub struct Blamed {
-    /// Type of the requests that waited.
-    pub victim_request: String,
-    /// Their label, or its fingerprint.
-    pub victim_label: String,
-    /// What they were blocked in.
-    pub wait_class: String,
-    /// `request`, `thread`, `interrupt` or `unknown`.
-    pub culprit_kind: String,
-    /// Type of the request that they waited for.
-    pub culprit_request: String,
-    /// Its label, or the label's fingerprint.
-    pub culprit_label: String,
-    /// Name of the thread that they waited for.
-    pub culprit_comm: String,
-    /// What it came down to.
-    pub root_cause: String,
-    /// How many threads made each other wait: 0 for an interrupt that ended the wait itself.
-    pub depth: u64,
-    /// Nanoseconds.
-    pub ns: u64,
-    /// Requests that waited.
-    pub requests: u64,
-}
-
-/// Reads `blame.csv`.
-///
-/// # Errors
-///
-/// When a row is not what it should be.
-pub fn read_blame(text: &str) -> Result<Vec<Blamed>> {
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let rows: Result<Vec<_>, _> = reader.deserialize().collect();
-    rows.context("blame.csv")
-}
-
 impl Outcome {
     fn of(mut child: Child, folder: TempDir) -> Result<Self> {
         let status = child.status()?.context("reqtrace is still running")?;
@@ -258,7 +221,7 @@ impl Outcome {
     ///
     /// When there is none, or a row is not what it should be.
     pub fn blame(&self) -> Result<Vec<Blamed>> {
-        read_blame(&self.file("blame.csv")?)
+        blamed::read(&self.file("blame.csv")?)
     }
 
     /// `requests.csv`, read.

@@ -3,11 +3,11 @@
 //!
 //! In: nothing. Out: a running server, stopped when dropped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::process::{Child, Stream, is_root, run, until};
@@ -149,11 +149,7 @@ impl Server {
 ///
 /// When it is not installed; the message says how to install it.
 pub fn postgresql(program: &str) -> Result<PathBuf> {
-    let roots = ["/", workspace::UNPACKED].map(|root| Path::new(root).join(POSTGRESQL));
-    let mut paths = roots.map(|folder| folder.join(program)).into_iter();
-    paths.find(|path| path.is_file()).with_context(|| {
-        format!("{program} is not in /{POSTGRESQL}; run: cargo xtask setup --for test")
-    })
+    workspace::file(&format!("{POSTGRESQL}/{program}"))
 }
 
 fn as_nobody(program: &str) -> Result<Command> {

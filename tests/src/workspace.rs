@@ -79,6 +79,20 @@ pub fn program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not installed; run: cargo xtask setup"))
 }
 
+/// A file of the system or of what set-up has unpacked, by its path below the root.
+///
+/// # Errors
+///
+/// When it is not installed; the message says how to install it.
+pub fn file(path: &str) -> Result<PathBuf> {
+    let mut files = ["/", UNPACKED]
+        .map(|root| Path::new(root).join(path))
+        .into_iter();
+    files
+        .find(|file| file.is_file())
+        .with_context(|| format!("/{path} is missing; run: cargo xtask setup --for test"))
+}
+
 /// The shop's program: `SHOP_BIN`, or built by cargo with optimisation.
 ///
 /// # Errors

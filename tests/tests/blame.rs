@@ -7,66 +7,44 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqtrace_tests::chains::Kind;
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::reqtrace::{Blamed, Outcome, Trace};
-use reqtrace_tests::rows::Row;
-use reqtrace_tests::{chains, ledger, workspace};
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::{blamed, chains, workspace};
 
 const CALLS: usize = 40;
 
-fn traced(outcome: &Outcome) -> (Vec<Row>, Vec<Blamed>) {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    ledger::check(&outcome.csv().unwrap()).unwrap();
-    let rows = outcome.rows().unwrap();
-    for row in &rows {
-        let caused: u64 = row.causes.values().sum();
-        assert_eq!(caused, row.blocked_ns + row.unattributed_ns, "{row:?}");
-    }
-    let blamed = outcome.blame().unwrap();
-    let complete = rows.iter().filter(|row| row.complete);
-    let in_rows: u64 = complete.flat_map(|row| row.causes.values()).sum();
-    assert_eq!(blamed.iter().map(|row| row.ns).sum::<u64>(), in_rows);
-    (rows, blamed)
-}
-
-/// Traces a service of known culprits.
-fn known(name: &str, kinds: &[Kind], further: &[&str]) {
+/// Traces one of the services.
+fn known(index: usize) {
+    let service = chains::SERVICES[index];
     let folder = workspace::scratch().unwrap();
     let path = folder.path().display().to_string();
-    let mut fixture = Fixture::start(name, &[&CALLS.to_string(), &path]).unwrap();
-    let profile = chains::profile(folder.path(), kinds, further).unwrap();
+    let mut fixture = Fixture::start(service.name, &[&CALLS.to_string(), &path]).unwrap();
+    let profile = folder.path().join("profile.toml");
+    std::fs::write(&profile, service.profile().unwrap()).unwrap();
     let mut options = vec!["--blame"];
     options.extend(fixture.more().iter().flat_map(|pid| ["-p", pid]));
     let trace = Trace::start(&profile, fixture.pid(), &options).unwrap();
     fixture.work().unwrap();
     fixture.end().unwrap();
     let outcome = trace.wait().unwrap();
-    let (rows, blamed) = traced(&outcome);
-    chains::check(kinds, CALLS, 0.95, &rows, &blamed).unwrap();
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    chains::check(service.kinds, CALLS, 0.95, &rows, &blamed).unwrap();
 }
 
 #[test]
 fn known_culprits_are_named_and_nobody_else_is() {
-    known("chains", &chains::CHAINS, &["syncs", "takes", "gives"]);
+    known(0);
 }
 
 #[test]
 fn who_has_a_lock_is_named_whatever_the_lock_is() {
-    known("locks", &chains::LOCKS, &["crowded", "posts", "passes_on"]);
+    known(1);
 }
 
 #[test]
 fn a_request_of_another_process_is_named_whatever_connects_them() {
-    let served = [
-        "serves_by_socketpair",
-        "serves_by_pipe",
-        "serves_by_unix_socket",
-        "serves_by_tcp",
-    ];
-    let further = [&served[..], &["locks", "unlocks"]].concat();
-    known("pair", &chains::PAIR, &further);
+    known(2);
 }
 
 #[test]
@@ -89,7 +67,7 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
     server.sql("update d.t set n = n + 2 where id = 1").unwrap();
     holder.wait(Duration::from_secs(10)).unwrap();
     let outcome = trace.finish().unwrap();
-    let (rows, _) = traced(&outcome);
+    let (rows, _) = blamed::of(&outcome).unwrap();
     let victim = rows.iter().max_by_key(|row| row.blocked_ns).unwrap();
     let idle = victim.causes["between_requests"];
     let least = u64::try_from(IDLES.as_nanos()).unwrap();

@@ -24,13 +24,13 @@ use crate::{
 /// the checkout's folders. A removed `target/` does not take it away either.
 const ROOT: &str = reqtrace_tests::workspace::UNPACKED;
 
-/// A server: the packages that hold it, and its program.
+/// A server, or a part of one: the packages that hold it, and its program or library.
 struct Server {
     packages: &'static [&'static str],
     program: &'static str,
 }
 
-const SERVERS: [Server; 5] = [
+const SERVERS: [Server; 6] = [
     Server {
         packages: &["postgresql-15", "postgresql-client-15"],
         program: "usr/lib/postgresql/15/bin/postgres",
@@ -51,6 +51,10 @@ const SERVERS: [Server; 5] = [
     Server {
         packages: &["php8.2-fpm"],
         program: "usr/sbin/php-fpm8.2",
+    },
+    Server {
+        packages: &["php8.2-mysql"],
+        program: "usr/lib/php/20220829/mysqli.so",
     },
 ];
 

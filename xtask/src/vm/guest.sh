@@ -13,6 +13,8 @@ TRUTH_REQUESTS=15
 # Longer than an emulated machine takes to come to the wait.
 TRUTH_WAIT_MS=20
 TRUTH_SECONDS=120
+KNOWN_CALLS=15
+KNOWN_SECONDS=120
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -127,6 +129,34 @@ record truth/reqtrace $?
 echo end >&3
 wait "$truth"
 record truth $?
+
+# Services whose requests wait because of somebody who is known; one of them tells its child's number.
+known() {
+    local out=/out/$1
+    mkdir -p "$out"
+    mkfifo "/tmp/$1"
+    "$1" "$KNOWN_CALLS" /disk <"/tmp/$1" >"$out/service.out" 2>"$out/service.err" &
+    local service=$!
+    exec 5>"/tmp/$1"
+    wait_for "$out/service.out" ready 30
+    local pids=$service$(sed -n 's/^ready /,/p' "$out/service.out")
+    reqtrace --blame --profile "/$1.toml" -p "$pids" "$TRACE_SECONDS" --out "$out/trace" \
+        5>&- >"$out/report.txt" 2>"$out/reqtrace.err" &
+    local tracer=$!
+    if wait_attached "$tracer" "$out/reqtrace.err"; then
+        echo go >&5
+        wait_for "$out/service.out" done "$KNOWN_SECONDS"
+    fi
+    kill -TERM "$tracer" 2>/dev/null
+    wait "$tracer"
+    record "$1/reqtrace" $?
+    exec 5>&-
+    wait "$service"
+    record "$1/service" $?
+}
+known chains
+known locks
+known pair
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

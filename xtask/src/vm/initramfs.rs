@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+use reqtrace_tests::{chains, fixtures};
+
 use super::cpio::Archive;
 use crate::{
     process,
@@ -33,6 +35,9 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     // Busybox has one of that name that knows no users, and its shell takes that.
     let setpriv = find_command("setpriv").context("setpriv of util-linux is missing")?;
     let generated = generated(file.with_file_name("generated"))?;
+    let folder = file.parent().unwrap_or(file);
+    let known = chains::SERVICES.map(|service| fixtures::compile(service.name, folder));
+    let [chains, locks, pair] = known;
     let programs = [
         ("bin/busybox", busybox.as_path()),
         ("bin/reqtrace", &binaries.reqtrace),
@@ -40,6 +45,9 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
         ("bin/truth", &binaries.truth),
         ("bin/run-as", &setpriv),
         ("bin/generated", &generated),
+        ("bin/chains", &chains?),
+        ("bin/locks", &locks?),
+        ("bin/pair", &pair?),
     ];
 
     let mut archive = Archive::default();
@@ -62,6 +70,10 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     archive.file("shop.toml", &read(&shop_profile())?);
     archive.file("truth.toml", &read(&truth_profile())?);
     archive.file("generated.toml", GENERATED_PROFILE.as_bytes());
+    for service in chains::SERVICES {
+        let profile = format!("{}.toml", service.name);
+        archive.file(&profile, service.profile()?.as_bytes());
+    }
     fs::write(file, archive.finish()).with_context(|| file.display().to_string())
 }
 

@@ -6,13 +6,19 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqtrace_tests::{
-    brackets, ledger, reqtrace, rows,
+    blamed, brackets,
+    chains::{self, Service},
+    ledger, reqtrace, rows,
     summary::Summary,
     truth::{bounds, compare::Comparison},
 };
 
 use super::boot::read;
 
+/// How often the guest calls each kind of request whose culprits are known: `KNOWN_CALLS` of `guest.sh`.
+const KNOWN_CALLS: usize = 15;
+/// How much of their blocked time has to have the right root causes.
+const KNOWN_SHARE: f64 = 0.8;
 /// How much of the tracer's error output a failure shows.
 const ERROR_BYTES: usize = 4000;
 
@@ -38,7 +44,31 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
     }
     let under_load = load(results)?;
     let measured = measured(results).context("the example that measures its own waits")?;
-    Ok(format!("{under_load}; {measured}"))
+    let mut kinds = 0;
+    for service in chains::SERVICES {
+        known(results, &service).with_context(|| format!("the service {}", service.name))?;
+        kinds += service.kinds.len();
+    }
+    Ok(format!(
+        "{under_load}; {measured}; {kinds} kinds of requests held up by whom they have to be"
+    ))
+}
+
+/// A service whose requests wait because of somebody who is known.
+fn known(results: &Path, service: &Service) -> Result<()> {
+    let of = |name: &str| read(results, &format!("{}/{name}", service.name));
+    for program in ["reqtrace", "service"] {
+        let status = of(&format!("{program}.status"))?;
+        ensure!(
+            status.trim() == "0",
+            "{program} ended with {status}: {}",
+            of("reqtrace.err")?
+        );
+    }
+    let rows = rows::read(&of("trace/requests.csv")?)?;
+    let blamed = blamed::read(&of("trace/blame.csv")?)?;
+    blamed::check(&rows, &blamed)?;
+    chains::check(service.kinds, KNOWN_CALLS, KNOWN_SHARE, &rows, &blamed)
 }
 
 /// The shop under load.
