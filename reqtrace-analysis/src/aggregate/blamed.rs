@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
-use reqtrace_recording::{AddressSpace, Interval, IntervalKind, RequestOf, WakerIs};
+use reqtrace_recording::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, WakerIs};
 
+use super::Aggregator;
 use super::order::Row;
 use super::sites::Sites;
-use super::Aggregator;
 use crate::blame::{By, Causes, Naming, Place, ThreadId, Timelines, Victim, of_stack};
 use crate::error::Result;
 use crate::report::{Exporter, IntervalRow, IntervalWaker};
@@ -79,6 +79,14 @@ impl Aggregator {
                 let names = sites.classifier.names();
                 names.get(usize::from(class)).map_or("", String::as_str)
             });
+            let holder = match kept.holder {
+                Holder::Thread(tid) => Some(ThreadId { tid, ..kept.thread }),
+                _ => None,
+            };
+            let held_in = holder.and_then(|holder| {
+                let of = timelines.request_at(holder, kept.out_ns)?;
+                Some(timelines.request_id(holder, of.begin_ns))
+            });
             let interval = IntervalRow {
                 request_id: row.id,
                 request: &self.types[row.request_type].name,
@@ -91,6 +99,8 @@ impl Aggregator {
                 run_queue_ns: kept.run_queue_ns(),
                 waker: kept.by.map(|by| waker(timelines, by)),
                 futex: kept.futex,
+                holder_tid: holder.map_or(0, |holder| holder.tid),
+                holder_request_id: held_in.unwrap_or(0),
                 user_stack: kept.place.site.user_stack,
                 kernel_stack: kept.place.site.kernel_stack,
                 place: &place,

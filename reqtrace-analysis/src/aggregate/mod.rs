@@ -7,6 +7,7 @@
 //! rows of the last 200 ms, and with blame the last intervals of threads.
 
 mod blamed;
+mod files;
 mod filter;
 mod hints;
 mod labels;

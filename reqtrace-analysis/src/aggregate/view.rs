@@ -31,13 +31,15 @@ impl Aggregator {
             .iter()
             .zip(&settled.by_class)
             .zip(lengths)
+            .zip(settled.files.lines())
             .enumerate()
-            .map(|(index, ((state, sums), lengths))| {
+            .map(|(index, (((state, sums), lengths), files))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
                 let slow = state.tail.slow(sites, &self.trace);
                 TypeReport {
                     slow,
                     lengths,
+                    files,
                     ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
@@ -181,6 +183,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         classes_exact,
         slow: None,
         lengths: Vec::new(),
+        files: Vec::new(),
         begins: totals.begins,
         ends: totals.ends,
         nested: totals.nested,

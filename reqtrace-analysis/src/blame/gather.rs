@@ -116,6 +116,7 @@ impl Gatherer {
                 period: self.period,
             },
             futex: interval.futex,
+            holder: interval.holder,
             out_ns: interval.out_ns,
             wake_ns,
             in_ns: interval.in_ns,

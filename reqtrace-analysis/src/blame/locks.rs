@@ -10,8 +10,8 @@ use super::{Kept, Place};
 
 /// Futexes that are kept by themselves, at least.
 const MAX_LOCKS: usize = 1 << 13;
-/// Who ended waits on one futex: so many are told apart.
-const MAX_WAKERS: usize = 16;
+/// Wakers of one futex, and holders: so many are told apart.
+const MAX_WHOSE: usize = 16;
 
 /// A futex that requests of one type waited on; address 0 stands for all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub(super) struct Lock {
     pub(super) last: Option<(Option<u16>, Place)>,
     /// Who ended them, nanoseconds.
     pub(super) wakers: FxHashMap<Whose, u64>,
+    /// Who held it when a wait began, nanoseconds; empty when the futex is no lock that tells.
+    pub(super) holders: FxHashMap<Whose, u64>,
 }
 
 /// All of them.
@@ -42,8 +44,15 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Adds a wait, which `waker` ended.
-    pub(super) fn add(&mut self, victim: u32, kept: &Kept, waker: Whose, weight: u64) {
+    /// Adds a wait, which `waker` ended; `holder` held the lock when it began.
+    pub(super) fn add(
+        &mut self,
+        victim: u32,
+        kept: &Kept,
+        waker: Whose,
+        holder: Option<Whose>,
+        weight: u64,
+    ) {
         let key = LockKey {
             victim,
             tgid: kept.thread.tgid,
@@ -55,7 +64,10 @@ impl Locks {
         lock.ns += ns * weight;
         lock.longest_ns = lock.longest_ns.max(ns);
         lock.last = Some((kept.class, kept.place));
-        lock.woken_by(waker, ns * weight);
+        count(&mut lock.wakers, waker, ns * weight);
+        if let Some(holder) = holder {
+            count(&mut lock.holders, holder, ns * weight);
+        }
         if self.locks.len() >= 2 * MAX_LOCKS {
             self.merge();
         }
@@ -77,16 +89,17 @@ impl Locks {
             sum.ns += lock.ns;
             sum.longest_ns = sum.longest_ns.max(lock.longest_ns);
             for (waker, ns) in lock.wakers {
-                sum.woken_by(waker, ns);
+                count(&mut sum.wakers, waker, ns);
+            }
+            for (holder, ns) in lock.holders {
+                count(&mut sum.holders, holder, ns);
             }
         }
     }
 }
 
-impl Lock {
-    fn woken_by(&mut self, waker: Whose, ns: u64) {
-        let is_known = self.wakers.len() < MAX_WAKERS || self.wakers.contains_key(&waker);
-        let waker = if is_known { waker } else { Whose::Others };
-        *self.wakers.entry(waker).or_default() += ns;
-    }
+fn count(whose: &mut FxHashMap<Whose, u64>, who: Whose, ns: u64) {
+    let is_known = whose.len() < MAX_WHOSE || whose.contains_key(&who);
+    let who = if is_known { who } else { Whose::Others };
+    *whose.entry(who).or_default() += ns;
 }

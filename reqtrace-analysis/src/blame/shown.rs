@@ -6,6 +6,7 @@ use reqtrace_base::plain::Plain;
 
 use reqtrace_common::record::StackId;
 use reqtrace_recording::AddressSpace;
+use rustc_hash::FxHashMap;
 
 use super::chains::{Chains, Link};
 use super::locks::{self, LockKey};
@@ -183,14 +184,14 @@ impl Sums {
         let (class, place) = lock.last.unzip();
         let named = place.filter(|place| key.address != 0 && place.period == period);
         let [user, _] = named.map(|place| naming.frames(&place)).unwrap_or_default();
-        let mut woken_by: Vec<_> = lock
-            .wakers
-            .iter()
-            .map(|(whose, ns)| (self.culprit(*whose), *ns))
-            .collect();
-        woken_by.sort_by(|(one, one_ns), (two, two_ns)| {
-            two_ns.cmp(one_ns).then_with(|| one.cmp(two))
-        });
+        let by_name = |whose: &FxHashMap<Whose, u64>| {
+            let named = whose.iter().map(|(whose, ns)| (self.culprit(*whose), *ns));
+            let mut named: Vec<_> = named.collect();
+            named.sort_by(|(one, one_ns), (two, two_ns)| {
+                two_ns.cmp(one_ns).then_with(|| one.cmp(two))
+            });
+            named
+        };
         Lock {
             pid: key.tgid,
             address: key.address,
@@ -199,7 +200,8 @@ impl Sums {
             longest_ns: lock.longest_ns,
             class: self.names.class(class.flatten()).to_owned(),
             user,
-            woken_by,
+            woken_by: by_name(&lock.wakers),
+            held_by: by_name(&lock.holders),
         }
     }
 

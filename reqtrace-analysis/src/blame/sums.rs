@@ -1,5 +1,6 @@
 //! Sums of blame: the parts of each complete request in; tables, locks, slowest requests and chains out.
 
+use reqtrace_recording::Holder;
 use rustc_hash::FxHashMap;
 
 use super::chains::{Chains, Link};
@@ -9,7 +10,7 @@ use super::shown::{Names, Naming};
 use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
-use super::{By, Culprit, Kept, Outcome, Parts, Piece, Timelines};
+use super::{By, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
 use crate::report::Grouping;
@@ -127,8 +128,28 @@ impl Sums {
             let waker = self.waker(one, wait.kept, naming);
             let weight = u64::from(victim.weight);
             let index = victim.of.request_type;
-            self.locks.add(index, wait.kept, waker, weight);
+            let holder = self.holder(one, wait.kept, naming);
+            self.locks.add(index, wait.kept, waker, holder, weight);
         }
+    }
+
+    /// Who held the lock when a wait began; `None` when it is no lock that tells.
+    fn holder(&mut self, one: &mut One<'_>, kept: &Kept, naming: &impl Naming) -> Option<Whose> {
+        let culprit = match kept.holder {
+            Holder::NoFutex | Holder::NotTold => return None,
+            Holder::Changing | Holder::Unreadable | Holder::NoThread => Culprit::Unknown,
+            Holder::Thread(tid) => {
+                let thread = ThreadId {
+                    tgid: kept.thread.tgid,
+                    tid,
+                };
+                match one.timelines.request_at(thread, kept.out_ns) {
+                    Some(of) => Culprit::Request(thread, of.request_type, of.begin_ns),
+                    None => Culprit::Thread(thread),
+                }
+            }
+        };
+        Some(self.whose(one, culprit, naming).without_label())
     }
 
     /// Who ended a wait, whatever that one had done before.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use reqtrace_common::record::BlockSite;
-use reqtrace_recording::{AddressSpace, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::FxHashMap;
 
 use super::{Cause, Reason};
@@ -46,6 +46,7 @@ pub(crate) struct Kept {
     pub(crate) place: Place,
     /// The futex that it waited on; 0 for other waits.
     pub(crate) futex: u64,
+    pub(crate) holder: Holder,
     pub(crate) out_ns: u64,
     /// When it was woken; of a preemption `out_ns`.
     pub(crate) wake_ns: u64,
@@ -205,6 +206,14 @@ impl Timelines {
     /// The id of the request that began then; 0 while its record has not come.
     pub(crate) fn request_id(&self, thread: ThreadId, begin_ns: u64) -> u64 {
         self.span(thread, begin_ns).map_or(0, |span| span.id)
+    }
+
+    /// Whose request a thread was in at that time; `None` when it was in none that is known.
+    pub(crate) fn request_at(&self, thread: ThreadId, at_ns: u64) -> Option<RequestOf> {
+        let spans = &self.get(thread)?.spans;
+        let at = spans.partition_point(|span| span.until_ns <= at_ns);
+        let span = spans.get(at)?;
+        (span.of.begin_ns <= at_ns).then_some(span.of)
     }
 
     /// Its label; empty when it is not known.

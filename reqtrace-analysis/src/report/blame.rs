@@ -120,6 +120,9 @@ pub struct Lock {
     pub user: Vec<String>,
     /// Who ended the waits, and how many nanoseconds they had taken, the most first.
     pub woken_by: Vec<(CulpritName, u64)>,
+    /// Who held it when the waits began, and how many nanoseconds these took, the most first; empty when it
+    /// is no lock of glibc that says who holds it.
+    pub held_by: Vec<(CulpritName, u64)>,
 }
 
 /// A chain of waits.

@@ -115,6 +115,10 @@ pub struct IntervalRow<'a> {
     pub waker: Option<IntervalWaker>,
     /// Address of the futex that it waited on; 0 for other waits.
     pub futex: u64,
+    /// The thread that held the lock when the wait began; 0 when that is not known.
+    pub holder_tid: u32,
+    /// The request that it was in; 0 for none, and when its record had not come.
+    pub holder_request_id: u64,
     /// Ids of its stacks, as in the recording.
     pub user_stack: StackId,
     /// The kernel's.
@@ -272,6 +276,9 @@ pub struct TypeReport {
     pub slow: Option<slow::SlowRequests>,
     /// Lengths of blocks, when they were asked for; incomplete requests included.
     pub lengths: Vec<LengthCounts>,
+    /// Files that they were blocked on, the most time first; incomplete requests included. The empty path
+    /// stands for all others.
+    pub files: Vec<FileLine>,
     /// Counter: begin markers hit.
     pub begins: u64,
     /// Counter: end markers hit.
@@ -290,6 +297,19 @@ impl TypeReport {
     pub const fn is_sampled(&self) -> bool {
         self.recorded < self.exact_count
     }
+}
+
+/// A file that requests of one type were blocked on, through a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileLine {
+    /// Its path; empty for all others, because there were too many.
+    pub path: String,
+    /// Blocks.
+    pub blocks: u64,
+    /// Nanoseconds blocked.
+    pub ns: u64,
+    /// The longest block, with its time on the run queue, ns.
+    pub longest_ns: u64,
 }
 
 /// How long the blocks of one wait class were, from switch-out to switch-in.

@@ -67,8 +67,10 @@ impl TraceArgs {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
         if self.sample.is_some() && self.outputs.intervals.is_some() {
-            return Err(Error::usage("--intervals needs all requests, and --sample leaves some out")
-                .next("leave out one of the two"));
+            return Err(Error::usage(
+                "--intervals needs all requests, and --sample leaves some out",
+            )
+            .next("leave out one of the two"));
         }
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();

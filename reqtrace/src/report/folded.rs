@@ -125,7 +125,9 @@ impl FoldedExporter {
 impl Exporter for FoldedExporter {
     fn finish(&mut self, report: &Report) -> Result<()> {
         let lines = self.shows.lines(report);
-        let lines = lines.iter().map(|(stack, micros)| format!("{stack} {micros}\n"));
+        let lines = lines
+            .iter()
+            .map(|(stack, micros)| format!("{stack} {micros}\n"));
         let text: String = lines.collect();
         self.out
             .write_all(text.as_bytes())

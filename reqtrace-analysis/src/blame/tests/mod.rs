@@ -9,7 +9,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use reqtrace_common::record::BlockSite;
-use reqtrace_recording::{AddressSpace, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
 
 use super::{
     By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, ThreadId, Timelines, split,
@@ -70,6 +70,7 @@ impl Told {
                 period: 0,
             },
             futex: 0,
+            holder: Holder::NoFutex,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],

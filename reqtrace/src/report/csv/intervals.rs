@@ -2,13 +2,15 @@
 
 use std::io::Write;
 
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+
 use super::tray::Tray;
 use super::{Limits, left_out};
 use crate::error::Result;
 use crate::report::{Exporter, IntervalRow, IntervalWaker, LossLine, Report};
 
 /// The columns.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "request_id",
     "request",
     "pid",
@@ -23,6 +25,8 @@ const COLUMNS: [&str; 17] = [
     "waker_tid",
     "waker_request_id",
     "futex",
+    "holder_tid",
+    "holder_request_id",
     "user_stack_id",
     "kernel_stack_id",
     "place",
@@ -71,6 +75,14 @@ impl IntervalsExporter {
         }
     }
 
+    /// The id of a stack; nothing where there is none.
+    fn stack(&mut self, id: StackId) {
+        match id {
+            STACK_NONE | STACK_LOST => self.rows.text(""),
+            id => self.hexadecimal(id),
+        }
+    }
+
     fn waker(&mut self, waker: Option<IntervalWaker>) {
         let (kind, numbers) = match waker {
             None => ("", [0; 3]),
@@ -112,8 +124,10 @@ impl Exporter for IntervalsExporter {
         self.rows.number(row.run_queue_ns);
         self.waker(row.waker);
         self.hexadecimal(row.futex);
-        self.hexadecimal(row.user_stack);
-        self.hexadecimal(row.kernel_stack);
+        self.known(row.holder_tid.into());
+        self.known(row.holder_request_id);
+        self.stack(row.user_stack);
+        self.stack(row.kernel_stack);
         self.rows.text(row.place);
         self.rows.end()
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::report::blame::{Cause, HeldRequest, Holder, Lock, Part, TypeBlame, What};
+use crate::report::blame::{Cause, CulpritName, HeldRequest, Holder, Lock, Part, TypeBlame, What};
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
@@ -69,14 +69,17 @@ fn part(part: &Part) -> Value {
 }
 
 fn lock(lock: &Lock) -> Value {
-    let woken_by = lock.woken_by.iter().map(|(culprit, ns)| {
-        json!({
-            "culprit_kind": culprit.kind.name(),
-            "culprit_request": culprit.request,
-            "culprit_comm": culprit.comm,
-            "ns": ns,
-        })
-    });
+    let by = |whose: &[(CulpritName, u64)]| -> Vec<Value> {
+        let named = whose.iter().map(|(culprit, ns)| {
+            json!({
+                "culprit_kind": culprit.kind.name(),
+                "culprit_request": culprit.request,
+                "culprit_comm": culprit.comm,
+                "ns": ns,
+            })
+        });
+        named.collect()
+    };
     json!({
         "pid": lock.pid,
         "address": format!("{:#x}", lock.address),
@@ -85,7 +88,8 @@ fn lock(lock: &Lock) -> Value {
         "longest_ns": lock.longest_ns,
         "wait_class": lock.class,
         "user": lock.user,
-        "woken_by": woken_by.collect::<Vec<_>>(),
+        "woken_by": by(&lock.woken_by),
+        "held_by": by(&lock.held_by),
     })
 }
 

@@ -1,8 +1,7 @@
 //! Futexes that requests waited on: sums in, lines out.
 
-use super::super::NAME;
 use super::super::page::{Page, frames};
-use crate::report::blame::{Lock, TypeBlame};
+use crate::report::blame::{CulpritName, Lock, TypeBlame};
 use crate::report::text::{cut, duration, number, share};
 
 /// Lines; summary.json has more.
@@ -10,7 +9,7 @@ const LOCKS: usize = 5;
 /// A futex below this share of the blocked time is not drawn, percent.
 const LEAST: u64 = 1;
 /// Columns of a line before its frames.
-const BEFORE_FRAMES: usize = 84;
+const BEFORE_FRAMES: usize = 100;
 /// Fewer columns than this say nothing.
 const SHORTEST_FRAME: usize = 12;
 
@@ -22,19 +21,23 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
         return;
     }
     page.line(&format!(
-        "  {:<26} {:>10} {:>9} {:>10}  {}",
-        "Locks (futexes)", "of blocked", "waits", "longest", "mostly woken by"
+        "  {:<26} {:>10} {:>9} {:>10}  {:<18} {}",
+        "Locks (futexes)", "of blocked", "waits", "longest", "mostly woken by", "held by"
     ));
     for lock in locks {
-        let waker = lock.woken_by.first();
-        let waker = waker.map_or_else(String::new, |(culprit, _)| culprit.words());
+        let first = |whose: &[(CulpritName, u64)]| {
+            whose
+                .first()
+                .map_or("-".to_owned(), |(culprit, _)| culprit.words())
+        };
         let mut line = format!(
-            "    {:<24} {:>10} {:>9} {:>10}  {}",
+            "    {:<24} {:>10} {:>9} {:>10}  {:<18} {}",
             cut(&format!("{:#x} {}", lock.address, lock.class), 24),
             share(lock.ns, all_ns),
             number(lock.waits),
             duration(lock.longest_ns),
-            cut(&waker, NAME),
+            cut(&first(&lock.woken_by), 18),
+            cut(&first(&lock.held_by), 18),
         );
         if page.width >= BEFORE_FRAMES + SHORTEST_FRAME {
             let user = lock.user.iter().map(String::as_str);
