@@ -4,6 +4,7 @@
 //! SIGBUS. So it gets a file in memory with the few sections that it needs, read piece by piece. That is
 //! also where compressed sections are unpacked, as their stated sizes may be lies.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
@@ -20,6 +21,9 @@ use goblin::elf::section_header::{
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::dwarf;
+use crate::contained::contained;
+use crate::debuginfo::Links;
 use crate::elf::{FileHeader, Sections, compression};
 
 /// Bytes that are copied at a time.
@@ -31,6 +35,8 @@ pub(super) struct Room {
     bytes: u64,
     /// Files of which something was left out for it.
     cut: u64,
+    /// Files whose symbols or debug information blazesym cannot stand.
+    given_up: u64,
 }
 
 /// A server with its libraries and their debug files has some 200 MiB, a browser 1 GiB.
@@ -41,6 +47,7 @@ impl Default for Room {
         Self {
             bytes: MAX_BYTES,
             cut: 0,
+            given_up: 0,
         }
     }
 }
@@ -50,12 +57,31 @@ impl Room {
     pub(super) fn cut(&self) -> u64 {
         self.cut
     }
+
+    /// Files whose symbols or debug information are not read, as blazesym cannot stand them.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
 }
 
 /// The symbols of one file.
 pub(super) struct Copy {
     symbolizer: Symbolizer,
     file: File,
+    /// For messages.
+    name: String,
+    symbols: Cell<Trust>,
+    dwarf: Cell<Trust>,
+}
+
+/// Whether blazesym is asked.
+#[derive(Clone, std::marker::Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    Asked,
+    /// It would open a further file, which the target names.
+    Linked,
+    /// It could not stand it, or has panicked.
+    GivenUp,
 }
 
 impl std::fmt::Debug for Copy {
@@ -65,12 +91,13 @@ impl std::fmt::Debug for Copy {
 }
 
 impl Copy {
-    /// Copies the symbol tables of a 64-bit little-endian ELF file, and with `debug` its DWARF.
+    /// Copies the symbol tables of a 64-bit little-endian ELF file, and with `debug` its DWARF. `name` is
+    /// how messages call it.
     ///
     /// # Errors
     ///
     /// When it is no such file, or cannot be read.
-    pub(super) fn of(file: &File, debug: bool, room: &mut Room) -> io::Result<Self> {
+    pub(super) fn of(file: &File, name: &str, debug: bool, room: &mut Room) -> io::Result<Self> {
         const NO_FOLDERS: [&str; 0] = [];
         let symbolizer = Symbolizer::builder()
             .enable_auto_reload(false)
@@ -81,29 +108,90 @@ impl Copy {
             // Debug files are looked for by us: in the process's root, and verified.
             .set_debug_dirs(Some(NO_FOLDERS))
             .build();
+        let file = copy(file, debug, room)?;
+        let dwarf = trust_in_dwarf(&file, name, room)?;
         Ok(Self {
             symbolizer,
-            file: copy(file, debug, room)?,
+            file,
+            name: name.to_owned(),
+            symbols: Cell::new(Trust::Asked),
+            dwarf: Cell::new(dwarf),
         })
     }
 
     /// The symbol that covers an address, from ELF symbols or from debug information.
-    pub(super) fn symbol(&self, address: u64, debug: bool) -> Option<Sym<'_>> {
+    pub(super) fn symbol(&self, address: u64, debug: bool, room: &mut Room) -> Option<Sym<'_>> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let mut elf = Elf::new(PathBuf::from(path));
         elf.debug_syms = debug;
-        self.symbolizer
-            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+        let symbol = self.ask(debug, room, |symbolizer| {
+            symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+        });
+        symbol?
             .ok()
             .and_then(Symbolized::into_sym)
             .filter(|symbol| {
                 // A symbol without a size is trusted at its first byte only: behind it may be
-                // anything.
+                // anything. blazesym adds addresses and sizes unchecked: a wrong sum does not cover it.
                 let size = symbol.size.map_or(1, |size| size as u64);
                 let end = symbol.addr.saturating_add(size);
                 !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
             })
     }
+
+    /// Asks blazesym. Once it has panicked, it is not asked again for the same of this file: the names of
+    /// one file must not end a trace.
+    fn ask<'a, T>(
+        &'a self,
+        debug: bool,
+        room: &mut Room,
+        question: impl FnOnce(&'a Symbolizer) -> T,
+    ) -> Option<T> {
+        let trust = if debug { &self.dwarf } else { &self.symbols };
+        if trust.get() != Trust::Asked {
+            return None;
+        }
+        let answer = contained(|| question(&self.symbolizer));
+        if answer.is_none() {
+            let (what, other) = match debug {
+                true => ("debug information", &self.symbols),
+                false => ("symbols", &self.dwarf),
+            };
+            log::info!(
+                "{}: its {what} cannot be read, and is not asked for again",
+                self.name
+            );
+            room.given_up += u64::from(other.get() != Trust::GivenUp);
+            trust.set(Trust::GivenUp);
+        }
+        answer
+    }
+}
+
+/// Whether blazesym can be asked for the debug information of a copy. The copy counts: the file itself may
+/// have changed since it was looked at.
+fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust> {
+    if Links::read(copy).has_links() {
+        return Ok(Trust::Linked);
+    }
+    let sections = Sections::read(copy)?;
+    // SAFETY: it is in memory, and nobody else has it.
+    let bytes = unsafe { memmap2::Mmap::map(copy)? };
+    let contents = |name| {
+        let section = sections.find(name);
+        section
+            .and_then(|section| bytes.get(section.file_range()?))
+            .unwrap_or_default()
+    };
+    let checked = dwarf::check(contents(".debug_info"), contents(".debug_abbrev"));
+    Ok(match checked {
+        Ok(()) => Trust::Asked,
+        Err(why) => {
+            log::info!("{name}: its debug information is not read: {why}");
+            room.given_up += 1;
+            Trust::GivenUp
+        }
+    })
 }
 
 fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
@@ -140,9 +228,6 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
             match size {
                 // Its contents stand elsewhere now, as they are.
                 Ok(Some(size)) => {
-                    if matches!(section.sh_type, SHT_SYMTAB | SHT_DYNSYM) {
-                        bound_symbols(&out, to, size)?;
-                    }
                     section.sh_flags &= !u64::from(SHF_COMPRESSED);
                     section.sh_offset = to;
                     section.sh_size = size;
@@ -160,34 +245,6 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     room.cut += u64::from(cut);
     out.write_all_at(&header.image(&programs, &copied)?, 0)?;
     Ok(out)
-}
-
-/// Takes the size from symbols that would end behind the last address: blazesym adds it to their address,
-/// unchecked.
-fn bound_symbols(out: &File, at: u64, size: u64) -> io::Result<()> {
-    const ENTRY: usize = 24;
-    const SIZE: usize = 16;
-    let mut block = vec![0; ENTRY * 4096];
-    let mut done = 0;
-    while size - done >= ENTRY as u64 {
-        let want = block
-            .len()
-            .min(usize::try_from(size - done).unwrap_or(usize::MAX));
-        let want = want / ENTRY * ENTRY;
-        out.read_exact_at(&mut block[..want], at + done)?;
-        for (index, entry) in block[..want].chunks_exact(ENTRY).enumerate() {
-            let number = |from: usize| {
-                let bytes = entry[from..from + 8].try_into();
-                u64::from_le_bytes(bytes.unwrap_or_default())
-            };
-            if number(8).checked_add(number(SIZE)).is_none() {
-                let place = at + done + (index * ENTRY + SIZE) as u64;
-                out.write_all_at(&[0; 8], place)?;
-            }
-        }
-        done += want as u64;
-    }
-    Ok(())
 }
 
 /// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
@@ -285,6 +342,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fuzz::{Program, WRAPS};
 
     fn own() -> Vec<u8> {
         fs::read(std::env::current_exe().unwrap()).unwrap()
@@ -326,11 +384,12 @@ mod tests {
     fn names_are_those_of_the_file_and_stay_when_it_is_cut() {
         let file = written(&own());
         let address = function_address();
-        let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
+        let copy = Copy::of(file.as_file(), "own", true, &mut Room::default()).unwrap();
         file.as_file().set_len(0).unwrap();
-        let name = copy.symbol(address, false).unwrap().name.into_owned();
+        let room = &mut Room::default();
+        let name = copy.symbol(address, false, room).unwrap().name.into_owned();
         assert!(name.contains("header_of"), "{name}");
-        let symbol = copy.symbol(address, true).unwrap();
+        let symbol = copy.symbol(address, true, room).unwrap();
         assert!(symbol.name.contains("header_of"), "{}", symbol.name);
     }
 
@@ -339,12 +398,12 @@ mod tests {
         let file = written(&own());
         let mut room = Room {
             bytes: 1000,
-            cut: 0,
+            ..Room::default()
         };
-        let copy = Copy::of(file.as_file(), true, &mut room).unwrap();
+        let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
         assert_eq!(room.cut(), 1);
         assert!(copy.file.metadata().unwrap().len() < 100_000);
-        assert!(copy.symbol(function_address(), false).is_none());
+        assert!(copy.symbol(function_address(), false, &mut room).is_none());
     }
 
     /// blazesym reserves what a header states, and unpacks whatever comes.
@@ -366,10 +425,84 @@ mod tests {
             header.extend(&packed);
             bytes[offset..offset + header.len()].copy_from_slice(&header);
             let file = written(&bytes);
-            let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
-            assert!(copy.symbol(function_address(), false).is_some());
-            copy.symbol(function_address(), true);
+            let mut room = Room::default();
+            let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
+            let address = function_address();
+            assert!(copy.symbol(address, false, &mut room).is_some());
+            copy.symbol(address, true, &mut room);
         }
+    }
+
+    #[test]
+    fn what_made_blazesym_panic_is_given_up_and_counted() {
+        let file = written(&own());
+        let mut room = Room::default();
+        let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
+        let address = function_address();
+        let broken = |_: &Symbolizer| -> u32 { panic!("on purpose") };
+        assert_eq!(copy.ask(true, &mut room, broken), None);
+        assert_eq!(copy.ask(true, &mut room, |_| 7), None);
+        assert!(copy.symbol(address, true, &mut room).is_none());
+        assert!(copy.symbol(address, false, &mut room).is_some());
+        assert_eq!(room.given_up(), 1);
+        // It is one file.
+        assert_eq!(copy.ask(false, &mut room, broken), None);
+        assert!(copy.symbol(address, false, &mut room).is_none());
+        assert_eq!(room.given_up(), 1);
+    }
+
+    /// blazesym calls itself for each level: without a bound the stack ends.
+    #[test]
+    fn functions_that_nest_too_deep_are_not_read() {
+        for (depth, is_read) in [(0, true), (500, true), (1_000_000, false)] {
+            let nested = Program {
+                depth,
+                ..Program::default()
+            };
+            let file = written(&nested.image().unwrap());
+            let mut room = Room::default();
+            let copy = Copy::of(file.as_file(), "nested", true, &mut room).unwrap();
+            assert_eq!(copy.symbol(0x1110, false, &mut room).unwrap().name, "f");
+            let symbol = copy.symbol(0x1110, true, &mut room);
+            assert_eq!(symbol.is_some(), is_read);
+            assert_eq!(room.given_up(), u64::from(!is_read));
+            if let Some(symbol) = symbol {
+                assert_eq!((&*symbol.name, &*symbol.inlined[0].name), ("f", "g"));
+            }
+        }
+    }
+
+    /// blazesym adds them unchecked. Where overflow is checked it panics, elsewhere the sums wrap.
+    #[test]
+    fn functions_behind_the_last_address_are_no_names_and_no_end() {
+        let wraps = Program {
+            wraps: true,
+            ..Program::default()
+        };
+        let file = written(&wraps.image().unwrap());
+        let mut room = Room::default();
+        let copy = Copy::of(file.as_file(), "wraps", true, &mut room).unwrap();
+        for debug in [false, true] {
+            assert!(copy.symbol(WRAPS, debug, &mut room).is_none());
+            assert!(copy.symbol(u64::MAX, debug, &mut room).is_none());
+        }
+        assert_eq!(room.given_up(), u64::from(cfg!(debug_assertions)));
+    }
+
+    /// The file may have changed since its links were read, and what it names may be a pipe. blazesym
+    /// takes one that does not exist for none.
+    #[test]
+    fn no_further_file_is_looked_for() {
+        let linked = Program {
+            supplement: Some("/does/not/exist"),
+            ..Program::default()
+        };
+        let file = written(&linked.image().unwrap());
+        let mut room = Room::default();
+        let copy = Copy::of(file.as_file(), "linked", true, &mut room).unwrap();
+        assert!(copy.symbol(0x1110, false, &mut room).is_some());
+        assert!(copy.symbol(0x1110, true, &mut room).is_none());
+        assert_eq!(room.given_up(), 0);
     }
 
     proptest! {
@@ -386,9 +519,10 @@ mod tests {
                 bytes[at] = value;
             }
             let file = written(&bytes);
-            if let Ok(copy) = Copy::of(file.as_file(), true, &mut Room::default()) {
-                copy.symbol(0x2000, false);
-                copy.symbol(0x2000, true);
+            let mut room = Room::default();
+            if let Ok(copy) = Copy::of(file.as_file(), "own", true, &mut room) {
+                copy.symbol(0x2000, false, &mut room);
+                copy.symbol(0x2000, true, &mut room);
             }
         }
     }
