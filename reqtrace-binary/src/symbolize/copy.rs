@@ -78,8 +78,8 @@ pub(super) struct Copy {
 #[derive(Clone, std::marker::Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Asked,
-    /// It would open a further file, which the target names.
-    Linked,
+    /// It would open a further file, which the target names; or nobody knows what it would read.
+    Refused,
     /// It could not stand it, or has panicked.
     GivenUp,
 }
@@ -171,10 +171,10 @@ impl Copy {
 /// Whether blazesym can be asked for the debug information of a copy. The copy counts: the file itself may
 /// have changed since it was looked at.
 fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust> {
-    if Links::read(copy).has_links() {
-        return Ok(Trust::Linked);
-    }
     let sections = Sections::read(copy)?;
+    if !sections.has_names() || Links::read(copy).has_links() {
+        return Ok(Trust::Refused);
+    }
     // SAFETY: it is in memory, and nobody else has it.
     let bytes = unsafe { memmap2::Mmap::map(copy)? };
     let contents = |name| {
@@ -208,9 +208,13 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     let mut cut = false;
     // Symbols first: they are what names most.
     for of_debug in [false, true] {
-        for section in &mut copied {
+        for (index, section) in copied.iter_mut().enumerate() {
             let is_debug = sections.name(section).starts_with(b".debug_");
-            if is_debug != of_debug || matches!(section.sh_type, SHT_NOBITS | SHT_NULL) {
+            // No contents of these are copied; where they said that theirs stand there are others now.
+            if index == 0 || section.sh_type == SHT_NULL {
+                section.sh_type = SHT_NOBITS;
+            }
+            if is_debug != of_debug || section.sh_type == SHT_NOBITS {
                 continue;
             }
             let is_wanted = match is_debug {
@@ -335,195 +339,4 @@ fn pour(from: &mut impl Read, out: &File, mut to: u64, most: u64) -> io::Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::io::Write as _;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::fuzz::{Program, WRAPS};
-
-    fn own() -> Vec<u8> {
-        fs::read(std::env::current_exe().unwrap()).unwrap()
-    }
-
-    fn written(bytes: &[u8]) -> tempfile::NamedTempFile {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(bytes).unwrap();
-        file
-    }
-
-    fn table_of(bytes: &[u8]) -> usize {
-        let header = FileHeader::read(bytes).unwrap();
-        usize::try_from(header.fields().e_shoff).unwrap()
-    }
-
-    /// A section, and the offset of its header in the file.
-    fn header_of(bytes: &[u8], wanted: &[u8]) -> (SectionHeader, usize) {
-        let sections = Sections::read(bytes).unwrap();
-        let mut headers = sections.headers().iter();
-        let index = headers.position(|section| sections.name(section) == wanted);
-        let index = index.unwrap();
-        (
-            sections.headers()[index].clone(),
-            table_of(bytes) + index * 64,
-        )
-    }
-
-    fn function_address() -> u64 {
-        let maps = crate::maps::executable(std::process::id()).unwrap();
-        let address = header_of as *const () as u64;
-        let map = maps.iter().find(|map| map.contains(address)).unwrap();
-        let offset = address - map.start + map.offset;
-        let own = crate::unwind::Object::read(own().as_slice()).unwrap();
-        crate::unwind::Object::address_of(&own.segments, offset).unwrap()
-    }
-
-    #[test]
-    fn names_are_those_of_the_file_and_stay_when_it_is_cut() {
-        let file = written(&own());
-        let address = function_address();
-        let copy = Copy::of(file.as_file(), "own", true, &mut Room::default()).unwrap();
-        file.as_file().set_len(0).unwrap();
-        let room = &mut Room::default();
-        let name = copy.symbol(address, false, room).unwrap().name.into_owned();
-        assert!(name.contains("header_of"), "{name}");
-        let symbol = copy.symbol(address, true, room).unwrap();
-        assert!(symbol.name.contains("header_of"), "{}", symbol.name);
-    }
-
-    #[test]
-    fn what_is_too_large_is_left_out_and_counted() {
-        let file = written(&own());
-        let mut room = Room {
-            bytes: 1000,
-            ..Room::default()
-        };
-        let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
-        assert_eq!(room.cut(), 1);
-        assert!(copy.file.metadata().unwrap().len() < 100_000);
-        assert!(copy.symbol(function_address(), false, &mut room).is_none());
-    }
-
-    /// blazesym reserves what a header states, and unpacks whatever comes.
-    #[test]
-    fn sizes_that_are_lies_do_no_harm() {
-        let mut bytes = own();
-        let (section, at) = header_of(&bytes, b".debug_info");
-        let offset = usize::try_from(section.sh_offset).unwrap();
-        let flags = section.sh_flags | u64::from(SHF_COMPRESSED);
-        bytes[at + 8..at + 16].copy_from_slice(&flags.to_le_bytes());
-        let zeros = vec![0; 1 << 20];
-        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-        packed.write_all(&zeros).unwrap();
-        let packed = packed.finish().unwrap();
-        for size in [100, 1 << 20, u64::MAX] {
-            let mut header = vec![0; SIZEOF_CHDR];
-            header[0] = 1;
-            header[8..16].copy_from_slice(&size.to_le_bytes());
-            header.extend(&packed);
-            bytes[offset..offset + header.len()].copy_from_slice(&header);
-            let file = written(&bytes);
-            let mut room = Room::default();
-            let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
-            let address = function_address();
-            assert!(copy.symbol(address, false, &mut room).is_some());
-            copy.symbol(address, true, &mut room);
-        }
-    }
-
-    #[test]
-    fn what_made_blazesym_panic_is_given_up_and_counted() {
-        let file = written(&own());
-        let mut room = Room::default();
-        let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
-        let address = function_address();
-        let broken = |_: &Symbolizer| -> u32 { panic!("on purpose") };
-        assert_eq!(copy.ask(true, &mut room, broken), None);
-        assert_eq!(copy.ask(true, &mut room, |_| 7), None);
-        assert!(copy.symbol(address, true, &mut room).is_none());
-        assert!(copy.symbol(address, false, &mut room).is_some());
-        assert_eq!(room.given_up(), 1);
-        // It is one file.
-        assert_eq!(copy.ask(false, &mut room, broken), None);
-        assert!(copy.symbol(address, false, &mut room).is_none());
-        assert_eq!(room.given_up(), 1);
-    }
-
-    /// blazesym calls itself for each level: without a bound the stack ends.
-    #[test]
-    fn functions_that_nest_too_deep_are_not_read() {
-        for (depth, is_read) in [(0, true), (500, true), (1_000_000, false)] {
-            let nested = Program {
-                depth,
-                ..Program::default()
-            };
-            let file = written(&nested.image().unwrap());
-            let mut room = Room::default();
-            let copy = Copy::of(file.as_file(), "nested", true, &mut room).unwrap();
-            assert_eq!(copy.symbol(0x1110, false, &mut room).unwrap().name, "f");
-            let symbol = copy.symbol(0x1110, true, &mut room);
-            assert_eq!(symbol.is_some(), is_read);
-            assert_eq!(room.given_up(), u64::from(!is_read));
-            if let Some(symbol) = symbol {
-                assert_eq!((&*symbol.name, &*symbol.inlined[0].name), ("f", "g"));
-            }
-        }
-    }
-
-    /// blazesym adds them unchecked. Where overflow is checked it panics, elsewhere the sums wrap.
-    #[test]
-    fn functions_behind_the_last_address_are_no_names_and_no_end() {
-        let wraps = Program {
-            wraps: true,
-            ..Program::default()
-        };
-        let file = written(&wraps.image().unwrap());
-        let mut room = Room::default();
-        let copy = Copy::of(file.as_file(), "wraps", true, &mut room).unwrap();
-        for debug in [false, true] {
-            assert!(copy.symbol(WRAPS, debug, &mut room).is_none());
-            assert!(copy.symbol(u64::MAX, debug, &mut room).is_none());
-        }
-        assert_eq!(room.given_up(), u64::from(cfg!(debug_assertions)));
-    }
-
-    /// The file may have changed since its links were read, and what it names may be a pipe. blazesym
-    /// takes one that does not exist for none.
-    #[test]
-    fn no_further_file_is_looked_for() {
-        let linked = Program {
-            supplement: Some("/does/not/exist"),
-            ..Program::default()
-        };
-        let file = written(&linked.image().unwrap());
-        let mut room = Room::default();
-        let copy = Copy::of(file.as_file(), "linked", true, &mut room).unwrap();
-        assert!(copy.symbol(0x1110, false, &mut room).is_some());
-        assert!(copy.symbol(0x1110, true, &mut room).is_none());
-        assert_eq!(room.given_up(), 0);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn any_headers_are_read(
-            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-        ) {
-            let mut bytes = fs::read("/bin/true").unwrap();
-            let table = table_of(&bytes);
-            for (place, value) in changes {
-                let at = place.index(64 + bytes.len() - table);
-                let at = if at < 64 { at } else { table + at - 64 };
-                bytes[at] = value;
-            }
-            let file = written(&bytes);
-            let mut room = Room::default();
-            if let Ok(copy) = Copy::of(file.as_file(), "own", true, &mut room) {
-                copy.symbol(0x2000, false, &mut room);
-                copy.symbol(0x2000, true, &mut room);
-            }
-        }
-    }
-}
+mod tests;
