@@ -165,6 +165,24 @@ fn sections_that_hide_are_not_read() {
     }
 }
 
+/// Found by fuzzing: blazesym 0.2.7 takes for granted that the file of a line is one of the table.
+#[test]
+fn a_panic_of_blazesym_is_contained() {
+    let file = written(include_bytes!(
+        "../../../../fuzz/corpus/elf/line-of-no-file"
+    ));
+    let mut room = Room::default();
+    let copy = Copy::of(file.as_file(), "lines", true, &mut room).unwrap();
+    for address in [0x1100, 0x1120, 0x1100] {
+        copy.symbol(address, true, &mut room);
+    }
+    assert_eq!(
+        room.given_up(),
+        1,
+        "this blazesym stands it: take another file"
+    );
+}
+
 /// blazesym adds them unchecked. Where overflow is checked it panics, elsewhere the sums wrap.
 #[test]
 fn functions_behind_the_last_address_are_no_names_and_no_end() {
