@@ -117,6 +117,26 @@ impl PhpFpm {
         }
     }
 
+    /// Waits until all workers wait for a client: who has its answer has it before the request's end.
+    ///
+    /// # Errors
+    ///
+    /// When one works on.
+    pub fn idle(&self) -> Result<()> {
+        let master = self.pid();
+        let workers = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))?;
+        let accept = libc::SYS_accept.to_string();
+        until(LIMIT, "PHP-FPM's workers to wait", || {
+            for worker in workers.split_whitespace() {
+                let call = fs::read_to_string(format!("/proc/{worker}/syscall"))?;
+                if call.split(' ').next() != Some(accept.as_str()) {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        })
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join("s")
     }

@@ -60,11 +60,12 @@ fn events_tell_each_request_as_it_ends() {
     assert_eq!(finished.ended_by, EndedBy::Stop);
     assert_eq!(ids.len() as u64, REQUESTS);
     assert_eq!(finished.report.requests[0].count, REQUESTS);
-    assert!(
-        finished.report.losses.is_empty(),
-        "{:?}",
-        finished.report.losses
-    );
+    // Some kernels hide the switches of their supervisor, and with them those of who comes next.
+    let losses = finished.report.losses.iter();
+    let lost: Vec<_> = losses
+        .filter(|loss| loss.name != "switch_in_unseen")
+        .collect();
+    assert!(lost.is_empty(), "{lost:?}");
     assert!(
         slow > 0 && named > 0,
         "{slow} slow, {named} with a named wait"

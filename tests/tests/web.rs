@@ -73,6 +73,7 @@ fn php_fpm_has_one_request_per_script() {
             .unwrap()
             .contains("404 Not Found")
     );
+    server.idle().unwrap();
     let outcome = trace.finish().unwrap();
 
     let (rows, count) = requests(&outcome, "script");

@@ -69,6 +69,7 @@ pub(super) struct Counts<'a> {
     pub(super) merged_stacks: u64,
     pub(super) unlisted_processes: u64,
     pub(super) merged_blame: u64,
+    pub(super) merged_chains: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -146,6 +147,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_blame,
             "rows of blame.csv of little time that lost their names, because there were too many: \
              their time is all there, in rows of culprit `others`",
+        ),
+        (
+            "chains_merged",
+            counts.merged_chains,
+            "chains of little time in chains.folded that lost their frames, because there were too many: \
+             their time is all there, in `[other chains]`",
         ),
         (
             "recording_unended",

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
 
-use crate::blame::Gatherer;
+use crate::blame::{self, Gatherer};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
@@ -105,7 +105,8 @@ impl Aggregator {
         check(&options, header)?;
         let filter = Filter::new(&options.filter, profile, header)?;
         let classifier = Classifier::new(&profile.waits)?;
-        let classes = classifier.names().len();
+        let class_names = classifier.names().to_vec();
+        let classes = class_names.len();
         let types: Vec<TypeState> = profile
             .requests
             .iter()
@@ -124,9 +125,13 @@ impl Aggregator {
             labels: options
                 .group_by
                 .map(|by| Labels::new(by, types.len(), classes)),
-            blame: header
-                .blame
-                .then(|| Gatherer::new(types.len(), options.group_by)),
+            blame: header.blame.then(|| {
+                let names = blame::Names {
+                    types: types.iter().map(|state| state.name.clone()).collect(),
+                    classes: class_names,
+                };
+                Gatherer::new(names, options.group_by)
+            }),
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
@@ -196,6 +201,7 @@ impl Aggregator {
             Event::StacksAnew => {
                 self.settle();
                 if let Some(blame) = &mut self.blame {
+                    blame.settle(self.sites.get_mut());
                     blame.forget_stacks();
                 }
                 let places = self.types.iter().flat_map(|state| state.tail.places());
@@ -263,8 +269,9 @@ impl Aggregator {
             request.begin_ns = self.trace.start_ns().min(request.end_ns);
         }
         self.trace.seen(request.end_ns);
-        let processes = &mut self.sites.get_mut().processes;
-        processes.any_thread(request.space.tgid, request.comm);
+        let sites = self.sites.get_mut();
+        sites.processes.any_thread(request.space.tgid, request.comm);
+        sites.serves(request.space.tgid, request.tid, request.comm);
         self.rows.ended(request.end_ns);
         if let Some(blame) = &mut self.blame {
             blame.request(&request);
@@ -317,6 +324,7 @@ impl Aggregator {
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let causes = self.resolve(row);
+        self.write_intervals(row, exporters)?;
         if !is_wanted(exporters) {
             return Ok(());
         }

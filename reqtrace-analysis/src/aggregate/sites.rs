@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
-use reqtrace_recording::{AddressSpace, Name, Stack, Thread};
+use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::names::{Names, StackKey, Text};
@@ -79,9 +80,14 @@ pub(super) struct Sites {
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    /// Places in few words.
+    short: FxHashMap<(AddressSpace, StackId, StackId), Rc<str>>,
     pub(super) processes: Processes,
     /// Names of threads that woke others, by process and thread.
     threads: FxHashMap<(u32, u32), Plain>,
+    /// Names that threads had in their last request: those that woke others may be gone by the time that
+    /// their name is asked for.
+    servers: FxHashMap<(u32, u32), Comm>,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
@@ -107,8 +113,10 @@ impl Sites {
             classes: FxHashMap::default(),
             kernel: FxHashMap::default(),
             user: FxHashMap::default(),
+            short: FxHashMap::default(),
             processes: Processes::default(),
             threads: FxHashMap::default(),
+            servers: FxHashMap::default(),
             unknown_stacks: 0,
         }
     }
@@ -133,6 +141,7 @@ impl Sites {
         self.classes.clear();
         self.kernel.clear();
         self.user.clear();
+        self.short.clear();
     }
 
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
@@ -155,13 +164,33 @@ impl Sites {
     /// Takes the name of a thread that woke another.
     pub(super) fn thread(&mut self, thread: &Thread) {
         let key = (thread.tgid, thread.tid);
+        self.servers.remove(&key);
         insert(&mut self.threads, MAX_THREADS, key, Plain::of(&thread.name));
     }
 
-    /// Name of a thread, or of its process.
+    /// Takes the name of a thread that has served a request.
+    pub(super) fn serves(&mut self, tgid: u32, tid: u32, comm: Comm) {
+        let key = (tgid, tid);
+        if !comm.is_empty() && self.servers.get(&key) != Some(&comm) {
+            insert(&mut self.servers, MAX_THREADS, key, comm);
+        }
+    }
+
+    /// Name of a thread. One of which only the process is known is `[thread of PROCESS]`.
     pub(super) fn thread_comm(&self, tgid: u32, tid: u32) -> Plain {
-        let name = self.threads.get(&(tgid, tid));
-        name.cloned().unwrap_or_else(|| self.processes.comm(tgid))
+        let key = (tgid, tid);
+        if let Some(comm) = self.servers.get(&key) {
+            return comm.text();
+        }
+        if let Some(name) = self.threads.get(&key) {
+            return name.clone();
+        }
+        let process = self.processes.comm(tgid);
+        if tid == tgid {
+            process
+        } else {
+            Plain::of(&format!("[thread of {process}]"))
+        }
     }
 
     /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
@@ -210,6 +239,20 @@ impl Sites {
             user: innermost_first(self.user_side(space, site.user_stack)),
             kernel: innermost_first(self.kernel_side(site.kernel_stack)),
         }
+    }
+
+    /// A place in few words: the frames that say most, innermost first.
+    pub(super) fn short(&mut self, space: AddressSpace, site: &BlockSite) -> Rc<str> {
+        let key = (space, site.user_stack, site.kernel_stack);
+        if let Some(known) = self.short.get(&key) {
+            return Rc::clone(known);
+        }
+        let place = self.place(space, site);
+        let user = place.user.iter().map(String::as_str);
+        let kernel = place.kernel.iter().map(String::as_str);
+        let text: Rc<str> = telling(user, kernel).join(" ← ").into();
+        insert(&mut self.short, MAX_STACKS, key, Rc::clone(&text));
+        text
     }
 
     pub(super) fn kernel_side(&mut self, id: StackId) -> Side {

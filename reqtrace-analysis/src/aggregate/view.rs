@@ -11,7 +11,6 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
-use crate::blame;
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, StackKind, TypeReport};
 
 impl Aggregator {
@@ -44,12 +43,7 @@ impl Aggregator {
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let blame = self.blame.as_ref().map(|blame| {
-            blame.report(&blame::Names {
-                types: &names,
-                classes: &classes,
-            })
-        });
+        let blame = self.blame.as_ref().map(|blame| blame.report(sites));
         let stacks = settled.lines.stacks(sites, &names);
         let mut open: Vec<_> = self
             .open
@@ -68,6 +62,7 @@ impl Aggregator {
             merged_stacks: settled.lines.merged(),
             unlisted_processes: sites.processes.unlisted(),
             merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
+            merged_chains: blame.as_ref().map_or(0, |blame| blame.merged_chains),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)
