@@ -18,9 +18,11 @@ pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
 pub const FILES_LEFT_OUT: &str = "files_left_out";
 /// Files whose symbols were not all read.
 pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
+/// Files whose symbols or debug information were given up.
+pub const SYMBOLS_GIVEN_UP: &str = "symbols_given_up";
 
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 4] = [
+const SAID: [(&str, &str); 5] = [
     (
         NAMES_LATE,
         "addresses without a name, because finding names took longer than the 10 s that a report may \
@@ -41,6 +43,12 @@ const SAID: [(&str, &str); 4] = [
         SYMBOLS_LEFT_OUT,
         "files whose symbols or debug information were not all read, because those of all files have \
          more than 1 GiB: some functions are shown as file and offset, or without what was inlined",
+    ),
+    (
+        SYMBOLS_GIVEN_UP,
+        "files whose debug information or symbols are malformed, or made their reader panic: from then on \
+         functions of them are shown as file and offset, or without what was inlined. -v says which and why; \
+         if another tool can read them, please report this as a bug",
     ),
 ];
 

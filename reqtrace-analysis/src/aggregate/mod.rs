@@ -42,7 +42,9 @@ use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use filter::FilterOptions;
-pub use losses::{FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
+pub use losses::{
+    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
+};
 pub use order::WINDOW_NS;
 
 use filter::Filter;

@@ -18,7 +18,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
 use super::holders::Holders;
-use crate::aggregate::{FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
+use crate::aggregate::{
+    FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
+};
 use crate::attach::StackTable;
 use crate::error::Result;
 use crate::symbolize::live::{LiveSymbolizer, thread_name};
@@ -106,13 +108,14 @@ impl Names {
     }
 
     /// What could not be named.
-    pub(crate) fn losses(&self) -> [(&'static str, u64); 4] {
+    pub(crate) fn losses(&self) -> [(&'static str, u64); 5] {
         let left_out = self.symbols.left_out();
         [
             (NAMES_LATE, self.late),
             (PERF_MAPS_CUT, left_out.perf_maps),
             (FILES_LEFT_OUT, left_out.files),
             (SYMBOLS_LEFT_OUT, left_out.symbols),
+            (SYMBOLS_GIVEN_UP, left_out.given_up),
         ]
     }
 
