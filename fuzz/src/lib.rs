@@ -10,6 +10,7 @@ mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -76,6 +77,9 @@ pub fn write_seeds(target: &Target, folder: &Path) -> Result<()> {
 ///
 /// When the reader does, when it takes more CPU time than [`SLOW`], or when there is no target of that name.
 pub fn guided(name: &str, bytes: &[u8]) {
+    // After libFuzzer's hook, which ends the program at any panic: one that a trace outlives is no find.
+    static HOOK: Once = Once::new();
+    HOOK.call_once(reqtrace_binary::log_contained_panics);
     let target = by_name(name);
     let since = cpu_time();
     target.map_or_else(|| panic!("no target {name}"), |target| (target.read)(bytes));

@@ -37,6 +37,7 @@ fn main() -> Result<ExitCode> {
     };
     // SAFETY: `limit` is a valid one.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    reqtrace_binary::log_contained_panics();
     println!("{name}: {seconds} s, seed {seed}");
     let run = run(&target, Duration::from_secs(seconds), seed)?;
     println!("{} inputs, the longest {:.1?}", run.inputs, run.longest);

@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 
+use reqtrace_binary::fuzz::Program;
 use reqtrace_profile::{Origin, Profile};
 use reqtrace_recording::Reader;
 
@@ -142,11 +143,22 @@ fn recording(bytes: &[u8]) {
     }
 }
 
-/// Small programs of this machine: no binaries are in the repository.
+/// A small program of this machine, and two with debug information that are made: no binaries are in the
+/// repository.
 fn programs() -> Vec<Vec<u8>> {
+    let made = |depth, wraps| {
+        let program = Program {
+            depth,
+            wraps,
+            ..Program::default()
+        };
+        program.image()
+    };
     ["/bin/true", "/usr/bin/true"]
         .iter()
         .filter_map(|path| std::fs::read(path).ok())
         .take(1)
+        .chain(made(3, false))
+        .chain(made(0, true))
         .collect()
 }

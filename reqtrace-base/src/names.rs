@@ -110,6 +110,27 @@ pub fn without_suffix(name: &str) -> &str {
     }
 }
 
+/// The frames that say where a thread waited, innermost first: up to three of the program's, where they
+/// have names, or else two of the kernel's. Short, and clean.
+pub fn telling<'a>(
+    user: impl Iterator<Item = &'a str>,
+    kernel: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let is_named = |name: &&str| !name.starts_with('[');
+    // How glibc waits on a condition variable says less than that it does.
+    let inner = |name: &&str| {
+        name.starts_with("__futex_abstimed_wait") || name.starts_with("__pthread_cond_wait_common")
+    };
+    let mut shown: Vec<_> = user.filter(is_named).skip_while(inner).take(3).collect();
+    if shown.is_empty() {
+        let generic = |name: &&str| name.contains("schedule");
+        let named = kernel.filter(is_named).skip_while(generic);
+        shown = named.take(2).collect();
+    }
+    let short = |name: &str| clean(&plain(name)).trim().to_owned();
+    shown.into_iter().map(short).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,8 @@
 //! Entries for the fuzzer: bytes that a traced process could have written in, nothing out. They may be
 //! refused, and must not panic.
 
+mod program;
+
 use std::fs::File;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
@@ -9,6 +11,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::debuginfo::{self, Links};
 use crate::{elf, maps as process_maps, symbolize, unwind};
+pub use program::{Program, WRAPS};
+#[cfg(test)]
+pub(crate) use program::{abbreviations, info};
 
 /// Where names are asked for.
 const ADDRESSES: [u64; 4] = [0, 0x1100, 0x2000, u64::MAX];

@@ -1,6 +1,7 @@
 //! Programs, as files and as what a process has mapped: ELF files, their debug files, names of
 //! addresses, unwind tables.
 
+mod contained;
 pub mod debuginfo;
 pub mod demangle;
 pub mod elf;
@@ -13,4 +14,5 @@ pub mod maps;
 pub mod symbolize;
 pub mod unwind;
 
+pub use contained::log_contained_panics;
 use reqtrace_base::error;

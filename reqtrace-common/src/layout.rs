@@ -26,7 +26,7 @@ const _: () = {
     assert!(offset_of!(RequestRecord, label) == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS);
     assert!(size_of::<RequestRecord>() == 120 + 56 * MAX_LONGEST + 32 * MAX_SLOTS + MAX_LABEL);
     assert!(size_of::<WakerRecord>() == 40);
-    assert!(size_of::<IntervalRecord>() == 136);
+    assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
@@ -40,9 +40,9 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(size_of::<ThreadState>() == 144);
+    assert!(size_of::<ThreadState>() == 152);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<Thread>() == 144 + 32 + size_of::<RequestRecord>());
+    assert!(size_of::<Thread>() == 152 + 32 + size_of::<RequestRecord>());
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);

@@ -11,6 +11,7 @@ pub mod config;
 pub mod cookie;
 pub mod cost;
 pub mod filter;
+pub mod futex;
 pub mod histogram;
 pub mod label;
 mod layout;

@@ -339,6 +339,10 @@ pub struct IntervalRecord {
     pub site: BlockSite,
     /// First argument of the system call, when that was `futex`; otherwise 0.
     pub futex: u64,
+    /// One of [`crate::futex::holder_is`].
+    pub holder_is: u32,
+    /// The thread that held the lock when the wait began, by its number in its own PID namespace.
+    pub holder: u32,
     /// Who woke it.
     pub waker: WakerRecord,
 }

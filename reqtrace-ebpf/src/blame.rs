@@ -59,10 +59,13 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     // SAFETY: no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
     let (tgid, tid) = task::current_ids();
+    let is_itself = task::in_task_context(ctx);
+    // ksoftirqd does the work of interrupts on its own stack: the names on it tell.
+    let is_clear = is_itself && !(wanted() && task::is_kernel_thread());
     let mut waker = WakerRecord {
         tid,
         tgid,
-        context: if task::in_task_context(ctx) {
+        context: if is_clear {
             waker_context::TASK
         } else {
             waker_context::UNCLEAR
@@ -77,7 +80,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         if waker.context == waker_context::UNCLEAR {
             waker.stack = stack::waker(ctx);
         }
-        look_at(&mut waker, tids, now);
+        look_at(&mut waker, is_itself, tids, now);
     }
     // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
     // runs under its pi_lock.
@@ -89,7 +92,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
 
 /// What the waker is doing. One that nobody has looked at becomes a helper.
 #[inline(always)]
-fn look_at(waker: &mut WakerRecord, tids: Tids, now: u64) {
+fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
     if waker.tid == 0 {
         return;
     }
@@ -122,7 +125,7 @@ fn look_at(waker: &mut WakerRecord, tids: Tids, now: u64) {
             }
         }
         // Interrupts come upon any thread; one that sends may have run this by itself.
-        _ if waker.context == waker_context::TASK || may_send(task::user_context().syscall) => {
+        _ if is_itself || may_send(task::user_context().syscall) => {
             if introduce(waker, now) {
                 let new = if byte == flag::BORN {
                     flag::BORN_HELPER
@@ -254,6 +257,8 @@ pub(crate) fn ended(
     record.in_ns = now;
     record.site = closed.site;
     record.futex = state.futex;
+    record.holder_is = state.holder_is;
+    record.holder = state.holder;
     record.waker = state.waker;
     match closed.interval {
         Interval::Preempted { .. } => {

@@ -14,6 +14,7 @@ mod emit;
 mod file;
 mod globals;
 mod histogram;
+mod holder;
 mod known;
 mod label;
 mod maps;

@@ -6,6 +6,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process};
 use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::futex::RWLOCK_WORDS;
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_SAMPLE_EVERY,
@@ -52,6 +53,11 @@ pub(crate) static FILES: LruHashMap<FileId, Known> = LruHashMap::with_max_entrie
 /// nest.
 #[map]
 pub(crate) static INTERVAL: PerCpuArray<IntervalRecord> = PerCpuArray::with_max_entries(1, 0);
+
+/// Where the words of a lock are read. Only `sched_switch` uses it.
+#[map]
+pub(crate) static FUTEX_SCRATCH: PerCpuArray<[u32; RWLOCK_WORDS]> =
+    PerCpuArray::with_max_entries(1, 0);
 
 /// Where the name of a file is put together. Only `sched_switch` uses it: interrupts are off there
 /// and it does not nest.

@@ -8,6 +8,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::cost::program;
 use reqtrace_common::filter::StackFilter;
+use reqtrace_common::futex::holder_is;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
@@ -19,7 +20,7 @@ use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
 use crate::task::{self, Task};
 use crate::uprobes::replaced_return;
-use crate::{blame, cost, file, histogram, stack};
+use crate::{blame, cost, file, histogram, holder, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -99,11 +100,12 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     };
     state.switch_out(now, preempted, prev_state, site);
     if blame::wanted() {
-        state.futex = if !preempted && user.syscall == SYS_FUTEX {
-            user.first_argument
-        } else {
-            0
-        };
+        state.futex = 0;
+        (state.holder_is, state.holder) = (holder_is::NO_FUTEX, 0);
+        if !preempted && user.syscall == SYS_FUTEX {
+            state.futex = user.first_argument;
+            (state.holder_is, state.holder) = holder::of(user.first_argument);
+        }
     }
 }
 

@@ -80,6 +80,19 @@ pub(crate) fn user_context() -> UserContext {
     }
 }
 
+/// The second and third argument of the system call that the current thread is in.
+#[inline(always)]
+pub(crate) fn second_and_third() -> [u32; 2] {
+    // SAFETY: as in `user_context`.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        [
+            (&raw const (*regs).rsi).read_volatile() as u32,
+            (&raw const (*regs).rdx).read_volatile() as u32,
+        ]
+    }
+}
+
 /// Whether one of the user registers that an instruction of one byte can push has this value.
 #[inline(always)]
 pub(crate) fn holds(value: u64) -> bool {
@@ -103,6 +116,13 @@ pub(crate) fn holds(value: u64) -> bool {
 #[inline(always)]
 pub(crate) fn in_task_context(ctx: &BtfTracePointContext) -> bool {
     on_task_stack(ctx) && user_context().syscall >= 0
+}
+
+/// Whether the current thread is one of the kernel's own: it has no registers of user space.
+#[inline(always)]
+pub(crate) fn is_kernel_thread() -> bool {
+    let user = user_context();
+    user.pc == 0 && user.sp == 0
 }
 
 /// Whether the tracepoint was hit on the current thread's own kernel stack: its arguments lie on the stack

@@ -21,7 +21,7 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, Interval,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Holder, Incomplete, Interval,
     IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object, Open,
     Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack,
     Thread, Waker, WakerContext, WakerIs, WalkCost, Window,

@@ -14,6 +14,11 @@ pub(crate) fn build() -> Result<()> {
     // Warnings still come through; the list of compiled crates does not.
     // SAFETY: a build script of one thread.
     unsafe { std::env::set_var("CARGO_TERM_QUIET", "true") };
+    // Checks that a build of the tracer asks for (`cargo xtask fuzz --guided`) do not link there.
+    for check in ["DEBUG_ASSERTIONS", "OVERFLOW_CHECKS"] {
+        // SAFETY: a build script of one thread.
+        unsafe { std::env::remove_var(format!("CARGO_PROFILE_RELEASE_{check}")) };
+    }
     let toolchain = if has_toolchain(LINKED_TOOLCHAIN) {
         // Debian's compiler is a stable one; this lets it take `-Z build-std=core`. It is set for
         // the child that builds the kernel programs and for nothing else.

@@ -77,9 +77,13 @@ fn guided(args: &Args) -> Result<Command> {
     }
     process::run(fuzzer().arg("seeds").arg(&args.name).arg(&seeds))?;
     let mut command = cargo();
-    // Without a sanitizer stable Rust will do: the readers are safe code.
+    // Checks by profile, as a profile can leave out a package; cargo-fuzz's own flag cannot. Without a
+    // sanitizer stable Rust will do: the readers are safe code.
     command
-        .args(["fuzz", "run", "--fuzz-dir", "fuzz", "--sanitizer", "none"])
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
+        .args(["fuzz", "run", "--release", "--fuzz-dir", "fuzz"])
+        .args(["--sanitizer", "none"])
         .args(["--features", "guided", "--target-dir"])
         .arg(target_dir().join("fuzz/build"))
         .arg(&args.name)

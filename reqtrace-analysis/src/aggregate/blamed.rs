@@ -1,11 +1,18 @@
 //! Blame: intervals as they come in; because of whom a request was blocked out, when its row is written.
 //! All that was over before its end has been seen by then.
 
-use reqtrace_recording::{Interval, IntervalKind, RequestOf};
+use std::rc::Rc;
+
+use reqtrace_base::plain::Plain;
+use reqtrace_common::record::StackId;
+use reqtrace_recording::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, WakerIs};
 
 use super::Aggregator;
 use super::order::Row;
-use crate::blame::{Causes, ThreadId, Victim, of_stack};
+use super::sites::Sites;
+use crate::blame::{By, Causes, Naming, Place, ThreadId, Timelines, Victim, of_stack};
+use crate::error::Result;
+use crate::report::{Exporter, IntervalRow, IntervalWaker};
 
 impl Aggregator {
     /// Takes an interval. Its names are known now, and may not be later.
@@ -15,9 +22,8 @@ impl Aggregator {
             return;
         };
         let sites = self.sites.get_mut();
-        let is_own_block =
-            interval.request.is_some() && matches!(interval.kind, IntervalKind::Blocked { .. });
-        let class = if is_own_block {
+        let is_block = matches!(interval.kind, IntervalKind::Blocked { .. });
+        let class = if is_block {
             sites.class(interval.space, &interval.site)
         } else {
             None
@@ -33,22 +39,133 @@ impl Aggregator {
         let blame = self.blame.as_mut()?;
         let sites = self.sites.get_mut();
         let victim = Victim {
-            thread: ThreadId {
-                tgid: row.pid,
-                tid: row.tid,
-            },
-            of: RequestOf {
-                begin_ns: row.begin_ns,
-                request_type: row.request_type as u32,
-            },
+            id: row.id,
+            thread: thread_of(row),
+            of: of(row),
+            start_unix_ns: self.trace.unix_ns(row.begin_ns),
             end_ns: row.end_ns,
             label: &row.label,
             ledger: &row.ledger,
             weight: row.weight,
             is_complete: row.incomplete.is_none(),
         };
-        let causes = blame.resolve(&victim, |thread| sites.thread_comm(thread.tgid, thread.tid));
+        let causes = blame.resolve(&victim, sites);
+        if blame.is_full() {
+            blame.settle(sites);
+        }
         Some(causes)
+    }
+}
+
+impl Aggregator {
+    /// Hands the intervals of a request to the exporters that take them.
+    pub(super) fn write_intervals(
+        &mut self,
+        row: &Row,
+        exporters: &mut [Box<dyn Exporter>],
+    ) -> Result<()> {
+        let wanted = |exporter: &Box<dyn Exporter>| exporter.wants_intervals();
+        let Some(blame) = self.blame.as_ref().filter(|_| exporters.iter().any(wanted)) else {
+            return Ok(());
+        };
+        let sites = self.sites.get_mut();
+        let timelines = blame.timelines();
+        for kept in timelines.of_request(thread_of(row), of(row), row.end_ns) {
+            let place = match blame.is_named(&kept.place) {
+                true => sites.short(kept.place.space, &kept.place.site),
+                false => Rc::from(""),
+            };
+            let class = kept.class.map_or("", |class| {
+                let names = sites.classifier.names();
+                names.get(usize::from(class)).map_or("", String::as_str)
+            });
+            let holder = match kept.holder {
+                Holder::Thread(tid) => Some(ThreadId { tid, ..kept.thread }),
+                _ => None,
+            };
+            let held_in = holder.and_then(|holder| {
+                let of = timelines.request_at(holder, kept.out_ns)?;
+                Some(timelines.request_id(holder, of.begin_ns))
+            });
+            let interval = IntervalRow {
+                request_id: row.id,
+                request: &self.types[row.request_type].name,
+                latency_ns: row.ledger.latency_ns,
+                pid: row.pid,
+                tid: row.tid,
+                class,
+                start_unix_ns: self.trace.unix_ns(kept.out_ns),
+                off_ns: kept.off_ns(),
+                run_queue_ns: kept.run_queue_ns(),
+                waker: kept.by.map(|by| waker(timelines, by)),
+                futex: kept.futex,
+                holder_tid: holder.map_or(0, |holder| holder.tid),
+                holder_request_id: held_in.unwrap_or(0),
+                user_stack: kept.place.site.user_stack,
+                kernel_stack: kept.place.site.kernel_stack,
+                place: &place,
+            };
+            for exporter in exporters.iter_mut() {
+                exporter.interval(&interval)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn waker(timelines: &Timelines, by: By) -> IntervalWaker {
+    match by {
+        By::Nobody(_) => IntervalWaker::Unknown,
+        By::Interrupt(cause) => IntervalWaker::Interrupt(cause),
+        By::Thread(thread, is) => {
+            let begin_ns = match is {
+                WakerIs::InRequest(of) => Some(of.begin_ns),
+                _ => None,
+            };
+            IntervalWaker::Thread {
+                pid: thread.tgid,
+                tid: thread.tid,
+                in_request: begin_ns.is_some(),
+                request_id: begin_ns.map_or(0, |begin_ns| timelines.request_id(thread, begin_ns)),
+            }
+        }
+    }
+}
+
+fn thread_of(row: &Row) -> ThreadId {
+    ThreadId {
+        tgid: row.pid,
+        tid: row.tid,
+    }
+}
+
+fn of(row: &Row) -> RequestOf {
+    RequestOf {
+        begin_ns: row.begin_ns,
+        request_type: row.request_type as u32,
+    }
+}
+
+impl Naming for Sites {
+    fn comm(&self, thread: ThreadId) -> Plain {
+        self.thread_comm(thread.tgid, thread.tid)
+    }
+
+    fn frames(&mut self, place: &Place) -> [Vec<String>; 2] {
+        let named = self.place(place.space, &place.site);
+        [named.user, named.kernel]
+    }
+
+    fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32> {
+        Self::texts(self, space, id)
+    }
+
+    fn number(&mut self, text: &str) -> u32 {
+        Self::number(self, text)
+    }
+
+    fn text(&self, number: u32) -> &str {
+        Self::text(self, number)
     }
 }
 

@@ -18,9 +18,11 @@ pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
 pub const FILES_LEFT_OUT: &str = "files_left_out";
 /// Files whose symbols were not all read.
 pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
+/// Files whose symbols or debug information were given up.
+pub const SYMBOLS_GIVEN_UP: &str = "symbols_given_up";
 
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 4] = [
+const SAID: [(&str, &str); 5] = [
     (
         NAMES_LATE,
         "addresses without a name, because finding names took longer than the 10 s that a report may \
@@ -42,6 +44,12 @@ const SAID: [(&str, &str); 4] = [
         "files whose symbols or debug information were not all read, because those of all files have \
          more than 1 GiB: some functions are shown as file and offset, or without what was inlined",
     ),
+    (
+        SYMBOLS_GIVEN_UP,
+        "files whose debug information or symbols are malformed, or made their reader panic: from then on \
+         functions of them are shown as file and offset, or without what was inlined. -v says which and why; \
+         if another tool can read them, please report this as a bug",
+    ),
 ];
 
 /// One in so many is few.
@@ -61,6 +69,7 @@ pub(super) struct Counts<'a> {
     pub(super) merged_stacks: u64,
     pub(super) unlisted_processes: u64,
     pub(super) merged_blame: u64,
+    pub(super) merged_chains: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -138,6 +147,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_blame,
             "rows of blame.csv of little time that lost their names, because there were too many: \
              their time is all there, in rows of culprit `others`",
+        ),
+        (
+            "chains_merged",
+            counts.merged_chains,
+            "chains of little time in chains.folded that lost their frames, because there were too many: \
+             their time is all there, in `[other chains]`",
         ),
         (
             "recording_unended",

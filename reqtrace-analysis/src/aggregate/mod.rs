@@ -7,6 +7,7 @@
 //! rows of the last 200 ms, and with blame the last intervals of threads.
 
 mod blamed;
+mod files;
 mod filter;
 mod hints;
 mod labels;
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
 
-use crate::blame::Gatherer;
+use crate::blame::{self, Gatherer};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
@@ -41,7 +42,9 @@ use crate::profile::Profile;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use filter::FilterOptions;
-pub use losses::{FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
+pub use losses::{
+    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
+};
 pub use order::WINDOW_NS;
 
 use filter::Filter;
@@ -103,7 +106,8 @@ impl Aggregator {
         check(&options, header)?;
         let filter = Filter::new(&options.filter, profile, header)?;
         let classifier = Classifier::new(&profile.waits)?;
-        let classes = classifier.names().len();
+        let class_names = classifier.names().to_vec();
+        let classes = class_names.len();
         let types: Vec<TypeState> = profile
             .requests
             .iter()
@@ -122,9 +126,13 @@ impl Aggregator {
             labels: options
                 .group_by
                 .map(|by| Labels::new(by, types.len(), classes)),
-            blame: header
-                .blame
-                .then(|| Gatherer::new(types.len(), options.group_by)),
+            blame: header.blame.then(|| {
+                let names = blame::Names {
+                    types: types.iter().map(|state| state.name.clone()).collect(),
+                    classes: class_names,
+                };
+                Gatherer::new(names, options.group_by)
+            }),
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
@@ -194,6 +202,7 @@ impl Aggregator {
             Event::StacksAnew => {
                 self.settle();
                 if let Some(blame) = &mut self.blame {
+                    blame.settle(self.sites.get_mut());
                     blame.forget_stacks();
                 }
                 let places = self.types.iter().flat_map(|state| state.tail.places());
@@ -316,6 +325,7 @@ impl Aggregator {
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let causes = self.resolve(row);
+        self.write_intervals(row, exporters)?;
         if !is_wanted(exporters) {
             return Ok(());
         }

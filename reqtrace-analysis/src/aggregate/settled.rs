@@ -7,6 +7,7 @@
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::sums::{StackSum, StackSumKey};
 
+use super::files::Files;
 use super::lengths::Lengths;
 use super::signs::Places;
 use super::sites::{Sites, site_of, space_of};
@@ -18,6 +19,7 @@ use super::unwinding::Walked;
 pub(super) struct Settled {
     /// Blocked time per type and class, incomplete requests included.
     pub(super) by_class: Vec<Vec<u64>>,
+    pub(super) files: Files,
     pub(super) places: Places,
     pub(super) lengths: Lengths,
     pub(super) lines: Lines,
@@ -37,6 +39,7 @@ impl Settled {
     pub(super) fn new(types: usize, classes: usize) -> Self {
         Self {
             by_class: vec![vec![0; classes]; types],
+            files: Files::new(types),
             places: Places::new(types),
             lengths: Lengths::new(types, classes),
             lines: Lines::default(),
@@ -56,6 +59,7 @@ impl Settled {
                 classes[class] += sum.off_ns;
             }
         }
+        self.files.add(sites, new.shown);
         self.places.add(sites, new.sums);
         self.lengths.add(sites, new.histograms);
         self.lines.add(sites, self.by_class.len(), new.shown);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
@@ -79,6 +80,8 @@ pub(super) struct Sites {
     classes: FxHashMap<(AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    /// Places in few words.
+    short: FxHashMap<(AddressSpace, StackId, StackId), Rc<str>>,
     pub(super) processes: Processes,
     /// Names of threads that woke others, by process and thread.
     threads: FxHashMap<(u32, u32), Plain>,
@@ -110,6 +113,7 @@ impl Sites {
             classes: FxHashMap::default(),
             kernel: FxHashMap::default(),
             user: FxHashMap::default(),
+            short: FxHashMap::default(),
             processes: Processes::default(),
             threads: FxHashMap::default(),
             servers: FxHashMap::default(),
@@ -137,6 +141,7 @@ impl Sites {
         self.classes.clear();
         self.kernel.clear();
         self.user.clear();
+        self.short.clear();
     }
 
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
@@ -234,6 +239,20 @@ impl Sites {
             user: innermost_first(self.user_side(space, site.user_stack)),
             kernel: innermost_first(self.kernel_side(site.kernel_stack)),
         }
+    }
+
+    /// A place in few words: the frames that say most, innermost first.
+    pub(super) fn short(&mut self, space: AddressSpace, site: &BlockSite) -> Rc<str> {
+        let key = (space, site.user_stack, site.kernel_stack);
+        if let Some(known) = self.short.get(&key) {
+            return Rc::clone(known);
+        }
+        let place = self.place(space, site);
+        let user = place.user.iter().map(String::as_str);
+        let kernel = place.kernel.iter().map(String::as_str);
+        let text: Rc<str> = telling(user, kernel).join(" ← ").into();
+        insert(&mut self.short, MAX_STACKS, key, Rc::clone(&text));
+        text
     }
 
     pub(super) fn kernel_side(&mut self, id: StackId) -> Side {

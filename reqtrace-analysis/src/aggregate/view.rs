@@ -11,7 +11,6 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
-use crate::blame;
 use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, StackKind, TypeReport};
 
 impl Aggregator {
@@ -32,24 +31,21 @@ impl Aggregator {
             .iter()
             .zip(&settled.by_class)
             .zip(lengths)
+            .zip(settled.files.lines())
             .enumerate()
-            .map(|(index, ((state, sums), lengths))| {
+            .map(|(index, (((state, sums), lengths), files))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
                 let slow = state.tail.slow(sites, &self.trace);
                 TypeReport {
                     slow,
                     lengths,
+                    files,
                     ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
-        let blame = self.blame.as_ref().map(|blame| {
-            blame.report(&blame::Names {
-                types: &names,
-                classes: &classes,
-            })
-        });
+        let blame = self.blame.as_ref().map(|blame| blame.report(sites));
         let stacks = settled.lines.stacks(sites, &names);
         let mut open: Vec<_> = self
             .open
@@ -68,6 +64,7 @@ impl Aggregator {
             merged_stacks: settled.lines.merged(),
             unlisted_processes: sites.processes.unlisted(),
             merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
+            merged_chains: blame.as_ref().map_or(0, |blame| blame.merged_chains),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)
@@ -186,6 +183,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         classes_exact,
         slow: None,
         lengths: Vec::new(),
+        files: Vec::new(),
         begins: totals.begins,
         ends: totals.ends,
         nested: totals.nested,

@@ -44,6 +44,22 @@ impl Cause {
         Self::Unknown,
     ];
 
+    /// In words, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::OnCpu => "on CPU",
+            Self::RunQueue => "run queue",
+            Self::Preempted => "preempted",
+            Self::Disk => "disk",
+            Self::Timer => "timer",
+            Self::Network => "network",
+            Self::OtherInterrupt => "other interrupt",
+            Self::BetweenRequests => "between requests",
+            Self::Unknown => "not known",
+        }
+    }
+
     /// Its name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {

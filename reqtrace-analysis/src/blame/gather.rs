@@ -1,30 +1,30 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
-use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{Interval, IntervalKind, Request, RequestOf, WakerContext};
 use rustc_hash::FxHashMap;
 
 use super::interrupt::Interrupt;
-use super::table::{Key, Table, Whose};
-use super::texts::{Number, Texts};
-use super::{By, Cause, Causes, Culprit, Kept, Outcome, Piece, Reason, ThreadId, Timelines, split};
-use crate::fingerprint::fingerprint;
-use crate::label::label_text;
+use super::shown::{Names, Naming};
+use super::sums::Sums;
+use super::{
+    By, Cause, Causes, Culprit, Kept, Outcome, Piece, Place, Reason, ThreadId, Timelines, split,
+};
+use crate::report::blame::Blame;
 use crate::report::{Grouping, Ledger};
 
 /// Intervals that are kept, and as many requests: some 40 MB.
 const MAX_KEPT: usize = 1 << 18;
-/// Labels whose number is remembered.
-const MAX_LABELS: usize = 1 << 13;
 /// Stacks of interrupts that are remembered.
 const MAX_INTERRUPTS: usize = 1 << 12;
 
 /// A request whose blocked time is to be split.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim<'a> {
+    pub(crate) id: u64,
     pub(crate) thread: ThreadId,
     pub(crate) of: RequestOf,
+    pub(crate) start_unix_ns: u64,
     pub(crate) end_ns: u64,
     pub(crate) label: &'a [u8],
     pub(crate) ledger: &'a Ledger,
@@ -37,24 +37,41 @@ pub(crate) struct Victim<'a> {
 #[derive(Debug)]
 pub(crate) struct Gatherer {
     timelines: Timelines,
-    pub(super) table: Table,
-    pub(super) texts: Texts,
-    labels: FxHashMap<Box<[u8]>, Number>,
+    sums: Sums,
+    /// How often stacks were said anew.
+    period: u32,
     interrupts: FxHashMap<StackId, Interrupt>,
-    grouping: Option<Grouping>,
 }
 
 impl Gatherer {
-    /// For so many request types.
-    pub(crate) fn new(types: usize, grouping: Option<Grouping>) -> Self {
+    /// For request types and wait classes of these names.
+    pub(crate) fn new(names: Names, grouping: Option<Grouping>) -> Self {
         Self {
             timelines: Timelines::new(MAX_KEPT),
-            table: Table::new(types),
-            texts: Texts::default(),
-            labels: FxHashMap::default(),
+            sums: Sums::new(names, grouping),
+            period: 0,
             interrupts: FxHashMap::default(),
-            grouping,
         }
+    }
+
+    /// What is known now.
+    pub(crate) fn report(&self, naming: &mut impl Naming) -> Blame {
+        self.sums.report(self.period, naming)
+    }
+
+    /// Whether there are so many chains of stacks that they are to be settled.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sums.chains.is_full()
+    }
+
+    /// Names what has stacks, as far as that is kept.
+    pub(crate) fn settle(&mut self, naming: &mut impl Naming) {
+        self.sums.settle(naming);
+    }
+
+    /// What is known of threads.
+    pub(crate) fn timelines(&self) -> &Timelines {
+        &self.timelines
     }
 
     /// Takes an interval. `class` is that of a block, `named` says which interrupt a stack is of. Returns
@@ -93,6 +110,13 @@ impl Gatherer {
             sequence: interval.sequence,
             request: interval.request,
             class: class.map(|class| class as u16),
+            place: Place {
+                space: interval.space,
+                site: interval.site,
+                period: self.period,
+            },
+            futex: interval.futex,
+            holder: interval.holder,
             out_ns: interval.out_ns,
             wake_ns,
             in_ns: interval.in_ns,
@@ -109,39 +133,38 @@ impl Gatherer {
     /// Stacks get other names, or their ids another meaning.
     pub(crate) fn forget_stacks(&mut self) {
         self.interrupts.clear();
+        self.period += 1;
     }
 
-    /// Splits the blocked time of a request, adds it up, and returns it by root cause. `comm` is the name
-    /// of a thread.
-    pub(crate) fn resolve(
-        &mut self,
-        victim: &Victim<'_>,
-        comm: impl Fn(ThreadId) -> Plain,
-    ) -> Causes {
-        let mut pieces = split(&self.timelines, victim.thread, victim.of, victim.end_ns);
-        self.add_missing(&mut pieces, victim);
+    /// Whether the stacks of a place have their names still.
+    pub(crate) fn is_named(&self, place: &Place) -> bool {
+        place.period == self.period
+    }
+
+    /// Splits the blocked time of a request, adds it up, and returns it by root cause.
+    pub(crate) fn resolve(&mut self, victim: &Victim<'_>, naming: &mut impl Naming) -> Causes {
+        let mut parts = split(&self.timelines, victim.thread, victim.of, victim.end_ns);
+        Self::add_missing(&self.timelines, &mut parts.pieces, victim);
         let mut causes = Causes::default();
-        for piece in &pieces {
+        for piece in &parts.pieces {
             causes.add(piece.outcome.cause, piece.ns);
         }
         if victim.is_complete {
-            self.add_up(&pieces, victim, comm);
+            self.sums
+                .add(&self.timelines, self.period, &parts, victim, naming);
         }
         causes
     }
 
     /// What the record of a request has more than its intervals.
-    fn add_missing(&self, pieces: &mut Vec<Piece>, victim: &Victim<'_>) {
+    fn add_missing(timelines: &Timelines, pieces: &mut Vec<Piece>, victim: &Victim<'_>) {
         let all = victim.ledger.blocked_ns() + victim.ledger.unattributed_ns;
         let known: u64 = pieces.iter().map(|piece| piece.ns).sum();
         let mut missing = all.saturating_sub(known);
         if missing == 0 {
             return;
         }
-        let reason = if self
-            .timelines
-            .has_forgotten(victim.thread, victim.of.begin_ns)
-        {
+        let reason = if timelines.has_forgotten(victim.thread, victim.of.begin_ns) {
             Reason::Forgotten
         } else {
             Reason::Lost
@@ -166,81 +189,14 @@ impl Gatherer {
                     culprit: Culprit::Unknown,
                     depth: 0,
                 };
-                pieces.push(Piece { class, outcome, ns });
+                pieces.push(Piece {
+                    class,
+                    outcome,
+                    ns,
+                    wait: None,
+                });
             }
         }
-    }
-
-    fn add_up(&mut self, pieces: &[Piece], victim: &Victim<'_>, comm: impl Fn(ThreadId) -> Plain) {
-        let weight = u64::from(victim.weight);
-        let index = victim.of.request_type;
-        let Some(of_type) = self.table.types.get_mut(index as usize) else {
-            return;
-        };
-        of_type.requests += weight;
-        for Piece { outcome, ns, .. } in pieces {
-            of_type.causes.add(outcome.cause, ns * weight);
-            if let Some(reason) = outcome.reason {
-                of_type.unknown[reason as usize] += ns * weight;
-            }
-        }
-        if pieces.is_empty() {
-            return;
-        }
-        let label = self.label(victim.label);
-        let mut names: FxHashMap<Culprit, Whose> = FxHashMap::default();
-        let mut parts: FxHashMap<Key, u64> = FxHashMap::default();
-        for piece in pieces {
-            let Outcome {
-                cause,
-                culprit,
-                depth,
-                ..
-            } = piece.outcome;
-            let whose = *names
-                .entry(culprit)
-                .or_insert_with(|| self.whose(culprit, &comm));
-            let key = Key {
-                victim: index,
-                label,
-                class: piece.class,
-                whose,
-                cause,
-                depth,
-            };
-            *parts.entry(key).or_default() += piece.ns;
-        }
-        self.table.add(&parts, weight, self.grouping.is_some());
-    }
-
-    fn whose(&mut self, culprit: Culprit, comm: impl Fn(ThreadId) -> Plain) -> Whose {
-        match culprit {
-            Culprit::OwnInterrupt => Whose::OwnInterrupt,
-            Culprit::Itself => Whose::Itself,
-            Culprit::Unknown => Whose::Unknown,
-            Culprit::Thread(thread) => Whose::Thread(self.texts.number(comm(thread).as_str())),
-            Culprit::Request(thread, request_type, begin_ns) => {
-                let label = self.timelines.label(thread, begin_ns);
-                Whose::Request(request_type, self.label(&label))
-            }
-        }
-    }
-
-    /// The number of a label, or of its fingerprint.
-    fn label(&mut self, label: &[u8]) -> Number {
-        if let Some(number) = self.labels.get(label) {
-            return *number;
-        }
-        let text = label_text(label);
-        let number = match self.grouping {
-            Some(Grouping::Label) => self.texts.number(text.as_str()),
-            Some(Grouping::Fingerprint) | None => self.texts.number(&fingerprint(&text)),
-        };
-        if self.labels.len() >= MAX_LABELS {
-            self.labels.clear();
-        }
-        self.labels.insert(label.into(), number);
-        number
     }
 
     fn interrupt(&mut self, stack: StackId, named: impl FnOnce(StackId) -> Interrupt) -> Interrupt {

@@ -6,10 +6,14 @@
 //! not known, with the reason.
 
 mod cause;
+mod chains;
 mod gather;
 mod interrupt;
+mod locks;
 mod shown;
+mod slowest;
 mod split;
+mod sums;
 mod table;
 mod texts;
 mod timeline;
@@ -20,9 +24,9 @@ mod tests;
 pub use cause::{Cause, Causes, Reason};
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::of_stack;
-pub(crate) use shown::Names;
-pub(crate) use split::{Culprit, Outcome, Piece, split};
-pub(crate) use timeline::{By, Kept, ThreadId, Timelines};
+pub(crate) use shown::{Names, Naming};
+pub(crate) use split::{Culprit, Outcome, Parts, Piece, split};
+pub(crate) use timeline::{By, Kept, Place, ThreadId, Timelines};
 
 /// Threads that wait for each other, at most.
 pub const MAX_DEPTH: u8 = 8;

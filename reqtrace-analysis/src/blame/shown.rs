@@ -4,38 +4,81 @@ use std::cmp::Reverse;
 
 use reqtrace_base::plain::Plain;
 
-use super::gather::Gatherer;
+use reqtrace_common::record::StackId;
+use reqtrace_recording::AddressSpace;
+use rustc_hash::FxHashMap;
+
+use super::chains::{Chains, Link};
+use super::locks::{self, LockKey};
+use super::sums::Sums;
 use super::table::{Holding, OfType, Whose};
-use super::{Cause, Reason};
-use crate::report::blame::{Blame, BlameRow, CulpritKind, CulpritName, Holder, TypeBlame};
+use super::{Cause, Place, Reason, ThreadId};
+use crate::report::blame::{
+    Blame, BlameRow, Chain, CulpritKind, CulpritName, Holder, Lock, TypeBlame,
+};
 
 /// The class of blocks without a known one.
 const UNATTRIBUTED: &str = "unattributed";
+/// Futexes of one request type that a report names.
+const MAX_LOCKS: usize = 100;
+/// Stands between who waits and who held it up, as offwaketime has it.
+const DELIMITER: &str = "--";
+/// The frame of all other chains.
+const OTHER_CHAINS: &str = "[other chains]";
 
 /// Names by index.
-pub(crate) struct Names<'a> {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
     /// Of request types.
-    pub(crate) types: &'a [String],
+    pub(crate) types: Vec<String>,
     /// Of wait classes.
-    pub(crate) classes: &'a [String],
+    pub(crate) classes: Vec<String>,
 }
 
-impl Names<'_> {
-    fn class(&self, class: Option<u16>) -> &str {
+/// Names that events have said.
+pub(crate) trait Naming {
+    /// Of a thread.
+    fn comm(&self, thread: ThreadId) -> Plain;
+    /// Of user and kernel frames, innermost first.
+    fn frames(&mut self, place: &Place) -> [Vec<String>; 2];
+    /// The frames of a stack by number, outermost first; of a lost one a frame that says so.
+    fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32>;
+    /// The number of a text.
+    fn number(&mut self, text: &str) -> u32;
+    /// The text of a number.
+    fn text(&self, number: u32) -> &str;
+}
+
+impl Names {
+    pub(super) fn class(&self, class: Option<u16>) -> &str {
         let name = class.and_then(|class| self.classes.get(usize::from(class)));
         name.map_or(UNATTRIBUTED, String::as_str)
     }
 
-    fn request(&self, index: u32) -> String {
+    pub(super) fn request(&self, index: u32) -> String {
         let name = self.types.get(index as usize);
         name.cloned().unwrap_or_else(|| format!("type {index}"))
     }
 }
 
-impl Gatherer {
-    /// What is known now.
-    pub(crate) fn report(&self, names: &Names<'_>) -> Blame {
-        let types = self.table.types.iter().zip(names.types);
+impl Sums {
+    /// What is known now. Stacks of other periods than this have no names any more.
+    pub(super) fn report(&self, period: u32, naming: &mut impl Naming) -> Blame {
+        let names = &self.names;
+        let mut types: Vec<TypeBlame> = self
+            .table
+            .types
+            .iter()
+            .zip(&names.types)
+            .zip(&self.slowest)
+            .map(|((of_type, name), slowest)| TypeBlame {
+                slowest: slowest.requests.clone(),
+                ..self.of_type(of_type, name)
+            })
+            .collect();
+        self.locks(&mut types, period, naming);
+        let mut chains = self.chains.clone();
+        self.name(&mut chains, naming);
         let mut rows: Vec<BlameRow> = self
             .table
             .rows
@@ -47,7 +90,7 @@ impl Gatherer {
                     Whose::Others => String::new(),
                     _ => names.class(key.class).to_owned(),
                 },
-                culprit: self.culprit(key.whose, names),
+                culprit: self.culprit(key.whose),
                 cause: key.cause,
                 depth: key.depth,
                 ns: sum.ns,
@@ -56,20 +99,119 @@ impl Gatherer {
             .collect();
         rows.sort_by(|one, other| order(one).cmp(&order(other)));
         Blame {
-            types: types
-                .map(|(of_type, name)| self.of_type(of_type, name, names))
-                .collect(),
+            types,
             rows,
             merged_rows: self.table.merged,
+            merged_chains: chains.merged,
+            chains: lines(&chains, naming),
+            merged_locks: self.locks.merged,
         }
     }
 
-    fn of_type(&self, of_type: &OfType, name: &str, names: &Names<'_>) -> TypeBlame {
+    /// Names the chains so far: ids of stacks are about to mean something else, or there are too many.
+    pub(super) fn settle(&mut self, naming: &mut impl Naming) {
+        let mut chains = std::mem::take(&mut self.chains);
+        self.name(&mut chains, naming);
+        self.chains = chains;
+    }
+
+    fn name(&self, chains: &mut Chains, naming: &mut impl Naming) {
+        let other = naming.number(OTHER_CHAINS);
+        chains.name(
+            |chain| self.frames(chain, naming),
+            |frames| match frames {
+                [first, .., last] => vec![*first, other, *last],
+                _ => vec![other],
+            },
+        );
+    }
+
+    /// The frames of a chain.
+    fn frames(&self, chain: &[Link], naming: &mut impl Naming) -> Vec<u32> {
+        let mut frames = Vec::new();
+        let mut is_victim = true;
+        for link in chain {
+            match *link {
+                Link::Victim(index) => frames.push(naming.number(&self.names.request(index))),
+                Link::Blocked {
+                    space,
+                    user,
+                    kernel,
+                } => {
+                    let mut stack = naming.texts(Some(space), user);
+                    stack.extend(naming.texts(None, kernel));
+                    if !is_victim {
+                        stack.reverse();
+                    }
+                    frames.extend(stack);
+                }
+                Link::HeldUpBy(whose) => {
+                    is_victim = false;
+                    frames.push(naming.number(DELIMITER));
+                    frames.push(naming.number(&format!("[{}]", self.culprit(whose).words())));
+                }
+                Link::End(cause, reason) => {
+                    let words = match reason {
+                        Some(reason) => format!("[{}: {}]", cause.words(), reason.words()),
+                        None => format!("[{}]", cause.words()),
+                    };
+                    frames.push(naming.number(&words));
+                }
+            }
+        }
+        frames
+    }
+
+    fn locks(&self, types: &mut [TypeBlame], period: u32, naming: &mut impl Naming) {
+        let mut locks: Vec<_> = self.locks.locks.iter().collect();
+        locks.sort_unstable_by_key(|(key, lock)| (Reverse(lock.ns), **key));
+        for (key, lock) in locks {
+            if let Some(of_type) = types.get_mut(key.victim as usize)
+                && of_type.locks.len() < MAX_LOCKS
+            {
+                of_type.locks.push(self.lock(key, lock, period, naming));
+            }
+        }
+    }
+
+    fn lock(
+        &self,
+        key: &LockKey,
+        lock: &locks::Lock,
+        period: u32,
+        naming: &mut impl Naming,
+    ) -> Lock {
+        let (class, place) = lock.last.unzip();
+        let named = place.filter(|place| key.address != 0 && place.period == period);
+        let [user, _] = named.map(|place| naming.frames(&place)).unwrap_or_default();
+        let by_name = |whose: &FxHashMap<Whose, u64>| {
+            let named = whose.iter().map(|(whose, ns)| (self.culprit(*whose), *ns));
+            let mut named: Vec<_> = named.collect();
+            named.sort_by(|(one, one_ns), (two, two_ns)| {
+                two_ns.cmp(one_ns).then_with(|| one.cmp(two))
+            });
+            named
+        };
+        Lock {
+            pid: key.tgid,
+            address: key.address,
+            waits: lock.waits,
+            ns: lock.ns,
+            longest_ns: lock.longest_ns,
+            class: self.names.class(class.flatten()).to_owned(),
+            user,
+            woken_by: by_name(&lock.wakers),
+            held_by: by_name(&lock.holders),
+        }
+    }
+
+    fn of_type(&self, of_type: &OfType, name: &str) -> TypeBlame {
+        let names = &self.names;
         let holdings = of_type.holdings.iter();
         let mut holders: Vec<Holder> = holdings
             .map(|((cause, whose), holding)| Holder {
                 cause: *cause,
-                culprit: self.culprit(*whose, names),
+                culprit: self.culprit(*whose),
                 ns: holding.sum.ns,
                 requests: holding.sum.requests,
                 wait_class: names.class(most(holding)).to_owned(),
@@ -89,10 +231,11 @@ impl Gatherer {
             causes: of_type.causes,
             holders,
             unknown,
+            ..TypeBlame::default()
         }
     }
 
-    fn culprit(&self, whose: Whose, names: &Names<'_>) -> CulpritName {
+    fn culprit(&self, whose: Whose) -> CulpritName {
         let kind = match whose {
             Whose::OwnInterrupt => CulpritKind::Interrupt,
             Whose::Itself => CulpritKind::Itself,
@@ -107,7 +250,7 @@ impl Gatherer {
         };
         match whose {
             Whose::Request(index, label) => {
-                culprit.request = names.request(index);
+                culprit.request = self.names.request(index);
                 culprit.label = Plain::of(self.texts.text(label));
             }
             Whose::Thread(comm) => culprit.comm = Plain::of(self.texts.text(comm)),
@@ -115,6 +258,24 @@ impl Gatherer {
         }
         culprit
     }
+}
+
+/// Chains by name, the most time first.
+fn lines(chains: &Chains, naming: &impl Naming) -> Vec<Chain> {
+    let text = |number: &u32| naming.text(*number).to_owned();
+    let mut lines: Vec<Chain> = chains
+        .named()
+        .map(|(frames, ns)| Chain {
+            frames: frames.iter().map(text).collect(),
+            ns,
+        })
+        .collect();
+    lines.sort_by(|one, two| {
+        two.ns
+            .cmp(&one.ns)
+            .then_with(|| one.frames.cmp(&two.frames))
+    });
+    lines
 }
 
 /// The wait class that most of the time was spent in.

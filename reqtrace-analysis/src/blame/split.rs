@@ -4,6 +4,7 @@ use reqtrace_recording::{RequestOf, WakerIs};
 
 use super::timeline::{By, Kept, Known, ThreadId, Timeline, Timelines};
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason};
+use crate::report::blame::CulpritKind;
 
 /// A part of a request's blocked time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,26 @@ pub(crate) struct Piece {
     pub(crate) class: Option<u16>,
     pub(crate) outcome: Outcome,
     pub(crate) ns: u64,
+    /// The wait in which it lies: an index into [`Parts::waits`].
+    pub(crate) wait: Option<u32>,
+}
+
+/// A block of the request, or of a thread that held it up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait<'a> {
+    /// The wait whose end this one held up; `None` for one of the request itself.
+    pub(crate) within: Option<u32>,
+    /// Who waits.
+    pub(crate) whose: Culprit,
+    pub(crate) kept: &'a Kept,
+}
+
+/// A request's blocked time by what it ended in, and the chains of waits in between.
+#[derive(Debug, Default)]
+pub(crate) struct Parts<'a> {
+    pub(crate) pieces: Vec<Piece>,
+    /// Each behind the one that it lies in.
+    pub(crate) waits: Vec<Wait<'a>>,
 }
 
 /// What a part of blocked time ended in.
@@ -40,40 +61,50 @@ pub(crate) enum Culprit {
     Unknown,
 }
 
+impl Culprit {
+    /// A thread that did this.
+    pub(super) fn of(thread: ThreadId, is: WakerIs) -> Self {
+        match is {
+            WakerIs::InRequest(of) => Self::Request(thread, of.request_type, of.begin_ns),
+            WakerIs::BetweenRequests | WakerIs::Helper(_) => Self::Thread(thread),
+            WakerIs::NotRecorded | WakerIs::Unknown => Self::Unknown,
+        }
+    }
+
+    /// What it is, in words of files.
+    pub(super) fn kind(self) -> CulpritKind {
+        match self {
+            Self::OwnInterrupt => CulpritKind::Interrupt,
+            Self::Itself => CulpritKind::Itself,
+            Self::Request(..) => CulpritKind::Request,
+            Self::Thread(_) => CulpritKind::Thread,
+            Self::Unknown => CulpritKind::Unknown,
+        }
+    }
+}
+
 /// Splits the blocked time that is known of a request by its intervals.
 pub(crate) fn split(
     timelines: &Timelines,
     thread: ThreadId,
     of: RequestOf,
     end_ns: u64,
-) -> Vec<Piece> {
+) -> Parts<'_> {
     let mut split = Split {
         timelines,
         victim: (thread, of),
         class: None,
-        pieces: Vec::new(),
+        parts: Parts::default(),
+        wait: None,
         steps: 0,
     };
-    let Some(timeline) = timelines.get(thread) else {
-        return split.pieces;
-    };
-    let intervals = &timeline.intervals;
-    let first = intervals.partition_point(|kept| kept.in_ns <= of.begin_ns);
-    let own = intervals
-        .range(first..)
-        .take_while(|kept| kept.out_ns < end_ns)
-        .filter(|kept| kept.request == Some(of));
-    for kept in own {
+    for kept in timelines.of_request(thread, of, end_ns) {
         let Some(by) = kept.by else { continue };
         split.class = kept.class;
-        split.blocked(
-            by,
-            Window(kept.out_ns, kept.wake_ns),
-            Culprit::OwnInterrupt,
-            0,
-        );
+        let window = Window(kept.out_ns, kept.wake_ns);
+        split.waits(kept, by, window, Culprit::OwnInterrupt, 0);
     }
-    split.pieces
+    split.parts
 }
 
 /// From a time until before another.
@@ -113,11 +144,29 @@ struct Split<'a> {
     timelines: &'a Timelines,
     victim: (ThreadId, RequestOf),
     class: Option<u16>,
-    pieces: Vec<Piece>,
+    parts: Parts<'a>,
+    /// The wait that is split.
+    wait: Option<u32>,
     steps: usize,
 }
 
-impl Split<'_> {
+impl<'a> Split<'a> {
+    /// A block of the request, or of a thread that held it up, as far as it lies in this window.
+    fn waits(&mut self, kept: &'a Kept, by: By, window: Window, whose: Culprit, depth: u8) {
+        if window.ns() == 0 {
+            return;
+        }
+        let within = self.wait;
+        self.wait = Some(self.parts.waits.len() as u32);
+        self.parts.waits.push(Wait {
+            within,
+            whose,
+            kept,
+        });
+        self.blocked(by, window, whose, depth);
+        self.wait = within;
+    }
+
     /// A wait that `waits` spent in this window: what ended it.
     fn blocked(&mut self, by: By, window: Window, waits: Culprit, depth: u8) {
         match by {
@@ -136,14 +185,7 @@ impl Split<'_> {
             WakerIs::Helper(since_ns) => Some(since_ns),
             WakerIs::InRequest(_) | WakerIs::BetweenRequests => None,
         };
-        let nothing;
-        let timeline = match self.timelines.get(thread) {
-            Some(timeline) => timeline,
-            None => {
-                nothing = Timeline::forgotten_until(self.timelines.forgotten_ns);
-                &nothing
-            }
-        };
+        let timeline = self.timelines.of(thread);
         self.thread(
             Waker {
                 thread,
@@ -155,7 +197,7 @@ impl Split<'_> {
         );
     }
 
-    fn thread(&mut self, waker: Waker<'_>, mut window: Window) {
+    fn thread(&mut self, waker: Waker<'a>, mut window: Window) {
         let intervals = &waker.timeline.intervals;
         let mut next = intervals.partition_point(|kept| kept.in_ns <= window.0);
         while window.ns() > 0 {
@@ -174,7 +216,7 @@ impl Split<'_> {
     }
 
     /// The part of an interval in this window.
-    fn interval(&mut self, waker: Waker<'_>, kept: &Kept, window: Window) {
+    fn interval(&mut self, waker: Waker<'a>, kept: &'a Kept, window: Window) {
         let whose = match kept.request {
             Some(of) => self.request(waker.thread, of),
             None => Culprit::Thread(waker.thread),
@@ -184,9 +226,7 @@ impl Split<'_> {
             None => self.piece(off, Cause::Preempted, whose, waker.depth),
             Some(by) => {
                 let blocked = off.before(kept.wake_ns);
-                if blocked.ns() > 0 {
-                    self.blocked(by, blocked, whose, waker.depth);
-                }
+                self.waits(kept, by, blocked, whose, waker.depth);
                 self.piece(off.since(kept.wake_ns), Cause::RunQueue, whose, waker.depth);
             }
         }
@@ -310,10 +350,11 @@ impl Split<'_> {
     fn push(&mut self, window: Window, outcome: Outcome) {
         let ns = window.ns();
         if ns > 0 {
-            self.pieces.push(Piece {
+            self.parts.pieces.push(Piece {
                 class: self.class,
                 outcome,
                 ns,
+                wait: self.wait,
             });
         }
     }

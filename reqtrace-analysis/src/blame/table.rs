@@ -35,6 +35,16 @@ pub(super) enum Whose {
     Others,
 }
 
+impl Whose {
+    /// The same without the label of a request.
+    pub(super) fn without_label(self) -> Self {
+        match self {
+            Self::Request(of_type, _) => Self::Request(of_type, NONE),
+            whose => whose,
+        }
+    }
+}
+
 /// What is added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
@@ -91,9 +101,10 @@ impl Table {
                 requests: weight,
             };
             self.rows.entry(*key).or_default().add(sum);
-            let whose = match key.whose {
-                Whose::Request(of_type, _) if !by_label => Whose::Request(of_type, NONE),
-                whose => whose,
+            let whose = if by_label {
+                key.whose
+            } else {
+                key.whose.without_label()
             };
             if key.cause != Cause::Unknown {
                 let holding = held.entry((key.victim, key.cause, whose)).or_default();

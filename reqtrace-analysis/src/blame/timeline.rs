@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_common::record::BlockSite;
+use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::FxHashMap;
 
 use super::{Cause, Reason};
@@ -42,6 +43,10 @@ pub(crate) struct Kept {
     pub(crate) request: Option<RequestOf>,
     /// The wait class of a block, where it is known.
     pub(crate) class: Option<u16>,
+    pub(crate) place: Place,
+    /// The futex that it waited on; 0 for other waits.
+    pub(crate) futex: u64,
+    pub(crate) holder: Holder,
     pub(crate) out_ns: u64,
     /// When it was woken; of a preemption `out_ns`.
     pub(crate) wake_ns: u64,
@@ -52,10 +57,39 @@ pub(crate) struct Kept {
     pub(super) after_gap: bool,
 }
 
+impl Kept {
+    /// Nanoseconds blocked, or preempted.
+    pub(crate) fn off_ns(&self) -> u64 {
+        match self.by {
+            Some(_) => self.wake_ns - self.out_ns,
+            None => self.in_ns - self.out_ns,
+        }
+    }
+
+    /// Nanoseconds on the run queue.
+    pub(crate) fn run_queue_ns(&self) -> u64 {
+        match self.by {
+            Some(_) => self.in_ns - self.wake_ns,
+            None => 0,
+        }
+    }
+}
+
+/// Where a thread left its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) space: AddressSpace,
+    pub(crate) site: BlockSite,
+    /// Ids of stacks mean something until they are said anew: how often they had been.
+    pub(crate) period: u32,
+}
+
 /// A request, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) of: RequestOf,
+    /// Its id; 0 until its record has come.
+    pub(super) id: u64,
     /// It ran until then at least.
     pub(super) until_ns: u64,
     pub(super) known: Known,
@@ -123,6 +157,7 @@ impl Timeline {
         }
         let span = Span {
             of,
+            id: 0,
             until_ns,
             known: Known::Ran,
             label: Rc::default(),
@@ -142,8 +177,8 @@ pub(crate) struct Timelines {
     spans: VecDeque<ThreadId>,
     /// How many of each are kept.
     most: usize,
-    /// What a thread of which nothing is known has done before this time is forgotten.
-    pub(super) forgotten_ns: u64,
+    /// What is known of all others.
+    others: Timeline,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
 }
@@ -156,25 +191,65 @@ impl Timelines {
             intervals: VecDeque::new(),
             spans: VecDeque::new(),
             most,
-            forgotten_ns: 0,
+            others: Timeline::default(),
             is_sampled: false,
         }
     }
 
-    /// The label of the request that began then; empty when it is not known.
+    /// The request that began then, where it is known.
+    pub(super) fn span(&self, thread: ThreadId, begin_ns: u64) -> Option<&Span> {
+        let spans = &self.get(thread)?.spans;
+        let at = spans.partition_point(|span| span.of.begin_ns < begin_ns);
+        spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
+    }
+
+    /// The id of the request that began then; 0 while its record has not come.
+    pub(crate) fn request_id(&self, thread: ThreadId, begin_ns: u64) -> u64 {
+        self.span(thread, begin_ns).map_or(0, |span| span.id)
+    }
+
+    /// Whose request a thread was in at that time; `None` when it was in none that is known.
+    pub(crate) fn request_at(&self, thread: ThreadId, at_ns: u64) -> Option<RequestOf> {
+        let spans = &self.get(thread)?.spans;
+        let at = spans.partition_point(|span| span.until_ns <= at_ns);
+        let span = spans.get(at)?;
+        (span.of.begin_ns <= at_ns).then_some(span.of)
+    }
+
+    /// Its label; empty when it is not known.
     pub(super) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
-        let span = self.get(thread).and_then(|timeline| {
-            let spans = &timeline.spans;
-            let at = spans.partition_point(|span| span.of.begin_ns < begin_ns);
-            spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
-        });
+        let span = self.span(thread, begin_ns);
         span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
+    }
+
+    /// The intervals of a thread in one of its requests, in order.
+    pub(crate) fn of_request(
+        &self,
+        thread: ThreadId,
+        of: RequestOf,
+        end_ns: u64,
+    ) -> impl Iterator<Item = &Kept> {
+        let intervals = self.get(thread).map(|timeline| {
+            let intervals = &timeline.intervals;
+            let first = intervals.partition_point(|kept| kept.in_ns <= of.begin_ns);
+            intervals.range(first..)
+        });
+        let of_request = move |kept: &&Kept| kept.request == Some(of);
+        intervals
+            .into_iter()
+            .flatten()
+            .take_while(move |kept| kept.out_ns < end_ns)
+            .filter(of_request)
     }
 
     /// Whether what a thread did then was forgotten.
     pub(super) fn has_forgotten(&self, thread: ThreadId, at_ns: u64) -> bool {
-        let timeline = self.get(thread);
-        at_ns < timeline.map_or(self.forgotten_ns, |timeline| timeline.forgotten_ns)
+        at_ns < self.of(thread).forgotten_ns
+    }
+
+    /// What is known of a thread, be it nothing.
+    pub(super) fn of(&self, thread: ThreadId) -> &Timeline {
+        self.get(thread).unwrap_or(&self.others)
     }
 
     pub(super) fn get(&self, thread: ThreadId) -> Option<&Timeline> {
@@ -247,6 +322,7 @@ impl Timelines {
                 _ => Known::Ended,
             };
             span.of = of;
+            span.id = request.id;
             span.label = request.label.into();
         }
         if is_new {
@@ -261,7 +337,7 @@ impl Timelines {
         {
             self.forget_threads();
         }
-        let forgotten_ns = self.forgotten_ns;
+        let forgotten_ns = self.others.forgotten_ns;
         self.threads
             .entry(thread)
             .or_insert_with(|| Timeline::forgotten_until(forgotten_ns))
@@ -298,7 +374,7 @@ impl Timelines {
     }
 
     fn forget_threads(&mut self) {
-        let forgotten_ns = &mut self.forgotten_ns;
+        let forgotten_ns = &mut self.others.forgotten_ns;
         self.threads.retain(|_, timeline| {
             let is_wanted = !(timeline.intervals.is_empty() && timeline.spans.is_empty());
             if !is_wanted {

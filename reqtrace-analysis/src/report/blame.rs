@@ -13,6 +13,12 @@ pub struct Blame {
     pub rows: Vec<BlameRow>,
     /// How many rows are in those whose culprit is [`CulpritKind::Others`]: there were too many.
     pub merged_rows: u64,
+    /// Chains of waits, the most time first.
+    pub chains: Vec<Chain>,
+    /// How many chains gave up their frames, because there were too many.
+    pub merged_chains: u64,
+    /// How many futexes are in the lines of all others, because there were too many.
+    pub merged_locks: u64,
 }
 
 /// Blame of one request type.
@@ -28,6 +34,105 @@ pub struct TypeBlame {
     pub holders: Vec<Holder>,
     /// Why the root cause is not known, ns, the most time first.
     pub unknown: Vec<(Reason, u64)>,
+    /// The slowest of them, the slowest first: a few.
+    pub slowest: Vec<HeldRequest>,
+    /// Futexes that they waited on, the most time first.
+    pub locks: Vec<Lock>,
+}
+
+/// A slow request, and who held it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldRequest {
+    /// As in `requests.csv`.
+    pub id: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: Plain,
+    /// Label; empty when none was recorded.
+    pub label: Plain,
+    /// Begin in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// From begin to end, ns.
+    pub latency_ns: u64,
+    /// Blocked, ns.
+    pub blocked_ns: u64,
+    /// Runnable after a wakeup, ns.
+    pub run_queue_ns: u64,
+    /// Switched out while runnable, ns.
+    pub preempted_ns: u64,
+    /// Its blocks, the longest first; those that read alike are one. Parts below 2 % of `blocked_ns` are
+    /// left out.
+    pub parts: Vec<Part>,
+}
+
+/// What somebody did while another waited for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Who. The request itself is [`CulpritKind::Interrupt`].
+    pub whose: CulpritName,
+    /// Thread; 0 for the request itself, and when it is not known.
+    pub tid: u32,
+    /// Id of its request; 0 when it is in none, or when its record had not come.
+    pub request_id: u64,
+    /// What.
+    pub what: What,
+    /// For how long, ns.
+    pub ns: u64,
+    /// What held that up.
+    pub parts: Vec<Part>,
+}
+
+/// What a part was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It was blocked.
+    Waited {
+        /// The wait class, or `unattributed`.
+        class: String,
+        /// User frames, innermost first; empty for threads in no request.
+        user: Vec<String>,
+        /// Kernel frames, innermost first.
+        kernel: Vec<String>,
+    },
+    /// The chain ended.
+    Ended(Cause, Option<Reason>),
+}
+
+/// A futex that requests of one type waited on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Process; 0 for all others.
+    pub pid: u32,
+    /// Address; 0 for all others.
+    pub address: u64,
+    /// Waits.
+    pub waits: u64,
+    /// Nanoseconds blocked.
+    pub ns: u64,
+    /// The longest wait, ns.
+    pub longest_ns: u64,
+    /// Wait class of the last wait.
+    pub class: String,
+    /// User frames of the last wait, innermost first.
+    pub user: Vec<String>,
+    /// Who ended the waits, and how many nanoseconds they had taken, the most first.
+    pub woken_by: Vec<(CulpritName, u64)>,
+    /// Who held it when the waits began, and how many nanoseconds these took, the most first; empty when it
+    /// is no lock of glibc that says who holds it.
+    pub held_by: Vec<(CulpritName, u64)>,
+}
+
+/// A chain of waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The request type; its stack, outermost first; then `--`, who held it up, and where that one was
+    /// blocked, innermost first; and so on; last the root cause.
+    pub frames: Vec<String>,
+    /// Nanoseconds.
+    pub ns: u64,
 }
 
 /// What held requests of one type up.
@@ -108,6 +213,21 @@ impl CulpritKind {
             Self::Thread => "thread",
             Self::Unknown => "unknown",
             Self::Others => "others",
+        }
+    }
+}
+
+impl CulpritName {
+    /// For people: `command`, `thread walwriter`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self.kind {
+            CulpritKind::Interrupt => "own".to_owned(),
+            CulpritKind::Itself => "itself".to_owned(),
+            CulpritKind::Request => self.request.clone(),
+            CulpritKind::Thread => format!("thread {}", self.comm),
+            CulpritKind::Unknown => "nobody known".to_owned(),
+            CulpritKind::Others => "others".to_owned(),
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod text;
 mod trace;
 
 use reqtrace_base::plain::Plain;
+use reqtrace_common::record::StackId;
 
 use crate::error::Result;
 
@@ -27,6 +28,21 @@ pub trait Exporter {
 
     /// Whether [`Exporter::request`] does anything.
     fn wants_requests(&self) -> bool {
+        false
+    }
+
+    /// Takes one interval of a request that comes next, in order of their begin. Only traces with blame
+    /// have any.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn interval(&mut self, _row: &IntervalRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`Exporter::interval`] does anything.
+    fn wants_intervals(&self) -> bool {
         false
     }
 
@@ -72,6 +88,63 @@ pub struct RequestRow<'a> {
     pub weight: u32,
     /// Its blocked time by root cause; `None` when the trace has no blame.
     pub causes: Option<blame::Causes>,
+}
+
+/// One row of `intervals.csv`: when a request was off the CPU.
+#[derive(Clone, Debug)]
+pub struct IntervalRow<'a> {
+    /// The request, as in `requests.csv`.
+    pub request_id: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// Latency of the request, ns.
+    pub latency_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the wait class; empty for a preemption, and when the stack was lost.
+    pub class: &'a str,
+    /// Switch-out in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Blocked or preempted, ns.
+    pub off_ns: u64,
+    /// Runnable after the wakeup, ns.
+    pub run_queue_ns: u64,
+    /// Who ended the wait; `None` for a preemption.
+    pub waker: Option<IntervalWaker>,
+    /// Address of the futex that it waited on; 0 for other waits.
+    pub futex: u64,
+    /// The thread that held the lock when the wait began; 0 when that is not known.
+    pub holder_tid: u32,
+    /// The request that it was in; 0 for none, and when its record had not come.
+    pub holder_request_id: u64,
+    /// Ids of its stacks, as in the recording.
+    pub user_stack: StackId,
+    /// The kernel's.
+    pub kernel_stack: StackId,
+    /// The frames that say most, innermost first.
+    pub place: &'a str,
+}
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalWaker {
+    /// An interrupt of this kind.
+    Interrupt(blame::Cause),
+    /// A thread.
+    Thread {
+        /// Its process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// Whether it served a request.
+        in_request: bool,
+        /// Which; 0 when the record of that had not come 200 ms after the end of the request that waited.
+        request_id: u64,
+    },
+    /// Not known.
+    Unknown,
 }
 
 /// The ledger of one request, or of many added up. All in nanoseconds;
@@ -203,6 +276,9 @@ pub struct TypeReport {
     pub slow: Option<slow::SlowRequests>,
     /// Lengths of blocks, when they were asked for; incomplete requests included.
     pub lengths: Vec<LengthCounts>,
+    /// Files that they were blocked on, the most time first; incomplete requests included. The empty path
+    /// stands for all others.
+    pub files: Vec<FileLine>,
     /// Counter: begin markers hit.
     pub begins: u64,
     /// Counter: end markers hit.
@@ -221,6 +297,19 @@ impl TypeReport {
     pub const fn is_sampled(&self) -> bool {
         self.recorded < self.exact_count
     }
+}
+
+/// A file that requests of one type were blocked on, through a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileLine {
+    /// Its path; empty for all others, because there were too many.
+    pub path: String,
+    /// Blocks.
+    pub blocks: u64,
+    /// Nanoseconds blocked.
+    pub ns: u64,
+    /// The longest block, with its time on the run queue, ns.
+    pub longest_ns: u64,
 }
 
 /// How long the blocks of one wait class were, from switch-out to switch-in.

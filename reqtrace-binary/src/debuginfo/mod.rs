@@ -79,6 +79,11 @@ impl Links {
     pub fn has_plain_dwarf(&self) -> bool {
         self.has_dwarf && !self.links
     }
+
+    /// Whether it names another file.
+    pub(crate) fn has_links(&self) -> bool {
+        self.links
+    }
 }
 
 /// A debug file that was found and belongs to the object.

@@ -7,7 +7,7 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::CompressionHeader;
 use goblin::elf::compression_header::compression_header64::SIZEOF_CHDR;
 use goblin::elf::header::header64::SIZEOF_EHDR;
-use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG};
+use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_DYN};
 use goblin::elf::{Elf, Header, ProgramHeader, SectionHeader};
 use scroll::ctx::{SizeWith, TryFromCtx};
 use scroll::{Pread as _, Pwrite as _};
@@ -60,6 +60,18 @@ impl From<HeaderError> for io::Error {
 pub(crate) struct FileHeader(Header);
 
 impl FileHeader {
+    /// That of a shared object for x86-64 with so many section headers, the last of which is that of
+    /// their names, and one program header.
+    pub(crate) fn shared_object(sections: usize) -> Self {
+        let mut header = Header::new(CONTEXT);
+        header.e_type = ET_DYN;
+        header.e_machine = EM_X86_64;
+        header.e_phnum = 1;
+        header.e_shnum = sections as u16;
+        header.e_shstrndx = header.e_shnum - 1;
+        Self(header)
+    }
+
     /// Reads it.
     pub(crate) fn read<S: ReadAt + ?Sized>(source: &S) -> Result<Self, HeaderError> {
         let mut bytes = [0; SIZEOF_EHDR];

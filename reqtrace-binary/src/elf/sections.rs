@@ -59,11 +59,20 @@ impl Sections {
         source: &S,
     ) -> Result<Self, HeaderError> {
         let headers = header.sections(source)?;
+        // From there on it is no index.
+        const RESERVED: u16 = 0xff00;
+        let index = header.fields().e_shstrndx;
         let names = headers
-            .get(usize::from(header.fields().e_shstrndx))
+            .get(usize::from(index))
+            .filter(|_| index < RESERVED)
             .and_then(|section| read(source, section, MAX_SMALL_BYTES).ok())
             .unwrap_or_default();
         Ok(Self { headers, names })
+    }
+
+    /// Whether the table of their names could be read.
+    pub(crate) fn has_names(&self) -> bool {
+        !self.names.is_empty()
     }
 
     /// All of them, in the file's order.

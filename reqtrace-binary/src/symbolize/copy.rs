@@ -4,6 +4,7 @@
 //! SIGBUS. So it gets a file in memory with the few sections that it needs, read piece by piece. That is
 //! also where compressed sections are unpacked, as their stated sizes may be lies.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
@@ -20,6 +21,9 @@ use goblin::elf::section_header::{
 };
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::dwarf;
+use crate::contained::contained;
+use crate::debuginfo::Links;
 use crate::elf::{FileHeader, Sections, compression};
 
 /// Bytes that are copied at a time.
@@ -31,6 +35,8 @@ pub(super) struct Room {
     bytes: u64,
     /// Files of which something was left out for it.
     cut: u64,
+    /// Files whose symbols or debug information blazesym cannot stand.
+    given_up: u64,
 }
 
 /// A server with its libraries and their debug files has some 200 MiB, a browser 1 GiB.
@@ -41,6 +47,7 @@ impl Default for Room {
         Self {
             bytes: MAX_BYTES,
             cut: 0,
+            given_up: 0,
         }
     }
 }
@@ -50,12 +57,31 @@ impl Room {
     pub(super) fn cut(&self) -> u64 {
         self.cut
     }
+
+    /// Files whose symbols or debug information are not read, as blazesym cannot stand them.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
 }
 
 /// The symbols of one file.
 pub(super) struct Copy {
     symbolizer: Symbolizer,
     file: File,
+    /// For messages.
+    name: String,
+    symbols: Cell<Trust>,
+    dwarf: Cell<Trust>,
+}
+
+/// Whether blazesym is asked.
+#[derive(Clone, std::marker::Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    Asked,
+    /// It would open a further file, which the target names; or nobody knows what it would read.
+    Refused,
+    /// It could not stand it, or has panicked.
+    GivenUp,
 }
 
 impl std::fmt::Debug for Copy {
@@ -65,12 +91,13 @@ impl std::fmt::Debug for Copy {
 }
 
 impl Copy {
-    /// Copies the symbol tables of a 64-bit little-endian ELF file, and with `debug` its DWARF.
+    /// Copies the symbol tables of a 64-bit little-endian ELF file, and with `debug` its DWARF. `name` is
+    /// how messages call it.
     ///
     /// # Errors
     ///
     /// When it is no such file, or cannot be read.
-    pub(super) fn of(file: &File, debug: bool, room: &mut Room) -> io::Result<Self> {
+    pub(super) fn of(file: &File, name: &str, debug: bool, room: &mut Room) -> io::Result<Self> {
         const NO_FOLDERS: [&str; 0] = [];
         let symbolizer = Symbolizer::builder()
             .enable_auto_reload(false)
@@ -81,29 +108,90 @@ impl Copy {
             // Debug files are looked for by us: in the process's root, and verified.
             .set_debug_dirs(Some(NO_FOLDERS))
             .build();
+        let file = copy(file, debug, room)?;
+        let dwarf = trust_in_dwarf(&file, name, room)?;
         Ok(Self {
             symbolizer,
-            file: copy(file, debug, room)?,
+            file,
+            name: name.to_owned(),
+            symbols: Cell::new(Trust::Asked),
+            dwarf: Cell::new(dwarf),
         })
     }
 
     /// The symbol that covers an address, from ELF symbols or from debug information.
-    pub(super) fn symbol(&self, address: u64, debug: bool) -> Option<Sym<'_>> {
+    pub(super) fn symbol(&self, address: u64, debug: bool, room: &mut Room) -> Option<Sym<'_>> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let mut elf = Elf::new(PathBuf::from(path));
         elf.debug_syms = debug;
-        self.symbolizer
-            .symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+        let symbol = self.ask(debug, room, |symbolizer| {
+            symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address))
+        });
+        symbol?
             .ok()
             .and_then(Symbolized::into_sym)
             .filter(|symbol| {
                 // A symbol without a size is trusted at its first byte only: behind it may be
-                // anything.
+                // anything. blazesym adds addresses and sizes unchecked: a wrong sum does not cover it.
                 let size = symbol.size.map_or(1, |size| size as u64);
                 let end = symbol.addr.saturating_add(size);
                 !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
             })
     }
+
+    /// Asks blazesym. Once it has panicked, it is not asked again for the same of this file: the names of
+    /// one file must not end a trace.
+    fn ask<'a, T>(
+        &'a self,
+        debug: bool,
+        room: &mut Room,
+        question: impl FnOnce(&'a Symbolizer) -> T,
+    ) -> Option<T> {
+        let trust = if debug { &self.dwarf } else { &self.symbols };
+        if trust.get() != Trust::Asked {
+            return None;
+        }
+        let answer = contained(|| question(&self.symbolizer));
+        if answer.is_none() {
+            let (what, other) = match debug {
+                true => ("debug information", &self.symbols),
+                false => ("symbols", &self.dwarf),
+            };
+            log::info!(
+                "{}: its {what} cannot be read, and is not asked for again",
+                self.name
+            );
+            room.given_up += u64::from(other.get() != Trust::GivenUp);
+            trust.set(Trust::GivenUp);
+        }
+        answer
+    }
+}
+
+/// Whether blazesym can be asked for the debug information of a copy. The copy counts: the file itself may
+/// have changed since it was looked at.
+fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust> {
+    let sections = Sections::read(copy)?;
+    if !sections.has_names() || Links::read(copy).has_links() {
+        return Ok(Trust::Refused);
+    }
+    // SAFETY: it is in memory, and nobody else has it.
+    let bytes = unsafe { memmap2::Mmap::map(copy)? };
+    let contents = |name| {
+        let section = sections.find(name);
+        section
+            .and_then(|section| bytes.get(section.file_range()?))
+            .unwrap_or_default()
+    };
+    let checked = dwarf::check(contents(".debug_info"), contents(".debug_abbrev"));
+    Ok(match checked {
+        Ok(()) => Trust::Asked,
+        Err(why) => {
+            log::info!("{name}: its debug information is not read: {why}");
+            room.given_up += 1;
+            Trust::GivenUp
+        }
+    })
 }
 
 fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
@@ -120,9 +208,13 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     let mut cut = false;
     // Symbols first: they are what names most.
     for of_debug in [false, true] {
-        for section in &mut copied {
+        for (index, section) in copied.iter_mut().enumerate() {
             let is_debug = sections.name(section).starts_with(b".debug_");
-            if is_debug != of_debug || matches!(section.sh_type, SHT_NOBITS | SHT_NULL) {
+            // No contents of these are copied; where they said that theirs stand there are others now.
+            if index == 0 || section.sh_type == SHT_NULL {
+                section.sh_type = SHT_NOBITS;
+            }
+            if is_debug != of_debug || section.sh_type == SHT_NOBITS {
                 continue;
             }
             let is_wanted = match is_debug {
@@ -140,9 +232,6 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
             match size {
                 // Its contents stand elsewhere now, as they are.
                 Ok(Some(size)) => {
-                    if matches!(section.sh_type, SHT_SYMTAB | SHT_DYNSYM) {
-                        bound_symbols(&out, to, size)?;
-                    }
                     section.sh_flags &= !u64::from(SHF_COMPRESSED);
                     section.sh_offset = to;
                     section.sh_size = size;
@@ -160,34 +249,6 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     room.cut += u64::from(cut);
     out.write_all_at(&header.image(&programs, &copied)?, 0)?;
     Ok(out)
-}
-
-/// Takes the size from symbols that would end behind the last address: blazesym adds it to their address,
-/// unchecked.
-fn bound_symbols(out: &File, at: u64, size: u64) -> io::Result<()> {
-    const ENTRY: usize = 24;
-    const SIZE: usize = 16;
-    let mut block = vec![0; ENTRY * 4096];
-    let mut done = 0;
-    while size - done >= ENTRY as u64 {
-        let want = block
-            .len()
-            .min(usize::try_from(size - done).unwrap_or(usize::MAX));
-        let want = want / ENTRY * ENTRY;
-        out.read_exact_at(&mut block[..want], at + done)?;
-        for (index, entry) in block[..want].chunks_exact(ENTRY).enumerate() {
-            let number = |from: usize| {
-                let bytes = entry[from..from + 8].try_into();
-                u64::from_le_bytes(bytes.unwrap_or_default())
-            };
-            if number(8).checked_add(number(SIZE)).is_none() {
-                let place = at + done + (index * ENTRY + SIZE) as u64;
-                out.write_all_at(&[0; 8], place)?;
-            }
-        }
-        done += want as u64;
-    }
-    Ok(())
 }
 
 /// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
@@ -278,118 +339,4 @@ fn pour(from: &mut impl Read, out: &File, mut to: u64, most: u64) -> io::Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::io::Write as _;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn own() -> Vec<u8> {
-        fs::read(std::env::current_exe().unwrap()).unwrap()
-    }
-
-    fn written(bytes: &[u8]) -> tempfile::NamedTempFile {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(bytes).unwrap();
-        file
-    }
-
-    fn table_of(bytes: &[u8]) -> usize {
-        let header = FileHeader::read(bytes).unwrap();
-        usize::try_from(header.fields().e_shoff).unwrap()
-    }
-
-    /// A section, and the offset of its header in the file.
-    fn header_of(bytes: &[u8], wanted: &[u8]) -> (SectionHeader, usize) {
-        let sections = Sections::read(bytes).unwrap();
-        let mut headers = sections.headers().iter();
-        let index = headers.position(|section| sections.name(section) == wanted);
-        let index = index.unwrap();
-        (
-            sections.headers()[index].clone(),
-            table_of(bytes) + index * 64,
-        )
-    }
-
-    fn function_address() -> u64 {
-        let maps = crate::maps::executable(std::process::id()).unwrap();
-        let address = header_of as *const () as u64;
-        let map = maps.iter().find(|map| map.contains(address)).unwrap();
-        let offset = address - map.start + map.offset;
-        let own = crate::unwind::Object::read(own().as_slice()).unwrap();
-        crate::unwind::Object::address_of(&own.segments, offset).unwrap()
-    }
-
-    #[test]
-    fn names_are_those_of_the_file_and_stay_when_it_is_cut() {
-        let file = written(&own());
-        let address = function_address();
-        let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
-        file.as_file().set_len(0).unwrap();
-        let name = copy.symbol(address, false).unwrap().name.into_owned();
-        assert!(name.contains("header_of"), "{name}");
-        let symbol = copy.symbol(address, true).unwrap();
-        assert!(symbol.name.contains("header_of"), "{}", symbol.name);
-    }
-
-    #[test]
-    fn what_is_too_large_is_left_out_and_counted() {
-        let file = written(&own());
-        let mut room = Room {
-            bytes: 1000,
-            cut: 0,
-        };
-        let copy = Copy::of(file.as_file(), true, &mut room).unwrap();
-        assert_eq!(room.cut(), 1);
-        assert!(copy.file.metadata().unwrap().len() < 100_000);
-        assert!(copy.symbol(function_address(), false).is_none());
-    }
-
-    /// blazesym reserves what a header states, and unpacks whatever comes.
-    #[test]
-    fn sizes_that_are_lies_do_no_harm() {
-        let mut bytes = own();
-        let (section, at) = header_of(&bytes, b".debug_info");
-        let offset = usize::try_from(section.sh_offset).unwrap();
-        let flags = section.sh_flags | u64::from(SHF_COMPRESSED);
-        bytes[at + 8..at + 16].copy_from_slice(&flags.to_le_bytes());
-        let zeros = vec![0; 1 << 20];
-        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-        packed.write_all(&zeros).unwrap();
-        let packed = packed.finish().unwrap();
-        for size in [100, 1 << 20, u64::MAX] {
-            let mut header = vec![0; SIZEOF_CHDR];
-            header[0] = 1;
-            header[8..16].copy_from_slice(&size.to_le_bytes());
-            header.extend(&packed);
-            bytes[offset..offset + header.len()].copy_from_slice(&header);
-            let file = written(&bytes);
-            let copy = Copy::of(file.as_file(), true, &mut Room::default()).unwrap();
-            assert!(copy.symbol(function_address(), false).is_some());
-            copy.symbol(function_address(), true);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn any_headers_are_read(
-            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-        ) {
-            let mut bytes = fs::read("/bin/true").unwrap();
-            let table = table_of(&bytes);
-            for (place, value) in changes {
-                let at = place.index(64 + bytes.len() - table);
-                let at = if at < 64 { at } else { table + at - 64 };
-                bytes[at] = value;
-            }
-            let file = written(&bytes);
-            if let Ok(copy) = Copy::of(file.as_file(), true, &mut Room::default()) {
-                copy.symbol(0x2000, false);
-                copy.symbol(0x2000, true);
-            }
-        }
-    }
-}
+mod tests;

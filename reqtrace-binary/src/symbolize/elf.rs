@@ -108,9 +108,9 @@ impl Module {
     pub(super) fn frames(&self, offset: u64, back: u64, room: &mut Room) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
         let names = self.names.get_or_init(|| self.copy(room));
-        let symbol = |copy: &Option<Copy>, debug| {
+        let mut symbol = |copy: &Option<Copy>, debug| {
             let copy = copy.as_ref()?;
-            Some(copy.symbol(address, debug)?.into_owned())
+            Some(copy.symbol(address, debug, room)?.into_owned())
         };
         let (own, separate) = (&names.own, &names.debug);
         let debug = match names.dwarf {
@@ -153,7 +153,7 @@ impl Module {
             None
         };
         let mut of = |file: &File, with_dwarf| {
-            let copy = Copy::of(file, with_dwarf, room);
+            let copy = Copy::of(file, &self.name, with_dwarf, room);
             copy.inspect_err(|error| log::debug!("symbols of {}: {error}", self.name))
                 .ok()
         };

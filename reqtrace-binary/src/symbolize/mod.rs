@@ -5,6 +5,7 @@
 //! that of a JIT that writes no `/tmp/perf-PID.map`), `[kernel+0xaddress]` or `[unknown]`.
 
 mod copy;
+mod dwarf;
 pub mod elf;
 pub mod kernel;
 mod perf_map;
@@ -13,12 +14,18 @@ pub mod user;
 pub use reqtrace_base::frame::{AddressSpace, Frame, UNKNOWN};
 pub use reqtrace_base::names;
 
+use crate::demangle::signature;
+
 /// The symbols of a file, as they are named in a trace.
 pub(crate) fn fuzz_names(file: &std::fs::File, addresses: &[u64]) {
     let mut room = copy::Room::default();
-    if let Ok(copy) = copy::Copy::of(file, true, &mut room) {
+    if let Ok(copy) = copy::Copy::of(file, "fuzz", true, &mut room) {
         for &address in addresses {
-            std::hint::black_box((copy.symbol(address, false), copy.symbol(address, true)));
+            for debug in [false, true] {
+                if let Some(symbol) = copy.symbol(address, debug, &mut room) {
+                    std::hint::black_box(signature(&symbol.name));
+                }
+            }
         }
     }
 }

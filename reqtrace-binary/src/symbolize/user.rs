@@ -66,6 +66,8 @@ pub struct LeftOut {
     pub files: u64,
     /// Files whose symbols or debug information were not copied, because all together were too large.
     pub symbols: u64,
+    /// Files whose symbols or debug information are malformed, or made blazesym panic.
+    pub given_up: u64,
 }
 
 /// What names a process's generated code.
@@ -135,6 +137,7 @@ impl UserSymbols {
             perf_maps: self.budget.cut(),
             files: self.left_out.len() as u64,
             symbols: self.room.cut(),
+            given_up: self.room.given_up(),
         }
     }
 

@@ -30,6 +30,11 @@ pub struct ThreadState {
     pub needed_ns: u64,
     /// The futex that it waits on, in an open interval; otherwise 0.
     pub futex: u64,
+    /// One of [`crate::futex::holder_is`], of that futex.
+    pub holder_is: u32,
+    /// The thread that holds the lock, as it was when the wait began, by its number in its own PID
+    /// namespace.
+    pub holder: u32,
     /// How many of its intervals were closed, with blame.
     pub sequence: u32,
     /// Always 0.
@@ -104,6 +109,8 @@ impl ThreadState {
         helper_ns: 0,
         needed_ns: 0,
         futex: 0,
+        holder_is: 0,
+        holder: 0,
         sequence: 0,
         pad: 0,
         phase: phase::ON_CPU,

@@ -30,6 +30,29 @@ pub struct Interval {
     pub in_ns: u64,
     /// Address of the futex that it waited on; 0 for other waits.
     pub futex: u64,
+    /// Who held the lock behind that futex when the wait began.
+    pub holder: Holder,
+}
+
+/// Who holds a lock. It is not always who wakes: a lock may be given back to another first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub enum Holder {
+    /// It was no wait on a futex.
+    #[default]
+    NoFutex,
+    /// This thread of the same process, in the initial PID namespace.
+    Thread(u32),
+    /// It is no lock that says who holds it: a condition variable, a semaphore, or a lock that is not
+    /// glibc's.
+    NotTold,
+    /// The lock changed hands just then.
+    Changing,
+    /// The memory could not be read.
+    Unreadable,
+    /// It names a thread that the process does not have.
+    NoThread,
 }
 
 /// A request by what the kernel knows of it while it runs: with its thread, this is unique.

@@ -3,7 +3,7 @@
 use reqtrace_common::record::BlockSite;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AddressSpace, Interval, IntervalKind, RequestOf, Waker};
+use crate::event::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, Waker};
 
 /// An interval.
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,6 +19,7 @@ pub(super) struct WireInterval {
     /// Of these, how long until it was woken, and who woke it; `None` for a preemption.
     blocked: Option<(u64, Waker)>,
     futex: u64,
+    holder: Holder,
 }
 
 impl From<&Interval> for WireInterval {
@@ -37,6 +38,7 @@ impl From<&Interval> for WireInterval {
                 IntervalKind::Blocked { wake_ns, waker } => Some((since_out(wake_ns), waker)),
             },
             futex: interval.futex,
+            holder: interval.holder,
         }
     }
 }
@@ -60,6 +62,7 @@ impl From<WireInterval> for Interval {
             },
             in_ns: wire.in_ns,
             futex: wire.futex,
+            holder: wire.holder,
         }
     }
 }

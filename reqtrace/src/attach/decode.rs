@@ -9,16 +9,18 @@ use std::mem::{offset_of, size_of};
 
 use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
-    BlockSite, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
-    Slot, WakerRecord, kind, process_event, reason,
+    BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
+    reason,
 };
 use reqtrace_common::thread::{self, phase, status};
-use reqtrace_recording::{
-    AddressSpace, Comm, File, Incomplete, Interval, IntervalKind, Open, Request, RequestOf, Thread,
-    Waker,
-};
+use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, Thread};
+
+mod intervals;
 
 use super::file::file_path;
+
+use intervals::helper;
+pub(crate) use intervals::interval;
 
 /// Why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub(crate) enum Malformed {
     Ledger,
     /// What a waker ran in, or did, is not known.
     Waker(u32),
+    /// What is known of the holder of a lock is not known here.
+    Holder(u32),
     /// An interval whose times are not in order.
     Interval,
 }
@@ -65,6 +69,7 @@ impl fmt::Display for Malformed {
             Self::Weight => f.write_str("a request that stands for none"),
             Self::Ledger => f.write_str("times that do not close the ledger"),
             Self::Waker(value) => write!(f, "unknown number {value} of a waker"),
+            Self::Holder(value) => write!(f, "unknown number {value} of a holder"),
             Self::Interval => f.write_str("an interval whose times are not in order"),
         }
     }
@@ -331,83 +336,6 @@ fn file(bytes: &[u8]) -> Result<File, Malformed> {
         device: fields.u32(offset_of!(FileRecord, device))?,
         inode: fields.u64(offset_of!(FileRecord, inode))?,
     })
-}
-
-fn helper(bytes: &[u8]) -> Result<Thread, Malformed> {
-    let fields = Fields(bytes);
-    let comm = Comm(fields.array(offset_of!(HelperRecord, comm))?);
-    Ok(Thread {
-        tgid: fields.u32(offset_of!(HelperRecord, tgid))?,
-        tid: fields.u32(offset_of!(HelperRecord, tid))?,
-        name: comm.text().to_string(),
-    })
-}
-
-/// Decodes an interval.
-///
-/// # Errors
-///
-/// [`Malformed`] when the bytes are not an interval of this version.
-pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
-    macro_rules! at {
-        ($field:ident) => {
-            offset_of!(IntervalRecord, $field)
-        };
-        (waker.$field:ident) => {
-            offset_of!(IntervalRecord, waker) + offset_of!(WakerRecord, $field)
-        };
-    }
-    let fields = Fields(bytes);
-    fields.bytes(0, size_of::<IntervalRecord>())?;
-    let (out_ns, in_ns) = (fields.u64(at!(out_ns))?, fields.u64(at!(in_ns))?);
-    let request = match fields.u64(at!(request_begin_ns))? {
-        0 => None,
-        begin_ns => Some(RequestOf {
-            begin_ns,
-            request_type: request_type(fields.u32(at!(request_type))?)?,
-        }),
-    };
-    let kind = if fields.u32(at!(preempted))? != 0 {
-        IntervalKind::Preempted
-    } else {
-        let (context, is) = Waker::of(
-            fields.u32(at!(waker.context))?,
-            fields.u32(at!(waker.is))?,
-            fields.u64(at!(waker.since_ns))?,
-            request_type(fields.u32(at!(waker.request_type))?)?,
-        )
-        .map_err(Malformed::Waker)?;
-        IntervalKind::Blocked {
-            wake_ns: fields.u64(at!(wake_ns))?,
-            waker: Waker {
-                context,
-                is,
-                tid: fields.u32(at!(waker.tid))?,
-                tgid: fields.u32(at!(waker.tgid))?,
-                stack: fields.u64(at!(waker.stack))?,
-            },
-        }
-    };
-    let interval = Interval {
-        space: AddressSpace {
-            tgid: fields.u32(at!(tgid))?,
-            exec_generation: fields.u32(at!(exec_generation))?,
-        },
-        tid: fields.u32(at!(tid))?,
-        sequence: fields.u32(at!(sequence))?,
-        request,
-        site: fields.site(at!(site))?,
-        out_ns,
-        kind,
-        in_ns,
-        futex: fields.u64(at!(futex))?,
-    };
-    let until_ns = interval.until_ns();
-    if out_ns <= until_ns && until_ns <= in_ns {
-        Ok(interval)
-    } else {
-        Err(Malformed::Interval)
-    }
 }
 
 fn request_type(value: u32) -> Result<u32, Malformed> {

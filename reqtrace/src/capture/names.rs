@@ -17,7 +17,10 @@ use reqtrace_recording::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
-use crate::aggregate::{FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_LEFT_OUT};
+use super::holders::Holders;
+use crate::aggregate::{
+    FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
+};
 use crate::attach::StackTable;
 use crate::error::Result;
 use crate::symbolize::live::{LiveSymbolizer, thread_name};
@@ -59,6 +62,7 @@ pub(crate) struct Names {
     files: usize,
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
+    holders: Holders,
     /// From then on nothing is looked up any more.
     deadline: Option<Instant>,
     /// Addresses that were not looked up.
@@ -88,6 +92,7 @@ impl Names {
             files: 0,
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
+            holders: Holders::default(),
             deadline: None,
             late: 0,
         }
@@ -103,13 +108,14 @@ impl Names {
     }
 
     /// What could not be named.
-    pub(crate) fn losses(&self) -> [(&'static str, u64); 4] {
+    pub(crate) fn losses(&self) -> [(&'static str, u64); 5] {
         let left_out = self.symbols.left_out();
         [
             (NAMES_LATE, self.late),
             (PERF_MAPS_CUT, left_out.perf_maps),
             (FILES_LEFT_OUT, left_out.files),
             (SYMBOLS_LEFT_OUT, left_out.symbols),
+            (SYMBOLS_GIVEN_UP, left_out.given_up),
         ]
     }
 
@@ -167,6 +173,7 @@ impl Names {
         self.unsettled.retain(|(space, _), _| stays(space));
         self.forgotten += before - self.kept();
         self.threads.retain(|(tgid, _)| !pids.contains(tgid));
+        self.holders.forget(pids);
         self.symbols.forget(pids);
     }
 
@@ -195,8 +202,13 @@ impl Names {
         stream.send(&Event::Thread(thread))
     }
 
-    /// Says what an interval refers to.
-    pub(crate) fn interval(&mut self, interval: &Interval, stream: &mut Stream<'_>) -> Result<()> {
+    /// Says an interval, and before it what it refers to.
+    pub(crate) fn interval(
+        &mut self,
+        interval: &mut Interval,
+        stream: &mut Stream<'_>,
+    ) -> Result<()> {
+        self.holders.translate(interval);
         self.site(interval.space, interval.site, false, stream)?;
         if let IntervalKind::Blocked { waker, .. } = interval.kind {
             if waker.tid != 0 {
@@ -208,7 +220,7 @@ impl Names {
             };
             self.site(interval.space, of_interrupt, false, stream)?;
         }
-        Ok(())
+        stream.send(&Event::Interval(interval))
     }
 
     /// Says what a sum refers to. At the end everything without a name is looked at once more.

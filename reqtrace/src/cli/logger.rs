@@ -1,4 +1,5 @@
-//! Messages for `-v`: the program's own and those of the kernel programs, on standard error.
+//! Messages for `-v`: the program's own, those of the kernel programs, and panics that end nothing, on
+//! standard error.
 
 use log::LevelFilter;
 
@@ -19,4 +20,5 @@ pub(super) fn start(verbose: u8) {
             writeln!(out, "reqtrace: {}", record.args())
         })
         .try_init();
+    reqtrace_binary::log_contained_panics();
 }

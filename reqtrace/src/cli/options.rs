@@ -66,6 +66,12 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
+        if self.sample.is_some() && self.outputs.intervals.is_some() {
+            return Err(Error::usage(
+                "--intervals needs all requests, and --sample leaves some out",
+            )
+            .next("leave out one of the two"));
+        }
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
         if self.profile.is_none() && !has_process && self.command.is_empty() {
@@ -107,7 +113,7 @@ impl TraceArgs {
             stack_filter,
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
-            blame: self.blame,
+            blame: self.blame || outputs.intervals.is_some(),
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,

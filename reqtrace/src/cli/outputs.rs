@@ -14,8 +14,8 @@ use crate::report::outputs::{OutputOptions, Target};
 /// The words, as given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OutputArgs {
-    /// Write summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with blame, blame.csv
-    /// into this folder
+    /// Write summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with blame,
+    /// blame.csv, chains.folded and chains.svg into this folder
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
 
@@ -34,6 +34,11 @@ pub struct OutputArgs {
     /// Write the summary as JSON; - is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) json: Option<PathBuf>,
+
+    /// Write one row for each time that a request was off the CPU, and who ended that (turns --blame
+    /// on); - is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) intervals: Option<PathBuf>,
 
     /// Print folded stacks on standard output, as offcputime -f
     #[arg(short = 'f', help_heading = "Output")]
@@ -109,6 +114,8 @@ pub struct Outputs {
     pub flamegraph: Option<Target>,
     /// Where the summary goes, beside `out`.
     pub json: Option<Target>,
+    /// Where intervals go.
+    pub intervals: Option<Target>,
     /// A frame `-` between user and kernel frames.
     pub delimited: bool,
     /// Which stacks.
@@ -176,6 +183,7 @@ impl OutputArgs {
             folded,
             flamegraph: self.flamegraph.map(Target::from),
             json: self.json.map(Target::from),
+            intervals: self.intervals.map(Target::from),
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
@@ -224,6 +232,7 @@ impl Outputs {
             folded_on_stdout: false,
             flamegraph: self.flamegraph.clone(),
             json: self.json.clone(),
+            intervals: self.intervals.clone(),
             stacks: FoldedOptions {
                 delimiter: self.delimited,
                 user: self.stacks != Stacks::Kernel,
@@ -240,12 +249,13 @@ impl Outputs {
         }
     }
 
-    fn named(&self) -> [(&'static str, &Option<Target>); 4] {
+    fn named(&self) -> [(&'static str, &Option<Target>); 5] {
         [
             ("--csv", &self.csv),
             ("--folded (or -f)", &self.folded),
             ("--flamegraph", &self.flamegraph),
             ("--json", &self.json),
+            ("--intervals", &self.intervals),
         ]
     }
 

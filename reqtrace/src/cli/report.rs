@@ -151,6 +151,11 @@ fn check(outputs: &Outputs, header: &Header) -> Result<()> {
         )
         .next("record without -K"));
     }
+    if outputs.intervals.is_some() && !header.blame {
+        return Err(
+            Error::usage("--intervals: the recording has no intervals").next("record with --blame")
+        );
+    }
     Ok(())
 }
 

@@ -42,7 +42,10 @@ pub(super) fn written(outputs: &Outputs, report: &Report) {
             "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
             out.display(),
             match report.blame {
-                Some(_) => format!(", {}/blame.csv", out.display()),
+                Some(_) => format!(
+                    ", {0}/blame.csv, {0}/chains.folded, {0}/chains.svg",
+                    out.display()
+                ),
                 None => String::new(),
             }
         );

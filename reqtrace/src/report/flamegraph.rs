@@ -1,30 +1,31 @@
-//! `flamegraph.svg`: a report in, a picture of its folded stacks out. It needs no network.
+//! `flamegraph.svg` and `chains.svg`: a report in, a picture of its folded stacks or chains out. It needs no
+//! network.
 
 use std::io::Write;
 
 use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
 use inferno::flamegraph::{Options, from_lines};
 
-use super::folded::{FoldedOptions, lines};
+use super::folded::Shows;
 use super::text::duration;
 use super::{Exporter, Report};
 use crate::error::{Error, Result};
 
-/// Writes `flamegraph.svg`.
+/// Writes `flamegraph.svg`, or `chains.svg`.
 pub struct FlamegraphExporter {
     out: Box<dyn Write>,
     name: String,
-    options: FoldedOptions,
+    shows: Shows,
 }
 
 impl FlamegraphExporter {
     /// `name` is what errors call the output.
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, options: FoldedOptions) -> Self {
+    pub fn new(out: Box<dyn Write>, name: &str, shows: Shows) -> Self {
         Self {
             out,
             name: name.to_owned(),
-            options,
+            shows,
         }
     }
 }
@@ -34,7 +35,7 @@ impl Exporter for FlamegraphExporter {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::failed(format!("{} could not be written", self.name)).because(error)
         };
-        let svg = draw(report, self.options).map_err(|error| failed(error.into()))?;
+        let svg = draw(report, self.shows).map_err(|error| failed(error.into()))?;
         self.out
             .write_all(&svg)
             .and_then(|()| self.out.flush())
@@ -42,24 +43,35 @@ impl Exporter for FlamegraphExporter {
     }
 }
 
-fn draw(report: &Report, options: FoldedOptions) -> Result<Vec<u8>, String> {
-    let title = "Off-CPU time in requests";
+fn draw(report: &Report, shows: Shows) -> Result<Vec<u8>, String> {
+    let (title, holds) = match shows {
+        Shows::Stacks(options) if options.blocked_only => {
+            ("Off-CPU time in requests", "blocked in requests only")
+        }
+        Shows::Stacks(_) if report.trace.preempted_stacks => (
+            "Off-CPU time in requests",
+            "blocked, run queue and preempted in requests only",
+        ),
+        Shows::Stacks(_) => (
+            "Off-CPU time in requests",
+            "blocked, run queue and preempted (without its stacks) in requests only",
+        ),
+        Shows::Chains => (
+            "Because of whom requests were blocked",
+            "from below: where a request was blocked, -- who held it up, where that one was blocked, \
+             and what it came down to",
+        ),
+    };
     let mut subtitle = format!(
-        "{} · {} · blocked{} in requests only",
+        "{} · {} · {holds}",
         report.trace.profile,
         duration(report.trace.duration_ns),
-        if options.blocked_only {
-            ""
-        } else if report.trace.preempted_stacks {
-            ", run queue and preempted"
-        } else {
-            ", run queue and preempted (without its stacks)"
-        }
     );
-    if !report.trace.stack_filter.is_empty() {
+    if shows != Shows::Chains && !report.trace.stack_filter.is_empty() {
         subtitle.push_str(&format!(" · only blocks {}", report.trace.stack_filter));
     }
-    let stacks: Vec<_> = lines(report, options)
+    let stacks: Vec<_> = shows
+        .lines(report)
         .into_iter()
         .map(|(stack, micros)| format!("{stack} {micros}"))
         .collect();

@@ -1,4 +1,4 @@
-//! `stacks.folded`: a report in, one line a stack out.
+//! `stacks.folded` and `chains.folded`: a report in, one line a stack or chain out.
 //!
 //! Times are summed in nanoseconds per line and then rounded to microseconds, but never to 0: a
 //! stack that is there stays there.
@@ -34,9 +34,41 @@ impl Default for FoldedOptions {
     }
 }
 
-/// The lines: text without the number, and microseconds; sorted.
-#[must_use]
-pub fn lines(report: &Report, options: FoldedOptions) -> Vec<(String, u64)> {
+/// What is folded, and drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// Where requests were off the CPU.
+    Stacks(FoldedOptions),
+    /// Where they were blocked, who held them up, and where that one was blocked.
+    Chains,
+}
+
+impl Shows {
+    /// The lines: text without the number, and microseconds; sorted.
+    #[must_use]
+    pub fn lines(self, report: &Report) -> Vec<(String, u64)> {
+        let sums = match self {
+            Self::Stacks(options) => stacks(report, options),
+            Self::Chains => chains(report),
+        };
+        let micros = |ns: u64| (ns.saturating_add(500) / 1_000).max(1);
+        sums.into_iter()
+            .filter(|(_, ns)| *ns > 0)
+            .map(|(text, ns)| (text, micros(ns)))
+            .collect()
+    }
+}
+
+fn chains(report: &Report) -> BTreeMap<String, u64> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for chain in report.blame.iter().flat_map(|blame| &blame.chains) {
+        let frames: Vec<String> = chain.frames.iter().map(|name| clean(name)).collect();
+        *sums.entry(frames.join(";")).or_default() += chain.ns;
+    }
+    sums
+}
+
+fn stacks(report: &Report, options: FoldedOptions) -> BTreeMap<String, u64> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     let with_request = report.requests.len() > 1;
     for line in &report.stacks {
@@ -45,11 +77,7 @@ pub fn lines(report: &Report, options: FoldedOptions) -> Vec<(String, u64)> {
         }
         *sums.entry(text(line, with_request, options)).or_default() += line.ns;
     }
-    let micros = |ns: u64| (ns.saturating_add(500) / 1_000).max(1);
-    sums.into_iter()
-        .filter(|(_, ns)| *ns > 0)
-        .map(|(text, ns)| (text, micros(ns)))
-        .collect()
+    sums
 }
 
 fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String {
@@ -75,31 +103,32 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
     frames.join(";")
 }
 
-/// Writes `stacks.folded`.
+/// Writes `stacks.folded`, or `chains.folded`.
 pub struct FoldedExporter {
     out: Box<dyn Write>,
     name: String,
-    options: FoldedOptions,
+    shows: Shows,
 }
 
 impl FoldedExporter {
     /// `name` is what errors call the output.
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, options: FoldedOptions) -> Self {
+    pub fn new(out: Box<dyn Write>, name: &str, shows: Shows) -> Self {
         Self {
             out,
             name: name.to_owned(),
-            options,
+            shows,
         }
     }
 }
 
 impl Exporter for FoldedExporter {
     fn finish(&mut self, report: &Report) -> Result<()> {
-        let mut text = String::new();
-        for (stack, micros) in lines(report, self.options) {
-            text.push_str(&format!("{stack} {micros}\n"));
-        }
+        let lines = self.shows.lines(report);
+        let lines = lines
+            .iter()
+            .map(|(stack, micros)| format!("{stack} {micros}\n"));
+        let text: String = lines.collect();
         self.out
             .write_all(text.as_bytes())
             .and_then(|()| self.out.flush())

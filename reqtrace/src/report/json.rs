@@ -148,6 +148,16 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),
         "ledger": ledger(&report.classes, &request.ledger),
+        "files": request
+            .files
+            .iter()
+            .map(|file| json!({
+                "path": file.path,
+                "blocks": file.blocks,
+                "blocked_ns": file.ns,
+                "longest_ns": file.longest_ns,
+            }))
+            .collect::<Vec<_>>(),
         "block_lengths": request.lengths.iter().map(lengths).collect::<Vec<_>>(),
         "classes_exact": request.classes_exact,
         "slow": request.slow.as_ref().map(|slow| slow::value(slow, &report.classes)),

@@ -14,9 +14,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::blame_csv::BlameExporter;
-use super::csv::{CsvExporter, Limits};
+use super::csv::{CsvExporter, IntervalsExporter, Limits};
 use super::flamegraph::FlamegraphExporter;
-use super::folded::{FoldedExporter, FoldedOptions};
+use super::folded::{FoldedExporter, FoldedOptions, Shows};
 use super::json::JsonExporter;
 use super::{Exporter, Report};
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ impl From<PathBuf> for Target {
 pub struct OutputOptions {
     /// A folder for all files (`--out`), created if it is missing.
     pub out: Option<PathBuf>,
-    /// Whether the trace has blame: then the folder gets `blame.csv` too.
+    /// Whether the trace has blame: then the folder gets `blame.csv`, `chains.folded` and `chains.svg` too.
     pub blame: bool,
     /// `--csv`.
     pub csv: Option<Target>,
@@ -62,6 +62,8 @@ pub struct OutputOptions {
     pub flamegraph: Option<Target>,
     /// `--json`.
     pub json: Option<Target>,
+    /// `--intervals`, of a trace with blame.
+    pub intervals: Option<Target>,
     /// What folded stacks and the flame graph hold.
     pub stacks: FoldedOptions,
     /// Which rows of the CSV.
@@ -111,9 +113,9 @@ impl OutputOptions {
             ] {
                 wanted.push((format, Target::File(folder.join(format.file_name()))));
             }
-            if self.blame {
-                let file = folder.join(Format::Blame.file_name());
-                wanted.push((Format::Blame, Target::File(file)));
+            let of_blame = [Format::Blame, Format::Chains, Format::ChainGraph];
+            for format in of_blame.into_iter().filter(|_| self.blame) {
+                wanted.push((format, Target::File(folder.join(format.file_name()))));
             }
         }
         for (format, target) in [
@@ -121,6 +123,7 @@ impl OutputOptions {
             (Format::Csv, &self.csv),
             (Format::Folded, &self.folded),
             (Format::Flamegraph, &self.flamegraph),
+            (Format::Intervals, &self.intervals),
         ] {
             wanted.extend(target.clone().map(|target| (format, target)));
         }
@@ -138,6 +141,9 @@ enum Format {
     Folded,
     Flamegraph,
     Blame,
+    Chains,
+    ChainGraph,
+    Intervals,
 }
 
 impl Format {
@@ -148,6 +154,9 @@ impl Format {
             Self::Folded => "stacks.folded",
             Self::Flamegraph => "flamegraph.svg",
             Self::Blame => "blame.csv",
+            Self::Chains => "chains.folded",
+            Self::ChainGraph => "chains.svg",
+            Self::Intervals => "intervals.csv",
         }
     }
 
@@ -157,7 +166,8 @@ impl Format {
             Self::Csv => "--csv",
             Self::Folded => "--folded",
             Self::Flamegraph => "--flamegraph",
-            Self::Blame => "--out",
+            Self::Blame | Self::Chains | Self::ChainGraph => "--out",
+            Self::Intervals => "--intervals",
         }
     }
 }
@@ -280,12 +290,16 @@ fn exporter(
         .map_err(|error| Error::failed(format!("{name} could not be opened")).because(error))?;
     let handle = Handle::new(sink);
     let out = Box::new(handle.clone());
+    let stacks = Shows::Stacks(options.stacks);
     let exporter: Box<dyn Exporter> = match format {
         Format::Json => Box::new(JsonExporter::new(out, &name)),
         Format::Csv => Box::new(CsvExporter::new(out, &name, classes, options.rows)),
-        Format::Folded => Box::new(FoldedExporter::new(out, &name, options.stacks)),
+        Format::Folded => Box::new(FoldedExporter::new(out, &name, stacks)),
+        Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, stacks)),
         Format::Blame => Box::new(BlameExporter::new(out, &name)),
-        Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, options.stacks)),
+        Format::Chains => Box::new(FoldedExporter::new(out, &name, Shows::Chains)),
+        Format::ChainGraph => Box::new(FlamegraphExporter::new(out, &name, Shows::Chains)),
+        Format::Intervals => Box::new(IntervalsExporter::new(out, &name, options.rows)),
     };
     Ok(Box::new(Output::new(exporter, handle, partial, name)))
 }

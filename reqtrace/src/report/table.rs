@@ -2,6 +2,7 @@
 //! terminal has.
 
 mod blamed;
+mod files;
 mod histogram;
 mod overhead;
 mod page;
@@ -82,6 +83,7 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     for request in &report.requests {
         if request.count > 0 {
             ledger(&mut page, report, request);
+            files::draw(&mut page, request);
             blamed::draw(&mut page, report, request);
             slow::draw(&mut page, report, request);
         }

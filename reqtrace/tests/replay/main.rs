@@ -20,7 +20,7 @@ use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::classify::Classifier;
 use reqtrace::profile::{Origin, Profile};
 use reqtrace::report::csv::Limits;
-use reqtrace::report::folded::FoldedOptions;
+use reqtrace::report::folded::{FoldedOptions, Shows};
 use reqtrace::report::outputs::{OutputOptions, open};
 use reqtrace::report::{Grouping, Report, table};
 use reqtrace_recording::{Reader, Writer};
@@ -354,7 +354,7 @@ fn only_slow_requests() {
 #[test]
 fn folded_stacks_follow_their_options() {
     let report = run(&scenes::busy(), 0).report;
-    let lines = |options| reqtrace::report::folded::lines(&report, options);
+    let lines = |options| Shows::Stacks(options).lines(&report);
     let all = FoldedOptions::default();
     let has = |options, text: &str| lines(options).iter().any(|(line, _)| line.contains(text));
     assert!(has(all, "[preempted]") && has(all, "futex_wait") && !has(all, ";-;"));

@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, Slot};
 use reqtrace_recording::{
-    Address, AddressSpace, End, Ending, Event, Header, Incomplete, Interval, IntervalKind, KERNEL,
-    Name, Options as Recorded, Request, RequestOf, Stack, Thread, Waker, WakerContext, WakerIs,
+    Address, AddressSpace, End, Ending, Event, Header, Holder, Incomplete, Interval, IntervalKind,
+    KERNEL, Name, Options as Recorded, Request, RequestOf, Stack, Thread, Waker, WakerContext,
+    WakerIs,
 };
 
 use crate::aggregate::{Aggregator, FilterOptions, Options};
@@ -141,6 +142,7 @@ impl Trace {
             },
             in_ns: times[2],
             futex: 0,
+            holder: Holder::NoFutex,
         }));
     }
 

@@ -8,9 +8,12 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use reqtrace_recording::{AddressSpace, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_common::record::BlockSite;
+use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
 
-use super::{By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Reason, ThreadId, Timelines, split};
+use super::{
+    By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, ThreadId, Timelines, split,
+};
 
 /// The thread of this number, of process 1.
 pub(super) const fn thread(tid: u32) -> ThreadId {
@@ -61,6 +64,13 @@ impl Told {
             sequence: *sequence,
             request: request.map(began),
             class: None,
+            place: Place {
+                space: AddressSpace::default(),
+                site: BlockSite::PREEMPTED,
+                period: 0,
+            },
+            futex: 0,
+            holder: Holder::NoFutex,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],
@@ -101,7 +111,8 @@ impl Told {
     /// Nanoseconds of a request's blocked time by what they ended in.
     pub(super) fn blame(&self, tid: u32, begin_ns: u64, end_ns: u64) -> BTreeMap<Outcome, u64> {
         let mut sums = BTreeMap::new();
-        for piece in split(&self.timelines, thread(tid), began(begin_ns), end_ns) {
+        let parts = split(&self.timelines, thread(tid), began(begin_ns), end_ns);
+        for piece in parts.pieces {
             *sums.entry(piece.outcome).or_default() += piece.ns;
         }
         sums

@@ -6,7 +6,7 @@ use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, Interval,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Holder, Incomplete, Interval,
     IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options, Overhead,
     Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread, Waker,
     WakerContext, WakerIs, WalkCost, Window,
@@ -274,6 +274,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             },
             in_ns: 1_961_000_000,
             futex: 0x7f00_1234,
+            holder: Holder::Thread(4722),
         })),
         Owned::Interval(Box::new(Interval {
             space,
@@ -285,6 +286,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             kind: IntervalKind::Preempted,
             in_ns: 1_961_000_000,
             futex: 0,
+            holder: Holder::NoFutex,
         })),
         Owned::Tick(2_000_000_000),
         Owned::StacksAnew,

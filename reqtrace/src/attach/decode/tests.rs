@@ -1,9 +1,10 @@
 use proptest::prelude::*;
 use reqtrace_common::cookie::Reentry;
-use reqtrace_common::record::{WakerRecord, waker_context, waker_is};
+use reqtrace_common::futex::holder_is;
+use reqtrace_common::record::{IntervalRecord, WakerRecord, waker_context, waker_is};
 use reqtrace_common::thread::Begin;
 
-use reqtrace_recording::{WakerContext, WakerIs};
+use reqtrace_recording::{Holder, IntervalKind, WakerContext, WakerIs};
 
 use super::*;
 
@@ -200,6 +201,8 @@ fn an_interval_has_its_waker_and_its_times_in_order() {
         wake_ns: 1_500,
         in_ns: 1_600,
         futex: 0x7000,
+        holder_is: holder_is::THREAD,
+        holder: 13,
         waker: WakerRecord {
             tid: 12,
             tgid: 10,
@@ -216,6 +219,7 @@ fn an_interval_has_its_waker_and_its_times_in_order() {
         (decoded.tid, decoded.sequence, decoded.futex),
         (11, 5, 0x7000)
     );
+    assert_eq!(decoded.holder, Holder::Thread(13));
     let request = decoded.request.unwrap();
     assert_eq!((request.begin_ns, request.request_type), (900, 2));
     let IntervalKind::Blocked { wake_ns, waker } = decoded.kind else {
@@ -235,6 +239,7 @@ fn an_interval_has_its_waker_and_its_times_in_order() {
     assert_eq!(broken(|r| r.in_ns = 1_499), Malformed::Interval);
     assert_eq!(broken(|r| r.waker.context = 9), Malformed::Waker(9));
     assert_eq!(broken(|r| r.waker.is = 7), Malformed::Waker(7));
+    assert_eq!(broken(|r| r.holder_is = 5), Malformed::Holder(5));
     assert_eq!(broken(|r| r.request_type = 16), Malformed::RequestType(16));
     assert!(matches!(
         interval(&interval_bytes(&sample)[..100]),

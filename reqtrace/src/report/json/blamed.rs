@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::report::blame::{Cause, Holder, TypeBlame};
+use crate::report::blame::{Cause, CulpritName, HeldRequest, Holder, Lock, Part, TypeBlame, What};
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
@@ -18,6 +18,78 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
         "causes_ns": Map::from_iter(causes),
         "unknown_ns": unknown.collect::<Map<_, _>>(),
         "held_up_by": blame.holders.iter().take(HOLDERS).map(holder).collect::<Vec<_>>(),
+        "slowest": blame.slowest.iter().map(slow).collect::<Vec<_>>(),
+        "locks": blame.locks.iter().map(lock).collect::<Vec<_>>(),
+    })
+}
+
+fn slow(request: &HeldRequest) -> Value {
+    json!({
+        "id": request.id,
+        "pid": request.pid,
+        "tid": request.tid,
+        "comm": request.comm,
+        "label": request.label,
+        "start_unix_ns": request.start_unix_ns,
+        "latency_ns": request.latency_ns,
+        "blocked_ns": request.blocked_ns,
+        "run_queue_ns": request.run_queue_ns,
+        "preempted_ns": request.preempted_ns,
+        "parts": request.parts.iter().map(part).collect::<Vec<_>>(),
+    })
+}
+
+fn part(part: &Part) -> Value {
+    let mut value = json!({
+        "culprit_kind": part.whose.kind.name(),
+        "culprit_request": part.whose.request,
+        "culprit_label": part.whose.label,
+        "culprit_comm": part.whose.comm,
+        "tid": part.tid,
+        "request_id": part.request_id,
+        "ns": part.ns,
+        "parts": part.parts.iter().map(self::part).collect::<Vec<_>>(),
+    });
+    match &part.what {
+        What::Waited {
+            class,
+            user,
+            kernel,
+        } => {
+            value["wait_class"] = json!(class);
+            value["user"] = json!(user);
+            value["kernel"] = json!(kernel);
+        }
+        What::Ended(cause, reason) => {
+            value["root_cause"] = json!(cause.name());
+            value["unknown_because"] = json!(reason.map(|reason| reason.name()));
+        }
+    }
+    value
+}
+
+fn lock(lock: &Lock) -> Value {
+    let by = |whose: &[(CulpritName, u64)]| -> Vec<Value> {
+        let named = whose.iter().map(|(culprit, ns)| {
+            json!({
+                "culprit_kind": culprit.kind.name(),
+                "culprit_request": culprit.request,
+                "culprit_comm": culprit.comm,
+                "ns": ns,
+            })
+        });
+        named.collect()
+    };
+    json!({
+        "pid": lock.pid,
+        "address": format!("{:#x}", lock.address),
+        "waits": lock.waits,
+        "ns": lock.ns,
+        "longest_ns": lock.longest_ns,
+        "wait_class": lock.class,
+        "user": lock.user,
+        "woken_by": by(&lock.woken_by),
+        "held_by": by(&lock.held_by),
     })
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::place::Partial;
 use super::sink::Sink;
 use crate::error::{Error, Result};
-use crate::report::{Exporter, LossLine, Report, RequestRow};
+use crate::report::{Exporter, IntervalRow, LossLine, Report, RequestRow};
 
 /// Where an exporter writes.
 #[derive(Clone, Debug)]
@@ -53,6 +53,14 @@ impl Output {
         }
     }
 
+    /// What went wrong is said at once, and again at the end.
+    fn note(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            crate::say!("reqtrace: {error}; it ends here, and tracing goes on");
+            self.failed = Some(error);
+        }
+    }
+
     fn complete(&mut self, report: &Report) -> Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -70,15 +78,26 @@ impl Output {
 }
 
 impl Exporter for Output {
-    /// Never fails: what went wrong is said at once, and again at the end.
+    /// Never fails: see [`Output::note`].
     fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
-        if self.failed.is_none()
-            && let Err(error) = self.exporter.request(row)
-        {
-            crate::say!("reqtrace: {error}; it ends here, and tracing goes on");
-            self.failed = Some(error);
+        if self.failed.is_none() {
+            let result = self.exporter.request(row);
+            self.note(result);
         }
         Ok(())
+    }
+
+    /// Never fails: see [`Output::note`].
+    fn interval(&mut self, row: &IntervalRow<'_>) -> Result<()> {
+        if self.failed.is_none() {
+            let result = self.exporter.interval(row);
+            self.note(result);
+        }
+        Ok(())
+    }
+
+    fn wants_intervals(&self) -> bool {
+        self.exporter.wants_intervals()
     }
 
     fn wants_requests(&self) -> bool {

@@ -1,9 +1,12 @@
 //! Who held requests up: blame of a request type in, lines out.
 
+mod chains;
+mod locks;
+
 use super::NAME;
 use super::page::Page;
 use crate::names::clean;
-use crate::report::blame::{Cause, CulpritKind, Holder, TypeBlame};
+use crate::report::blame::{Cause, CulpritKind, CulpritName, Holder, TypeBlame};
 use crate::report::text::{cut, duration, number, share};
 use crate::report::{Report, TypeReport};
 
@@ -66,25 +69,19 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
         line(&name, [&share(ns, all_ns), &per_request(ns), "", ""]);
     }
     unknown(page, blame);
+    chains::draw(page, blame);
+    locks::draw(page, blame);
 }
 
 /// `disk, in another `command``.
 fn words(holder: &Holder, victim: &str) -> String {
     let culprit = &holder.culprit;
-    let cause = match holder.cause {
-        Cause::OnCpu => "on CPU",
-        Cause::RunQueue => "run queue",
-        Cause::Preempted => "preempted",
-        Cause::Disk => "disk",
-        Cause::Timer => "timer",
-        Cause::Network => "network",
-        Cause::OtherInterrupt => "other interrupt",
-        Cause::BetweenRequests => "between requests",
-        Cause::Unknown => "not known",
-    };
-    let whose = match culprit.kind {
-        CulpritKind::Interrupt => "own".to_owned(),
-        CulpritKind::Itself => "itself".to_owned(),
+    format!("{}, {}", holder.cause.words(), who(culprit, victim))
+}
+
+/// `another `command` UPDATE …`, `thread walwriter`.
+fn who(culprit: &CulpritName, victim: &str) -> String {
+    match culprit.kind {
         CulpritKind::Request => {
             let another = if culprit.request == victim {
                 "another "
@@ -92,13 +89,11 @@ fn words(holder: &Holder, victim: &str) -> String {
                 ""
             };
             let label = clean(&culprit.label);
-            format!("{another}`{}` {label}", cut(&culprit.request, 18))
+            let text = format!("{another}`{}` {label}", cut(&culprit.request, 18));
+            text.trim_end().to_owned()
         }
-        CulpritKind::Thread => format!("thread {}", clean(&culprit.comm)),
-        CulpritKind::Unknown => "nobody known".to_owned(),
-        CulpritKind::Others => "others".to_owned(),
-    };
-    format!("{cause}, {}", whose.trim_end())
+        _ => clean(&culprit.words()),
+    }
 }
 
 /// What is not known, and why, in one paragraph.
@@ -153,6 +148,7 @@ mod tests {
             causes,
             holders,
             unknown,
+            ..TypeBlame::default()
         };
         let report = Report {
             blame: Some(Blame {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{BAR, NARROW};
-use crate::names::{clean, plain};
+use crate::names::telling;
 use crate::report::text::cut;
 
 /// Text whose lines never get too long.
@@ -61,23 +61,9 @@ pub(super) fn frames<'a>(
     kernel: impl Iterator<Item = &'a str>,
     width: usize,
 ) -> String {
-    let is_named = |name: &&str| !name.starts_with('[');
-    // How glibc waits on a condition variable says less than that it does.
-    let inner = |name: &&str| {
-        name.starts_with("__futex_abstimed_wait") || name.starts_with("__pthread_cond_wait_common")
-    };
-    let mut shown: Vec<_> = user.filter(is_named).skip_while(inner).take(3).collect();
-    if shown.is_empty() {
-        let generic = |name: &&str| name.contains("schedule");
-        shown = kernel
-            .filter(is_named)
-            .skip_while(generic)
-            .take(2)
-            .collect();
-    }
     let mut text = String::new();
-    for name in shown {
-        let frame = format!("← {}", clean(&plain(name)).trim());
+    for name in telling(user, kernel) {
+        let frame = format!("← {name}");
         let room = width.saturating_sub(text.chars().count());
         if !text.is_empty() && frame.chars().count() > room {
             break;

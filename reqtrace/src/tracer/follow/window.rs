@@ -103,9 +103,8 @@ impl Follower<'_> {
             }
             let said = match decode::record(record) {
                 Ok(Record::Interval(bytes)) => match decode::interval(bytes) {
-                    Ok(interval) => {
-                        self.names.interval(&interval, &mut self.stream)?;
-                        self.stream.send(&Event::Interval(&interval))?;
+                    Ok(mut interval) => {
+                        self.names.interval(&mut interval, &mut self.stream)?;
                         Ok(())
                     }
                     Err(malformed) => Err(malformed),

@@ -1,0 +1,134 @@
+//! Files: the kernel's sums per place of blocking in; how long requests were blocked on each file out.
+//!
+//! The number of files is bounded: those with the least time are put together.
+
+use reqtrace_common::record::FILE_UNKNOWN;
+use reqtrace_common::sums::{StackSum, StackSumKey};
+use rustc_hash::FxHashMap;
+
+use super::sites::{Sites, site_of};
+use crate::report::FileLine;
+
+/// Files of one request type that are kept by themselves, at least.
+const MAX_FILES: usize = 1 << 12;
+/// Files of one request type that a report names.
+const MAX_NAMED: usize = 100;
+
+/// What requests of one type were blocked on, by path; the empty path is all others.
+type OfType = FxHashMap<Box<str>, Sum>;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    blocks: u64,
+    ns: u64,
+    longest_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.ns += other.ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// Files so far, per request type.
+#[derive(Clone, Debug)]
+pub(super) struct Files(Vec<OfType>);
+
+impl Files {
+    pub(super) fn new(types: usize) -> Self {
+        Self(vec![OfType::default(); types])
+    }
+
+    /// Adds sums.
+    pub(super) fn add(&mut self, sites: &Sites, sums: &[(StackSumKey, StackSum)]) {
+        for (key, sum) in sums {
+            let site = site_of(key);
+            let Some(of_type) = self.0.get_mut(key.request_type as usize) else {
+                continue;
+            };
+            if !key.is_block() || site.file <= FILE_UNKNOWN {
+                continue;
+            }
+            // Sockets and pipes are named for what they are, and have no path.
+            let Some(path) = sites.file_of(&site).filter(|path| path.contains('/')) else {
+                continue;
+            };
+            let more = Sum {
+                blocks: sum.count,
+                ns: sum.off_ns,
+                longest_ns: sum.longest_ns,
+            };
+            match of_type.get_mut(path) {
+                Some(sum) => sum.add(more),
+                None => {
+                    of_type.insert(path.into(), more);
+                }
+            }
+            if of_type.len() >= 2 * MAX_FILES {
+                merge(of_type);
+            }
+        }
+    }
+
+    /// Per request type, the most time first.
+    pub(super) fn lines(&self) -> Vec<Vec<FileLine>> {
+        self.0.iter().map(lines).collect()
+    }
+}
+
+fn in_order(of_type: OfType) -> Vec<(Box<str>, Sum)> {
+    let mut files: Vec<_> = of_type.into_iter().collect();
+    files.sort_unstable_by(|(one, one_sum), (two, two_sum)| {
+        two_sum.ns.cmp(&one_sum.ns).then_with(|| one.cmp(two))
+    });
+    files
+}
+
+fn merge(of_type: &mut OfType) {
+    let mut files = in_order(std::mem::take(of_type));
+    let small = files.split_off(MAX_FILES);
+    of_type.extend(files);
+    for (_, sum) in small {
+        of_type.entry("".into()).or_default().add(sum);
+    }
+}
+
+fn lines(of_type: &OfType) -> Vec<FileLine> {
+    let named = in_order(of_type.clone()).into_iter().take(MAX_NAMED);
+    named
+        .map(|(path, sum)| FileLine {
+            path: path.into(),
+            blocks: sum.blocks,
+            ns: sum.ns,
+            longest_ns: sum.longest_ns,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_files_lose_their_names_and_no_time() {
+        let mut of_type = OfType::default();
+        for number in 1..=2 * MAX_FILES as u64 {
+            let sum = Sum {
+                blocks: 1,
+                ns: number,
+                longest_ns: number,
+            };
+            of_type.insert(format!("/data/{number}").into(), sum);
+        }
+        let all: u64 = of_type.values().map(|sum| sum.ns).sum();
+        merge(&mut of_type);
+        assert_eq!(of_type.len(), MAX_FILES + 1);
+        assert_eq!(of_type.values().map(|sum| sum.ns).sum::<u64>(), all);
+        let lines = lines(&of_type);
+        assert_eq!(lines.len(), MAX_NAMED);
+        assert_eq!(lines[0].path, "");
+        assert_eq!(lines[1].path, format!("/data/{}", 2 * MAX_FILES));
+    }
+}

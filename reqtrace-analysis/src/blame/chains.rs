@@ -1,0 +1,144 @@
+//! Chains: where a request waited, who held it up, where that one waited, and so on in; nanoseconds by
+//! chain out.
+//!
+//! By ids while these mean something, then by name. The number of chains is bounded: the smallest are
+//! put together, so that sums hold.
+
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+use reqtrace_recording::AddressSpace;
+use rustc_hash::FxHashMap;
+
+use super::table::Whose;
+use super::{Cause, Kept, Reason};
+
+/// Chains by id before they are to be named.
+const MAX_UNNAMED: usize = 1 << 14;
+/// Chains by name.
+const MAX_NAMED: usize = 1 << 15;
+
+/// A link of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Link {
+    /// A request of this type waits: the first link.
+    Victim(u32),
+    /// The stacks that somebody was blocked in.
+    Blocked {
+        space: AddressSpace,
+        user: StackId,
+        kernel: StackId,
+    },
+    /// Who held the one before up.
+    HeldUpBy(Whose),
+    /// What it ended in: the last link.
+    End(Cause, Option<Reason>),
+}
+
+impl Link {
+    /// A block; its stacks have names if they are of this period.
+    pub(super) fn blocked(kept: &Kept, period: u32) -> Self {
+        let site = kept.place.site;
+        let stack = |id| match id {
+            STACK_NONE => STACK_NONE,
+            _ if kept.place.period != period => STACK_LOST,
+            id => id,
+        };
+        Self::Blocked {
+            space: kept.place.space,
+            user: stack(site.user_stack),
+            kernel: stack(site.kernel_stack),
+        }
+    }
+}
+
+/// The number of a frame's name.
+type Text = u32;
+
+/// Chains so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chains {
+    unnamed: FxHashMap<Box<[Link]>, u64>,
+    named: FxHashMap<Box<[Text]>, u64>,
+    /// Chains whose frames were given up.
+    pub(super) merged: u64,
+}
+
+impl Chains {
+    /// Adds nanoseconds to a chain.
+    pub(super) fn add(&mut self, chain: &[Link], ns: u64) {
+        match self.unnamed.get_mut(chain) {
+            Some(sum) => *sum += ns,
+            None => {
+                self.unnamed.insert(chain.into(), ns);
+            }
+        }
+    }
+
+    /// Whether so many have no name that they are to be named.
+    pub(super) fn is_full(&self) -> bool {
+        self.unnamed.len() >= MAX_UNNAMED
+    }
+
+    /// Names all chains. `named` is given a chain, and `other` the frames of one that is merged.
+    pub(super) fn name(
+        &mut self,
+        mut named: impl FnMut(&[Link]) -> Vec<Text>,
+        other: impl Fn(&[Text]) -> Vec<Text>,
+    ) {
+        for (chain, ns) in std::mem::take(&mut self.unnamed) {
+            *self.named.entry(named(&chain).into()).or_default() += ns;
+        }
+        if self.named.len() <= MAX_NAMED {
+            return;
+        }
+        let mut chains: Vec<_> = self.named.drain().collect();
+        chains.sort_unstable_by(|(one, one_ns), (two, two_ns)| {
+            two_ns.cmp(one_ns).then_with(|| one.cmp(two))
+        });
+        let small = chains.split_off(MAX_NAMED / 2);
+        self.named.extend(chains);
+        self.merged += small.len() as u64;
+        for (chain, ns) in small {
+            *self.named.entry(other(&chain).into()).or_default() += ns;
+        }
+    }
+
+    /// Chains by name, and nanoseconds.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&[Text], u64)> {
+        self.named.iter().map(|(chain, ns)| (&**chain, *ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_chains_lose_frames_and_no_time() {
+        let mut chains = Chains::default();
+        let mut all = 0;
+        for number in 0..3 * MAX_NAMED as u64 {
+            let blocked = Link::Blocked {
+                space: AddressSpace::default(),
+                user: number,
+                kernel: STACK_NONE,
+            };
+            chains.add(&[Link::Victim(0), blocked], number + 1);
+            all += number + 1;
+            if chains.is_full() {
+                chains.name(
+                    |chain| match chain[1] {
+                        Link::Blocked { user, .. } => vec![7, user as Text],
+                        _ => Vec::new(),
+                    },
+                    |_| vec![8],
+                );
+            }
+        }
+        let named: Vec<_> = chains.named().collect();
+        assert!(named.len() <= 2 * MAX_NAMED && chains.merged > 0);
+        let sum: u64 = named.iter().map(|(_, ns)| ns).sum();
+        let unnamed: u64 = chains.unnamed.values().sum();
+        assert_eq!(sum + unnamed, all);
+        assert!(named.iter().any(|(chain, _)| *chain == [8]));
+    }
+}

@@ -1,0 +1,105 @@
+//! Locks: waits of requests on futexes in; for each futex, how long, how often and who ended the waits out.
+//!
+//! A futex is what glibc's mutexes, condition variables and semaphores wait on, and those of other
+//! languages. The number of futexes is bounded: those with the least time are put together.
+
+use rustc_hash::FxHashMap;
+
+use super::table::Whose;
+use super::{Kept, Place};
+
+/// Futexes that are kept by themselves, at least.
+const MAX_LOCKS: usize = 1 << 13;
+/// Wakers of one futex, and holders: so many are told apart.
+const MAX_WHOSE: usize = 16;
+
+/// A futex that requests of one type waited on; address 0 stands for all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct LockKey {
+    pub(super) victim: u32,
+    pub(super) tgid: u32,
+    pub(super) address: u64,
+}
+
+/// Waits on a futex.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lock {
+    pub(super) waits: u64,
+    pub(super) ns: u64,
+    pub(super) longest_ns: u64,
+    /// Wait class and place of the last wait.
+    pub(super) last: Option<(Option<u16>, Place)>,
+    /// Who ended them, nanoseconds.
+    pub(super) wakers: FxHashMap<Whose, u64>,
+    /// Who held it when a wait began, nanoseconds; empty when the futex is no lock that tells.
+    pub(super) holders: FxHashMap<Whose, u64>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    pub(super) locks: FxHashMap<LockKey, Lock>,
+    /// Futexes that were put together.
+    pub(super) merged: u64,
+}
+
+impl Locks {
+    /// Adds a wait, which `waker` ended; `holder` held the lock when it began.
+    pub(super) fn add(
+        &mut self,
+        victim: u32,
+        kept: &Kept,
+        waker: Whose,
+        holder: Option<Whose>,
+        weight: u64,
+    ) {
+        let key = LockKey {
+            victim,
+            tgid: kept.thread.tgid,
+            address: kept.futex,
+        };
+        let ns = kept.off_ns();
+        let lock = self.locks.entry(key).or_default();
+        lock.waits += weight;
+        lock.ns += ns * weight;
+        lock.longest_ns = lock.longest_ns.max(ns);
+        lock.last = Some((kept.class, kept.place));
+        count(&mut lock.wakers, waker, ns * weight);
+        if let Some(holder) = holder {
+            count(&mut lock.holders, holder, ns * weight);
+        }
+        if self.locks.len() >= 2 * MAX_LOCKS {
+            self.merge();
+        }
+    }
+
+    fn merge(&mut self) {
+        let mut locks: Vec<_> = self.locks.drain().collect();
+        locks.sort_unstable_by_key(|(key, lock)| (std::cmp::Reverse(lock.ns), *key));
+        let small = locks.split_off(MAX_LOCKS.min(locks.len()));
+        self.locks.extend(locks);
+        for (key, lock) in small {
+            self.merged += u64::from(key.address != 0);
+            let others = LockKey {
+                victim: key.victim,
+                ..LockKey::default()
+            };
+            let sum = self.locks.entry(others).or_default();
+            sum.waits += lock.waits;
+            sum.ns += lock.ns;
+            sum.longest_ns = sum.longest_ns.max(lock.longest_ns);
+            for (waker, ns) in lock.wakers {
+                count(&mut sum.wakers, waker, ns);
+            }
+            for (holder, ns) in lock.holders {
+                count(&mut sum.holders, holder, ns);
+            }
+        }
+    }
+}
+
+fn count(whose: &mut FxHashMap<Whose, u64>, who: Whose, ns: u64) {
+    let is_known = whose.len() < MAX_WHOSE || whose.contains_key(&who);
+    let who = if is_known { who } else { Whose::Others };
+    *whose.entry(who).or_default() += ns;
+}

@@ -1,0 +1,276 @@
+//! Sums of blame: the parts of each complete request in; tables, locks, slowest requests and chains out.
+
+use reqtrace_recording::Holder;
+use rustc_hash::FxHashMap;
+
+use super::chains::{Chains, Link};
+use super::gather::Victim;
+use super::locks::Locks;
+use super::shown::{Names, Naming};
+use super::slowest::{Slowest, Tree};
+use super::table::{Key, Table, Whose};
+use super::texts::{NONE, Number, Texts};
+use super::{By, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
+use crate::fingerprint::fingerprint;
+use crate::label::label_text;
+use crate::report::Grouping;
+use crate::report::blame::HeldRequest;
+
+/// Labels whose number is remembered.
+const MAX_LABELS: usize = 1 << 13;
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Sums {
+    pub(super) names: Names,
+    pub(super) table: Table,
+    pub(super) locks: Locks,
+    /// Per request type.
+    pub(super) slowest: Vec<Slowest>,
+    pub(super) chains: Chains,
+    pub(super) texts: Texts,
+    labels: FxHashMap<Box<[u8]>, Number>,
+    grouping: Option<Grouping>,
+}
+
+impl Sums {
+    pub(super) fn new(names: Names, grouping: Option<Grouping>) -> Self {
+        let types = names.types.len();
+        Self {
+            names,
+            table: Table::new(types),
+            locks: Locks::default(),
+            slowest: vec![Slowest::default(); types],
+            chains: Chains::default(),
+            texts: Texts::default(),
+            labels: FxHashMap::default(),
+            grouping,
+        }
+    }
+
+    /// Adds a complete request. Stacks of other periods than this have no names any more.
+    pub(super) fn add(
+        &mut self,
+        timelines: &Timelines,
+        period: u32,
+        parts: &Parts<'_>,
+        victim: &Victim<'_>,
+        naming: &mut impl Naming,
+    ) {
+        let weight = u64::from(victim.weight);
+        let index = victim.of.request_type;
+        let Some(of_type) = self.table.types.get_mut(index as usize) else {
+            return;
+        };
+        of_type.requests += weight;
+        for Piece { outcome, ns, .. } in &parts.pieces {
+            of_type.causes.add(outcome.cause, ns * weight);
+            if let Some(reason) = outcome.reason {
+                of_type.unknown[reason as usize] += ns * weight;
+            }
+        }
+        if parts.pieces.is_empty() {
+            return;
+        }
+        let mut one = One {
+            timelines,
+            known: FxHashMap::default(),
+        };
+        self.rows(&mut one, &parts.pieces, victim, naming);
+        self.waits_on_futexes(&mut one, parts, victim, naming);
+        self.chains(&mut one, period, parts, victim, naming);
+        let slowest = &mut self.slowest[index as usize];
+        if slowest.takes(victim.ledger.latency_ns) {
+            let mut tree = Tree::new(parts, timelines, &self.names, naming);
+            slowest.add(held(victim, tree.draw(), naming));
+        }
+    }
+
+    fn rows(
+        &mut self,
+        one: &mut One<'_>,
+        pieces: &[Piece],
+        victim: &Victim<'_>,
+        naming: &impl Naming,
+    ) {
+        let label = self.label(victim.label);
+        let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
+        for piece in pieces {
+            let Outcome {
+                cause,
+                culprit,
+                depth,
+                ..
+            } = piece.outcome;
+            let key = Key {
+                victim: victim.of.request_type,
+                label,
+                class: piece.class,
+                whose: self.whose(one, culprit, naming),
+                cause,
+                depth,
+            };
+            *sums.entry(key).or_default() += piece.ns;
+        }
+        let weight = u64::from(victim.weight);
+        self.table.add(&sums, weight, self.grouping.is_some());
+    }
+
+    fn waits_on_futexes(
+        &mut self,
+        one: &mut One<'_>,
+        parts: &Parts<'_>,
+        victim: &Victim<'_>,
+        naming: &impl Naming,
+    ) {
+        let own = parts.waits.iter().filter(|wait| wait.within.is_none());
+        for wait in own.filter(|wait| wait.kept.futex != 0) {
+            let waker = self.waker(one, wait.kept, naming);
+            let weight = u64::from(victim.weight);
+            let index = victim.of.request_type;
+            let holder = self.holder(one, wait.kept, naming);
+            self.locks.add(index, wait.kept, waker, holder, weight);
+        }
+    }
+
+    /// Who held the lock when a wait began; `None` when it is no lock that tells.
+    fn holder(&mut self, one: &mut One<'_>, kept: &Kept, naming: &impl Naming) -> Option<Whose> {
+        let culprit = match kept.holder {
+            Holder::NoFutex | Holder::NotTold => return None,
+            Holder::Changing | Holder::Unreadable | Holder::NoThread => Culprit::Unknown,
+            Holder::Thread(tid) => {
+                let thread = ThreadId {
+                    tgid: kept.thread.tgid,
+                    tid,
+                };
+                match one.timelines.request_at(thread, kept.out_ns) {
+                    Some(of) => Culprit::Request(thread, of.request_type, of.begin_ns),
+                    None => Culprit::Thread(thread),
+                }
+            }
+        };
+        Some(self.whose(one, culprit, naming).without_label())
+    }
+
+    /// Who ended a wait, whatever that one had done before.
+    fn waker(&mut self, one: &mut One<'_>, kept: &Kept, naming: &impl Naming) -> Whose {
+        let culprit = match kept.by {
+            Some(By::Interrupt(_)) => Culprit::OwnInterrupt,
+            Some(By::Thread(thread, is)) => Culprit::of(thread, is),
+            Some(By::Nobody(_)) | None => Culprit::Unknown,
+        };
+        self.whose(one, culprit, naming).without_label()
+    }
+
+    fn chains(
+        &mut self,
+        one: &mut One<'_>,
+        period: u32,
+        parts: &Parts<'_>,
+        victim: &Victim<'_>,
+        naming: &impl Naming,
+    ) {
+        let mut chains = std::mem::take(&mut self.chains);
+        let mut before = Vec::new();
+        let mut chain = Vec::new();
+        for piece in &parts.pieces {
+            before.clear();
+            let mut next = piece.wait;
+            while let Some(at) = next {
+                let wait = &parts.waits[at as usize];
+                before.push(wait);
+                next = wait.within;
+            }
+            chain.clear();
+            chain.push(Link::Victim(victim.of.request_type));
+            let mut last = Culprit::OwnInterrupt;
+            let mut held_up_by = |chain: &mut Vec<Link>, culprit: Culprit| {
+                if culprit != last && culprit != Culprit::Unknown {
+                    last = culprit;
+                    let whose = self.whose(one, culprit, naming).without_label();
+                    chain.push(Link::HeldUpBy(whose));
+                }
+            };
+            for wait in before.iter().rev() {
+                held_up_by(&mut chain, wait.whose);
+                chain.push(Link::blocked(wait.kept, period));
+            }
+            let Outcome {
+                cause,
+                reason,
+                culprit,
+                ..
+            } = piece.outcome;
+            held_up_by(&mut chain, culprit);
+            chain.push(Link::End(cause, reason));
+            chains.add(&chain, piece.ns * u64::from(victim.weight));
+        }
+        self.chains = chains;
+    }
+
+    fn whose(&mut self, one: &mut One<'_>, culprit: Culprit, naming: &impl Naming) -> Whose {
+        if let Some(known) = one.known.get(&culprit) {
+            return *known;
+        }
+        let whose = match culprit {
+            Culprit::OwnInterrupt => Whose::OwnInterrupt,
+            Culprit::Itself => Whose::Itself,
+            Culprit::Unknown => Whose::Unknown,
+            Culprit::Thread(thread) => {
+                Whose::Thread(self.texts.number(naming.comm(thread).as_str()))
+            }
+            Culprit::Request(thread, request_type, begin_ns) => {
+                let label = one.timelines.label(thread, begin_ns);
+                Whose::Request(request_type, self.label(&label))
+            }
+        };
+        one.known.insert(culprit, whose);
+        whose
+    }
+
+    /// The number of a label, or of its fingerprint.
+    fn label(&mut self, label: &[u8]) -> Number {
+        if label.is_empty() {
+            return NONE;
+        }
+        if let Some(number) = self.labels.get(label) {
+            return *number;
+        }
+        let text = label_text(label);
+        let number = match self.grouping {
+            Some(Grouping::Label) => self.texts.number(text.as_str()),
+            Some(Grouping::Fingerprint) | None => self.texts.number(&fingerprint(&text)),
+        };
+        if self.labels.len() >= MAX_LABELS {
+            self.labels.clear();
+        }
+        self.labels.insert(label.into(), number);
+        number
+    }
+}
+
+/// What is asked for while one request is added.
+struct One<'a> {
+    timelines: &'a Timelines,
+    known: FxHashMap<Culprit, Whose>,
+}
+
+fn held(
+    victim: &Victim<'_>,
+    parts: Vec<crate::report::blame::Part>,
+    naming: &impl Naming,
+) -> HeldRequest {
+    HeldRequest {
+        id: victim.id,
+        pid: victim.thread.tgid,
+        tid: victim.thread.tid,
+        comm: naming.comm(victim.thread),
+        label: label_text(victim.label),
+        start_unix_ns: victim.start_unix_ns,
+        latency_ns: victim.ledger.latency_ns,
+        blocked_ns: victim.ledger.blocked_ns() + victim.ledger.unattributed_ns,
+        run_queue_ns: victim.ledger.run_queue_ns,
+        preempted_ns: victim.ledger.preempted_ns,
+        parts,
+    }
+}
