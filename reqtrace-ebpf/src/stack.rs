@@ -70,10 +70,11 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     id
 }
 
-/// Stores the kernel stack that wakes a thread.
+/// Stores the kernel stack that wakes a thread, also when other stacks are left out: without it nobody knows
+/// which interrupt that was.
 #[inline(always)]
 pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
-    if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 || stacks_shed() {
+    if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
     match read(ctx, 0) {
