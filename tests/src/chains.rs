@@ -125,7 +125,6 @@ const CHAINS: [Kind; 7] = [
     kind("behind_server", COMPUTES, &[Culprit::thread("c-server")]),
     Kind {
         requests: 4,
-        depth: 3,
         ..kind("in_turn", COMPUTES, &[Culprit::request("in_turn")])
     },
 ];
@@ -327,7 +326,7 @@ fn check_kind(
         let named = known().filter(|row| culprits.iter().any(|culprit| culprit.is_in(row)));
         named.map(|row| row.ns).sum()
     };
-    ensure!(sum_of(&kind.culprits[..1]) * 2 > all, "they are not named");
+    ensure!(sum_of(&kind.culprits[..1]) * 4 > all, "they are not named");
     let innocent = all - sum_of(kind.culprits);
     ensure!(
         innocent as f64 <= (1.0 - share) * all as f64,
