@@ -64,8 +64,10 @@ impl Aggregator {
         row: &Row,
         exporters: &mut [Box<dyn Exporter>],
     ) -> Result<()> {
-        let wanted = |exporter: &Box<dyn Exporter>| exporter.wants_intervals();
-        let Some(blame) = self.blame.as_ref().filter(|_| exporters.iter().any(wanted)) else {
+        if !exporters.iter().any(|exporter| exporter.wants_intervals()) {
+            return Ok(());
+        }
+        let Some(blame) = &self.blame else {
             return Ok(());
         };
         let sites = self.sites.get_mut();

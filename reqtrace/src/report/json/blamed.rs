@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::report::blame::{Cause, CulpritName, HeldRequest, Holder, Lock, Part, TypeBlame, What};
+use crate::report::blame::{
+    Cause, CulpritName, HeldRequest, Holder, Lock, Part, Reason, TypeBlame, What,
+};
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
@@ -62,7 +64,7 @@ fn part(part: &Part) -> Value {
         }
         What::Ended(cause, reason) => {
             value["root_cause"] = json!(cause.name());
-            value["unknown_because"] = json!(reason.map(|reason| reason.name()));
+            value["unknown_because"] = json!(reason.map(Reason::name));
         }
     }
     value
