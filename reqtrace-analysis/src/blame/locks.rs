@@ -25,6 +25,8 @@ pub(super) struct LockKey {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lock {
     pub(super) waits: u64,
+    /// Blocks that went on with the wait before.
+    pub(super) again: u64,
     pub(super) ns: u64,
     pub(super) longest_ns: u64,
     /// Wait class and place of the last wait.
@@ -44,13 +46,15 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Adds a wait, which `waker` ended; `holder` held the lock when it began.
+    /// Adds a block, which `waker` ended; `holder` held the lock when it began. Where it goes on with the
+    /// request's wait before, that had taken `before_ns`, otherwise 0.
     pub(super) fn add(
         &mut self,
         victim: u32,
         kept: &Kept,
         waker: Whose,
         holder: Option<Whose>,
+        before_ns: u64,
         weight: u64,
     ) {
         let key = LockKey {
@@ -60,9 +64,13 @@ impl Locks {
         };
         let ns = kept.off_ns();
         let lock = self.locks.entry(key).or_default();
-        lock.waits += weight;
+        if before_ns > 0 {
+            lock.again += weight;
+        } else {
+            lock.waits += weight;
+        }
         lock.ns += ns * weight;
-        lock.longest_ns = lock.longest_ns.max(ns);
+        lock.longest_ns = lock.longest_ns.max(before_ns + ns);
         lock.last = Some((kept.class, kept.place));
         count(&mut lock.wakers, waker, ns * weight);
         if let Some(holder) = holder {
@@ -86,6 +94,7 @@ impl Locks {
             };
             let sum = self.locks.entry(others).or_default();
             sum.waits += lock.waits;
+            sum.again += lock.again;
             sum.ns += lock.ns;
             sum.longest_ns = sum.longest_ns.max(lock.longest_ns);
             for (waker, ns) in lock.wakers {

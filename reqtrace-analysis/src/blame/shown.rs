@@ -196,6 +196,7 @@ impl Sums {
             pid: key.tgid,
             address: key.address,
             waits: lock.waits,
+            again: lock.again,
             ns: lock.ns,
             longest_ns: lock.longest_ns,
             class: self.names.class(class.flatten()).to_owned(),

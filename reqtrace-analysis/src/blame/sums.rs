@@ -19,6 +19,10 @@ use crate::report::blame::HeldRequest;
 /// Labels whose number is remembered.
 const MAX_LABELS: usize = 1 << 13;
 
+/// A thread that blocks on the same futex again so soon, without another block in between, waits on:
+/// somebody else had taken the lock before it had a CPU.
+const SAME_WAIT_NS: u64 = 50_000;
+
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Sums {
@@ -124,12 +128,23 @@ impl Sums {
         naming: &impl Naming,
     ) {
         let own = parts.waits.iter().filter(|wait| wait.within.is_none());
-        for wait in own.filter(|wait| wait.kept.futex != 0) {
+        let mut before: Option<(&Kept, u64)> = None;
+        for wait in own {
+            let before_ns = before.map_or(0, |(last, ns)| {
+                let goes_on = last.futex == wait.kept.futex
+                    && wait.kept.out_ns.saturating_sub(last.in_ns) < SAME_WAIT_NS;
+                if goes_on { ns } else { 0 }
+            });
+            before = Some((wait.kept, before_ns + wait.kept.off_ns()));
+            if wait.kept.futex == 0 {
+                continue;
+            }
             let waker = self.waker(one, wait.kept, naming);
             let weight = u64::from(victim.weight);
             let index = victim.of.request_type;
             let holder = self.holder(one, wait.kept, naming);
-            self.locks.add(index, wait.kept, waker, holder, weight);
+            self.locks
+                .add(index, wait.kept, waker, holder, before_ns, weight);
         }
     }
 

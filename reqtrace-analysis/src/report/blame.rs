@@ -110,6 +110,8 @@ pub struct Lock {
     pub address: u64,
     /// Waits.
     pub waits: u64,
+    /// Blocks that went on with a wait: who waited was woken, and somebody else had taken the lock by then.
+    pub again: u64,
     /// Nanoseconds blocked.
     pub ns: u64,
     /// The longest wait, ns.

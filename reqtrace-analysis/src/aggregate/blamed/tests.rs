@@ -16,6 +16,8 @@ use crate::profile::{Origin, Profile};
 use crate::report::blame::{Blame, Cause, CulpritKind, Reason};
 use crate::report::{Exporter, Grouping, Report, RequestRow};
 
+mod shown;
+
 const PROFILE: &str = "
 [profile]
 name = \"db\"
@@ -125,11 +127,23 @@ impl Trace {
     }
 
     fn blocked(&mut self, tid: u32, request: Option<RequestOf>, times: [u64; 3], waker: Waker) {
+        // Each thread has one interval, its first.
+        self.on_futex(tid, request, times, waker, 0, (0, Holder::NoFutex));
+    }
+
+    fn on_futex(
+        &mut self,
+        tid: u32,
+        request: Option<RequestOf>,
+        times: [u64; 3],
+        waker: Waker,
+        sequence: u32,
+        (futex, holder): (u64, Holder),
+    ) {
         self.event(&Event::Interval(&Interval {
             space: SPACE,
             tid,
-            // Each thread has one interval, its first.
-            sequence: 0,
+            sequence,
             request,
             site: BlockSite {
                 kernel_stack: FUTEX,
@@ -141,8 +155,8 @@ impl Trace {
                 waker,
             },
             in_ns: times[2],
-            futex: 0,
-            holder: Holder::NoFutex,
+            futex,
+            holder,
         }));
     }
 

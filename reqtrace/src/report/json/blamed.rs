@@ -86,6 +86,7 @@ fn lock(lock: &Lock) -> Value {
         "pid": lock.pid,
         "address": format!("{:#x}", lock.address),
         "waits": lock.waits,
+        "again": lock.again,
         "ns": lock.ns,
         "longest_ns": lock.longest_ns,
         "wait_class": lock.class,
