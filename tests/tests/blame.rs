@@ -73,4 +73,12 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
     let least = u64::try_from(IDLES.as_nanos()).unwrap();
     assert!(idle >= least, "{victim:#?}");
     assert!(idle as f64 >= 0.9 * victim.blocked_ns as f64, "{victim:#?}");
+    // The report says which statement that connection ran last.
+    let said = outcome.said();
+    let holds = |line: &str| {
+        line.contains("between requests, thread mariadbd")
+            && line.contains(" after request ")
+            && line.contains(" update d.t set n")
+    };
+    assert!(said.lines().any(holds), "{said}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::shown::{Names, Naming};
 use super::{Cause, Culprit, Outcome, Parts, Place, Reason, Timelines};
 use crate::label::label_text;
-use crate::report::blame::{CulpritName, HeldRequest, Part, What};
+use crate::report::blame::{After, CulpritName, HeldRequest, Part, What};
 
 /// Requests of one type that are kept.
 const MAX_REQUESTS: usize = 3;
@@ -47,6 +47,8 @@ struct Group {
     ns: u64,
     waits: Vec<u32>,
     place: Option<Place>,
+    /// When the last of them was over.
+    until_ns: u64,
 }
 
 /// Draws the tree of a request.
@@ -159,14 +161,29 @@ impl<'a, N: Naming> Tree<'a, N> {
             self.group(&self.within[wait as usize], &mut inner);
             for (outcome, ns) in &self.ended[wait as usize] {
                 let key = Key::Ended(outcome.culprit, outcome.cause, outcome.reason);
-                inner.entry(key).or_default().ns += ns;
+                let ended: &mut Group = inner.entry(key).or_default();
+                ended.ns += ns;
+                let until_ns = self.parts.waits[wait as usize].kept.wake_ns;
+                ended.until_ns = ended.until_ns.max(until_ns);
             }
         }
+        let after = match (whose, &what) {
+            (Culprit::Thread(thread), What::Ended(Cause::BetweenRequests, _)) => {
+                self.timelines.ended_before(thread, group.until_ns)
+            }
+            _ => None,
+        };
+        let after = after.map(|span| After {
+            request_id: span.id,
+            request: self.names.request(span.of.request_type),
+            label: label_text(&span.label),
+        });
         let (whose, tid, request_id) = self.doer(whose);
         Part {
             whose,
             tid,
             request_id,
+            after,
             what,
             ns: group.ns,
             parts: self.named(inner),

@@ -216,6 +216,14 @@ impl Timelines {
         (span.of.begin_ns <= at_ns).then_some(span.of)
     }
 
+    /// The last request that a thread had ended by that time.
+    pub(super) fn ended_before(&self, thread: ThreadId, at_ns: u64) -> Option<&Span> {
+        let spans = &self.get(thread)?.spans;
+        let after = spans.partition_point(|span| span.until_ns <= at_ns);
+        let last = spans.get(after.checked_sub(1)?)?;
+        (last.known == Known::Ended).then_some(last)
+    }
+
     /// Its label; empty when it is not known.
     pub(super) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
         let span = self.span(thread, begin_ns);

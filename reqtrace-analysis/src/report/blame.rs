@@ -77,12 +77,25 @@ pub struct Part {
     pub tid: u32,
     /// Id of its request; 0 when it is in none, or when its record had not come.
     pub request_id: u64,
+    /// Of a thread between its requests: the last request that it had served.
+    pub after: Option<After>,
     /// What.
     pub what: What,
     /// For how long, ns.
     pub ns: u64,
     /// What held that up.
     pub parts: Vec<Part>,
+}
+
+/// A request that a thread had served before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct After {
+    /// As in `requests.csv`.
+    pub request_id: u64,
+    /// Its type.
+    pub request: String,
+    /// Its label; empty when none was recorded.
+    pub label: Plain,
 }
 
 /// What a part was.

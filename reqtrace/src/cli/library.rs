@@ -1,7 +1,7 @@
 //! Profiles by name: what stands after `--profile`, or the name of an executable, in; profiles out.
 //!
 //! They are looked for in the user's folder, in that of the machine, and in the program itself, in
-//! this order: the first of a name is taken. See [`folders`] for what is read and what is not.
+//! this order: the first of a name is taken. See the module `folders` for what is read and what is not.
 
 mod folders;
 

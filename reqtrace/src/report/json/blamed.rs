@@ -49,6 +49,11 @@ fn part(part: &Part) -> Value {
         "culprit_comm": part.whose.comm,
         "tid": part.tid,
         "request_id": part.request_id,
+        "after": part.after.as_ref().map(|after| json!({
+            "request_id": after.request_id,
+            "request": after.request,
+            "label": after.label,
+        })),
         "ns": part.ns,
         "parts": part.parts.iter().map(self::part).collect::<Vec<_>>(),
     });

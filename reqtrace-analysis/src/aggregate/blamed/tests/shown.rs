@@ -82,6 +82,35 @@ fn the_slowest_request_has_the_tree_of_who_held_it_up() {
 }
 
 #[test]
+fn who_is_between_requests_is_shown_with_the_last_one() {
+    let mut trace = Trace::new(true, Options::default(), false);
+    let victim = began(100, 0);
+    trace.request(2, began(50, 1), 90, "begin; update", 0);
+    trace.blocked(
+        1,
+        Some(victim),
+        [200, 400, 410],
+        task(2, WakerIs::InRequest(began(390, 1))),
+    );
+    trace.request(2, began(390, 1), 450, "commit", 0);
+    trace.request(1, victim, 500, "select 1", 200);
+    let blame = trace.finish().blame.unwrap();
+    let [block] = &blame.types[0].slowest[0].parts[..] else {
+        panic!("{blame:?}");
+    };
+    let idle = &block.parts[0];
+    assert_eq!(
+        (&idle.what, idle.ns),
+        (&What::Ended(Cause::BetweenRequests, None), 190)
+    );
+    let after = idle.after.as_ref().unwrap();
+    assert_eq!((after.request_id, &*after.label), (1, "begin; update"));
+    // What ran then is told by itself.
+    assert_eq!((block.parts[1].request_id, block.parts[1].ns), (2, 10));
+    assert!(block.parts[1].after.is_none());
+}
+
+#[test]
 fn blocks_on_one_futex_that_follow_each_other_are_one_wait() {
     const SOON: u64 = 40_000;
     const LATE: u64 = 60_000;

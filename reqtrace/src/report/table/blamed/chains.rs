@@ -69,6 +69,10 @@ fn add(
         (0, tid) => whose = format!("{whose} (thread {tid})"),
         (id, _) => whose = format!("{whose} (request {id})"),
     }
+    if let Some(after) = &part.after {
+        let label = clean(&after.label);
+        whose = format!("{whose} after request {} {label}", after.request_id);
+    }
     let is_new = !whose.is_empty() && whose != before;
     let what = match &part.what {
         What::Waited { class, .. } => cut(class, NAME),
