@@ -67,7 +67,7 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
     server.sql("update d.t set n = n + 2 where id = 1").unwrap();
     holder.wait(Duration::from_secs(10)).unwrap();
     let outcome = trace.finish().unwrap();
-    let (rows, _) = blamed::of(&outcome).unwrap();
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
     let victim = rows.iter().max_by_key(|row| row.blocked_ns).unwrap();
     let idle = victim.causes["between_requests"];
     let least = u64::try_from(IDLES.as_nanos()).unwrap();
@@ -81,4 +81,9 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
             && line.contains(" update d.t set n")
     };
     assert!(said.lines().any(holds), "{said}");
+    let by_statement = blamed::sum(&blamed, |row| {
+        row.root_cause == "between_requests"
+            && row.culprit_label == "update d.t set n = n + ? where id = ?"
+    });
+    assert!(by_statement >= least, "{blamed:#?}");
 }

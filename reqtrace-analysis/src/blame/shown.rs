@@ -241,7 +241,7 @@ impl Sums {
             Whose::OwnInterrupt => CulpritKind::Interrupt,
             Whose::Itself => CulpritKind::Itself,
             Whose::Request(..) => CulpritKind::Request,
-            Whose::Thread(_) => CulpritKind::Thread,
+            Whose::Thread(..) => CulpritKind::Thread,
             Whose::Unknown => CulpritKind::Unknown,
             Whose::Others => CulpritKind::Others,
         };
@@ -254,7 +254,10 @@ impl Sums {
                 culprit.request = self.names.request(index);
                 culprit.label = Plain::of(self.texts.text(label));
             }
-            Whose::Thread(comm) => culprit.comm = Plain::of(self.texts.text(comm)),
+            Whose::Thread(comm, label) => {
+                culprit.comm = Plain::of(self.texts.text(comm));
+                culprit.label = Plain::of(self.texts.text(label));
+            }
             _ => {}
         }
         culprit

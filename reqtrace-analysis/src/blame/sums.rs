@@ -10,7 +10,7 @@ use super::shown::{Names, Naming};
 use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
-use super::{By, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
+use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
 use crate::report::Grouping;
@@ -80,7 +80,7 @@ impl Sums {
             timelines,
             known: FxHashMap::default(),
         };
-        self.rows(&mut one, &parts.pieces, victim, naming);
+        self.rows(&mut one, parts, victim, naming);
         self.waits_on_futexes(&mut one, parts, victim, naming);
         self.chains(&mut one, period, parts, victim, naming);
         let slowest = &mut self.slowest[index as usize];
@@ -93,24 +93,19 @@ impl Sums {
     fn rows(
         &mut self,
         one: &mut One<'_>,
-        pieces: &[Piece],
+        parts: &Parts<'_>,
         victim: &Victim<'_>,
         naming: &impl Naming,
     ) {
         let label = self.label(victim.label);
         let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
-        for piece in pieces {
-            let Outcome {
-                cause,
-                culprit,
-                depth,
-                ..
-            } = piece.outcome;
+        for piece in &parts.pieces {
+            let Outcome { cause, depth, .. } = piece.outcome;
             let key = Key {
                 victim: victim.of.request_type,
                 label,
                 class: piece.class,
-                whose: self.whose(one, culprit, naming),
+                whose: self.idle(one, parts, piece, naming),
                 cause,
                 depth,
             };
@@ -118,6 +113,27 @@ impl Sums {
         }
         let weight = u64::from(victim.weight);
         self.table.add(&sums, weight, self.grouping.is_some());
+    }
+
+    /// Whose time a piece was; of a thread between its requests with the label of the one before.
+    fn idle(
+        &mut self,
+        one: &mut One<'_>,
+        parts: &Parts<'_>,
+        piece: &Piece,
+        naming: &impl Naming,
+    ) -> Whose {
+        let Outcome { cause, culprit, .. } = piece.outcome;
+        let whose = self.whose(one, culprit, naming);
+        let (Culprit::Thread(thread), Cause::BetweenRequests) = (culprit, cause) else {
+            return whose;
+        };
+        let wait = piece.wait.and_then(|wait| parts.waits.get(wait as usize));
+        let before = wait.and_then(|wait| one.timelines.ended_before(thread, wait.kept.wake_ns));
+        match (whose, before) {
+            (Whose::Thread(comm, _), Some(span)) => Whose::Thread(comm, self.label(&span.label)),
+            _ => whose,
+        }
     }
 
     fn waits_on_futexes(
@@ -232,7 +248,7 @@ impl Sums {
             Culprit::Itself => Whose::Itself,
             Culprit::Unknown => Whose::Unknown,
             Culprit::Thread(thread) => {
-                Whose::Thread(self.texts.number(naming.comm(thread).as_str()))
+                Whose::Thread(self.texts.number(naming.comm(thread).as_str()), NONE)
             }
             Culprit::Request(thread, request_type, begin_ns) => {
                 let label = one.timelines.label(thread, begin_ns);

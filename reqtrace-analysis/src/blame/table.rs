@@ -29,17 +29,18 @@ pub(super) enum Whose {
     Itself,
     /// Index of the type, label.
     Request(u32, Number),
-    /// Name of the thread.
-    Thread(Number),
+    /// Name of the thread; label of the request that it had served before, if it is between two.
+    Thread(Number, Number),
     Unknown,
     Others,
 }
 
 impl Whose {
-    /// The same without the label of a request.
+    /// The same without a label.
     pub(super) fn without_label(self) -> Self {
         match self {
             Self::Request(of_type, _) => Self::Request(of_type, NONE),
+            Self::Thread(comm, _) => Self::Thread(comm, NONE),
             whose => whose,
         }
     }

@@ -193,7 +193,8 @@ pub struct CulpritName {
     pub kind: CulpritKind,
     /// Type of the request; empty for others.
     pub request: String,
-    /// Label of the request; empty when it is not known.
+    /// Label of the request, or of the one that a thread between its requests had served before; empty when
+    /// it is not known.
     pub label: Plain,
     /// Name of a thread in no request; empty for others.
     pub comm: Plain,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use reqtrace_recording::{Holder, Interval};
+use reqtrace_recording::{Holder, Interval, IntervalKind};
 use rustc_hash::FxHashMap;
 
 /// How often at most the threads of a process are listed.
@@ -33,10 +33,17 @@ struct Threads {
 impl Holders {
     /// Gives the holder its number in the initial namespace.
     pub(super) fn translate(&mut self, interval: &mut Interval) {
-        if let Holder::Thread(own) = interval.holder {
-            let thread = self.thread(interval.space.tgid, own);
-            interval.holder = thread.map_or(Holder::NoThread, Holder::Thread);
-        }
+        let Holder::Thread(own) = interval.holder else {
+            return;
+        };
+        let tgid = interval.space.tgid;
+        // One that has left since has mostly ended the wait itself.
+        let has_woken = matches!(
+            interval.kind,
+            IntervalKind::Blocked { waker, .. } if (waker.tgid, waker.tid) == (tgid, own)
+        );
+        let thread = self.thread(tgid, own).or_else(|| has_woken.then_some(own));
+        interval.holder = thread.map_or(Holder::NoThread, Holder::Thread);
     }
 
     /// Forgets processes that have left.

@@ -21,7 +21,7 @@ use reqtrace::classify::Classifier;
 use reqtrace::profile::{Origin, Profile};
 use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::{FoldedOptions, Shows};
-use reqtrace::report::outputs::{OutputOptions, open};
+use reqtrace::report::outputs::{OutputOptions, Target, open};
 use reqtrace::report::{Grouping, Report, table};
 use reqtrace_recording::{Reader, Writer};
 
@@ -37,6 +37,9 @@ const FILES: [&str; 4] = [
     "stacks.folded",
     "flamegraph.svg",
 ];
+
+/// What a trace with blame has beside these.
+const OF_BLAME: [&str; 3] = ["blame.csv", "chains.folded", "intervals.csv"];
 
 fn run(recording: &[u8], slower_than_ns: u64) -> Replayed {
     let options = Options {
@@ -60,6 +63,10 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
             ..Limits::default()
         },
         stacks: FoldedOptions::default(),
+        blame: header.blame,
+        intervals: header
+            .blame
+            .then(|| Target::File(folder.path().join("intervals.csv"))),
         ..OutputOptions::default()
     };
     let classes = Classifier::new(&profile.waits).unwrap().names().to_vec();
@@ -70,9 +77,10 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
     for exporter in &mut exporters {
         exporter.finish(&report).unwrap();
     }
+    let of_blame = OF_BLAME.into_iter().filter(|_| header.blame);
     let read = |name| (name, fs::read_to_string(folder.path().join(name)).unwrap());
     Replayed {
-        files: FILES.into_iter().map(read).collect(),
+        files: FILES.into_iter().chain(of_blame).map(read).collect(),
         report,
     }
 }
@@ -133,8 +141,11 @@ fn check_csv(replayed: &Replayed) {
         .position(|name| name == "unattributed_ns")
         .unwrap()
         + 1;
-    let after_classes = header.iter().position(|name| name == "blocks").unwrap();
-    let (mut rows, mut latency, mut previous_end) = (0, 0, 0);
+    // Root causes stand between them, of a trace with blame.
+    let is_behind = |name: &str| name == "blocks" || name == "cause_on_cpu_ns";
+    let after_classes = header.iter().position(is_behind).unwrap();
+    let (mut rows, mut previous_end) = (0, 0);
+    let mut latency: HashMap<String, u64> = HashMap::new();
     for record in reader.records() {
         let record = record.unwrap();
         let text = |name: &str| &record[header.iter().position(|column| column == name).unwrap()];
@@ -159,7 +170,7 @@ fn check_csv(replayed: &Replayed) {
         assert_eq!(text("complete") == "true", text("reason").is_empty());
         if text("complete") == "true" {
             rows += 1;
-            latency += value("latency_ns");
+            *latency.entry(text("request").to_owned()).or_default() += value("latency_ns");
         }
     }
     let wanted: u64 = replayed
@@ -180,7 +191,8 @@ fn check_csv(replayed: &Replayed) {
             ledger.latency_ns
         );
         if request.classes_exact {
-            assert_eq!(latency, ledger.latency_ns);
+            let in_rows = latency.get(&request.name).copied().unwrap_or(0);
+            assert_eq!(in_rows, ledger.latency_ns);
         }
     }
 }
@@ -222,10 +234,26 @@ fn a_real_trace_of_mariadb() {
     assert!(replayed.files["stacks.folded"].contains("dispatch_command"));
 }
 
+#[test]
+fn a_real_trace_of_who_held_whom_up() {
+    let replayed = scene("locks", &recorded("locks"));
+    let blame = replayed.report.blame.as_ref().unwrap();
+    for (of_type, request) in blame.types.iter().zip(&replayed.report.requests) {
+        let blocked = request.ledger.blocked_ns() + request.ledger.unattributed_ns;
+        assert_eq!(of_type.causes.sum(), blocked, "{}", of_type.request);
+        let rows = blame.rows.iter();
+        let rows = rows.filter(|row| row.victim_request == of_type.request);
+        assert_eq!(rows.map(|row| row.ns).sum::<u64>(), blocked);
+    }
+    let all: u64 = blame.types.iter().map(|of_type| of_type.causes.sum()).sum();
+    let chains = blame.chains.iter();
+    assert_eq!(chains.map(|chain| chain.ns).sum::<u64>(), all);
+}
+
 /// The format has not changed: what is read is written as it was.
 #[test]
 fn a_recording_that_is_written_again_has_the_same_bytes() {
-    for name in ["shop", "mariadb"] {
+    for name in ["shop", "mariadb", "locks"] {
         let bytes = recorded(name);
         let mut reader = Reader::open(Cursor::new(&bytes)).unwrap();
         let header = reader.header().clone();

@@ -280,7 +280,7 @@ fn a_group_commit_is_blamed_on_the_disk_of_its_leader() {
             (
                 update(),
                 text("lock"),
-                text("thread leader"),
+                text("thread login leader"),
                 Cause::BetweenRequests,
                 1,
                 200,

@@ -145,6 +145,17 @@ fn a_sample_is_one_of_n() {
 }
 
 #[test]
+fn intervals_turn_blame_on_and_need_all_requests() {
+    let blame = |line: &str| parse(&format!("--profile p -p 1 {line}")).map(|o| o.blame);
+    assert!(!blame("").unwrap());
+    assert!(blame("--intervals i.csv").unwrap());
+    let error = blame("--intervals i.csv --sample 1/8").unwrap_err();
+    assert!(error.to_string().contains("--intervals needs all requests"));
+    let both = blame("--intervals - --csv -").unwrap_err();
+    assert!(both.to_string().contains("--intervals"), "{both}");
+}
+
+#[test]
 fn preemptions_have_stacks_when_they_are_asked_for() {
     let wanted = |line: &str| {
         parse(&format!("--profile p -p 1 {line}"))

@@ -92,6 +92,13 @@ fn who(culprit: &CulpritName, victim: &str) -> String {
             let text = format!("{another}`{}` {label}", cut(&culprit.request, 18));
             text.trim_end().to_owned()
         }
+        CulpritKind::Thread if !culprit.label.is_empty() => {
+            format!(
+                "{} after {}",
+                clean(&culprit.words()),
+                clean(&culprit.label)
+            )
+        }
         _ => clean(&culprit.words()),
     }
 }
