@@ -5,6 +5,7 @@
 
 pub mod aggregate;
 pub mod blame;
+mod bounded;
 pub mod classify;
 mod fingerprint;
 mod label;

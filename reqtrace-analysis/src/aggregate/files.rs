@@ -7,6 +7,7 @@ use reqtrace_common::sums::{StackSum, StackSumKey};
 use rustc_hash::FxHashMap;
 
 use super::sites::{Sites, site_of};
+use crate::bounded::{in_order, take_smallest};
 use crate::report::FileLine;
 
 /// Files of one request type that are kept by themselves, at least.
@@ -78,28 +79,19 @@ impl Files {
     }
 }
 
-fn in_order(of_type: OfType) -> Vec<(Box<str>, Sum)> {
-    let mut files: Vec<_> = of_type.into_iter().collect();
-    files.sort_unstable_by(|(one, one_sum), (two, two_sum)| {
-        two_sum.ns.cmp(&one_sum.ns).then_with(|| one.cmp(two))
-    });
-    files
-}
-
 fn merge(of_type: &mut OfType) {
-    let mut files = in_order(std::mem::take(of_type));
-    let small = files.split_off(MAX_FILES);
-    of_type.extend(files);
-    for (_, sum) in small {
+    for (_, sum) in take_smallest(of_type, MAX_FILES, |sum| sum.ns) {
         of_type.entry("".into()).or_default().add(sum);
     }
 }
 
 fn lines(of_type: &OfType) -> Vec<FileLine> {
-    let named = in_order(of_type.clone()).into_iter().take(MAX_NAMED);
+    let named = in_order(of_type.iter(), |sum| sum.ns);
     named
+        .into_iter()
+        .take(MAX_NAMED)
         .map(|(path, sum)| FileLine {
-            path: path.into(),
+            path: path.to_string(),
             blocks: sum.blocks,
             ns: sum.ns,
             longest_ns: sum.longest_ns,

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::table::Whose;
 use super::{Cause, Kept, Reason};
+use crate::bounded::take_smallest;
 
 /// Chains by id before they are to be named.
 const MAX_UNNAMED: usize = 1 << 14;
@@ -90,12 +91,7 @@ impl Chains {
         if self.named.len() <= MAX_NAMED {
             return;
         }
-        let mut chains: Vec<_> = self.named.drain().collect();
-        chains.sort_unstable_by(|(one, one_ns), (two, two_ns)| {
-            two_ns.cmp(one_ns).then_with(|| one.cmp(two))
-        });
-        let small = chains.split_off(MAX_NAMED / 2);
-        self.named.extend(chains);
+        let small = take_smallest(&mut self.named, MAX_NAMED / 2, |ns| *ns);
         self.merged += small.len() as u64;
         for (chain, ns) in small {
             *self.named.entry(other(&chain).into()).or_default() += ns;

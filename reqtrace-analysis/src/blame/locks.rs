@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::table::Whose;
 use super::{Kept, Place};
+use crate::bounded::take_smallest;
 
 /// Futexes that are kept by themselves, at least.
 const MAX_LOCKS: usize = 1 << 13;
@@ -82,11 +83,7 @@ impl Locks {
     }
 
     fn merge(&mut self) {
-        let mut locks: Vec<_> = self.locks.drain().collect();
-        locks.sort_unstable_by_key(|(key, lock)| (std::cmp::Reverse(lock.ns), *key));
-        let small = locks.split_off(MAX_LOCKS.min(locks.len()));
-        self.locks.extend(locks);
-        for (key, lock) in small {
+        for (key, lock) in take_smallest(&mut self.locks, MAX_LOCKS, |lock| lock.ns) {
             self.merged += u64::from(key.address != 0);
             let others = LockKey {
                 victim: key.victim,

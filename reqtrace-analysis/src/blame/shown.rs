@@ -13,6 +13,7 @@ use super::locks::{self, LockKey};
 use super::sums::Sums;
 use super::table::{Holding, OfType, Whose};
 use super::{Cause, Place, Reason, ThreadId};
+use crate::bounded::in_order;
 use crate::report::blame::{
     Blame, BlameRow, Chain, CulpritKind, CulpritName, Holder, Lock, TypeBlame,
 };
@@ -163,9 +164,7 @@ impl Sums {
     }
 
     fn locks(&self, types: &mut [TypeBlame], period: u32, naming: &mut impl Naming) {
-        let mut locks: Vec<_> = self.locks.locks.iter().collect();
-        locks.sort_unstable_by_key(|(key, lock)| (Reverse(lock.ns), **key));
-        for (key, lock) in locks {
+        for (key, lock) in in_order(self.locks.locks.iter(), |lock| lock.ns) {
             if let Some(of_type) = types.get_mut(key.victim as usize)
                 && of_type.locks.len() < MAX_LOCKS
             {

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::texts::{NONE, Number, OTHERS};
 use super::{Cause, Causes, Reason};
+use crate::bounded::take_smallest;
 
 /// Rows that are kept by themselves, at least; some 5 MB with as many again.
 const MAX_ROWS: usize = 1 << 15;
@@ -124,12 +125,7 @@ impl Table {
 
     /// Adds the smaller half up.
     fn merge(&mut self) {
-        let mut rows: Vec<(Key, Sum)> = self.rows.drain().collect();
-        rows.sort_unstable_by_key(|(key, sum)| (std::cmp::Reverse(sum.ns), *key));
-        let kept = rows.len().min(MAX_ROWS);
-        let small = rows.split_off(kept);
-        self.rows.extend(rows);
-        for (key, sum) in small {
+        for (key, sum) in take_smallest(&mut self.rows, MAX_ROWS, |sum| sum.ns) {
             self.merged += u64::from(key.whose != Whose::Others);
             let key = Key {
                 label: OTHERS,
