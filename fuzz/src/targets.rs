@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use reqtrace_binary::fuzz::Program;
-use reqtrace_profile::{Origin, Profile};
+use reqtrace_profile::{Origin, Profile, Profiles};
 use reqtrace_recording::Reader;
 
 /// A reader of bytes from outside.
@@ -121,7 +121,7 @@ fn profile(bytes: &[u8]) {
     // The command line reads at most as much.
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
     if let Ok(profile) = Profile::parse(&text, "fuzz", Origin::BuiltIn) {
-        let _ = reqtrace::classify::Classifier::new(&profile.waits);
+        let _ = reqtrace::classify::Classifier::new(&profile.into());
     }
 }
 
@@ -130,11 +130,11 @@ fn recording(bytes: &[u8]) {
         return;
     };
     let header = reader.header().clone();
-    let Ok(profile) = Profile::parse(&header.profile_text, "fuzz", Origin::BuiltIn) else {
+    let Ok(profiles) = Profiles::parse(header.profile_texts(), "fuzz") else {
         return;
     };
     let options = reqtrace::aggregate::Options::default();
-    let Ok(mut analysis) = reqtrace::aggregate::Aggregator::new(&profile, &header, options) else {
+    let Ok(mut analysis) = reqtrace::aggregate::Aggregator::new(&profiles, &header, options) else {
         return;
     };
     let read = reader.read(|event| analysis.event(&event, &mut []));

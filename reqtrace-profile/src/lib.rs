@@ -1,12 +1,13 @@
 //! Profiles: TOML text in, [`Profile`] out, nothing resolved yet.
 //!
 //! `schema` knows keys and types, `validate` everything that can be checked without a process,
-//! `builtin` the profiles that come with the program.
+//! `builtin` the profiles that come with the program, `services` puts those of several services together.
 
 pub mod builtin;
 mod label;
 mod place;
 mod schema;
+mod services;
 mod validate;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 
 pub use label::{ConditionSpec, LabelKind, LabelSpec, ValueSource, ValueSpec};
+pub use services::Profiles;
 
 /// A profile as written, checked for everything that can be checked without a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -96,12 +96,21 @@ fn the_profile_is_found_by_the_program() {
     let line = format!("with {} for 0.2 s", "shop");
     assert!(outcome.stderr.contains(&line), "{}", outcome.stderr);
 
-    // Another program with another profile.
-    let (name, second) = (unique("b"), Shop::open_as(&unique("b")).unwrap());
-    home.add("butcher", &name);
+    // Another program with another profile: each takes its own.
+    let other = unique("b");
+    let second = Shop::open_as(&other).unwrap();
+    let path = home.add("butcher", &other);
     let both = format!("{pid},{}", second.pid());
-    let words = ["different profiles", "bakery", "butcher"];
+    let words = ["two of the profiles have the name `shop`", "two names"];
     refused(&home.run(&["-p", &both, "1"]), 2, &words);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("name = \"shop\"", "name = \"butcher\"")).unwrap();
+    let outcome = home.run(&["-p", &both, "0.2"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    for (name, profile) in [(&name, "bakery"), (&other, "butcher")] {
+        let said = format!("{name} has the profile {profile} (");
+        assert!(outcome.stderr.contains(&said), "{}", outcome.stderr);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use reqtrace_tests::blamed::{self, Blamed};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::php_fpm::{MYSQLI, PhpFpm};
 use reqtrace_tests::process::{Stream, run};
-use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::reqtrace::{self, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::sysbench::Sysbench;
 use tempfile::NamedTempFile;
@@ -230,20 +230,6 @@ fn commits_wait_for_the_log_that_the_wal_writer_writes() {
     waited.check_threads("postgres");
 }
 
-/// MariaDB and PHP-FPM, of which each command and each script is a request.
-const BOTH: &str = r#"
-[profile]
-name = "both"
-
-[[request]]
-name = "request"
-begin = { function = ["dispatch_command", "php_execute_script"] }
-label = [
-    { function = "dispatch_command(enum_server_command, THD*, char*, unsigned int*)", when = { arg = 0, equals = [3] }, arg = 2, length = { arg = 3 } },
-    { function = "php_execute_script", arg = 0, deref = [0, 0x88] },
-]
-"#;
-
 #[test]
 fn a_script_waits_for_a_statement_and_for_who_that_waits_for() {
     const SCRIPTS: usize = 20;
@@ -261,12 +247,13 @@ fn a_script_waits_for_a_statement_and_for_who_that_waits_for() {
     };
     let sleeps = script("sleeps.php", "select sleep(0.02)");
     let updates = script("updates.php", "update t set n = n + 1 where id = 1");
-    let profile = NamedTempFile::with_suffix(".toml").unwrap();
-    std::fs::write(profile.path(), BOTH).unwrap();
-
     let pid = php.pid().to_string();
-    let more = ["--blame", "--labels", "-p", &pid];
-    let trace = Trace::start(profile.path(), server.pid(), &more).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("both.rec");
+    let recording = recording.to_str().unwrap();
+    let mut more = vec!["--profile", "php-fpm", "--blame", "--labels"];
+    more.extend(["-p", &pid, "--record", recording]);
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &more).unwrap();
     let get = |path: &str| assert!(php.get(path).unwrap().ends_with("done"));
     (0..SCRIPTS).for_each(|_| get(&sleeps));
     let holder = "begin; update sbtest.t set n = n + 2 where id = 1;\n\\! sleep 0.8\ncommit;";
@@ -275,7 +262,21 @@ fn a_script_waits_for_a_statement_and_for_who_that_waits_for() {
     get(&updates);
     holder.wait(Duration::from_secs(10)).unwrap();
     php.idle().unwrap();
-    let (_, blamed) = blamed::of(&trace.finish().unwrap()).unwrap();
+    let outcome = trace.finish().unwrap();
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    let report = reqtrace::command(["report", recording, "-q", "--csv", "-"]).unwrap();
+    let report = reqtrace::run(report).unwrap();
+    assert_eq!(report.stdout, outcome.csv().unwrap(), "{}", report.stderr);
+    let scripts = rows.iter().filter(|row| row.request == "script");
+    assert_eq!(scripts.count(), SCRIPTS + 1);
+    // What a service calls its waits holds for its own requests only.
+    for (request, theirs) in [("script", "row_lock"), ("command", "database")] {
+        let named = rows.iter().filter(|row| row.request == request);
+        let ns: u64 = named
+            .map(|row| row.classes.get(theirs).copied().unwrap_or(0))
+            .sum();
+        assert_eq!(ns, 0, "{request} waited for {theirs}");
+    }
     let share = |of: &str, fits: &dyn Fn(&Blamed) -> bool| {
         let calm = |row: &&Blamed| row.victim_label == of && !is_crowded(row);
         let all: u64 = blamed.iter().filter(calm).map(|row| row.ns).sum();
@@ -283,7 +284,10 @@ fn a_script_waits_for_a_statement_and_for_who_that_waits_for() {
         fitting.map(|row| row.ns).sum::<u64>() as f64 / all.max(1) as f64
     };
     let statement = share(&sleeps, &|row| {
-        row.culprit_label == "select sleep(?)" && row.root_cause == "timer" && row.depth == 1
+        row.culprit_request == "command"
+            && row.culprit_label == "select sleep(?)"
+            && row.root_cause == "timer"
+            && row.depth == 1
     });
     let idle = share(&updates, &|row| {
         row.culprit_comm == "mariadbd" && row.root_cause == "between_requests" && row.depth == 2

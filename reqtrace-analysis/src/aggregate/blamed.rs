@@ -24,7 +24,8 @@ impl Aggregator {
         let sites = self.sites.get_mut();
         let is_block = matches!(interval.kind, IntervalKind::Blocked { .. });
         let class = if is_block {
-            sites.class(interval.space, &interval.site)
+            let request_type = interval.request.map(|of| of.request_type);
+            sites.class(request_type, interval.space, &interval.site)
         } else {
             None
         };
@@ -154,8 +155,7 @@ impl Naming for Sites {
     }
 
     fn frames(&mut self, place: &Place) -> [Vec<String>; 2] {
-        let named = self.place(place.space, &place.site);
-        [named.user, named.kernel]
+        self.frames_of(place.space, &place.site)
     }
 
     fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32> {

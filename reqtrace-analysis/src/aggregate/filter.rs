@@ -5,7 +5,7 @@ use reqtrace_recording::{Header, Request};
 
 use crate::error::{Error, Result};
 use crate::label::label_text;
-use crate::profile::Profile;
+use crate::profile::Profiles;
 use crate::report::text::duration;
 use reqtrace_base::text::check_glob;
 
@@ -46,7 +46,7 @@ impl Filter {
     /// `None` when all requests are kept.
     pub(super) fn new(
         options: &FilterOptions,
-        profile: &Profile,
+        profiles: &Profiles,
         header: &Header,
     ) -> Result<Option<Self>> {
         if *options == FilterOptions::default() {
@@ -70,7 +70,7 @@ impl Filter {
             .next("both are times since the start of the trace, such as --from 10s --to 20s"));
         }
         Ok(Some(Self {
-            types: types(options, profile)?,
+            types: types(options, profiles)?,
             label,
             from_ns: options
                 .from_ns
@@ -124,22 +124,18 @@ fn glob(pattern: &str) -> Result<GlobMatcher> {
         })
 }
 
-/// Which request types are asked for, in profile order.
-fn types(options: &FilterOptions, profile: &Profile) -> Result<Option<Vec<bool>>> {
-    let names: Vec<&str> = profile
-        .requests
-        .iter()
-        .map(|request| request.name.as_str())
-        .collect();
+/// Which request types are asked for, in the order of their numbers.
+fn types(options: &FilterOptions, profiles: &Profiles) -> Result<Option<Vec<bool>>> {
+    let names = profiles.request_names();
     for wanted in &options.requests {
-        if !names.contains(&wanted.as_str()) {
+        if !names.contains(wanted) {
             return Err(Error::usage(format!(
                 "--request {wanted}: the recording has no request type of that name"
             ))
             .next(format!("it has {}", names.join(", "))));
         }
     }
-    let asked = |name: &&str| options.requests.iter().any(|wanted| wanted == name);
+    let asked = |name: &String| options.requests.contains(name);
     Ok((!options.requests.is_empty()).then(|| names.iter().map(asked).collect()))
 }
 

@@ -2,6 +2,7 @@
 
 use reqtrace_recording::Incomplete;
 
+use crate::report::blame::{Cause, CulpritKind};
 use crate::report::text::{duration, number};
 use crate::report::{Grouping, Report, TypeReport};
 
@@ -32,7 +33,9 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
     for (request, signs) in report.requests.iter().zip(signs).filter(|_| all) {
         markers(report, request, signs, &mut hints);
         piles_up(request, signs, &mut hints);
-        idle(request, signs, &mut hints);
+        if !waits_for_requests(report, request) {
+            idle(request, signs, &mut hints);
+        }
         pool(request, signs, &mut hints);
     }
     late_children(report, &mut hints);
@@ -186,6 +189,27 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
             number(request.nested)
         ));
     }
+}
+
+/// Whether most of its blocked time is known to be a traced service's: then it waits for an answer, not
+/// for work.
+fn waits_for_requests(report: &Report, request: &TypeReport) -> bool {
+    let Some(blame) = &report.blame else {
+        return false;
+    };
+    let own = blame.rows.iter();
+    let own = own.filter(|row| row.victim_request == request.name);
+    let (mut all_ns, mut theirs_ns) = (0, 0);
+    for row in own {
+        all_ns += row.ns;
+        let is_service = match row.culprit.kind {
+            CulpritKind::Request => true,
+            CulpritKind::Thread => row.cause == Cause::BetweenRequests,
+            _ => false,
+        };
+        theirs_ns += if is_service { row.ns } else { 0 };
+    }
+    theirs_ns > 0 && percent(theirs_ns, all_ns) >= MOSTLY
 }
 
 /// A request that is nearly all one wait for something to read is likely to count the time between

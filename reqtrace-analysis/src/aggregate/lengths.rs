@@ -25,7 +25,7 @@ impl Lengths {
                 continue;
             };
             let index = if key.is_block() {
-                let class = sites.class(space_of(key), &site_of(key));
+                let class = sites.class(Some(key.request_type), space_of(key), &site_of(key));
                 class.unwrap_or(classes)
             } else {
                 classes + 1

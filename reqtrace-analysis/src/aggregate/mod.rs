@@ -38,7 +38,7 @@ use crate::blame::{self, Gatherer};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
-use crate::profile::Profile;
+use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use filter::FilterOptions;
@@ -95,23 +95,23 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// An aggregator for the request types and named waits of a profile, which is the one of the
+    /// An aggregator for the request types and named waits of the profiles, which are those of the
     /// header.
     ///
     /// # Errors
     ///
     /// [`crate::error::Kind::Usage`] when a named wait is malformed, see [`Classifier::new`], and
     /// when the options ask for what the trace does not record.
-    pub fn new(profile: &Profile, header: &Header, options: Options) -> Result<Self> {
+    pub fn new(profiles: &Profiles, header: &Header, options: Options) -> Result<Self> {
         check(&options, header)?;
-        let filter = Filter::new(&options.filter, profile, header)?;
-        let classifier = Classifier::new(&profile.waits)?;
+        let filter = Filter::new(&options.filter, profiles, header)?;
+        let classifier = Classifier::new(profiles)?;
         let class_names = classifier.names().to_vec();
         let classes = class_names.len();
-        let types: Vec<TypeState> = profile
-            .requests
+        let types: Vec<TypeState> = profiles
+            .request_names()
             .iter()
-            .map(|request| TypeState::new(&request.name, classes))
+            .map(|name| TypeState::new(name, classes))
             .collect();
         // The kernel's sums cannot be taken apart by request.
         let threshold = options.slower_than_ns.or(filter.as_ref().map(|_| 0));

@@ -77,7 +77,7 @@ pub(super) fn fill(ledger: &mut Ledger, request: &Request<'_>, sites: &mut Sites
     ledger.preempted_ns = request.preempted_ns;
     ledger.unattributed_ns = request.unattributed_ns;
     for slot in request.slots {
-        match sites.class(request.space, &slot.site) {
+        match sites.class(Some(request.request_type), request.space, &slot.site) {
             Some(class) => ledger.classes[class] += slot.blocked_ns,
             None => ledger.unattributed_ns += slot.blocked_ns,
         }

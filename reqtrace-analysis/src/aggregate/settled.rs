@@ -54,7 +54,8 @@ impl Settled {
                 continue;
             };
             if key.is_block()
-                && let Some(class) = sites.class(space_of(key), &site_of(key))
+                && let Some(class) =
+                    sites.class(Some(key.request_type), space_of(key), &site_of(key))
             {
                 classes[class] += sum.off_ns;
             }

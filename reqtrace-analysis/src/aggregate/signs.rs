@@ -153,13 +153,13 @@ mod tests {
     use reqtrace_recording::{Address, KERNEL, Name, Stack};
 
     use super::*;
-    use crate::classify::Classifier;
+    use crate::classify::of_waits;
 
     /// Apache's processes each wait in one function for the next request of a connection.
     #[test]
     fn idle_time_in_poll_adds_up_over_processes() {
         const POLL: i32 = 7;
-        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut sites = Sites::new(of_waits(&[]).unwrap());
         let mut stack = |space: Option<AddressSpace>, id: StackId, name: &str| {
             let address = Address {
                 object: if space.is_none() { KERNEL } else { 2 },

@@ -77,7 +77,8 @@ pub(super) struct Sites {
     files_before: HashMap<FileId, String>,
     /// Files that a place was classed by without their name.
     nameless_files: FxHashSet<FileId>,
-    classes: FxHashMap<(AddressSpace, BlockSite), usize>,
+    /// By service too: its named waits are its own.
+    classes: FxHashMap<(Option<usize>, AddressSpace, BlockSite), usize>,
     kernel: FxHashMap<StackId, Rc<[Frame]>>,
     user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
     /// Places in few words.
@@ -149,7 +150,7 @@ impl Sites {
     pub(super) fn file(&mut self, file: FileId, path: &str) {
         self.files.insert(file, path.to_owned());
         if self.nameless_files.remove(&file) {
-            self.classes.retain(|(_, site), _| site.file != file);
+            self.classes.retain(|(_, _, site), _| site.file != file);
         }
     }
 
@@ -193,12 +194,20 @@ impl Sites {
         }
     }
 
-    /// The class of a place: an index into the classifier's names; `None` when its stack is lost.
-    pub(super) fn class(&mut self, space: AddressSpace, site: &BlockSite) -> Option<usize> {
+    /// The class of a place where a request of this type was blocked, or a thread in no request: an index
+    /// into the classifier's names; `None` when its stack is lost.
+    pub(super) fn class(
+        &mut self,
+        request_type: Option<u32>,
+        space: AddressSpace,
+        site: &BlockSite,
+    ) -> Option<usize> {
         if is_lost(site) {
             return None;
         }
-        if let Some(&known) = self.classes.get(&(space, *site)) {
+        let service = request_type.and_then(|number| self.classifier.service(number));
+        let key = (service, space, *site);
+        if let Some(&known) = self.classes.get(&key) {
             return Some(known);
         }
         let kernel = match self.kernel_side(site.kernel_stack) {
@@ -210,35 +219,50 @@ impl Sites {
         } else {
             Side::None
         };
-        let class = self.classifier.class(&Block {
+        let block = Block {
             kernel: kernel.frames(),
             user: user.frames(),
             file: self.file_of(site),
             syscall: site.syscall,
-        });
+        };
+        let class = self.classifier.class(service, &block);
         if site.file > FILE_UNKNOWN && self.file_of(site).is_none() {
             self.nameless_files.insert(site.file);
         }
-        insert(&mut self.classes, MAX_CLASSES, (space, *site), class);
+        insert(&mut self.classes, MAX_CLASSES, key, class);
         Some(class)
     }
 
-    /// A place with all its names.
-    pub(super) fn place(&mut self, space: AddressSpace, site: &BlockSite) -> Place {
-        let class = self.class(space, site);
-        let innermost_first = |side: Side| {
-            let mut frames = side.outermost_first();
-            frames.reverse();
-            frames
-        };
+    /// A place where a request of this type was blocked, with all its names.
+    pub(super) fn place(
+        &mut self,
+        request_type: u32,
+        space: AddressSpace,
+        site: &BlockSite,
+    ) -> Place {
+        let class = self.class(Some(request_type), space, site);
+        let [user, kernel] = self.frames_of(space, site);
         Place {
             class: class.map_or_else(
                 || "unattributed".to_owned(),
                 |class| self.classifier.names()[class].clone(),
             ),
-            user: innermost_first(self.user_side(space, site.user_stack)),
-            kernel: innermost_first(self.kernel_side(site.kernel_stack)),
+            user,
+            kernel,
         }
+    }
+
+    /// User and kernel frames of a place, innermost first.
+    pub(super) fn frames_of(&mut self, space: AddressSpace, site: &BlockSite) -> [Vec<String>; 2] {
+        let innermost_first = |side: Side| {
+            let mut frames = side.outermost_first();
+            frames.reverse();
+            frames
+        };
+        [
+            innermost_first(self.user_side(space, site.user_stack)),
+            innermost_first(self.kernel_side(site.kernel_stack)),
+        ]
     }
 
     /// A place in few words: the frames that say most, innermost first.
@@ -247,9 +271,9 @@ impl Sites {
         if let Some(known) = self.short.get(&key) {
             return Rc::clone(known);
         }
-        let place = self.place(space, site);
-        let user = place.user.iter().map(String::as_str);
-        let kernel = place.kernel.iter().map(String::as_str);
+        let [user, kernel] = self.frames_of(space, site);
+        let user = user.iter().map(String::as_str);
+        let kernel = kernel.iter().map(String::as_str);
         let text: Rc<str> = telling(user, kernel).join(" ← ").into();
         insert(&mut self.short, MAX_STACKS, key, Rc::clone(&text));
         text

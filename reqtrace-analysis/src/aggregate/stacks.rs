@@ -148,7 +148,7 @@ impl Lines {
                     ..block.clone()
                 };
                 self.add_line(run_queue, sum_of(sum.run_queue_ns));
-                let class = sites.class(space, &site_of(key));
+                let class = sites.class(Some(key.request_type), space, &site_of(key));
                 self.add_line(LineKey { class, ..block }, sum_of(sum.off_ns));
             } else {
                 let preempted = LineKey {
@@ -247,7 +247,7 @@ mod tests {
     use reqtrace_recording::{Address, AddressSpace, Name, Stack};
 
     use super::*;
-    use crate::classify::Classifier;
+    use crate::classify::of_waits;
 
     /// A stack of one function, blocked for `ns`.
     fn sum(sites: &mut Sites, id: u64, ns: u64) -> (StackSumKey, StackSum) {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn too_many_lines_lose_frames_and_no_time() {
-        let mut sites = Sites::new(Classifier::new(&[]).unwrap());
+        let mut sites = Sites::new(of_waits(&[]).unwrap());
         let mut lines = Lines::default();
         let mut all = 0;
         for first in (0..3 * MAX_LINES as u64).step_by(1000) {

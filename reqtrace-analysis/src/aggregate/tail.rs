@@ -211,7 +211,7 @@ pub(super) fn slow_block(
     sites: &mut Sites,
     trace: &Trace,
 ) -> SlowBlock {
-    let place = sites.place(request.space, &block.site);
+    let place = sites.place(request.request_type, request.space, &block.site);
     SlowBlock {
         pid: request.space.tgid,
         tid: request.tid,

@@ -108,7 +108,7 @@ impl Forks {
 
 #[test]
 fn processes_that_left_take_no_memory_and_lose_no_time() {
-    let profile = Profile::parse(PROFILE, "forks", Origin::BuiltIn).unwrap();
+    let profile = Profiles::parse([PROFILE], "forks").unwrap();
     let aggregator = Aggregator::new(&profile, &Header::default(), Options::default()).unwrap();
     let mut forks = Forks {
         aggregator,

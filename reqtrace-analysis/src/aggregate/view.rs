@@ -122,7 +122,7 @@ impl Aggregator {
         let request = open.request();
         let state = self.types.get(request.request_type as usize)?;
         let blocked = open.blocked_in.map(|(site, since_ns)| {
-            let place = sites.place(request.space, &site);
+            let place = sites.place(request.request_type, request.space, &site);
             OpenBlock {
                 for_ns: self.trace.stop_ns().saturating_sub(since_ns),
                 class: place.class,

@@ -11,7 +11,7 @@ pub mod table;
 use reqtrace_common::record::BlockSite;
 
 use crate::error::Result;
-use crate::profile::WaitSpec;
+use crate::profile::Profiles;
 use crate::symbolize::Frame;
 use named::NamedWait;
 use table::WaitClass;
@@ -32,13 +32,16 @@ pub struct Block<'a> {
 /// Decides wait classes.
 #[derive(Debug)]
 pub struct Classifier {
-    waits: Vec<(usize, NamedWait)>,
+    services: Vec<Vec<(usize, NamedWait)>>,
+    /// The service of each request type.
+    service_of: Vec<usize>,
     names: Vec<String>,
     named: usize,
 }
 
 impl Classifier {
-    /// Makes the matchers of a profile's named waits.
+    /// Makes the matchers of the profiles' named waits, which hold for the request types of their own
+    /// profile.
     ///
     /// Waits of one name share a column.
     ///
@@ -46,10 +49,11 @@ impl Classifier {
     ///
     /// [`crate::error::Kind::Usage`] for a malformed glob, an unknown system call, or two names
     /// that would be one column of the CSV.
-    pub fn new(specs: &[WaitSpec]) -> Result<Self> {
+    pub fn new(profiles: &Profiles) -> Result<Self> {
+        let specs = || profiles.all().iter().flat_map(|profile| &profile.waits);
         let is_built_in = |name: &str| WaitClass::ALL.iter().any(|class| class.name() == name);
         let mut names: Vec<String> = Vec::new();
-        for spec in specs {
+        for spec in specs() {
             if !is_built_in(&spec.name) && !names.contains(&spec.name) {
                 names.push(spec.name.clone());
             }
@@ -57,27 +61,31 @@ impl Classifier {
         let named = names.len();
         names.extend(WaitClass::ALL.iter().map(|class| class.name().to_owned()));
         columns::check(&names)?;
-        let waits = specs
-            .iter()
-            .map(|spec| {
+        let mut services = Vec::new();
+        let mut service_of = Vec::new();
+        for (service, profile) in profiles.all().iter().enumerate() {
+            let waits = profile.waits.iter().map(|spec| {
                 let index = names.iter().position(|name| *name == spec.name);
                 Ok((index.unwrap_or_default(), NamedWait::new(spec)?))
-            })
-            .collect::<Result<_>>()?;
+            });
+            services.push(waits.collect::<Result<_>>()?);
+            service_of.extend(profile.requests.iter().map(|_| service));
+        }
         Ok(Self {
-            waits,
+            services,
+            service_of,
             names,
             named,
         })
     }
 
-    /// Names of all classes: the profile's in file order, then the built-in ones.
+    /// Names of all classes: the profiles' in file order, then the built-in ones.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How many of [`Classifier::names`] are the profile's.
+    /// How many of [`Classifier::names`] are the profiles'.
     #[must_use]
     pub fn named(&self) -> usize {
         self.named
@@ -86,13 +94,22 @@ impl Classifier {
     /// Whether a named wait asks for user functions, so that user frames are needed.
     #[must_use]
     pub fn needs_user(&self) -> bool {
-        self.waits.iter().any(|(_, wait)| wait.needs_user())
+        let mut waits = self.services.iter().flatten();
+        waits.any(|(_, wait)| wait.needs_user())
     }
 
-    /// The class of a block: an index into [`Classifier::names`].
+    /// The service of a request type: an index into the profiles.
     #[must_use]
-    pub fn class(&self, block: &Block<'_>) -> usize {
-        let mut waits = self.waits.iter();
+    pub fn service(&self, request_type: u32) -> Option<usize> {
+        self.service_of.get(request_type as usize).copied()
+    }
+
+    /// The class of a block of a service: an index into [`Classifier::names`]. No named wait is of no
+    /// service.
+    #[must_use]
+    pub fn class(&self, service: Option<usize>, block: &Block<'_>) -> usize {
+        let waits = service.and_then(|service| self.services.get(service));
+        let mut waits = waits.into_iter().flatten();
         let named = match table::is_tracing(block.kernel) {
             true => None,
             false => waits.find(|(_, wait)| wait.matches(block)),
@@ -109,6 +126,9 @@ impl Classifier {
 pub fn is_lost(site: &BlockSite) -> bool {
     site.kernel_stack == reqtrace_common::record::STACK_LOST
 }
+
+#[cfg(test)]
+pub(crate) use tests::of_waits;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,20 @@
 use super::*;
-use crate::profile::Combine;
+use crate::profile::{Combine, Origin, Profile, WaitSpec};
+
+/// A classifier for one service with these waits.
+pub(crate) fn of_waits(waits: &[WaitSpec]) -> Result<Classifier> {
+    Classifier::new(&service("x", waits).into())
+}
+
+fn service(name: &str, waits: &[WaitSpec]) -> Profile {
+    let text = format!(
+        "[profile]\nname = \"{name}\"\n[[request]]\nname = \"r\"\nbegin = {{ function = \"f\" }}"
+    );
+    Profile {
+        waits: waits.to_vec(),
+        ..Profile::parse(&text, name, Origin::BuiltIn).unwrap()
+    }
+}
 
 /// Stacks as three kernels print them, innermost first.
 const STACKS: &[(&str, &[&str])] = &[
@@ -253,12 +268,12 @@ fn frames(names: &[&str]) -> Vec<Frame> {
 }
 
 fn class_of<'a>(classifier: &'a Classifier, block: &Block<'_>) -> &'a str {
-    &classifier.names()[classifier.class(block)]
+    &classifier.names()[classifier.class(Some(0), block)]
 }
 
 #[test]
 fn the_table_knows_the_stacks_of_three_kernels() {
-    let classifier = Classifier::new(&[]).unwrap();
+    let classifier = of_waits(&[]).unwrap();
     for (class, stack) in STACKS {
         let kernel = frames(stack);
         let block = Block {
@@ -273,7 +288,7 @@ fn the_table_knows_the_stacks_of_three_kernels() {
 
 #[test]
 fn without_kernel_names_the_system_call_decides() {
-    let classifier = Classifier::new(&[]).unwrap();
+    let classifier = of_waits(&[]).unwrap();
     let kernel = frames(&["[kernel+0x1]", "[kernel+0x2]"]);
     for (syscall, file, class) in [
         (202, None, "lock"),
@@ -320,7 +335,7 @@ fn named_waits_match_in_file_order_before_the_table() {
             ..wait("sync")
         },
     ];
-    let classifier = Classifier::new(&specs).unwrap();
+    let classifier = of_waits(&specs).unwrap();
     assert_eq!(classifier.named(), 3);
     assert!(classifier.needs_user());
     assert_eq!(
@@ -371,7 +386,7 @@ fn a_chain_is_one_function_somewhere_inside_another() {
         functions: vec!["handler::* => *cond_timedwait*".to_owned()],
         ..wait("row lock")
     }];
-    let classifier = Classifier::new(&specs).unwrap();
+    let classifier = of_waits(&specs).unwrap();
     let kernel = frames(&["futex_wait"]);
     let of = |user: &[&str]| {
         let user = frames(user);
@@ -412,7 +427,7 @@ fn all_kinds_must_match_where_the_profile_says_so() {
             ..wait("read")
         },
     ];
-    let classifier = Classifier::new(&specs).unwrap();
+    let classifier = of_waits(&specs).unwrap();
     assert_eq!(classifier.named(), 2, "waits of one name share a column");
     let kernel = frames(&["io_schedule"]);
     for (file, syscall, class) in [
@@ -438,7 +453,7 @@ fn a_wait_named_like_a_class_adds_to_it() {
         syscalls: vec!["futex".to_owned()],
         ..wait("disk")
     }];
-    let classifier = Classifier::new(&specs).unwrap();
+    let classifier = of_waits(&specs).unwrap();
     assert_eq!(classifier.named(), 0);
     let kernel = frames(&["futex_wait"]);
     let block = Block {
@@ -452,7 +467,7 @@ fn a_wait_named_like_a_class_adds_to_it() {
 
 #[test]
 fn bad_waits_are_errors_that_say_what_to_do() {
-    let unknown = Classifier::new(&[WaitSpec {
+    let unknown = of_waits(&[WaitSpec {
         syscalls: vec!["fsnc".to_owned()],
         ..wait("x")
     }]);
@@ -464,7 +479,7 @@ fn bad_waits_are_errors_that_say_what_to_do() {
     );
     for names in [["a b", "a_b"], ["blocked", "x"]] {
         let specs = names.map(wait);
-        assert!(Classifier::new(&specs).is_err(), "{names:?}");
+        assert!(of_waits(&specs).is_err(), "{names:?}");
     }
 }
 
@@ -475,7 +490,7 @@ fn a_named_wait_does_not_take_what_probes_wait_for() {
         functions: vec!["take_lock".to_owned()],
         ..WaitSpec::default()
     }];
-    let classifier = Classifier::new(&specs).unwrap();
+    let classifier = of_waits(&specs).unwrap();
     let user = frames(&["take_lock"]);
     let class = |kernel: &[&str]| {
         let kernel = frames(kernel);
@@ -485,11 +500,43 @@ fn a_named_wait_does_not_take_what_probes_wait_for() {
             file: None,
             syscall: -1,
         };
-        classifier.names()[classifier.class(&block)].clone()
+        classifier.names()[classifier.class(Some(0), &block)].clone()
     };
     assert_eq!(class(&["schedule", "futex_wait"]), "any lock");
     assert_eq!(
         class(&["schedule", "down_read", "uprobe_notify_resume"]),
         "tracing"
     );
+}
+
+/// PHP waits for its database in `recv`; the database's own `recv` is nobody's database.
+#[test]
+fn named_waits_hold_for_their_own_service() {
+    let database = WaitSpec {
+        syscalls: vec!["recvfrom".to_owned()],
+        ..wait("database")
+    };
+    let sync = WaitSpec {
+        syscalls: vec!["fsync".to_owned()],
+        ..wait("redo log")
+    };
+    let profiles = Profiles::new(vec![service("php", &[database]), service("mysql", &[sync])]);
+    let classifier = Classifier::new(&profiles.unwrap()).unwrap();
+    assert_eq!(classifier.names()[..2], ["database", "redo log"]);
+    let class = |request_type: Option<u32>, syscall: i32| {
+        let service = request_type.and_then(|number| classifier.service(number));
+        let block = Block {
+            kernel: &[],
+            user: &[],
+            file: None,
+            syscall,
+        };
+        classifier.names()[classifier.class(service, &block)].clone()
+    };
+    let (recvfrom, fsync) = (45, 74);
+    assert_eq!(class(Some(0), recvfrom), "database");
+    assert_eq!(class(Some(1), recvfrom), "network");
+    assert_eq!(class(Some(0), fsync), "disk");
+    assert_eq!(class(Some(1), fsync), "redo log");
+    assert_eq!(class(None, fsync), "disk");
 }

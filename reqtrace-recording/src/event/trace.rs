@@ -15,9 +15,9 @@ pub struct Header {
     pub start_ns: u64,
     /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
     pub monotonic_to_unix_ns: i64,
-    /// Name of the profile.
+    /// Name of the profile; of several services the names of all, with a comma between.
     pub profile: String,
-    /// Its text, word for word.
+    /// The text of the first profile, word for word.
     pub profile_text: String,
     /// What was recorded.
     pub options: Options,
@@ -28,6 +28,19 @@ pub struct Header {
     pub unmatched_waits: Vec<(String, Vec<String>)>,
     /// Whether intervals are recorded, for blame.
     pub blame: bool,
+    /// The texts of the other profiles, word for word: there is one for each service. Request types are
+    /// numbered through all of them.
+    pub more_profile_texts: Vec<String>,
+}
+
+impl Header {
+    /// The texts of all profiles, in the order in which request types are numbered.
+    pub fn profile_texts(&self) -> impl Iterator<Item = &str> {
+        let more = self.more_profile_texts.iter();
+        std::iter::once(&self.profile_text)
+            .chain(more)
+            .map(String::as_str)
+    }
 }
 
 /// What a trace recorded, and what it left out.

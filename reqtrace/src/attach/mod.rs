@@ -36,4 +36,5 @@ pub use session::Session;
 pub use stacks::StackTable;
 pub(crate) use sums::Sums;
 pub use tables::Compiled;
+pub use targets::{ServiceOf, Whom};
 pub use uprobe::{Engine, perf_events_want_admin};

@@ -30,6 +30,8 @@ pub struct ProbePlan {
     pub(super) cookie: u64,
     /// Function and request type, for messages.
     pub shown: String,
+    /// Of which service it is: the index of its profile.
+    pub(super) service: usize,
 }
 
 impl ProbePlan {
@@ -48,8 +50,9 @@ impl ProbePlan {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
-            for (index, request) in profile.requests.iter().enumerate() {
-                for plan in of_request(index, request, labels.as_deref_mut())? {
+            for (number, request) in profile.numbered() {
+                for mut plan in of_request(number, request, labels.as_deref_mut())? {
+                    plan.service = profile.service;
                     let file = Identity::of(&plan.object);
                     if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
                         plans.push(plan);
@@ -104,18 +107,18 @@ impl ProbePlan {
 }
 
 fn of_request(
-    index: usize,
+    number: usize,
     request: &ResolvedRequest,
     labels: Option<&mut LabelTable>,
 ) -> Result<Vec<ProbePlan>> {
-    let begin = of_marker(index, request, &request.begin, true, labels)?;
-    let end = of_marker(index, request, &request.end, false, None)?;
+    let begin = of_marker(number, request, &request.begin, true, labels)?;
+    let end = of_marker(number, request, &request.end, false, None)?;
     // Ends first: a begin must never be seen without its end.
     Ok(end.into_iter().chain(begin).collect())
 }
 
 fn of_marker(
-    index: usize,
+    number: usize,
     request: &ResolvedRequest,
     marker: &ResolvedMarker,
     is_begin: bool,
@@ -141,7 +144,7 @@ fn of_marker(
             None => 0,
         };
         let cookie = Cookie {
-            request_type: index as u8,
+            request_type: number as u8,
             reentry: request.reentry,
             frame,
             condition: site.condition,
@@ -156,6 +159,7 @@ fn of_marker(
             program,
             cookie: cookie.encode(),
             shown: format!("`{}` (request `{}`)", marker.symbol, request.name),
+            service: 0,
         });
     }
     Ok(plans)

@@ -32,7 +32,7 @@ use super::probes::ProbePlan;
 use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
-use super::targets::{self, Probes};
+use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
 use crate::kernel::{TRACEPOINTS, clock};
@@ -71,11 +71,11 @@ impl Loaded {
     pub fn attach(
         mut self,
         plans: &[ProbePlan],
-        pids: &[u32],
-        follow: bool,
+        whom: Whom<'_>,
         cost: HitCost,
         sample_every: u64,
     ) -> Result<(Session, StackTable)> {
+        let (pids, follow) = (whom.pids, whom.follow);
         let children = match (follow, targets::are_late_in_children(plans, pids)) {
             (false, _) => 0,
             (true, false) => follow::CHILDREN,
@@ -112,7 +112,7 @@ impl Loaded {
             tracepoints.push(link);
         }
         let mut session = Session {
-            probes: Probes::set(self.setter, plans, pids, follow)?,
+            probes: Probes::set(self.setter, plans, whom)?,
             ebpf: self.ebpf,
             ring,
             log: self.log,

@@ -26,9 +26,23 @@ pub(super) const UPROBES: [&str; 4] = [
     "request_begin_ret",
 ];
 
+/// The service of a process: the index of its profile; `None` when it is of none.
+pub type ServiceOf = Box<dyn Fn(u32) -> Option<usize> + Send>;
+
+/// Whom to trace.
+pub struct Whom<'a> {
+    /// Processes.
+    pub pids: &'a [u32],
+    /// Whether the children that they start are traced too.
+    pub follow: bool,
+    /// Probes in files that processes share are set for the processes of their own service.
+    pub service_of: ServiceOf,
+}
+
 /// The probes of a trace.
 pub(super) struct Probes {
     setter: Setter,
+    service_of: ServiceOf,
     of_files: Vec<UprobeLink>,
     of_processes: BTreeMap<u32, Vec<UprobeLink>>,
     /// Set for each process by itself.
@@ -43,12 +57,12 @@ impl Probes {
     /// # Errors
     ///
     /// When one cannot be set; what was set by then is taken out.
-    pub(super) fn set(
-        setter: Setter,
-        plans: &[ProbePlan],
-        pids: &[u32],
-        follow: bool,
-    ) -> Result<Self> {
+    pub(super) fn set(setter: Setter, plans: &[ProbePlan], whom: Whom<'_>) -> Result<Self> {
+        let Whom {
+            pids,
+            follow,
+            service_of,
+        } = whom;
         let (files, shared): (Vec<_>, Vec<_>) = if follow {
             let own = executables(pids);
             let plans = plans.iter().cloned();
@@ -58,6 +72,7 @@ impl Probes {
         };
         let mut probes = Self {
             setter,
+            service_of,
             of_files: Vec::new(),
             of_processes: BTreeMap::new(),
             shared,
@@ -66,7 +81,7 @@ impl Probes {
         };
         probes.of_files = set(&mut probes.setter, &files, None)?;
         for &pid in pids {
-            let links = set(&mut probes.setter, &probes.shared, Some(pid))?;
+            let links = probes.set_shared(pid)?;
             probes.of_processes.insert(pid, links);
         }
         info!(
@@ -94,7 +109,7 @@ impl Probes {
         if self.shared.is_empty() || self.of_processes.contains_key(&pid) {
             return;
         }
-        match set(&mut self.setter, &self.shared, Some(pid)) {
+        match self.set_shared(pid) {
             Ok(links) => {
                 self.of_processes.insert(pid, links);
                 let late_ns = clock::monotonic_ns().saturating_sub(since_ns);
@@ -113,6 +128,16 @@ impl Probes {
                 self.warned = true;
             }
         }
+    }
+
+    /// Sets the probes in shared files for a process: those of its service.
+    fn set_shared(&mut self, pid: u32) -> Result<Vec<UprobeLink>> {
+        let service = (self.service_of)(pid);
+        let own = self
+            .shared
+            .iter()
+            .filter(|plan| Some(plan.service) == service);
+        set(&mut self.setter, own, Some(pid))
     }
 
     /// Children that got probes late.
@@ -148,10 +173,16 @@ pub(super) fn are_late_in_children(plans: &[ProbePlan], pids: &[u32]) -> bool {
 }
 
 /// Sets probes for all that run their file, or for one process.
-fn set(setter: &mut Setter, plans: &[ProbePlan], process: Option<u32>) -> Result<Vec<UprobeLink>> {
+fn set<'a>(
+    setter: &mut Setter,
+    plans: impl IntoIterator<Item = &'a ProbePlan>,
+    process: Option<u32>,
+) -> Result<Vec<UprobeLink>> {
+    let plans: Vec<&ProbePlan> = plans.into_iter().collect();
     let mut links = Vec::new();
     for name in UPROBES {
-        let mine: Vec<&ProbePlan> = plans.iter().filter(|plan| plan.program == name).collect();
+        let of_name = plans.iter().filter(|plan| plan.program == name);
+        let mine: Vec<&ProbePlan> = of_name.copied().collect();
         if mine.is_empty() {
             continue;
         }

@@ -31,6 +31,7 @@ const BEFORE_HELP: &str = "\
 Examples:
   reqtrace --profile mysql 30                                  trace the running server for 30 s
   reqtrace -p $(pgrep -x mariadbd) 30                          the same: the profile is found by its program
+  reqtrace --profile php-fpm --profile mysql --blame 30        two services: who waits for whom
   reqtrace --profile mysql -p 4711 --out trace                 until Ctrl-C; four files in trace/
   reqtrace --profile ./shop.toml --comm shop 5 --csv - -q      one CSV row a request, on stdout
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
@@ -45,15 +46,15 @@ Examples:
 #[cfg(feature = "capture")]
 const USAGE: &str = "\
 reqtrace [--profile PROFILE] -p PID[,PID…] [OPTIONS] [DURATION]
-       reqtrace --profile PROFILE [OPTIONS] [DURATION]
+       reqtrace --profile PROFILE [--profile PROFILE]… [OPTIONS] [DURATION]
        reqtrace [--profile PROFILE] [OPTIONS] [DURATION] -- PROGRAM [ARGUMENTS]
        reqtrace <COMMAND>";
 
 #[cfg(feature = "capture")]
 const AFTER_HELP: &str = "\
 DURATION is in seconds, or has a unit: 30, 0.5, 2s, 500ms. Without it a trace lasts until Ctrl-C,
-which ends it early and still reports. Without --profile the profile is the first that is made for the
-program's executable; without -p, --comm and -- it is the one running server that the profile is made
+which ends it early and still reports. Without --profile each process takes the first profile that is made
+for its executable; without -p, --comm and -- it is the one running server that each profile is made
 for. A program behind -- runs as the user who runs reqtrace, so as root under sudo.
 
 Exit codes: 0 done; 1 it failed while running, or the program behind -- did; 2 bad usage or bad profile; 3 not permitted, or the
@@ -119,9 +120,10 @@ pub struct TraceArgs {
     #[arg(last = true, value_name = "PROGRAM", hide = true)]
     pub(super) command: Vec<OsString>,
 
-    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists
-    #[arg(long, value_name = "PROFILE")]
-    pub(super) profile: Option<String>,
+    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists. Repeat it to trace
+    /// several services at once: each process takes the one whose `executables` fit
+    #[arg(long = "profile", value_name = "PROFILE")]
+    pub(super) profiles: Vec<String>,
 
     /// Trace this process; several with commas, or repeat the option
     #[arg(short, long = "pid", value_name = "PID[,PID…]", value_delimiter = ',')]

@@ -10,7 +10,7 @@ use super::outputs::parse_pids;
 use super::profiles::print;
 use crate::attach::safety;
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, RequestSpec, ReturnProbe};
+use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, Profiles, RequestSpec, ReturnProbe};
 use crate::resolve::{
     ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
     resolve_file, returns, symbols,
@@ -23,9 +23,10 @@ const MAX_SITES: usize = 12;
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists
-    #[arg(long, value_name = "PROFILE")]
-    pub profile: String,
+    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists. Repeat it for several
+    /// services: each process takes the one whose `executables` fit
+    #[arg(long = "profile", value_name = "PROFILE", required = true)]
+    pub profiles: Vec<String>,
 
     /// Resolve it in this process; several with commas, or repeat the option
     #[arg(
@@ -53,23 +54,32 @@ pub struct CheckArgs {
 ///
 /// What is wrong with the profile, what cannot be resolved, or what a trace would be refused for.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let profile = library::load(&args.profile)?;
+    let named = args.profiles.iter().map(|name| library::load(name));
+    let profiles = Profiles::new(named.collect::<Result<_>>()?)?;
+    let of_program = |file: &ObjectFile| -> Result<&Profile> {
+        Ok(&profiles.all()[profiles.of_program(file.file_name())?])
+    };
     let pids = parse_pids(&args.pids)?;
     if let Some(binary) = &args.binary {
-        let resolved = resolve_file(&profile, binary)?;
+        let target = Target::file(binary);
+        let profile = of_program(target.executable())?;
+        let resolved = resolve_file(profile, binary)?;
         if args.sites {
             return print(&sites(&resolved));
         }
-        return report(&profile, &resolved, &Target::file(binary), None);
+        return report(profile, &resolved, &target, None);
     }
     if pids.is_empty() {
-        return print(&format!(
-            "profile {}: valid (request types: {}; named waits: {}); give -p PID or a program to \
-             resolve it\n",
-            profile.name,
-            names(profile.requests.iter().map(|request| &request.name)),
-            names(profile.waits.iter().map(|wait| &wait.name))
-        ));
+        let valid = profiles.all().iter().map(|profile| {
+            format!(
+                "profile {}: valid (request types: {}; named waits: {}); give -p PID or a program \
+                 to resolve it\n",
+                profile.name,
+                names(profile.requests.iter().map(|request| &request.name)),
+                names(profile.waits.iter().map(|wait| &wait.name))
+            )
+        });
+        return print(&valid.collect::<String>());
     }
     for (index, &pid) in pids.iter().enumerate() {
         if index > 0 && !args.sites {
@@ -83,13 +93,14 @@ pub fn run(args: &CheckArgs) -> Result<()> {
                 error
             }
         };
-        let resolved = resolve(&profile, &process).map_err(within)?;
+        let profile = of_program(&process.executable).map_err(within)?;
+        let resolved = resolve(profile, &process).map_err(within)?;
         if args.sites {
             print(&sites(&resolved))?;
             continue;
         }
         let target = Target::Process(&process);
-        report(&profile, &resolved, &target, Some(&process)).map_err(within)?;
+        report(profile, &resolved, &target, Some(&process)).map_err(within)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::profiles::print;
 use super::running::Processes;
 use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
-use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader};
+use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
@@ -126,7 +126,12 @@ fn load() -> Result<u64> {
     };
     let types = || KernelTypes::read(&host);
     let loaded = attach::load(&host, Loader::new(), types, options, None)?;
-    let (mut session, _) = loaded.attach(&[], &[], true, HitCost::default(), 1)?;
+    let nobody = Whom {
+        pids: &[],
+        follow: true,
+        service_of: Box::new(|_| None),
+    };
+    let (mut session, _) = loaded.attach(&[], nobody, HitCost::default(), 1)?;
     let memory = session.kernel_memory();
     session.detach();
     Ok(memory)

@@ -17,9 +17,9 @@ const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report"
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOptions {
-    /// Path or name of the profile; `None`: the one that is made for the executable. Then `pids`,
-    /// `comms` and `command` are not all empty.
-    pub profile: Option<String>,
+    /// Paths or names of the profiles, one for each service; none: those that are made for the executables.
+    /// Then `pids`, `comms` or `command` has the programs.
+    pub profiles: Vec<String>,
     /// A program to start, with its arguments. Then `pids` and `comms` are empty.
     pub command: Vec<OsString>,
     /// Processes by id, no duplicates.
@@ -74,7 +74,7 @@ impl TraceArgs {
         }
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
-        if self.profile.is_none() && !has_process && self.command.is_empty() {
+        if self.profiles.is_empty() && !has_process && self.command.is_empty() {
             return Err(Error::usage("nothing to trace: no process and no profile given").next(
                 "-p PID traces a process, --profile NAME the one server that it is made for, and \
                  -- PROGRAM one that is started; `reqtrace doctor` lists servers that run here",
@@ -98,7 +98,7 @@ impl TraceArgs {
         let outputs = self.outputs.into_outputs()?;
         let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
         Ok(TraceOptions {
-            profile: self.profile,
+            profiles: self.profiles,
             command: self.command,
             pids,
             comms: self.comm,

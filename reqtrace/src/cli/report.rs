@@ -13,7 +13,7 @@ use super::show;
 use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
-use crate::profile::{Origin, Profile};
+use crate::profile::Profiles;
 use crate::report::outputs::{self, OutputOptions};
 
 const AFTER_HELP: &str = "\
@@ -111,10 +111,9 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let mut reader = Reader::open(BufReader::new(file)).map_err(|error| unreadable(path, error))?;
     let header = reader.header().clone();
     check(&outputs, &header)?;
-    let profile = Profile::parse(
-        &header.profile_text,
+    let profiles = Profiles::parse(
+        header.profile_texts(),
         &format!("profile of {}", path.display()),
-        Origin::BuiltIn,
     )?;
     let options = Options {
         slower_than_ns: outputs.slower_than_ns(),
@@ -122,8 +121,8 @@ pub fn run(args: ReportArgs) -> Result<()> {
         histogram: outputs.histogram,
         filter,
     };
-    let mut analysis = Aggregator::new(&profile, &header, options)?;
-    let classes = Classifier::new(&profile.waits)?.names().to_vec();
+    let mut analysis = Aggregator::new(&profiles, &header, options)?;
+    let classes = Classifier::new(&profiles)?.names().to_vec();
     let output_options = OutputOptions {
         private: header.options.labels,
         blame: header.blame,

@@ -35,14 +35,14 @@ pub fn run(options: TraceOptions) -> Result<()> {
     logger::start(options.outputs.verbose);
     let quiet = options.outputs.quiet;
     let Choice {
-        profile,
+        profiles,
         processes,
         mut started,
     } = choice::choose(&options)?;
     // A program that was started has the usual limit: some expect no higher descriptors.
     raise_descriptors();
-    let announcement = announcement(&options, &profile.name, &processes, started.is_some());
-    let mut tracer = tracer(&options, Tracer::new(profile))?.processes(processes);
+    let announcement = announcement(&options, &profiles.names(), &processes, started.is_some());
+    let mut tracer = tracer(&options, Tracer::new(profiles))?.processes(processes);
     if started.is_some() {
         tracer = tracer.not_begun();
     }

@@ -69,6 +69,8 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
     Ok(ResolvedProfile {
         name: profile.name.clone(),
         requests,
+        service: 0,
+        first_type: 0,
         warnings: resolver.warnings,
         notes: resolver.notes,
     })

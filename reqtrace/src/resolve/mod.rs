@@ -42,13 +42,24 @@ pub use unmatched::unmatched_without_symbols;
 pub struct ResolvedProfile {
     /// Name of the profile.
     pub name: String,
-    /// In the order of the profile; the index is the request type's number everywhere.
+    /// In the order of the profile.
     pub requests: Vec<ResolvedRequest>,
+    /// Which service of the trace it is: the index of its profile.
+    pub service: usize,
+    /// The number of the first request type in the trace; the others follow.
+    pub first_type: usize,
     /// What a user should know although it is no error, one sentence each.
     pub warnings: Vec<String>,
     /// What only somebody who looks closer wants to know: the same about a built-in profile, where
     /// the profile's author has taken it into account.
     pub notes: Vec<String>,
+}
+
+impl ResolvedProfile {
+    /// The request types with their numbers in the trace.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &ResolvedRequest)> {
+        (self.first_type..).zip(&self.requests)
+    }
 }
 
 /// One request type.

@@ -5,16 +5,16 @@ use reqtrace_recording::{Header, Marker};
 
 use super::Options;
 use crate::kernel::Host;
-use crate::profile::{At, Profile};
+use crate::profile::{At, Profiles};
 use crate::resolve::{ResolvedMarker, ResolvedProfile};
 
 impl Options {
     /// What a recording needs to know of the options.
-    pub(super) fn recorded(&self, profile: &Profile) -> reqtrace_recording::Options {
+    pub(super) fn recorded(&self, profiles: &Profiles) -> reqtrace_recording::Options {
         reqtrace_recording::Options {
             labels: self.labels,
             histogram: self.histogram,
-            no_user_stacks: !self.needs_user_stacks(profile),
+            no_user_stacks: !self.needs_user_stacks(profiles),
             no_kernel_stacks: false,
             stack_filter: describe(&self.stack_filter),
             preempted_stacks: self.preempted_stacks,
@@ -22,8 +22,9 @@ impl Options {
     }
 
     /// Waits that are named by functions are found in user stacks.
-    pub(super) fn needs_user_stacks(&self, profile: &Profile) -> bool {
-        self.user_stacks || profile.waits.iter().any(|wait| !wait.functions.is_empty())
+    pub(super) fn needs_user_stacks(&self, profiles: &Profiles) -> bool {
+        let mut waits = profiles.all().iter().flat_map(|profile| &profile.waits);
+        self.user_stacks || waits.any(|wait| !wait.functions.is_empty())
     }
 }
 
@@ -47,7 +48,7 @@ fn describe(filter: &StackFilter) -> String {
 /// The header, but for what is known only when the trace has begun.
 pub(super) fn header(
     host: &Host,
-    profile: &Profile,
+    profiles: &Profiles,
     resolved: &[ResolvedProfile],
     monotonic_to_unix_ns: i64,
 ) -> Header {
@@ -65,25 +66,28 @@ pub(super) fn header(
         object: marker.object_shown.clone(),
         probes: marker.sites.len() as u64,
     };
-    let markers = resolved.first().map_or_else(Vec::new, |profile| {
-        profile
-            .requests
-            .iter()
-            .flat_map(|request| {
-                [
-                    marker(&request.name, "begin", &request.begin),
-                    marker(&request.name, "end", &request.end),
-                ]
-            })
-            .collect()
+    let names = profiles.request_names();
+    // Of each service the first process: the others run the same program.
+    let firsts = (0..profiles.all().len())
+        .filter_map(|service| resolved.iter().find(|one| one.service == service));
+    let requests = firsts.flat_map(ResolvedProfile::numbered);
+    let markers = requests.flat_map(|(number, request)| {
+        let name = names.get(number).unwrap_or(&request.name);
+        [
+            marker(name, "begin", &request.begin),
+            marker(name, "end", &request.end),
+        ]
     });
+    let markers = markers.collect();
+    let mut texts = profiles.all().iter().map(|profile| profile.text.clone());
     Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host.name.clone(),
         kernel: host.release.clone(),
         monotonic_to_unix_ns,
-        profile: profile.name.clone(),
-        profile_text: profile.text.clone(),
+        profile: profiles.names(),
+        profile_text: texts.next().unwrap_or_default(),
+        more_profile_texts: texts.collect(),
         markers,
         ..Header::default()
     }

@@ -49,7 +49,7 @@ use reqtrace_common::filter::StackFilter;
 
 use crate::capture::Notices;
 use crate::error::Result;
-use crate::profile::Profile;
+use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping};
 use crate::resolve::Process;
 
@@ -75,7 +75,7 @@ type OpenOutputs = Box<dyn FnOnce(&[String]) -> Result<Vec<Box<dyn Exporter>>>>;
 
 /// What to trace and how. Nothing happens before [`Tracer::start`].
 pub struct Tracer {
-    profile: Profile,
+    profiles: Profiles,
     pids: Vec<u32>,
     processes: Vec<Process>,
     /// The processes wait before their first instruction.
@@ -109,7 +109,7 @@ struct Options {
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tracer")
-            .field("profile", &self.profile.name)
+            .field("profiles", &self.profiles.names())
             .field("pids", &self.pids)
             .field("options", &self.options)
             .finish_non_exhaustive()
@@ -117,13 +117,13 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// A trace of requests of this profile, with the defaults of the command line: children are traced
-    /// too, it lasts until it is stopped or the processes have left, and it refuses to take more than
-    /// half of the CPU time.
+    /// A trace of requests of this profile, or of those of several services, with the defaults of the
+    /// command line: children are traced too, it lasts until it is stopped or the processes have left,
+    /// and it refuses to take more than half of the CPU time.
     #[must_use]
-    pub fn new(profile: Profile) -> Self {
+    pub fn new(profiles: impl Into<Profiles>) -> Self {
         Self {
-            profile,
+            profiles: profiles.into(),
             pids: Vec::new(),
             processes: Vec::new(),
             has_begun: true,

@@ -5,15 +5,31 @@ use std::collections::BTreeMap;
 
 use log::{debug, info};
 
+use crate::attach::ServiceOf;
 use crate::capture::Notices;
 use crate::error::{Error, Result};
-use crate::profile::{Profile, builtin};
+use crate::profile::{Profiles, builtin};
 use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
 
+/// Tells the service of a process by its program.
+pub(super) fn service_of(profiles: &Profiles) -> ServiceOf {
+    let profiles = profiles.clone();
+    Box::new(move |pid| {
+        if profiles.all().len() == 1 {
+            return Some(0);
+        }
+        let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let path = path.to_string_lossy();
+        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+        let name = path.rsplit('/').next().unwrap_or(path);
+        profiles.of_program(name).ok()
+    })
+}
+
 /// Adds the probes of a child that was there before: none when it runs the same files as a process
-/// that was resolved, or a program that the profile does not fit.
+/// that was resolved, or a program that no profile fits.
 pub(super) fn resolve_child(
-    profile: &Profile,
+    profiles: &Profiles,
     pid: u32,
     processes: &mut Vec<Process>,
     resolved: &mut Vec<ResolvedProfile>,
@@ -33,7 +49,7 @@ pub(super) fn resolve_child(
         known.executable.shown == process.executable.shown && shown(known) == shown(&process)
     });
     if !known {
-        match resolve(profile, &process) {
+        match resolve_one(profiles, &process) {
             Ok(found) => resolved.push(found),
             Err(error) => debug!("child {pid} ({}) has no markers: {error}", process.comm),
         }
@@ -41,20 +57,30 @@ pub(super) fn resolve_child(
     processes.push(process);
 }
 
-/// Resolves the profile in every process; prints each warning once.
+/// Resolves in a process the profile that its program takes.
+fn resolve_one(profiles: &Profiles, process: &Process) -> Result<ResolvedProfile> {
+    let index = profiles.of_program(process.executable.file_name())?;
+    Ok(ResolvedProfile {
+        service: index,
+        first_type: profiles.first_type(index),
+        ..resolve(&profiles.all()[index], process)?
+    })
+}
+
+/// Resolves in every process the profile that its program takes; prints each warning once.
 ///
 /// # Errors
 ///
-/// The first process in which it cannot be resolved.
+/// The first process in which it cannot be resolved; a profile that no process takes.
 pub(super) fn resolve_all(
-    profile: &Profile,
+    profiles: &Profiles,
     processes: &[Process],
     notices: &Notices,
 ) -> Result<Vec<ResolvedProfile>> {
     let mut all = Vec::new();
     let mut warnings = BTreeMap::new();
     for process in processes {
-        let resolved = resolve(profile, process)
+        let resolved = resolve_one(profiles, process)
             .map_err(|error| error.within(format!("process {} ({})", process.pid, process.comm)))?;
         for warning in &resolved.warnings {
             warnings.insert(warning.clone(), ());
@@ -63,6 +89,16 @@ pub(super) fn resolve_all(
             info!("{note}");
         }
         all.push(resolved);
+    }
+    for (index, profile) in profiles.all().iter().enumerate() {
+        if !all.iter().any(|resolved| resolved.service == index) {
+            return Err(Error::usage(format!(
+                "no process for the profile `{}`, which is made for {}",
+                profile.name,
+                profile.executables.join(" or ")
+            ))
+            .next("add its processes with -p PID, or leave the profile out"));
+        }
     }
     for warning in warnings.keys() {
         notices.warn(warning);
@@ -82,24 +118,22 @@ pub(super) fn resolve_all(
 
 /// A label that was asked for and cannot be had is said, not left out silently.
 pub(super) fn say_unlabelled(
-    profile: &Profile,
+    profiles: &Profiles,
     resolved: &[ResolvedProfile],
     notices: &Notices,
 ) -> Result<()> {
-    if profile
-        .requests
-        .iter()
-        .all(|request| request.labels.is_empty())
-    {
-        return Err(Error::usage(format!(
-            "--labels: the profile `{}` does not say where a label is",
-            profile.name
-        ))
-        .next(format!(
-            "give a request a label, such as label = {{ arg = 0 }}: docs/profiles.md; \
+    if profiles.requests().all(|request| request.labels.is_empty()) {
+        let which = match profiles.all() {
+            [one] => format!("the profile `{}` does not say", one.name),
+            _ => format!("none of the profiles {} says", profiles.names()),
+        };
+        return Err(
+            Error::usage(format!("--labels: {which} where a label is")).next(format!(
+                "give a request a label, such as label = {{ arg = 0 }}: docs/profiles.md; \
              built-in profiles with labels: {}",
-            builtin::with_labels().join(", ")
-        )));
+                builtin::with_labels().join(", ")
+            )),
+        );
     }
     let mut said = Vec::new();
     for request in resolved.iter().flat_map(|profile| &profile.requests) {
@@ -113,17 +147,25 @@ pub(super) fn say_unlabelled(
     Ok(())
 }
 
-/// Named waits without a match, of the first process's executable; what cannot be read now could be
-/// read before, and is no reason to end.
+/// Named waits without a match, of each profile in the executable of its first process; what cannot be
+/// read now could be read before, and is no reason to end.
 pub(super) fn unmatched_waits(
-    profile: &Profile,
+    profiles: &Profiles,
     processes: &[Process],
 ) -> Vec<(String, Vec<String>)> {
-    let Some(process) = processes.first() else {
-        return Vec::new();
-    };
-    unmatched_without_symbols(profile, &Target::Process(process)).unwrap_or_else(|error| {
-        debug!("named waits are not checked: {error}");
-        Vec::new()
-    })
+    let mut unmatched = Vec::new();
+    for (index, profile) in profiles.all().iter().enumerate() {
+        let takes = |process: &&Process| {
+            let program = process.executable.file_name();
+            profiles.of_program(program).is_ok_and(|of| of == index)
+        };
+        let Some(process) = processes.iter().find(takes) else {
+            continue;
+        };
+        match unmatched_without_symbols(profile, &Target::Process(process)) {
+            Ok(found) => unmatched.extend(found),
+            Err(error) => debug!("named waits of {} are not checked: {error}", profile.name),
+        }
+    }
+    unmatched
 }

@@ -17,21 +17,21 @@ use super::ahead::Ahead;
 use super::gate::Gate;
 use super::header::header;
 use super::processes::first_space;
-use super::resolved::{resolve_all, resolve_child, say_unlabelled, unmatched_waits};
+use super::resolved::{resolve_all, resolve_child, say_unlabelled, service_of, unmatched_waits};
 use super::stopper::Stopper;
 use super::trace::{Events, Trace};
 use super::{Options, Tracer, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::estimate::HitCost;
 use crate::attach::{
-    self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan, Session,
-    StackTable, self_test,
+    self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan, ServiceOf,
+    Session, StackTable, Whom, self_test,
 };
 use crate::capture::{Names, Notices};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock, processes};
-use crate::profile::Profile;
+use crate::profile::Profiles;
 use crate::report::outputs;
 use crate::resolve::{Objects, Process};
 use crate::symbolize::kernel::KernelSymbols;
@@ -41,7 +41,7 @@ use crate::unwind::Registry;
 /// Attaches everything.
 pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     let Tracer {
-        profile,
+        profiles,
         pids,
         mut processes,
         has_begun,
@@ -74,7 +74,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         &files,
         &notices,
     );
-    let resolved = resolve_all(&profile, &processes, &notices);
+    let resolved = resolve_all(&profiles, &processes, &notices);
     // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
     let host = host.wait().flatten()?;
     let types = Ahead::begin("the kernel's types", {
@@ -83,10 +83,10 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     });
     let mut resolved = resolved?;
     if options.labels {
-        say_unlabelled(&profile, &resolved, &notices)?;
+        say_unlabelled(&profiles, &resolved, &notices)?;
     }
     for child in children {
-        resolve_child(&profile, child, &mut processes, &mut resolved);
+        resolve_child(&profiles, child, &mut processes, &mut resolved);
     }
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
     let mut symbols = LiveSymbolizer::new(files.clone());
@@ -113,11 +113,11 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     // Both are for the report only, and are there when something is traced: what they take is not
     // taken from the traced processes.
     let for_the_report = || {
-        let (profile, processes) = (profile.clone(), processes.clone());
+        let (profiles, processes) = (profiles.clone(), processes.clone());
         (
             thread::spawn(KernelSymbols::read),
             Ahead::begin("names of waits", move || {
-                unmatched_waits(&profile, &processes)
+                unmatched_waits(&profiles, &processes)
             }),
         )
     };
@@ -129,7 +129,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             types,
             tables,
         };
-        let loaded = load.run(&options, &profile, labels.as_ref(), &plans);
+        let loaded = load.run(&options, &profiles, labels.as_ref(), &plans);
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
     });
@@ -137,11 +137,17 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
-    let exporters = open(Classifier::new(&profile.waits)?.names())?;
+    let exporters = open(Classifier::new(&profiles)?.names())?;
     let create = |path| outputs::create("--record", path, options.labels);
     let recording = options.record.as_deref().map(create).transpose()?;
     let known = pids.len();
-    let (session, stacks) = attach(loaded, &plans, &mut pids, cost, &options)?;
+    let (session, stacks) = attach(
+        loaded,
+        &plans,
+        &mut pids,
+        (cost, service_of(&profiles)),
+        &options,
+    )?;
     for &pid in &pids[known..] {
         symbols.remember(first_space(pid));
     }
@@ -149,11 +155,11 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         start_ns: session.start_ns(),
         unmatched_waits: unmatched.wait()?,
         blame: options.blame,
-        options: options.recorded(&profile),
-        ..header(&host, &profile, &resolved, monotonic_to_unix_ns)
+        options: options.recorded(&profiles),
+        ..header(&host, &profiles, &resolved, monotonic_to_unix_ns)
     };
     let analysis = Aggregator::new(
-        &profile,
+        &profiles,
         &header,
         aggregate::Options {
             slower_than_ns: options.slower_than_ns,
@@ -174,7 +180,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         exporters,
         recorder,
         names: Names::new(stacks, symbols),
-        request_types: profile.requests.len(),
+        request_types: profiles.requests().count(),
         pids,
     };
     Ok(Trace::new(
@@ -217,7 +223,7 @@ impl Load<'_> {
     fn run(
         self,
         options: &Options,
-        profile: &Profile,
+        profiles: &Profiles,
         labels: Option<&LabelTable>,
         plans: &[ProbePlan],
     ) -> Result<Loaded> {
@@ -229,7 +235,7 @@ impl Load<'_> {
             || self.types.wait().flatten(),
             LoadOptions {
                 kernel_stacks: true,
-                user_stacks: options.needs_user_stacks(profile),
+                user_stacks: options.needs_user_stacks(profiles),
                 preempted_stacks: options.preempted_stacks,
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
@@ -251,12 +257,20 @@ fn attach(
     loaded: Loaded,
     plans: &[ProbePlan],
     pids: &mut Vec<u32>,
-    cost: HitCost,
+    (cost, service_of): (HitCost, ServiceOf),
     options: &Options,
 ) -> Result<(Session, StackTable)> {
     let attach_started = Instant::now();
-    let (mut session, stacks) =
-        loaded.attach(plans, pids, options.follow, cost, options.sample_every)?;
+    let (mut session, stacks) = loaded.attach(
+        plans,
+        Whom {
+            pids,
+            follow: options.follow,
+            service_of,
+        },
+        cost,
+        options.sample_every,
+    )?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.
         let late: Vec<u32> = processes::descendants(pids)

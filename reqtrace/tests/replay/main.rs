@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::classify::Classifier;
-use reqtrace::profile::{Origin, Profile};
+use reqtrace::profile::Profiles;
 use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::{FoldedOptions, Shows};
 use reqtrace::report::outputs::{OutputOptions, Target, open};
@@ -53,9 +53,9 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
     let folder = tempfile::tempdir().unwrap();
     let mut reader = Reader::open(Cursor::new(recording)).unwrap();
     let header = reader.header().clone();
-    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let profiles = Profiles::parse(header.profile_texts(), "recorded").unwrap();
     let slower_than_ns = options.slower_than_ns.unwrap_or(0);
-    let mut analysis = Aggregator::new(&profile, &header, options).unwrap();
+    let mut analysis = Aggregator::new(&profiles, &header, options).unwrap();
     let outputs = OutputOptions {
         out: Some(folder.path().to_owned()),
         rows: Limits {
@@ -69,7 +69,7 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
             .then(|| Target::File(folder.path().join("intervals.csv"))),
         ..OutputOptions::default()
     };
-    let classes = Classifier::new(&profile.waits).unwrap().names().to_vec();
+    let classes = Classifier::new(&profiles).unwrap().names().to_vec();
     let mut exporters = open(&outputs, &classes).unwrap();
     let ending = reader.read(|event| analysis.event(&event, &mut exporters));
     let ending = ending.unwrap().unwrap();
@@ -469,9 +469,9 @@ fn what_was_not_recorded_cannot_be_asked_for() {
     let recording = scenes::busy();
     let reader = Reader::open(Cursor::new(&recording[..])).unwrap();
     let header = reader.header();
-    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let profiles = Profiles::parse(header.profile_texts(), "recorded").unwrap();
     let refused = |options| {
-        let error = Aggregator::new(&profile, header, options).unwrap_err();
+        let error = Aggregator::new(&profiles, header, options).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         format!("{error} / {}", error.advice().unwrap())
     };

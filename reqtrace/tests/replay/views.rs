@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use reqtrace::aggregate::{Aggregator, Options};
-use reqtrace::profile::{Origin, Profile};
+use reqtrace::profile::Profiles;
 use reqtrace::report::Report;
 use reqtrace_recording::{Ending, Event, Reader};
 
@@ -13,12 +13,12 @@ use super::scenes;
 fn report(recording: &[u8], slower_than_ns: Option<u64>, looking: bool) -> Report {
     let mut reader = Reader::open(Cursor::new(recording)).unwrap();
     let header = reader.header().clone();
-    let profile = Profile::parse(&header.profile_text, "recorded", Origin::BuiltIn).unwrap();
+    let profiles = Profiles::parse(header.profile_texts(), "recorded").unwrap();
     let options = Options {
         slower_than_ns,
         ..Options::default()
     };
-    let mut aggregator = Aggregator::new(&profile, &header, options).unwrap();
+    let mut aggregator = Aggregator::new(&profiles, &header, options).unwrap();
     let so_far = Ending::default();
     let mut seen = 0;
     let ending = reader.read(|event| {

@@ -12,7 +12,7 @@ use reqtrace_recording::{
 
 use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::error::Result;
-use crate::profile::{Origin, Profile};
+use crate::profile::Profiles;
 use crate::report::blame::{Blame, Cause, CulpritKind, Reason};
 use crate::report::{Exporter, Grouping, Report, RequestRow};
 
@@ -73,7 +73,7 @@ struct Trace {
 
 impl Trace {
     fn new(blame: bool, options: Options, writes_rows: bool) -> Self {
-        let profile = Profile::parse(PROFILE, "db", Origin::BuiltIn).unwrap();
+        let profile = Profiles::parse([PROFILE], "db").unwrap();
         let header = Header {
             blame,
             options: Recorded {

@@ -1,5 +1,7 @@
 use super::*;
+use crate::report::blame::{Blame, BlameRow, CulpritName};
 use crate::report::{MarkerInfo, TraceInfo, Unwinding};
+use reqtrace_base::plain::Plain;
 
 fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
     MarkerInfo {
@@ -108,4 +110,51 @@ fn requests_that_take_turns_on_a_thread_are_a_warning() {
     let recursion = report(vec![http], one_function);
     assert!(super::super::warnings::of(&recursion).is_empty());
     assert!(hints(&recursion)[0].contains("the outermost is the request"));
+}
+
+/// PHP that waits for its database looks like a server that waits for its client.
+#[test]
+fn an_answer_of_a_traced_service_is_no_idle_time() {
+    let mut script = request("script");
+    script.count = 10;
+    script.ledger.latency_ns = 1_000;
+    let signs = [Signs {
+        network_read: Some(("__poll".to_owned(), 950)),
+        ..Signs::default()
+    }];
+    let mut report = report(vec![script], Vec::new());
+    let idle = |report: &Report| {
+        let said = of(report, &signs, false);
+        said.iter().any(|hint| hint.contains("waiting for work"))
+    };
+    assert!(idle(&report));
+    let row = |kind, ns| BlameRow {
+        victim_request: "script".to_owned(),
+        victim_label: Plain::default(),
+        wait_class: "poll".to_owned(),
+        culprit: CulpritName {
+            kind,
+            ..CulpritName::default()
+        },
+        cause: Cause::Timer,
+        depth: 1,
+        ns,
+        requests: 10,
+    };
+    let mut with = |rows| {
+        report.blame = Some(Blame {
+            rows,
+            ..Blame::default()
+        });
+        idle(&report)
+    };
+    assert!(with(vec![row(CulpritKind::Unknown, 900)]));
+    assert!(with(vec![
+        row(CulpritKind::Thread, 900),
+        row(CulpritKind::Request, 50)
+    ]));
+    assert!(!with(vec![
+        row(CulpritKind::Request, 900),
+        row(CulpritKind::Unknown, 50)
+    ]));
 }

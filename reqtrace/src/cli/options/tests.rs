@@ -50,9 +50,9 @@ fn pids_come_with_commas_and_repeated() {
 #[test]
 fn what_is_not_given_is_left_to_be_found() {
     let options = parse("-p 1 30").unwrap();
-    assert_eq!((options.profile, options.pids), (None, vec![1]));
+    assert_eq!((options.profiles.len(), options.pids), (0, vec![1]));
     let options = parse("--profile p 30").unwrap();
-    assert_eq!(options.profile.as_deref(), Some("p"));
+    assert_eq!(options.profiles, ["p"]);
     assert!(options.pids.is_empty() && options.command.is_empty());
     let options = parse("--profile p 5 -q -- sleep -p 1").unwrap();
     assert_eq!(options.command, ["sleep", "-p", "1"]);

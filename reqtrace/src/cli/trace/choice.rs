@@ -4,16 +4,16 @@
 use super::started::Started;
 use super::targets;
 use crate::cli::args::TraceOptions;
-use crate::cli::library::{self, Entry, Library};
+use crate::cli::library::{self, Library};
 use crate::cli::running::{Processes, Running};
 use crate::error::{Error, Result};
 use crate::kernel::processes;
-use crate::profile::Profile;
+use crate::profile::{Profile, Profiles};
 use crate::resolve::Process;
 
 /// What a trace begins with.
 pub(super) struct Choice {
-    pub(super) profile: Profile,
+    pub(super) profiles: Profiles,
     /// As named by the user, or found; in the order in which they were.
     pub(super) processes: Vec<Process>,
     /// The program behind `--`: it is one of the processes, and has not begun.
@@ -27,7 +27,11 @@ pub(super) struct Choice {
 /// Usage errors: no such profile or process, no profile is made for a program, or more than one
 /// server fits.
 pub(super) fn choose(options: &TraceOptions) -> Result<Choice> {
-    let named = options.profile.as_deref().map(library::load).transpose()?;
+    let named = options.profiles.iter().map(|name| library::load(name));
+    let named: Vec<Profile> = named.collect::<Result<_>>()?;
+    let named = (!named.is_empty())
+        .then(|| Profiles::new(named))
+        .transpose()?;
     if !options.command.is_empty() {
         return command(options, named);
     }
@@ -35,19 +39,21 @@ pub(super) fn choose(options: &TraceOptions) -> Result<Choice> {
     let open = |pids: &[u32]| -> Result<Vec<Process>> {
         pids.iter().map(|&pid| Process::open(pid)).collect()
     };
-    let (profile, processes) = match named {
-        Some(profile) if pids.is_empty() => {
-            let pid = only_server(&profile)?;
-            (profile, open(&[pid])?)
+    let (profiles, processes) = match named {
+        Some(profiles) if pids.is_empty() => {
+            let servers = profiles.all().iter().map(only_server);
+            let processes = open(&servers.collect::<Result<Vec<_>>>()?)?;
+            (profiles, processes)
         }
-        Some(profile) => (profile, open(&pids)?),
+        Some(profiles) => (profiles, open(&pids)?),
         None => {
             let processes = open(&pids)?;
-            (for_processes(&processes, options.outputs.quiet)?, processes)
+            let profiles = for_processes(&processes, options.outputs.quiet)?;
+            (profiles, processes)
         }
     };
     Ok(Choice {
-        profile,
+        profiles,
         processes,
         started: None,
     })
@@ -55,12 +61,19 @@ pub(super) fn choose(options: &TraceOptions) -> Result<Choice> {
 
 /// A program to start. Where it is behind another one (`setpriv … PROGRAM`), it is the first word that
 /// the profile is made for.
-fn command(options: &TraceOptions, named: Option<Profile>) -> Result<Choice> {
-    let (profile, started) = match named {
-        Some(profile) => {
+fn command(options: &TraceOptions, named: Option<Profiles>) -> Result<Choice> {
+    let (profiles, started) = match named {
+        Some(profiles) => {
+            let [profile] = profiles.all() else {
+                return Err(Error::usage(format!(
+                    "a program to start, and the profiles of several services: {}",
+                    profiles.names()
+                ))
+                .next("start the programs yourself, and give their processes with -p"));
+            };
             let fits = |name: &str| profile.is_made_for(name);
             let started = Started::prepare(&options.command, fits)?;
-            (profile, started)
+            (profiles, started)
         }
         None => {
             let library = Library::read();
@@ -69,12 +82,12 @@ fn command(options: &TraceOptions, named: Option<Profile>) -> Result<Choice> {
             let name = started.executable_name();
             let profile = first_of(&library, &name, options.outputs.quiet)
                 .ok_or_else(|| no_profile(&name, started.path().display()))?;
-            (profile, started)
+            (profile.into(), started)
         }
     };
     let started = started.start()?;
     Ok(Choice {
-        profile,
+        profiles,
         processes: vec![started.process()],
         started: Some(started),
     })
@@ -123,8 +136,8 @@ fn listed(servers: &[&Running]) -> String {
     lines.join("\n")
 }
 
-/// The profile that is made for all of these processes.
-fn for_processes(processes: &[Process], quiet: bool) -> Result<Profile> {
+/// The profiles that are made for these processes, each once.
+fn for_processes(processes: &[Process], quiet: bool) -> Result<Profiles> {
     let library = Library::read();
     let mut names: Vec<&str> = processes
         .iter()
@@ -132,33 +145,17 @@ fn for_processes(processes: &[Process], quiet: bool) -> Result<Profile> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let firsts: Vec<Option<&(Entry, Profile)>> = names
-        .iter()
-        .map(|name| library.made_for(name).first().copied())
-        .collect();
-    for (name, first) in names.iter().zip(&firsts) {
-        if first.is_none() {
+    let mut profiles: Vec<Profile> = Vec::new();
+    for name in names {
+        if library.made_for(name).is_empty() {
             return Err(without_profile(processes, name, &library));
         }
+        let first = first_of(&library, name, quiet).ok_or_else(|| no_profile(name, name))?;
+        if !profiles.contains(&first) {
+            profiles.push(first);
+        }
     }
-    let chosen = |first: &Option<&(Entry, Profile)>| first.map(|(entry, _)| entry.name.clone());
-    if firsts
-        .windows(2)
-        .any(|two| chosen(&two[0]) != chosen(&two[1]))
-    {
-        let each: Vec<String> = names
-            .iter()
-            .zip(&firsts)
-            .map(|(name, first)| format!("{name}: {}", chosen(first).unwrap_or_default()))
-            .collect();
-        return Err(Error::usage(format!(
-            "the processes are of programs with different profiles: {}",
-            each.join(", ")
-        ))
-        .next("trace them one at a time, or give the profile for all with --profile"));
-    }
-    let name = names.first().copied().unwrap_or_default();
-    first_of(&library, name, quiet).ok_or_else(|| no_profile(name, name))
+    Profiles::new(profiles)
 }
 
 /// The first profile made for an executable; says which, and which others there are.
