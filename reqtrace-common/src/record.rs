@@ -299,12 +299,13 @@ pub struct WakerRecord {
     pub is: u32,
     /// Begin of its request, or since when it is a helper, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
     pub since_ns: u64,
-    /// Kernel stack, where the context is unclear.
+    /// Where the context is unclear, the kernel stack; where it is the thread itself, its user stack, if its
+    /// process is traced.
     pub stack: StackId,
     /// Index of the type of its request.
     pub request_type: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// How often its process had called exec since tracing began.
+    pub exec_generation: u32,
 }
 
 /// An interval that a thread was off the CPU: with blame, of each thread in a request and of helpers.

@@ -8,7 +8,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::programs::BtfTracePointContext;
 
-use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::config::{stacks_wanted, tid_flag as flag};
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
@@ -74,10 +74,12 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         since_ns: 0,
         stack: STACK_NONE,
         request_type: 0,
-        pad: 0,
+        exec_generation: 0,
     };
     if wanted() {
-        if waker.context == waker_context::UNCLEAR {
+        if is_clear {
+            stands_at(ctx, &mut waker);
+        } else {
             waker.stack = stack::waker(ctx);
         }
         look_at(&mut waker, is_itself, tids, now);
@@ -88,6 +90,24 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         (*thread).state.waking(now, &waker);
     }
     0
+}
+
+/// Notes the user stack of a waker that runs on its own behalf, if its process is traced: from there it ended
+/// the wait.
+#[inline(always)]
+fn stands_at(ctx: &BtfTracePointContext, waker: &mut WakerRecord) {
+    let wanted = stack::wanted(false);
+    if wanted & stacks_wanted::USER == 0 {
+        return;
+    }
+    let Some(process) = PROCESSES.get_ptr(waker.tgid) else {
+        return;
+    };
+    // SAFETY: points into the map.
+    let (generation, inherited) = unsafe { ((*process).exec_generation, (*process).inherited) };
+    let space = u64::from(waker.tgid) << 32 | u64::from(generation);
+    waker.exec_generation = generation;
+    waker.stack = stack::user(ctx, &task::user_context(), space, inherited, wanted);
 }
 
 /// What the waker is doing. One that nobody has looked at becomes a helper.

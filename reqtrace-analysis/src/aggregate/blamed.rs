@@ -158,6 +158,12 @@ impl Naming for Sites {
         self.frames_of(place.space, &place.site)
     }
 
+    fn user_frames(&mut self, space: AddressSpace, id: StackId) -> Vec<String> {
+        let mut frames = self.user_side(space, id).outermost_first();
+        frames.reverse();
+        frames
+    }
+
     fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32> {
         Self::texts(self, space, id)
     }

@@ -7,7 +7,6 @@ use reqtrace_recording::{
 };
 
 use super::*;
-use crate::profile::Origin;
 
 const PROFILE: &str = "[profile]\nname = \"forks\"\n\n[[request]]\nname = \"work\"\nbegin = { function = \"work\" }\n";
 /// Processes that fork, block once for 10 ns in a request, and leave.

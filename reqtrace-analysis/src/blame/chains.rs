@@ -4,7 +4,7 @@
 //! By ids while these mean something, then by name. The number of chains is bounded: the smallest are
 //! put together, so that sums hold.
 
-use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::record::StackId;
 use reqtrace_recording::AddressSpace;
 use rustc_hash::FxHashMap;
 
@@ -30,6 +30,8 @@ pub(super) enum Link {
     },
     /// Who held the one before up.
     HeldUpBy(Whose),
+    /// From where that one ended the wait.
+    WokenFrom { space: AddressSpace, user: StackId },
     /// What it ended in: the last link.
     End(Cause, Option<Reason>),
 }
@@ -38,16 +40,20 @@ impl Link {
     /// A block; its stacks have names if they are of this period.
     pub(super) fn blocked(kept: &Kept, period: u32) -> Self {
         let site = kept.place.site;
-        let stack = |id| match id {
-            STACK_NONE => STACK_NONE,
-            _ if kept.place.period != period => STACK_LOST,
-            id => id,
-        };
         Self::Blocked {
             space: kept.place.space,
-            user: stack(site.user_stack),
-            kernel: stack(site.kernel_stack),
+            user: kept.stack(site.user_stack, period),
+            kernel: kept.stack(site.kernel_stack, period),
         }
+    }
+
+    /// From where a wait was ended, if a thread of a traced process has ended it.
+    pub(super) fn woken_from(kept: &Kept, period: u32) -> Option<Self> {
+        let from = kept.woken_from?;
+        Some(Self::WokenFrom {
+            space: from.space,
+            user: kept.stack(from.user_stack, period),
+        })
     }
 }
 
@@ -106,6 +112,8 @@ impl Chains {
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_common::record::STACK_NONE;
+
     use super::*;
 
     #[test]

@@ -121,6 +121,7 @@ impl Gatherer {
             wake_ns,
             in_ns: interval.in_ns,
             by,
+            woken_from: interval.woken_from,
             after_gap: false,
         })
     }

@@ -42,6 +42,8 @@ pub(crate) trait Naming {
     fn comm(&self, thread: ThreadId) -> Plain;
     /// Of user and kernel frames, innermost first.
     fn frames(&mut self, place: &Place) -> [Vec<String>; 2];
+    /// User frames of a stack, innermost first; of a lost one a frame that says so.
+    fn user_frames(&mut self, space: AddressSpace, id: StackId) -> Vec<String>;
     /// The frames of a stack by number, outermost first; of a lost one a frame that says so.
     fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32>;
     /// The number of a text.
@@ -144,6 +146,11 @@ impl Sums {
                     if !is_victim {
                         stack.reverse();
                     }
+                    frames.extend(stack);
+                }
+                Link::WokenFrom { space, user } => {
+                    let mut stack = naming.texts(Some(space), user);
+                    stack.reverse();
                     frames.extend(stack);
                 }
                 Link::HeldUpBy(whose) => {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::shown::{Names, Naming};
 use super::{Cause, Culprit, Outcome, Parts, Place, Reason, Timelines};
+use reqtrace_recording::WokenFrom;
+
 use crate::label::label_text;
 use crate::report::blame::{After, CulpritName, HeldRequest, Part, What};
 
@@ -49,6 +51,8 @@ struct Group {
     place: Option<Place>,
     /// When the last of them was over.
     until_ns: u64,
+    /// From where the longest of them was ended, and how long that was.
+    woken_from: Option<(WokenFrom, u64)>,
 }
 
 /// Draws the tree of a request.
@@ -163,8 +167,14 @@ impl<'a, N: Naming> Tree<'a, N> {
                 let key = Key::Ended(outcome.culprit, outcome.cause, outcome.reason);
                 let ended: &mut Group = inner.entry(key).or_default();
                 ended.ns += ns;
-                let until_ns = self.parts.waits[wait as usize].kept.wake_ns;
-                ended.until_ns = ended.until_ns.max(until_ns);
+                let kept = self.parts.waits[wait as usize].kept;
+                ended.until_ns = ended.until_ns.max(kept.wake_ns);
+                let is_thread = !matches!(outcome.culprit, Culprit::OwnInterrupt | Culprit::Unknown);
+                if let Some(from) = kept.woken_from.filter(|_| is_thread)
+                    && ended.woken_from.is_none_or(|(_, longest)| *ns > longest)
+                {
+                    ended.woken_from = Some((from, *ns));
+                }
             }
         }
         let after = match (whose, &what) {
@@ -179,12 +189,17 @@ impl<'a, N: Naming> Tree<'a, N> {
             label: label_text(&span.label),
         });
         let (whose, tid, request_id) = self.doer(whose);
+        let woken_from = match group.woken_from {
+            Some((from, _)) => self.naming.user_frames(from.space, from.user_stack),
+            None => Vec::new(),
+        };
         Part {
             whose,
             tid,
             request_id,
             after,
             what,
+            woken_from,
             ns: group.ns,
             parts: self.named(inner),
         }

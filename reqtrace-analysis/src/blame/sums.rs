@@ -233,6 +233,11 @@ impl Sums {
                 ..
             } = piece.outcome;
             held_up_by(&mut chain, culprit);
+            if matches!(culprit, Culprit::Request(..) | Culprit::Thread(_) | Culprit::Itself)
+                && let Some(wait) = before.first()
+            {
+                chain.extend(Link::woken_from(wait.kept, period));
+            }
             chain.push(Link::End(cause, reason));
             chains.add(&chain, piece.ns * u64::from(victim.weight));
         }

@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use reqtrace_common::record::BlockSite;
-use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_recording::{
+    AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs, WokenFrom,
+};
 use rustc_hash::FxHashMap;
 
 use super::{Cause, Reason};
@@ -53,6 +55,8 @@ pub(crate) struct Kept {
     pub(crate) in_ns: u64,
     /// `None` for a preemption.
     pub(crate) by: Option<By>,
+    /// Where the thread was that ended it.
+    pub(crate) woken_from: Option<WokenFrom>,
     /// Whether intervals between the one before and this were lost.
     pub(super) after_gap: bool,
 }
@@ -63,6 +67,15 @@ impl Kept {
         match self.by {
             Some(_) => self.wake_ns - self.out_ns,
             None => self.in_ns - self.out_ns,
+        }
+    }
+
+    /// A stack of this interval; a lost one when its names were of another period.
+    pub(crate) fn stack(&self, id: StackId, period: u32) -> StackId {
+        match id {
+            STACK_NONE => STACK_NONE,
+            _ if self.place.period != period => STACK_LOST,
+            id => id,
         }
     }
 

@@ -81,6 +81,9 @@ pub struct Part {
     pub after: Option<After>,
     /// What.
     pub what: What,
+    /// From where the culprit ended the wait, where the chain ended with it: user frames, innermost first;
+    /// empty when it is no thread of a traced process that ran on its own behalf.
+    pub woken_from: Vec<String>,
     /// For how long, ns.
     pub ns: u64,
     /// What held that up.
@@ -144,7 +147,8 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The request type; its stack, outermost first; then `--`, who held it up, and where that one was
-    /// blocked, innermost first; and so on; last the root cause.
+    /// blocked, innermost first; and so on; then from where the last one ended the wait, innermost first;
+    /// last the root cause.
     pub frames: Vec<String>,
     /// Nanoseconds.
     pub ns: u64,

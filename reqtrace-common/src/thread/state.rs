@@ -104,7 +104,7 @@ impl ThreadState {
             since_ns: 0,
             stack: 0,
             request_type: 0,
-            pad: 0,
+            exec_generation: 0,
         },
         helper_ns: 0,
         needed_ns: 0,

@@ -32,6 +32,17 @@ pub struct Interval {
     pub futex: u64,
     /// Who held the lock behind that futex when the wait began.
     pub holder: Holder,
+    /// Where its waker was when it ended the wait: a thread of a traced process that ran on its own behalf.
+    pub woken_from: Option<WokenFrom>,
+}
+
+/// Where a thread was when it woke another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WokenFrom {
+    /// Its process.
+    pub space: AddressSpace,
+    /// Its user stack.
+    pub user_stack: StackId,
 }
 
 /// Who holds a lock. It is not always who wakes: a lock may be given back to another first.

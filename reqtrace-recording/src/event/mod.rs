@@ -11,7 +11,7 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
-pub use interval::{Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs};
+pub use interval::{Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs, WokenFrom};
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};

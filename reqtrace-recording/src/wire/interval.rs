@@ -3,7 +3,7 @@
 use reqtrace_common::record::BlockSite;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, Waker};
+use crate::event::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, Waker, WokenFrom};
 
 /// An interval.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,6 +20,7 @@ pub(super) struct WireInterval {
     blocked: Option<(u64, Waker)>,
     futex: u64,
     holder: Holder,
+    woken_from: Option<WokenFrom>,
 }
 
 impl From<&Interval> for WireInterval {
@@ -39,6 +40,7 @@ impl From<&Interval> for WireInterval {
             },
             futex: interval.futex,
             holder: interval.holder,
+            woken_from: interval.woken_from,
         }
     }
 }
@@ -63,6 +65,7 @@ impl From<WireInterval> for Interval {
             in_ns: wire.in_ns,
             futex: wire.futex,
             holder: wire.holder,
+            woken_from: wire.woken_from,
         }
     }
 }

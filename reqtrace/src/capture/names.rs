@@ -220,6 +220,9 @@ impl Names {
             };
             self.site(interval.space, of_interrupt, false, stream)?;
         }
+        if let Some(from) = interval.woken_from {
+            self.user_stack(from.space, from.user_stack, false, stream)?;
+        }
         stream.send(&Event::Interval(interval))
     }
 

@@ -7,7 +7,7 @@ use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, Slot};
 use reqtrace_recording::{
     Address, AddressSpace, End, Ending, Event, Header, Holder, Incomplete, Interval, IntervalKind,
     KERNEL, Name, Options as Recorded, Request, RequestOf, Stack, Thread, Waker, WakerContext,
-    WakerIs,
+    WakerIs, WokenFrom,
 };
 
 use crate::aggregate::{Aggregator, FilterOptions, Options};
@@ -37,6 +37,8 @@ const SPACE: AddressSpace = AddressSpace {
 /// Blocked in `futex_wait`; woken in the completion of a disk.
 const FUTEX: u64 = 100;
 const DISK: u64 = 101;
+/// User stack of who gives a mutex back.
+const UNLOCK: u64 = 102;
 
 /// Rows as they are written: id, nanoseconds by cause.
 type Rows = Rc<RefCell<Vec<(u64, Vec<u64>)>>>;
@@ -69,6 +71,8 @@ struct Trace {
     outputs: Vec<Box<dyn Exporter>>,
     rows: Rows,
     requests: u64,
+    /// Where the waker of the next intervals is.
+    woken_from: Option<WokenFrom>,
 }
 
 impl Trace {
@@ -88,15 +92,18 @@ impl Trace {
             outputs: Vec::new(),
             rows: Rc::clone(&rows),
             requests: 0,
+            woken_from: None,
         };
         if writes_rows {
             trace.outputs.push(Box::new(Sees(rows)));
         }
-        trace.stack(FUTEX, &["futex_wait", "do_futex"]);
+        trace.stack(None, FUTEX, &["futex_wait", "do_futex"]);
         trace.stack(
+            None,
             DISK,
             &["try_to_wake_up", "blk_mq_end_request", "__irq_exit_rcu"],
         );
+        trace.stack(Some(SPACE), UNLOCK, &["pthread_mutex_unlock", "login"]);
         trace
     }
 
@@ -104,11 +111,11 @@ impl Trace {
         self.analysis.event(event, &mut self.outputs).unwrap();
     }
 
-    fn stack(&mut self, id: u64, frames: &[&str]) {
+    fn stack(&mut self, space: Option<AddressSpace>, id: u64, frames: &[&str]) {
         let mut addresses = Vec::new();
         for (depth, frame) in frames.iter().enumerate() {
             let address = Address {
-                object: KERNEL,
+                object: if space.is_none() { KERNEL } else { 2 },
                 offset: id * 100 + depth as u64,
             };
             addresses.push(address);
@@ -119,7 +126,7 @@ impl Trace {
             }));
         }
         self.event(&Event::Stack(&Stack {
-            space: None,
+            space,
             id,
             stop: 0,
             addresses,
@@ -157,6 +164,7 @@ impl Trace {
             in_ns: times[2],
             futex,
             holder,
+            woken_from: self.woken_from,
         }));
     }
 
@@ -443,6 +451,7 @@ fn who_sends_in_a_softirq_is_the_waker() {
     const SENDS: u64 = 102;
     let mut trace = Trace::new(true, Options::default(), true);
     trace.stack(
+        None,
         SENDS,
         &[
             "sock_def_readable",

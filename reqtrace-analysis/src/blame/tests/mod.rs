@@ -71,6 +71,7 @@ impl Told {
             },
             futex: 0,
             holder: Holder::NoFutex,
+            woken_from: None,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],

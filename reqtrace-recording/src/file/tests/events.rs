@@ -9,7 +9,7 @@ use crate::event::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Holder, Incomplete, Interval,
     IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options, Overhead,
     Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread, Waker,
-    WakerContext, WakerIs, WalkCost, Window,
+    WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -101,6 +101,7 @@ pub(super) fn header() -> Header {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         profile: "mysql".to_owned(),
         profile_text: "[profile]\nname = \"mysql\"\n".repeat(20),
+        more_profile_texts: vec!["[profile]\nname = \"php-fpm\"\n".to_owned()],
         options: Options {
             labels: true,
             stack_filter: "of at least 1 ms".to_owned(),
@@ -275,6 +276,13 @@ pub(super) fn some_events() -> Vec<Owned> {
             in_ns: 1_961_000_000,
             futex: 0x7f00_1234,
             holder: Holder::Thread(4722),
+            woken_from: Some(WokenFrom {
+                space: AddressSpace {
+                    tgid: 4711,
+                    exec_generation: 1,
+                },
+                user_stack: 0x7788_99aa_bbcc,
+            }),
         })),
         Owned::Interval(Box::new(Interval {
             space,
@@ -287,6 +295,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             in_ns: 1_961_000_000,
             futex: 0,
             holder: Holder::NoFutex,
+            woken_from: None,
         })),
         Owned::Tick(2_000_000_000),
         Owned::StacksAnew,

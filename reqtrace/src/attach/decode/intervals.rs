@@ -3,9 +3,10 @@
 use std::mem::{offset_of, size_of};
 
 use reqtrace_common::futex::holder_is;
-use reqtrace_common::record::{HelperRecord, IntervalRecord, WakerRecord};
+use reqtrace_common::record::{HelperRecord, IntervalRecord, STACK_NONE, WakerRecord};
 use reqtrace_recording::{
-    AddressSpace, Comm, Holder, Interval, IntervalKind, RequestOf, Thread, Waker,
+    AddressSpace, Comm, Holder, Interval, IntervalKind, RequestOf, Thread, Waker, WakerContext,
+    WokenFrom,
 };
 
 use super::{Fields, Malformed, request_type};
@@ -56,6 +57,7 @@ pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
             request_type: request_type(fields.u32(at!(request_type))?)?,
         }),
     };
+    let mut woken_from = None;
     let kind = if fields.u32(at!(preempted))? != 0 {
         IntervalKind::Preempted
     } else {
@@ -66,14 +68,26 @@ pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
             request_type(fields.u32(at!(waker.request_type))?)?,
         )
         .map_err(Malformed::Waker)?;
+        let tgid = fields.u32(at!(waker.tgid))?;
+        let stack = fields.u64(at!(waker.stack))?;
+        let is_kernel = context == WakerContext::Unclear;
+        if context == WakerContext::Task && stack != STACK_NONE {
+            woken_from = Some(WokenFrom {
+                space: AddressSpace {
+                    tgid,
+                    exec_generation: fields.u32(at!(waker.exec_generation))?,
+                },
+                user_stack: stack,
+            });
+        }
         IntervalKind::Blocked {
             wake_ns: fields.u64(at!(wake_ns))?,
             waker: Waker {
                 context,
                 is,
                 tid: fields.u32(at!(waker.tid))?,
-                tgid: fields.u32(at!(waker.tgid))?,
-                stack: fields.u64(at!(waker.stack))?,
+                tgid,
+                stack: if is_kernel { stack } else { STACK_NONE },
             },
         }
     };
@@ -91,6 +105,7 @@ pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
         in_ns,
         futex: fields.u64(at!(futex))?,
         holder: holder(fields.u32(at!(holder_is))?, fields.u32(at!(holder))?)?,
+        woken_from,
     };
     let until_ns = interval.until_ns();
     if out_ns <= until_ns && until_ns <= in_ns {

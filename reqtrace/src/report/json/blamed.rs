@@ -68,6 +68,7 @@ fn part(part: &Part) -> Value {
             value["kernel"] = json!(kernel);
         }
         What::Ended(cause, reason) => {
+            value["woken_from"] = json!(part.woken_from);
             value["root_cause"] = json!(cause.name());
             value["unknown_because"] = json!(reason.map(Reason::name));
         }

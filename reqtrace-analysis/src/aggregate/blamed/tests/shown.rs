@@ -11,6 +11,10 @@ fn behind_a_disk() -> Trace {
     let (victim, culprit) = (began(100, 0), began(150, 1));
     trace.blocked(2, Some(culprit), [250, 350, 360], interrupt(DISK));
     let waker = task(2, WakerIs::InRequest(culprit));
+    trace.woken_from = Some(WokenFrom {
+        space: SPACE,
+        user_stack: UNLOCK,
+    });
     trace.on_futex(
         1,
         Some(victim),
@@ -35,9 +39,11 @@ fn a_chain_has_the_stacks_of_all_who_waited_and_adds_up() {
     let lost = "[stack lost]";
     let stack = format!("{lost};do_futex;futex_wait");
     let reversed = format!("futex_wait;do_futex;{lost}");
+    // From there the wait was ended.
+    let unlock = "pthread_mutex_unlock;login";
     let mut wanted = [
-        (format!("query;{stack};--;[login];[on CPU]"), 90),
-        (format!("query;{stack};--;[login];[run queue]"), 10),
+        (format!("query;{stack};--;[login];{unlock};[on CPU]"), 90),
+        (format!("query;{stack};--;[login];{unlock};[run queue]"), 10),
         (format!("query;{stack};--;[login];{reversed};[disk]"), 100),
         (format!("login;{stack};[disk]"), 100),
     ];
@@ -71,6 +77,8 @@ fn the_slowest_request_has_the_tree_of_who_held_it_up() {
         [(100, 2, 1, login), (90, 2, 1, login), (10, 2, 1, login)]
     );
     assert!(matches!(block.parts[0].what, What::Waited { .. }));
+    assert!(block.parts[0].woken_from.is_empty());
+    assert_eq!(block.parts[1].woken_from, ["pthread_mutex_unlock", "login"]);
     let [disk] = &block.parts[0].parts[..] else {
         panic!("{block:?}");
     };

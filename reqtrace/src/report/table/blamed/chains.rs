@@ -90,9 +90,11 @@ fn add(
         duration(part.ns),
         indent = 2 * depth
     );
-    if let What::Waited { user, kernel, .. } = &part.what
-        && width >= BEFORE_FRAMES + SHORTEST_FRAME
-    {
+    let (user, kernel): (&[String], &[String]) = match &part.what {
+        What::Waited { user, kernel, .. } => (user, kernel),
+        What::Ended(..) => (&part.woken_from, &[]),
+    };
+    if !(user.is_empty() && kernel.is_empty()) && width >= BEFORE_FRAMES + SHORTEST_FRAME {
         let user = user.iter().map(String::as_str);
         let kernel = kernel.iter().map(String::as_str);
         let used = line.chars().count().max(BEFORE_FRAMES);
