@@ -32,7 +32,7 @@ pub(crate) use notes::build_id;
 pub use notes::notes;
 pub use parse::unreadable;
 pub(crate) use sections::Sections;
-pub use sections::{FunctionSymbol, FunctionSymbols};
+pub use sections::{DefinedSymbol, DefinedSymbols};
 pub use source::ReadAt;
 
 /// A parsed ELF file.
@@ -211,8 +211,8 @@ impl Object {
     }
 
     /// Adds the functions of its debug file, which must be of the same build.
-    pub fn add(&mut self, functions: FunctionSymbols) {
-        let FunctionSymbols { symbols, strings } = functions;
+    pub fn add(&mut self, functions: DefinedSymbols) {
+        let DefinedSymbols { symbols, strings } = functions;
         let length = self.bytes().len();
         for symbol in symbols {
             let Some(name) = string_at(&strings, &(0..strings.len()), symbol.name) else {

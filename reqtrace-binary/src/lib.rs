@@ -13,6 +13,7 @@ mod landing;
 pub mod maps;
 pub mod symbolize;
 pub mod unwind;
+pub mod variables;
 
 pub use contained::log_contained_panics;
 use reqtrace_base::error;

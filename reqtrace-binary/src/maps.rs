@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`: a process id in, what it has mapped executable, and the very files behind that, out.
+//! `/proc/PID/maps`: a process id in, what it has mapped, and the very files behind that, out.
 //!
 //! The parser is our own, because it reads what a stranger's process has a say in, as root: a file
 //! name need not be UTF-8, and a line that is not understood must neither panic nor hide the others.
@@ -16,7 +16,7 @@ use crate::debuginfo::Root;
 /// What the kernel appends to the name of a file that was deleted or replaced.
 const DELETED: &[u8] = b" (deleted)";
 
-/// An executable mapping. Two are equal when they map the same part of the same thing at the same
+/// A mapping. Two are equal when they map the same part of the same thing at the same
 /// place; whether its file has been deleted since makes no difference.
 #[derive(Clone, Debug)]
 pub struct Mapped {
@@ -63,33 +63,49 @@ pub struct FileKey {
 ///
 /// When the process is gone, or not ours to look at.
 pub fn executable(pid: u32) -> io::Result<Vec<Mapped>> {
+    Ok(parse(&read(pid)?))
+}
+
+/// All mappings of a process, data too, in order of address; none when it has left its memory.
+///
+/// # Errors
+///
+/// As [`executable`].
+pub fn all(pid: u32) -> io::Result<Vec<Mapped>> {
+    let maps = read(pid)?;
+    let lines = maps.split(|&byte| byte == b'\n');
+    Ok(lines.filter_map(|line| parse_line(line, false)).collect())
+}
+
+fn read(pid: u32) -> io::Result<Vec<u8>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     if !maps.is_empty() {
-        return Ok(parse(&maps));
+        return Ok(maps);
     }
     // The first thread has ended: ask the others.
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let maps = fs::read(task?.path().join("maps")).unwrap_or_default();
         if !maps.is_empty() {
-            return Ok(parse(&maps));
+            return Ok(maps);
         }
     }
     Ok(Vec::new())
 }
 
-/// The same from the text of the file. Lines that are not understood are left out.
+/// The executable ones from the text of the file. Lines that are not understood are left out.
 #[must_use]
 pub fn parse(maps: &[u8]) -> Vec<Mapped> {
     maps.split(|&byte| byte == b'\n')
-        .filter_map(parse_line)
+        .filter_map(|line| parse_line(line, true))
         .collect()
 }
 
-fn parse_line(line: &[u8]) -> Option<Mapped> {
+fn parse_line(line: &[u8], only_executable: bool) -> Option<Mapped> {
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let mut field = || std::str::from_utf8(fields.next()?).ok();
     let (start, end) = field()?.split_once('-')?;
-    if field()?.as_bytes().get(2) != Some(&b'x') {
+    let is_executable = field()?.as_bytes().get(2) == Some(&b'x');
+    if only_executable && !is_executable {
         return None;
     }
     let offset = field()?;

@@ -21,10 +21,10 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Holder, Incomplete, Interval,
-    IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object, Open,
-    Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack,
-    Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
+    Interval, IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object,
+    Open, Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan,
+    Stack, Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

@@ -10,6 +10,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::{fixtures, workspace};
@@ -81,6 +83,26 @@ fn check(before: &[&str]) {
     drop(service.stdin());
     service.wait(LIMIT).unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+
+    // Futexes that are variables of the program have their names.
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let locks = summary["blame"][0]["locks"].as_array().unwrap();
+    let objects: Vec<&str> = locks
+        .iter()
+        .map(|lock| lock["object"].as_str().unwrap())
+        .collect();
+    for (variable, how) in [
+        ("lookalike()::words", "holders lookalike()::words"),
+        ("condition()::changed", "+0x"),
+    ] {
+        let is_it = |object: &&&str| object.starts_with("holders ") && object.contains(variable);
+        let found = objects.iter().find(is_it);
+        assert!(
+            found.is_some_and(|object| object.contains(how)),
+            "{objects:?}"
+        );
+    }
+    assert!(objects.contains(&"[heap]"), "{objects:?}");
 
     let rows = outcome.rows().unwrap();
     let labels: BTreeMap<u64, &str> = rows.iter().map(|row| (row.id, &*row.label)).collect();

@@ -214,6 +214,11 @@ impl Aggregator {
             Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
             Event::Interval(interval) => self.interval(interval),
+            Event::Futex(futex) => {
+                if let Some(blame) = &mut self.blame {
+                    blame.futex(futex);
+                }
+            }
             // They say where an address is; its name is said too.
             Event::Object(_) | Event::Mapping(_) => {}
         }

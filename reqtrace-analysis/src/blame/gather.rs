@@ -1,7 +1,7 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
 use reqtrace_common::record::StackId;
-use reqtrace_recording::{Interval, IntervalKind, Request, RequestOf, WakerContext};
+use reqtrace_recording::{Futex, Interval, IntervalKind, Request, RequestOf, WakerContext};
 use rustc_hash::FxHashMap;
 
 use super::interrupt::Interrupt;
@@ -124,6 +124,12 @@ impl Gatherer {
             woken_from: interval.woken_from,
             after_gap: false,
         })
+    }
+
+    /// Takes what a futex lies in.
+    pub(crate) fn futex(&mut self, futex: &Futex) {
+        let (space, address) = (futex.space, futex.address);
+        self.sums.locks.lies_in(space.tgid, address, &futex.lies_in);
     }
 
     /// Takes a request, whether the report is about it or not.

@@ -3,7 +3,8 @@
 //! A futex is what glibc's mutexes, condition variables and semaphores wait on, and those of other
 //! languages. The number of futexes is bounded: those with the least time are put together.
 
-use rustc_hash::FxHashMap;
+use reqtrace_base::plain::Plain;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::table::Whose;
 use super::{Kept, Place};
@@ -42,11 +43,32 @@ pub(super) struct Lock {
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     pub(super) locks: FxHashMap<LockKey, Lock>,
+    /// What futexes lie in, by process and address.
+    objects: FxHashMap<(u32, u64), Plain>,
     /// Futexes that were put together.
     pub(super) merged: u64,
 }
 
 impl Locks {
+    /// Takes what a futex lies in.
+    pub(super) fn lies_in(&mut self, tgid: u32, address: u64, object: &str) {
+        if self.objects.len() >= 4 * MAX_LOCKS {
+            let wanted: FxHashSet<(u32, u64)> = self
+                .locks
+                .keys()
+                .map(|key| (key.tgid, key.address))
+                .collect();
+            self.objects.retain(|key, _| wanted.contains(key));
+        }
+        self.objects.insert((tgid, address), Plain::of(object));
+    }
+
+    /// What a futex lies in; empty when it is not known.
+    pub(super) fn object(&self, key: &LockKey) -> Plain {
+        let object = self.objects.get(&(key.tgid, key.address));
+        object.cloned().unwrap_or_default()
+    }
+
     /// Adds a block, which `waker` ended; `holder` held the lock when it began. Where it goes on with the
     /// request's wait before, that had taken `before_ns`, otherwise 0.
     pub(super) fn add(

@@ -201,6 +201,7 @@ impl Sums {
         Lock {
             pid: key.tgid,
             address: key.address,
+            object: self.locks.object(key),
             waits: lock.waits,
             again: lock.again,
             ns: lock.ns,

@@ -169,7 +169,8 @@ impl<'a, N: Naming> Tree<'a, N> {
                 ended.ns += ns;
                 let kept = self.parts.waits[wait as usize].kept;
                 ended.until_ns = ended.until_ns.max(kept.wake_ns);
-                let is_thread = !matches!(outcome.culprit, Culprit::OwnInterrupt | Culprit::Unknown);
+                let is_thread =
+                    !matches!(outcome.culprit, Culprit::OwnInterrupt | Culprit::Unknown);
                 if let Some(from) = kept.woken_from.filter(|_| is_thread)
                     && ended.woken_from.is_none_or(|(_, longest)| *ns > longest)
                 {

@@ -233,8 +233,10 @@ impl Sums {
                 ..
             } = piece.outcome;
             held_up_by(&mut chain, culprit);
-            if matches!(culprit, Culprit::Request(..) | Culprit::Thread(_) | Culprit::Itself)
-                && let Some(wait) = before.first()
+            if matches!(
+                culprit,
+                Culprit::Request(..) | Culprit::Thread(_) | Culprit::Itself
+            ) && let Some(wait) = before.first()
             {
                 chain.extend(Link::woken_from(wait.kept, period));
             }

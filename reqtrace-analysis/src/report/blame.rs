@@ -124,6 +124,8 @@ pub struct Lock {
     pub pid: u32,
     /// Address; 0 for all others.
     pub address: u64,
+    /// What it lies in: a variable, a file and a place in it, or a kind of memory; empty when it is not known.
+    pub object: Plain,
     /// Waits.
     pub waits: u64,
     /// Blocks that went on with a wait: who waited was woken, and somebody else had taken the lock by then.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use log::debug;
 
 use crate::elf::Sections;
-pub use crate::elf::{FunctionSymbol, FunctionSymbols};
+pub use crate::elf::{DefinedSymbol, DefinedSymbols};
 pub use rooted::{Root, reopen_regular};
 
 /// Where debug files are kept, in any root.
@@ -237,8 +237,17 @@ fn checksum(file: &File) -> io::Result<u32> {
 /// # Errors
 ///
 /// When its symbol table cannot be read.
-pub fn functions(file: &File) -> io::Result<FunctionSymbols> {
+pub fn functions(file: &File) -> io::Result<DefinedSymbols> {
     Sections::read(file)?.functions(file)
+}
+
+/// The variables of a file: of its symbol table, or else those that it exports.
+///
+/// # Errors
+///
+/// When its symbol table cannot be read.
+pub fn variables(file: &File) -> io::Result<DefinedSymbols> {
+    Sections::read(file)?.variables(file)
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl Built {
 
 fn names(file: &File) -> Vec<String> {
     let found = functions(file).unwrap();
-    let name = |symbol: &FunctionSymbol| {
+    let name = |symbol: &DefinedSymbol| {
         let rest = &found.strings[symbol.name..];
         let length = rest.iter().position(|&byte| byte == 0).unwrap();
         String::from_utf8(rest[..length].to_vec()).unwrap()

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 
 use goblin::elf::SectionHeader;
-use goblin::elf::section_header::{SHT_NOBITS, SHT_SYMTAB};
-use goblin::elf::sym::{STT_FUNC, Symtab};
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB};
+use goblin::elf::sym::{STT_FUNC, STT_OBJECT, Symtab};
 
 use super::headers::{CONTEXT, FileHeader, HeaderError};
 use super::notes;
@@ -27,10 +27,10 @@ pub(crate) struct Sections {
     names: Vec<u8>,
 }
 
-/// A function that a symbol table defines.
+/// A function or a variable that a symbol table defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionSymbol {
-    /// Where its name begins in [`FunctionSymbols::strings`].
+pub struct DefinedSymbol {
+    /// Where its name begins in [`DefinedSymbols::strings`].
     pub name: usize,
     /// Virtual address as linked.
     pub address: u64,
@@ -38,13 +38,23 @@ pub struct FunctionSymbol {
     pub size: u64,
 }
 
-/// The functions of a symbol table.
+/// The functions, or the variables, of a symbol table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FunctionSymbols {
+pub struct DefinedSymbols {
     /// In the table's order.
-    pub symbols: Vec<FunctionSymbol>,
+    pub symbols: Vec<DefinedSymbol>,
     /// Names, each ended by NUL.
     pub strings: Vec<u8>,
+}
+
+impl DefinedSymbols {
+    /// The name of one of them; `None` when it has none in UTF-8.
+    pub(crate) fn name(&self, symbol: &DefinedSymbol) -> Option<&str> {
+        let from = self.strings.get(symbol.name..)?;
+        let end = from.iter().position(|&byte| byte == 0)?;
+        let name = std::str::from_utf8(&from[..end]).ok()?;
+        (!name.is_empty()).then_some(name)
+    }
 }
 
 impl Sections {
@@ -148,10 +158,31 @@ impl Sections {
     }
 
     /// The functions of `.symtab`.
-    pub(crate) fn functions<S: ReadAt + ?Sized>(&self, source: &S) -> io::Result<FunctionSymbols> {
-        let Some(table) = self.symtab() else {
-            return Ok(FunctionSymbols::default());
+    pub(crate) fn functions<S: ReadAt + ?Sized>(&self, source: &S) -> io::Result<DefinedSymbols> {
+        match self.symtab() {
+            Some(table) => self.defined(source, table, STT_FUNC),
+            None => Ok(DefinedSymbols::default()),
+        }
+    }
+
+    /// The variables of `.symtab`, or, in a file without one, of `.dynsym`.
+    pub(crate) fn variables<S: ReadAt + ?Sized>(&self, source: &S) -> io::Result<DefinedSymbols> {
+        let exported = || {
+            let mut sections = self.headers.iter();
+            sections.find(|section| section.sh_type == SHT_DYNSYM && section.sh_size > 0)
         };
+        match self.symtab().or_else(exported) {
+            Some(table) => self.defined(source, table, STT_OBJECT),
+            None => Ok(DefinedSymbols::default()),
+        }
+    }
+
+    fn defined<S: ReadAt + ?Sized>(
+        &self,
+        source: &S,
+        table: &SectionHeader,
+        kind: u8,
+    ) -> io::Result<DefinedSymbols> {
         let strings = self
             .headers
             .get(table.sh_link as usize)
@@ -162,14 +193,14 @@ impl Sections {
         let table = Symtab::parse(&bytes, 0, count, CONTEXT).map_err(io::Error::other)?;
         let symbols = table
             .iter()
-            .filter(|symbol| symbol.st_type() == STT_FUNC && symbol.st_shndx != 0)
-            .map(|symbol| FunctionSymbol {
+            .filter(|symbol| symbol.st_type() == kind && symbol.st_shndx != 0)
+            .map(|symbol| DefinedSymbol {
                 name: symbol.st_name,
                 address: symbol.st_value,
                 size: symbol.st_size,
             })
             .collect();
-        Ok(FunctionSymbols { symbols, strings })
+        Ok(DefinedSymbols { symbols, strings })
     }
 }
 

@@ -36,6 +36,18 @@ pub struct Interval {
     pub woken_from: Option<WokenFrom>,
 }
 
+/// What a futex lies in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Futex {
+    /// The process.
+    pub space: AddressSpace,
+    /// Its address.
+    pub address: u64,
+    /// A variable, a file and a place in it, or a kind of memory: `libc.so.6 main_arena`, `shop+0x4040`,
+    /// `/dev/shm/cache@0x40`, `[heap]`, `anonymous memory`.
+    pub lies_in: String,
+}
+
 /// Where a thread was when it woke another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WokenFrom {

@@ -11,7 +11,9 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
-pub use interval::{Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs, WokenFrom};
+pub use interval::{
+    Futex, Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs, WokenFrom,
+};
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
@@ -49,6 +51,8 @@ pub enum Event<'a> {
     Open(&'a Open),
     /// A thread was off the CPU; only with blame.
     Interval(&'a Interval),
+    /// What a futex lies in that intervals refer to.
+    Futex(&'a Futex),
     /// All records of before this time, but for some milliseconds, have been seen.
     Tick(u64),
     /// Exact sums of the kernel since the window before.

@@ -81,6 +81,7 @@ fn one<E>(
         entry_kind::LOSS => hand_out!(Loss),
         entry_kind::COST => hand_out!(Cost),
         entry_kind::END => hand_out!(End),
+        entry_kind::FUTEX => hand_out!(Futex),
         entry_kind::STACKS_ANEW => each(Event::StacksAnew)?,
         entry_kind::OPEN => match read::<WireOpen>(&entry.bytes).and_then(Open::try_from) {
             Ok(open) => each(Event::Open(&open))?,

@@ -54,6 +54,7 @@ impl Encoder {
             Event::Interval(interval) => {
                 (entry_kind::INTERVAL, write(&WireInterval::from(*interval)))
             }
+            Event::Futex(futex) => (entry_kind::FUTEX, write(futex)),
             Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),

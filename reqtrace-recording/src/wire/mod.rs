@@ -46,6 +46,7 @@ mod entry_kind {
     pub(super) const TICK: u32 = 17;
     pub(super) const END: u32 = 18;
     pub(super) const STACKS_ANEW: u32 = 19;
+    pub(super) const FUTEX: u32 = 20;
 }
 
 /// The payload of a block of events.

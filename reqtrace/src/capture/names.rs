@@ -6,13 +6,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use reqtrace_binary::files::Files;
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
+use reqtrace_binary::variables::Memory;
 use reqtrace_common::limits;
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
-    Address, AddressSpace, Event, File, Interval, IntervalKind, KERNEL, Mapping, NOWHERE, Name,
-    Object, Request, Stack, Thread,
+    Address, AddressSpace, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping, NOWHERE,
+    Name, Object, Request, Stack, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -63,6 +65,8 @@ pub(crate) struct Names {
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
     holders: Holders,
+    memory: Memory,
+    futexes: FxHashSet<(AddressSpace, u64)>,
     /// From then on nothing is looked up any more.
     deadline: Option<Instant>,
     /// Addresses that were not looked up.
@@ -76,7 +80,7 @@ struct Unsettled {
 }
 
 impl Names {
-    pub(crate) fn new(stacks: StackTable, symbols: LiveSymbolizer) -> Self {
+    pub(crate) fn new(stacks: StackTable, symbols: LiveSymbolizer, files: Files) -> Self {
         Self {
             stacks,
             symbols,
@@ -93,6 +97,8 @@ impl Names {
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
             holders: Holders::default(),
+            memory: Memory::with_files(files),
+            futexes: FxHashSet::default(),
             deadline: None,
             late: 0,
         }
@@ -174,6 +180,8 @@ impl Names {
         self.forgotten += before - self.kept();
         self.threads.retain(|(tgid, _)| !pids.contains(tgid));
         self.holders.forget(pids);
+        self.memory.forget(|pid| pids.contains(&pid));
+        self.futexes.retain(|(space, _)| stays(space));
         self.symbols.forget(pids);
     }
 
@@ -220,10 +228,31 @@ impl Names {
             };
             self.site(interval.space, of_interrupt, false, stream)?;
         }
+        self.futex(interval, stream)?;
         if let Some(from) = interval.woken_from {
             self.user_stack(from.space, from.user_stack, false, stream)?;
         }
         stream.send(&Event::Interval(interval))
+    }
+
+    /// Says what the futex of an interval lies in.
+    fn futex(&mut self, interval: &Interval, stream: &mut Stream<'_>) -> Result<()> {
+        let key = (interval.space, interval.futex);
+        if interval.futex == 0 || self.futexes.contains(&key) || self.is_late() {
+            return Ok(());
+        }
+        if self.futexes.len() >= MAX_KNOWN {
+            self.futexes.clear();
+        }
+        self.futexes.insert(key);
+        match self.memory.lies_in(interval.space.tgid, interval.futex) {
+            Some(lies_in) => stream.send(&Event::Futex(&Futex {
+                space: interval.space,
+                address: interval.futex,
+                lies_in,
+            })),
+            None => Ok(()),
+        }
     }
 
     /// Says what a sum refers to. At the end everything without a name is looked at once more.

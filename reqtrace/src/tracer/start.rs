@@ -179,7 +179,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         analysis,
         exporters,
         recorder,
-        names: Names::new(stacks, symbols),
+        names: Names::new(stacks, symbols, files),
         request_types: profiles.requests().count(),
         pids,
     };

@@ -91,6 +91,7 @@ fn lock(lock: &Lock) -> Value {
     json!({
         "pid": lock.pid,
         "address": format!("{:#x}", lock.address),
+        "object": lock.object,
         "waits": lock.waits,
         "again": lock.again,
         "ns": lock.ns,
