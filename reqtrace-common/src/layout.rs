@@ -31,7 +31,7 @@ const _: () = {
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
-    assert!(size_of::<StackSum>() == 32);
+    assert!(size_of::<StackSum>() == 40);
     assert!(size_of::<LengthHistogram>() == 8 * POWERS);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
@@ -40,9 +40,9 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(size_of::<ThreadState>() == 152);
+    assert!(size_of::<ThreadState>() == 192);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<Thread>() == 152 + 32 + size_of::<RequestRecord>());
+    assert!(size_of::<Thread>() == 192 + 32 + size_of::<RequestRecord>());
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);

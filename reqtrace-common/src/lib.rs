@@ -26,4 +26,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;

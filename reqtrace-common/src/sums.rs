@@ -227,6 +227,10 @@ pub struct StackSum {
     pub count: u64,
     /// Longest interval, ns, run queue part included.
     pub longest_ns: u64,
+    /// Bytes that the calls have asked for that were blocked here: `read`, `write`, `pread64` and `pwrite64`,
+    /// each call once.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub bytes: u64,
 }
 
 /// One stored stack, innermost frame first.

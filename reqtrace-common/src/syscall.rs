@@ -24,6 +24,14 @@ pub const fn may_send(number: i32) -> bool {
     matches!(number, 1 | 20 | 40 | 42 | 44 | 46 | 48 | 275 | 307 | 426)
 }
 
+/// Whether the third argument of this system call is how many bytes of a file it reads or writes: `read`,
+/// `write`, `pread64`, `pwrite64`.
+#[must_use]
+#[inline]
+pub const fn has_size(number: i32) -> bool {
+    matches!(number, 0 | 1 | 17 | 18)
+}
+
 /// Whether the first argument of this system call is a descriptor worth a name. Calls that are
 /// only for sockets are left out: there is one descriptor per connection, and its name says
 /// nothing.

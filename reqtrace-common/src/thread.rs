@@ -17,7 +17,7 @@ mod state;
 use crate::record::kind;
 
 pub use request::{Begin, BeginAction, EndAction, RequestState, status};
-pub use state::{Closed, Interval, ThreadState, is_preemption, phase};
+pub use state::{Closed, Fault, Interval, ThreadState, is_preemption, phase};
 
 /// A thread and the request that it serves: an entry of the kernel's table of threads. The fields that
 /// every event touches stand together.

@@ -8,11 +8,13 @@ use core::ffi::c_void;
 
 use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel_str};
+use aya_ebpf::helpers::generated::{
+    bpf_find_vma, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel_str,
+};
 
 use reqtrace_common::limits::MAX_PATH;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{FILE_UNKNOWN, FileId, FileRecord, file_name, kind};
+use reqtrace_common::record::{FILE_NONE, FILE_UNKNOWN, FileId, FileRecord, file_name, kind};
 
 use crate::emit;
 use crate::maps::{FILE_SCRATCH, FILES, file_period, lose};
@@ -42,6 +44,10 @@ offsets! {
     FILE_DENTRY;
     /// `file.f_inode`.
     FILE_INODE;
+    /// `file.f_pos`.
+    FILE_POSITION;
+    /// `vm_area_struct.vm_file`.
+    VMA_FILE;
     /// `inode.i_mode`.
     INODE_MODE;
     /// `inode.i_ino`.
@@ -107,10 +113,64 @@ struct Open {
     mode: u16,
 }
 
-/// The file behind a descriptor of the current thread.
+/// The file behind a descriptor of the current thread, and a hash of it and of the place in it that it is
+/// read or written at next, or 0.
 #[inline(always)]
-pub(crate) fn behind(fd: u64) -> FileId {
-    let Some((hash, open)) = open(fd as u32).and_then(|open| Some((hash(&open)?, open))) else {
+pub(crate) fn behind(fd: u64) -> (FileId, u64) {
+    let Some(file) = descriptor(fd as u32) else {
+        lose(Loss::FileUnknown);
+        return (FILE_UNKNOWN, 0);
+    };
+    let position: u64 = read(file, &FILE_POSITION).unwrap_or(0);
+    (known(file), mix(mix(1, file), position))
+}
+
+/// What is mapped at an address of the current process.
+#[repr(C)]
+struct Mapped {
+    /// Address of a `struct file`; 0 for memory without one.
+    file: u64,
+}
+
+/// The file that is mapped at an address of the current thread's process; `FILE_NONE` where it is memory
+/// without a file.
+#[inline(always)]
+pub(crate) fn mapped_at(address: u64) -> FileId {
+    let mut mapped = Mapped { file: 0 };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it. The helper
+    // does not wait: it gives up when the mappings are being changed.
+    let found = unsafe {
+        bpf_find_vma(
+            bpf_get_current_task_btf(),
+            address,
+            of_mapping as *mut c_void,
+            (&raw mut mapped).cast(),
+            0,
+        )
+    };
+    if found != 0 {
+        lose(Loss::FileUnknown);
+        return FILE_UNKNOWN;
+    }
+    match mapped.file {
+        0 => FILE_NONE,
+        file => known(file),
+    }
+}
+
+/// Notes the file of a mapping.
+extern "C" fn of_mapping(_task: Task, vma: *const c_void, mapped: *mut Mapped) -> u64 {
+    // SAFETY: the context of `mapped_at`.
+    unsafe {
+        (*mapped).file = read(vma as u64, &VMA_FILE).unwrap_or(0);
+    }
+    0
+}
+
+/// The id of a file, whose name is sent when it is new.
+#[inline(always)]
+fn known(file: u64) -> FileId {
+    let Some((hash, open)) = open(file).and_then(|open| Some((hash(&open)?, open))) else {
         lose(Loss::FileUnknown);
         return FILE_UNKNOWN;
     };
@@ -143,8 +203,9 @@ fn read<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     unsafe { bpf_probe_read_kernel((base + u64::from(offset.load())) as *const T) }.ok()
 }
 
+/// The `struct file` behind a descriptor of the current thread.
 #[inline(always)]
-fn open(fd: u32) -> Option<Open> {
+fn descriptor(fd: u32) -> Option<u64> {
     // SAFETY: no precondition.
     let task: Task = unsafe { bpf_get_current_task_btf() };
     // SAFETY: a load of a field from a BTF pointer; a fault yields 0.
@@ -162,9 +223,11 @@ fn open(fd: u32) -> Option<Open> {
     // SAFETY: the helper checks the address.
     let file: u64 =
         unsafe { bpf_probe_read_kernel((entries + u64::from(fd) * 8) as *const u64) }.ok()?;
-    if file == 0 {
-        return None;
-    }
+    (file != 0).then_some(file)
+}
+
+#[inline(always)]
+fn open(file: u64) -> Option<Open> {
     let dentry = read(file, &FILE_DENTRY)?;
     let inode = read(file, &FILE_INODE)?;
     Some(Open {
@@ -177,7 +240,7 @@ fn open(fd: u32) -> Option<Open> {
 }
 
 #[inline(always)]
-fn mix(hash: u64, value: u64) -> u64 {
+pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     let mixed = (hash ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ mixed >> 32
 }

@@ -57,6 +57,12 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     sched::switch(&ctx)
 }
 
+/// Only with blame, and where the kernel has it.
+#[btf_tracepoint(function = "page_fault_user")]
+fn page_fault_user(ctx: BtfTracePointContext) -> i32 {
+    sched::fault(&ctx)
+}
+
 #[btf_tracepoint(function = "sched_waking")]
 fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     blame::waking(&ctx)

@@ -10,15 +10,17 @@ use reqtrace_common::cost::program;
 use reqtrace_common::filter::StackFilter;
 use reqtrace_common::futex::holder_is;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, FILE_NONE};
+use reqtrace_common::record::{BlockSite, FILE_NONE, FileId};
 use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
-use reqtrace_common::syscall::{SYS_FUTEX, takes_file_descriptor};
-use reqtrace_common::thread::{Closed, Interval, RequestState, Thread, is_preemption};
+use reqtrace_common::syscall::{SYS_FUTEX, has_size, takes_file_descriptor};
+use reqtrace_common::thread::{
+    Closed, Fault, Interval, RequestState, Thread, ThreadState, is_preemption,
+};
 
 use crate::assembly::add;
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
-use crate::task::{self, Task};
+use crate::task::{self, Task, UserContext};
 use crate::uprobes::replaced_return;
 use crate::{blame, cost, file, histogram, holder, stack};
 
@@ -84,10 +86,10 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
         BlockSite::PREEMPTED
     } else {
         // A preemption has no wait class, so its file does not matter.
-        let file = if !preempted && takes_file_descriptor(user.syscall) {
-            file::behind(user.first_argument)
-        } else {
+        let file = if preempted {
             FILE_NONE
+        } else {
+            file_of(state, &user)
         };
         let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
         let user_stack = stack::user(ctx, &user, space, state.inherited, wanted);
@@ -107,6 +109,55 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
             (state.holder_is, state.holder) = holder::of(user.first_argument);
         }
     }
+}
+
+/// The file that a thread blocks on; notes how many bytes of it were asked for.
+#[inline(always)]
+fn file_of(state: &mut ThreadState, user: &UserContext) -> FileId {
+    state.bytes = 0;
+    if takes_file_descriptor(user.syscall) {
+        let (file, place) = file::behind(user.first_argument);
+        if has_size(user.syscall) {
+            let [buffer, size, offset] = task::second_to_fourth();
+            // A call may block more than once, always with the same arguments. The next one is at another
+            // place in the file.
+            let call = file::mix(file::mix(file::mix(place, buffer), size), offset);
+            if call != state.call {
+                state.bytes = size;
+            }
+            state.call = call;
+        }
+        return file;
+    }
+    let Fault { address, pc, sp } = state.fault;
+    // Of a fault before, the thread has gone on since.
+    if user.syscall < 0 && address != 0 && pc == user.pc && sp == user.sp {
+        return file::mapped_at(address);
+    }
+    FILE_NONE
+}
+
+/// `page_fault_user(address, regs, error_code)`: a page fault in user code begins.
+#[inline(always)]
+pub(crate) fn fault(ctx: &BtfTracePointContext) -> i32 {
+    let Some(tids) = Tids::table() else { return 0 };
+    let (_, tid) = task::current_ids();
+    if tids.get(tid) != flag::IN_REQUEST {
+        return 0;
+    }
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        return 0;
+    };
+    let user = task::user_context();
+    // SAFETY: it is the current thread, and nobody else writes to this.
+    unsafe {
+        (*thread).state.fault = Fault {
+            address: ctx.arg(0),
+            pc: user.pc,
+            sp: user.sp,
+        };
+    }
+    0
 }
 
 /// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
@@ -187,6 +238,10 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
     if HISTOGRAM_WANTED.load() != 0 {
         histogram::count(&key, longest_ns, weight);
     }
+    let bytes = match closed.interval {
+        Interval::Block { .. } => thread.state.bytes * weight,
+        Interval::Preempted { .. } => 0,
+    };
     if let Some(sum) = STACK_SUMS.get_ptr_mut(key) {
         // SAFETY: entries of this window are not removed: see `window`; the maximum may lose a race,
         // by then another interval of about its length has been stored.
@@ -194,6 +249,9 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
             add(&raw mut (*sum).off_ns, off_ns * weight);
             add(&raw mut (*sum).run_queue_ns, run_queue_ns * weight);
             add(&raw mut (*sum).count, weight);
+            if bytes != 0 {
+                add(&raw mut (*sum).bytes, bytes);
+            }
             if (*sum).longest_ns < longest_ns {
                 (*sum).longest_ns = longest_ns;
             }
@@ -205,6 +263,7 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
         run_queue_ns: run_queue_ns * weight,
         count: weight,
         longest_ns,
+        bytes,
     };
     if STACK_SUMS
         .insert(key, first, u64::from(BPF_NOEXIST))
@@ -222,6 +281,7 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
             add(&raw mut (*sum).off_ns, off_ns * weight);
             add(&raw mut (*sum).run_queue_ns, run_queue_ns * weight);
             add(&raw mut (*sum).count, weight);
+            add(&raw mut (*sum).bytes, bytes);
         }
     }
 }

@@ -80,6 +80,20 @@ pub(crate) fn user_context() -> UserContext {
     }
 }
 
+/// The second to fourth argument of the system call that the current thread is in.
+#[inline(always)]
+pub(crate) fn second_to_fourth() -> [u64; 3] {
+    // SAFETY: as in `user_context`.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        [
+            (&raw const (*regs).rsi).read_volatile(),
+            (&raw const (*regs).rdx).read_volatile(),
+            (&raw const (*regs).r10).read_volatile(),
+        ]
+    }
+}
+
 /// The second and third argument of the system call that the current thread is in.
 #[inline(always)]
 pub(crate) fn second_and_third() -> [u32; 2] {

@@ -7,6 +7,7 @@
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::{ledger, rows, workspace};
+use serde_json::Value;
 
 const CALLS: usize = 40;
 /// As in the fixture.
@@ -60,4 +61,57 @@ fn a_file_has_its_name_when_it_is_gone() {
     // Some bytes are there before they are read.
     assert!(many[0].blocks > FIFOS * 9 / 10, "{} blocks", many[0].blocks);
     assert!(rows::sum(&many, "fifo") > 0, "{many:?}");
+}
+
+/// A page that is mapped is waited for without a descriptor; a call that reads says how much.
+#[test]
+fn files_that_are_mapped_are_named_and_bytes_are_counted() {
+    const CALLS: u64 = 20;
+    const BYTES: u64 = 4096;
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().display().to_string();
+    let mut fixture = Fixture::start("reads", &[&CALLS.to_string(), &path]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["--blame"]).unwrap();
+    let absent = fixture.work().unwrap();
+    let absent: Vec<u64> = absent
+        .split(' ')
+        .skip(1)
+        .map(|word| word.parse().unwrap())
+        .collect();
+    fixture.end().unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let files = summary["requests"][0]["files"].as_array().unwrap();
+    let of = |name: &str, field: &str| -> u64 {
+        let path = format!("{path}/{name}");
+        let file = files.iter().find(|file| file["path"] == *path);
+        file.map_or(0, |file| file[field].as_u64().unwrap())
+    };
+    let [reads, touches] = absent[..] else {
+        panic!("{absent:?}");
+    };
+    assert!(reads > 500 && touches > 500, "{absent:?}");
+    // A page may come between the look and the read; a call may be blocked more than once.
+    let bytes = of("read", "bytes");
+    let calls = bytes / BYTES;
+    assert!(
+        bytes % BYTES == 0 && calls <= reads && calls > reads * 95 / 100,
+        "{absent:?} {files:#?}"
+    );
+    assert!(of("read", "blocks") >= calls);
+    let faults = of("mapped", "blocks");
+    assert!(faults > touches * 95 / 100, "{absent:?} {files:#?}");
+    assert_eq!(of("mapped", "bytes"), 0);
+    let page_faults = outcome.rows().unwrap();
+    let page_faults: u64 = page_faults
+        .iter()
+        .map(|row| row.classes["page-fault"])
+        .sum();
+    assert!(
+        of("mapped", "blocked_ns") <= page_faults,
+        "{page_faults} {files:#?}"
+    );
 }

@@ -23,6 +23,7 @@ struct Sum {
     blocks: u64,
     ns: u64,
     longest_ns: u64,
+    bytes: u64,
 }
 
 impl Sum {
@@ -30,6 +31,7 @@ impl Sum {
         self.blocks += other.blocks;
         self.ns += other.ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.bytes += other.bytes;
     }
 }
 
@@ -43,7 +45,7 @@ impl Files {
     }
 
     /// Adds sums.
-    pub(super) fn add(&mut self, sites: &Sites, sums: &[(StackSumKey, StackSum)]) {
+    pub(super) fn add(&mut self, sites: &mut Sites, sums: &[(StackSumKey, StackSum)]) {
         for (key, sum) in sums {
             let site = site_of(key);
             let Some(of_type) = self.0.get_mut(key.request_type as usize) else {
@@ -53,13 +55,17 @@ impl Files {
                 continue;
             }
             // Sockets and pipes are named for what they are, and have no path.
-            let Some(path) = sites.file_of(&site).filter(|path| path.contains('/')) else {
+            let Some(path) = sites
+                .file_waited_for(&site)
+                .filter(|path| path.contains('/'))
+            else {
                 continue;
             };
             let more = Sum {
                 blocks: sum.count,
                 ns: sum.off_ns,
                 longest_ns: sum.longest_ns,
+                bytes: sum.bytes,
             };
             match of_type.get_mut(path) {
                 Some(sum) => sum.add(more),
@@ -95,6 +101,7 @@ fn lines(of_type: &OfType) -> Vec<FileLine> {
             blocks: sum.blocks,
             ns: sum.ns,
             longest_ns: sum.longest_ns,
+            bytes: sum.bytes,
         })
         .collect()
 }
@@ -111,6 +118,7 @@ mod tests {
                 blocks: 1,
                 ns: number,
                 longest_ns: number,
+                bytes: 0,
             };
             of_type.insert(format!("/data/{number}").into(), sum);
         }

@@ -14,6 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::names::{Names, StackKey, Text};
 use super::processes::Processes;
 use crate::classify::named::function_matches;
+use crate::classify::table::is_page_fault;
 use crate::classify::{Block, Classifier, is_lost};
 use crate::profile::CALLS;
 use crate::symbolize::Frame;
@@ -162,6 +163,18 @@ impl Sites {
             .map(String::as_str)
     }
 
+    /// The file that a block at a place waited for: one outside system calls only if it was a page fault.
+    pub(super) fn file_waited_for(&mut self, site: &BlockSite) -> Option<&str> {
+        if site.syscall < 0 && site.file > FILE_UNKNOWN {
+            let kernel = self.kernel_side(site.kernel_stack);
+            let has_names = kernel.frames().iter().any(Frame::is_named);
+            if has_names && !is_page_fault(kernel.frames()) {
+                return None;
+            }
+        }
+        self.file_of(site)
+    }
+
     /// Takes the name of a thread that woke another.
     pub(super) fn thread(&mut self, thread: &Thread) {
         let key = (thread.tgid, thread.tid);
@@ -219,10 +232,11 @@ impl Sites {
         } else {
             Side::None
         };
+        let file = self.file_waited_for(site).map(str::to_owned);
         let block = Block {
             kernel: kernel.frames(),
             user: user.frames(),
-            file: self.file_of(site),
+            file: file.as_deref(),
             syscall: site.syscall,
         };
         let class = self.classifier.class(service, &block);

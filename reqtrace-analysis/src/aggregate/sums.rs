@@ -39,6 +39,11 @@ impl Sums {
             sum.count += more.count;
             sum.longest_ns = sum.longest_ns.max(more.longest_ns);
         }
+        for (index, bytes) in &window.bytes {
+            if let Some((key, _)) = window.sums.get(*index as usize) {
+                self.stacks.entry(*key).or_default().bytes += bytes;
+            }
+        }
         for (key, more) in &window.histograms {
             let sum = self.histograms.entry(*key).or_insert(LengthHistogram::ZERO);
             for (count, more) in sum.counts.iter_mut().zip(&more.counts) {

@@ -100,6 +100,7 @@ impl Forks {
             totals: vec![TypeTotals::ZERO],
             sums: std::mem::take(&mut self.sums),
             histograms: Vec::new(),
+            bytes: Vec::new(),
         };
         self.event(&Event::Window(&window));
     }

@@ -356,6 +356,13 @@ pub fn is_tracing(kernel: &[Frame]) -> bool {
     names.any(|name| TRACING.iter().any(|pattern| is(pattern, name)))
 }
 
+/// Whether a block is in a page fault.
+#[must_use]
+pub fn is_page_fault(kernel: &[Frame]) -> bool {
+    let mut named = kernel.iter().filter(|frame| frame.is_named());
+    named.any(|frame| PAGE_FAULT.contains(&without_suffix(&frame.name)))
+}
+
 /// The built-in class of a block.
 #[must_use]
 pub fn class(block: &Block<'_>) -> WaitClass {
@@ -367,7 +374,7 @@ pub fn class(block: &Block<'_>) -> WaitClass {
     if is_tracing(block.kernel) {
         return WaitClass::Tracing;
     }
-    if names().any(|name| PAGE_FAULT.contains(&name)) {
+    if is_page_fault(block.kernel) {
         return WaitClass::PageFault;
     }
     names().find_map(of_function).unwrap_or(WaitClass::Other)

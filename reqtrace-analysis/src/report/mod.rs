@@ -310,6 +310,9 @@ pub struct FileLine {
     pub ns: u64,
     /// The longest block, with its time on the run queue, ns.
     pub longest_ns: u64,
+    /// Bytes that the blocked calls have asked for, each call once: `read`, `write`, `pread64` and `pwrite64`. 0
+    /// for other calls, for page faults, and where stacks come from the requests' records.
+    pub bytes: u64,
 }
 
 /// How long the blocks of one wait class were, from switch-out to switch-in.

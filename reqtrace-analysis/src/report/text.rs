@@ -57,6 +57,26 @@ pub fn share(part: u64, whole: u64) -> String {
     }
 }
 
+/// Bytes with three significant digits and the unit that fits: `846 B`, `3.00 MiB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in UNITS {
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    match value {
+        _ if unit == "B" => format!("{bytes} B"),
+        value if value < 9.995 => format!("{value:.2} {unit}"),
+        value if value < 99.95 => format!("{value:.1} {unit}"),
+        value => format!("{value:.0} {unit}"),
+    }
+}
+
 /// At most `width` characters; what is cut off is `…`.
 pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

@@ -35,6 +35,12 @@ pub struct ThreadState {
     /// The thread that holds the lock, as it was when the wait began, by its number in its own PID
     /// namespace.
     pub holder: u32,
+    /// Address of its last page fault, and where its code was then; 0 when none was seen. With blame.
+    pub fault: Fault,
+    /// Bytes that the call asks for that it is blocked in, unless it had been blocked in that call before.
+    pub bytes: u64,
+    /// The last call with a size that it was blocked in: a hash of its arguments and of its place in the file.
+    pub call: u64,
     /// How many of its intervals were closed, with blame.
     pub sequence: u32,
     /// Always 0.
@@ -70,6 +76,27 @@ pub enum Interval {
         /// Nanoseconds.
         preempted_ns: u64,
     },
+}
+
+/// A page fault of a thread in user code.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it wanted to read or write.
+    pub address: u64,
+    /// Its instruction pointer.
+    pub pc: u64,
+    /// Its stack pointer.
+    pub sp: u64,
+}
+
+impl Fault {
+    /// None was seen.
+    pub const NONE: Self = Self {
+        address: 0,
+        pc: 0,
+        sp: 0,
+    };
 }
 
 /// What `switch_in` found.
@@ -111,6 +138,9 @@ impl ThreadState {
         futex: 0,
         holder_is: 0,
         holder: 0,
+        fault: Fault::NONE,
+        bytes: 0,
+        call: 0,
         sequence: 0,
         pad: 0,
         phase: phase::ON_CPU,

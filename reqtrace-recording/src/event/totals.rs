@@ -19,6 +19,8 @@ pub struct Window {
     pub sums: Vec<(StackSumKey, StackSum)>,
     /// Lengths of intervals per stack pair, when they are counted.
     pub histograms: Vec<(StackSumKey, LengthHistogram)>,
+    /// Bytes that blocked calls have asked for, by index into `sums`; sums without are left out.
+    pub bytes: Vec<(u32, u64)>,
 }
 
 /// Something was lost.

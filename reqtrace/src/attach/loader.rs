@@ -23,7 +23,7 @@ use super::probes::ProbePlan;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::error::{Error, Result};
-use crate::kernel::{Host, TRACEPOINTS};
+use crate::kernel::{Host, PAGE_FAULT, TRACEPOINTS};
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +200,7 @@ pub fn load(
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
-        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf));
+        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf, options.blame));
         let setter = Setter::new(image, &uprobes);
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         tracepoints.join().map_err(panicked).flatten()?;
@@ -216,7 +216,15 @@ pub fn load(
 
 /// Loads the programs of the scheduler, at the same time: the verifier takes half a second for
 /// the largest.
-fn load_tracepoints(ebpf: &mut Ebpf, btf: &Btf) -> Result<()> {
+///
+/// With blame page faults are looked at too. A kernel without their tracepoint does without.
+fn load_tracepoints(ebpf: &mut Ebpf, btf: &Btf, blame: bool) -> Result<()> {
+    if blame && let Some(program) = ebpf.program_mut(PAGE_FAULT) {
+        match load_tracepoint(PAGE_FAULT, program, btf) {
+            Ok(()) => {}
+            Err(error) => debug!("files of page faults are not known: {error}"),
+        }
+    }
     let programs = ebpf.programs_mut();
     let programs: Vec<_> = programs
         .filter_map(|(name, program)| {

@@ -12,7 +12,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
-use log::warn;
+use log::{debug, warn};
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::StackId;
@@ -35,7 +35,7 @@ use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
-use crate::kernel::{TRACEPOINTS, clock};
+use crate::kernel::{PAGE_FAULT, TRACEPOINTS, clock};
 use crate::symbolize::AddressSpace;
 use reqtrace_analysis::report::LateChildren;
 
@@ -110,6 +110,15 @@ impl Loaded {
                         .because(chain(&error))
                 })?;
             tracepoints.push(link);
+        }
+        // It was loaded if it is wanted and there.
+        let faults: &mut BtfTracePoint = program(&mut self.ebpf, PAGE_FAULT)?;
+        if faults.fd().is_ok() {
+            let link = faults.attach().and_then(|id| faults.take_link(id));
+            match link {
+                Ok(link) => tracepoints.push(link),
+                Err(error) => debug!("files of page faults are not known: {}", chain(&error)),
+            }
         }
         let mut session = Session {
             probes: Probes::set(self.setter, plans, whom)?,

@@ -57,11 +57,15 @@ impl Windows {
             .map(|(all, said)| less(all, said))
             .collect();
         self.totals = sums.totals;
+        let bytes = (0..).zip(&sums.stacks);
+        let bytes = bytes.filter(|(_, (_, sum))| sum.bytes > 0);
+        let bytes = bytes.map(|(index, (_, sum))| (index, sum.bytes)).collect();
         let window = Window {
             until_ns,
             totals,
             sums: sums.stacks,
             histograms: sums.histograms,
+            bytes,
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);

@@ -3,7 +3,7 @@
 use super::btf::Types;
 
 /// Globals of the kernel programs, each with the members whose offsets it is the sum of.
-const MEMBERS: [(&str, &[(&str, &str)]); 19] = [
+const MEMBERS: [(&str, &[(&str, &str)]); 21] = [
     ("TASK_FILES", &[("task_struct", "files")]),
     ("FILES_FDT", &[("files_struct", "fdt")]),
     ("FDT_MAX", &[("fdtable", "max_fds")]),
@@ -11,6 +11,8 @@ const MEMBERS: [(&str, &[(&str, &str)]); 19] = [
     ("FILE_MNT", &[("file", "f_path"), ("path", "mnt")]),
     ("FILE_DENTRY", &[("file", "f_path"), ("path", "dentry")]),
     ("FILE_INODE", &[("file", "f_inode")]),
+    ("FILE_POSITION", &[("file", "f_pos")]),
+    ("VMA_FILE", &[("vm_area_struct", "vm_file")]),
     ("INODE_MODE", &[("inode", "i_mode")]),
     ("INODE_NUMBER", &[("inode", "i_ino")]),
     ("INODE_SB", &[("inode", "i_sb")]),

@@ -39,6 +39,10 @@ pub(crate) const TRACEPOINTS: [&str; 6] = [
     "sched_switch",
 ];
 
+/// The tracepoint that says what a thread in a page fault wants; only with blame, and where the kernel has
+/// it.
+pub(crate) const PAGE_FAULT: &str = "page_fault_user";
+
 /// The machine, as far as tracing depends on it.
 #[derive(Clone, Debug)]
 pub struct Host {

@@ -156,6 +156,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
                 "blocks": file.blocks,
                 "blocked_ns": file.ns,
                 "longest_ns": file.longest_ns,
+                "bytes": file.bytes,
             }))
             .collect::<Vec<_>>(),
         "block_lengths": request.lengths.iter().map(lengths).collect::<Vec<_>>(),

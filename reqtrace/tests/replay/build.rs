@@ -7,6 +7,7 @@ use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss as Cause;
 use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::syscall::has_size;
 use reqtrace_recording::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Marker,
     Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, Stack, Window,
@@ -344,12 +345,21 @@ impl Builder {
             };
             (key, *sum)
         });
+        let sums: Vec<(StackSumKey, StackSum)> = sums.collect();
+        // Each call asks for a page.
+        let sized = (0..)
+            .zip(&sums)
+            .filter(|(_, (key, _))| has_size(key.syscall));
+        let bytes = sized
+            .map(|(index, (_, sum))| (index, 4096 * sum.count))
+            .collect();
         let stop_ns = START_NS + DURATION_NS;
         let window = Window {
             until_ns: stop_ns,
             totals: self.totals.clone(),
-            sums: sums.collect(),
+            sums,
             histograms: Vec::new(),
+            bytes,
         };
         self.event(&Event::Window(&window));
         for (loss, count) in std::mem::take(&mut self.losses) {
@@ -407,6 +417,7 @@ fn header(profile: &str) -> Header {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         profile: "mysql".to_owned(),
         profile_text: profile.to_owned(),
+        more_profile_texts: Vec::new(),
         options: Options {
             preempted_stacks: true,
             ..Options::default()

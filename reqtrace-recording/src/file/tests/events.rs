@@ -6,10 +6,10 @@ use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Holder, Incomplete, Interval,
-    IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options, Overhead,
-    Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread, Waker,
-    WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
+    Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options,
+    Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread,
+    Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -25,6 +25,7 @@ pub(super) enum Owned {
     Request(Box<Open>),
     Open(Box<Open>),
     Interval(Box<Interval>),
+    Futex(Futex),
     Tick(u64),
     StacksAnew,
     Window(Box<Window>),
@@ -46,6 +47,7 @@ impl Owned {
             Event::Request(request) => Self::Request(Box::new(owned(&request))),
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Interval(event) => Self::Interval(Box::new(*event)),
+            Event::Futex(event) => Self::Futex(event.clone()),
             Event::Tick(now_ns) => Self::Tick(now_ns),
             Event::StacksAnew => Self::StacksAnew,
             Event::Window(event) => Self::Window(Box::new(event.clone())),
@@ -67,6 +69,7 @@ impl Owned {
             Self::Request(request) => Event::Request(request.request()),
             Self::Open(event) => Event::Open(event),
             Self::Interval(event) => Event::Interval(event),
+            Self::Futex(event) => Event::Futex(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
             Self::StacksAnew => Event::StacksAnew,
             Self::Window(event) => Event::Window(event),
@@ -297,6 +300,11 @@ pub(super) fn some_events() -> Vec<Owned> {
             holder: Holder::NoFutex,
             woken_from: None,
         })),
+        Owned::Futex(Futex {
+            space,
+            address: 0x7f00_1234_5678,
+            lies_in: "libc.so.6 main_arena".to_owned(),
+        }),
         Owned::Tick(2_000_000_000),
         Owned::StacksAnew,
         Owned::Window(Box::new(Window {
@@ -304,6 +312,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             totals: vec![totals],
             sums: vec![(key, sum)],
             histograms: vec![(key, lengths)],
+            bytes: vec![(0, 12_345)],
         })),
         Owned::Loss(Loss {
             name: "ring_full".to_owned(),

@@ -3,14 +3,14 @@
 use super::page::Page;
 use crate::names::clean;
 use crate::report::TypeReport;
-use crate::report::text::{cut, duration, number, share};
+use crate::report::text::{cut, duration, number, share, size};
 
 /// Lines; summary.json has more.
 const FILES: usize = 5;
 /// A file below this share of the latency is not drawn, percent.
 const LEAST: u64 = 1;
 /// Columns of a line beside the path.
-const BESIDE: usize = 48;
+const BESIDE: usize = 59;
 
 pub(super) fn draw(page: &mut Page, request: &TypeReport) {
     let all_ns = request.ledger.latency_ns;
@@ -22,8 +22,8 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
     }
     let width = page.width - BESIDE;
     page.line(&format!(
-        "  {:<width$} {:>10} {:>10} {:>10} {:>10}",
-        "files", "share", "blocks", "mean", "longest"
+        "  {:<width$} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "files", "share", "blocks", "mean", "longest", "asked for"
     ));
     for file in files {
         let path = match file.path.as_str() {
@@ -31,11 +31,15 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
             path => end(&clean(path), width - 3),
         };
         page.line(&format!(
-            "     {path:<rest$} {:>10} {:>10} {:>10} {:>10}",
+            "     {path:<rest$} {:>10} {:>10} {:>10} {:>10} {:>10}",
             share(file.ns, all_ns),
             number(file.blocks),
             duration(file.ns.checked_div(file.blocks).unwrap_or(0)),
             duration(file.longest_ns),
+            match file.bytes {
+                0 => "-".to_owned(),
+                bytes => size(bytes),
+            },
             rest = width - 3,
         ));
     }
@@ -63,6 +67,7 @@ mod tests {
             blocks: 2,
             ns,
             longest_ns: ns,
+            bytes: 3 << 20,
         };
         let request = TypeReport {
             ledger: Ledger {
@@ -80,6 +85,7 @@ mod tests {
         draw(&mut page, &request);
         assert!(page.text.contains("/deep//ib_logfile0 "), "{}", page.text);
         assert!(page.text.contains("50.0 %") && page.text.contains("all others"));
+        assert!(page.text.contains("3.00 MiB"), "{}", page.text);
         assert!(!page.text.contains("little"));
         assert!(page.text.lines().all(|line| line.chars().count() <= 100));
     }
