@@ -32,6 +32,8 @@ pub(super) enum Watcher {
     Nobody,
     Empty,
     Reqtrace,
+    /// Because of whom: an event for each interval.
+    Blame,
     /// One request in eight.
     Sampled,
     /// User stacks by frame pointers.
@@ -45,10 +47,11 @@ pub(super) enum Watcher {
 }
 
 /// What every load is watched by.
-pub(super) const WATCHERS: [Watcher; 6] = [
+pub(super) const WATCHERS: [Watcher; 7] = [
     Watcher::Nobody,
     Watcher::Empty,
     Watcher::Reqtrace,
+    Watcher::Blame,
     Watcher::Sampled,
     Watcher::Offcputime,
     Watcher::Bpftrace,
@@ -62,6 +65,7 @@ impl Watcher {
             Self::Nobody => "nobody",
             Self::Empty => "empty probes",
             Self::Reqtrace => "reqtrace",
+            Self::Blame => "reqtrace --blame",
             Self::Sampled => "reqtrace --sample 1/8",
             Self::FramePointers => "reqtrace --unwind fp",
             Self::Uretprobe => "reqtrace, uretprobe",
@@ -85,6 +89,7 @@ impl Watcher {
             Self::Nobody => Ok(Watch::Nobody),
             Self::Empty => Ok(Watch::Empty(EmptyPrograms::on_sites(&sites(server)?)?)),
             Self::Reqtrace => trace(built_in, &[]),
+            Self::Blame => trace(built_in, &["--blame"]),
             Self::Sampled => trace(built_in, &["--sample", "1/8"]),
             Self::FramePointers => trace(built_in, &["--unwind", "fp"]),
             Self::Uretprobe => trace(&with_uretprobe(server.profile())?, &[]),
