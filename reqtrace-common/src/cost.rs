@@ -18,8 +18,10 @@ pub mod program {
     pub const END_RET: u32 = 3;
     /// `sched_switch`, for threads in a request.
     pub const SWITCH: u32 = 4;
+    /// `sample`, for threads in a request.
+    pub const SAMPLE: u32 = 5;
     /// How many there are.
-    pub const COUNT: u32 = 5;
+    pub const COUNT: u32 = 6;
 }
 
 /// Runs of one program on one CPU.

@@ -9,7 +9,7 @@ use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use crate::record::{
     BlockSite, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
-    Slot, WakerRecord,
+    SampleRecord, Slot, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
@@ -28,6 +28,7 @@ const _: () = {
     assert!(size_of::<WakerRecord>() == 40);
     assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
+    assert!(size_of::<SampleRecord>() == 56);
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);

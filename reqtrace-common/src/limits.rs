@@ -56,6 +56,9 @@ pub const MAX_PATH: usize = 512;
 /// The rarest sampling: one of so many requests. Sums of a trace times this stay far below 2^64.
 pub const MAX_SAMPLE_EVERY: u64 = 1 << 20;
 
+/// Samples a second and CPU at most: an interrupt each, also on CPUs that are idle.
+pub const MAX_CPU_RATE: u32 = 999;
+
 /// Longest label in bytes.
 pub const MAX_LABEL: usize = 128;
 

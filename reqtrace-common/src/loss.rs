@@ -51,11 +51,13 @@ pub enum Loss {
     KnownStackWrong = 20,
     /// The ring had no room for an interval: blame does not know of it.
     IntervalRingFull = 21,
+    /// The ring had no room for a sample of a thread on its CPU.
+    SampleRingFull = 22,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -78,6 +80,7 @@ impl Loss {
         Self::FileCollision,
         Self::KnownStackWrong,
         Self::IntervalRingFull,
+        Self::SampleRingFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -106,6 +109,7 @@ impl Loss {
             Self::FileCollision => "file_collision",
             Self::KnownStackWrong => "known_stack_wrong",
             Self::IntervalRingFull => "intervals_lost",
+            Self::SampleRingFull => "samples_lost",
         }
     }
 }

@@ -14,6 +14,8 @@ pub mod kind {
     pub const INTERVAL: u32 = 4;
     /// A [`super::HelperRecord`].
     pub const HELPER: u32 = 5;
+    /// A [`super::SampleRecord`].
+    pub const SAMPLE: u32 = 6;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
@@ -362,6 +364,32 @@ pub struct HelperRecord {
     pub pad: u32,
     /// Its name, padded with NUL.
     pub comm: [u8; COMM_LEN],
+}
+
+/// What a thread in a request did on its CPU when a sample was taken.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRecord {
+    /// [`kind::SAMPLE`].
+    pub kind: u32,
+    /// Process id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, in the initial PID namespace.
+    pub tid: u32,
+    /// How often the process had called exec since tracing began.
+    pub exec_generation: u32,
+    /// Index of the type of its request.
+    pub request_type: u32,
+    /// How many requests its request stands for: [`RequestRecord::weight`].
+    pub weight: u32,
+    /// Begin of its request, `CLOCK_MONOTONIC` nanoseconds.
+    pub request_begin_ns: u64,
+    /// When the sample was taken, `CLOCK_MONOTONIC` nanoseconds.
+    pub at_ns: u64,
+    /// User stack.
+    pub user_stack: StackId,
+    /// Kernel stack, [`STACK_NONE`] when the thread ran in user space.
+    pub kernel_stack: StackId,
 }
 
 /// What happened to a traced process.

@@ -8,7 +8,8 @@ use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEU
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord, Slot,
+    FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
+    SampleRecord, Slot,
 };
 
 use crate::maps::{RING, lose};
@@ -48,6 +49,14 @@ pub(crate) fn request(record: &RequestRecord) {
 pub(crate) fn interval(record: &IntervalRecord) {
     if RING.output::<IntervalRecord>(record, wakeup()).is_err() {
         lose(Loss::IntervalRingFull);
+    }
+}
+
+/// Sends a sample.
+#[inline(always)]
+pub(crate) fn sample(record: &SampleRecord) {
+    if RING.output::<SampleRecord>(record, wakeup()).is_err() {
+        lose(Loss::SampleRingFull);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel programs of reqtrace: entry points only.
 //!
-//! In: hits of markers (uprobes) and events of the scheduler. Out: sums in maps, and one ring
-//! record per finished request.
+//! In: hits of markers (uprobes), events of the scheduler, and the ticks of a sampling clock. Out: sums
+//! in maps, and one ring record per finished request and per sample.
 
 #![no_std]
 #![no_main]
@@ -20,6 +20,7 @@ mod label;
 mod maps;
 mod process;
 mod request;
+mod sample;
 mod sched;
 mod stack;
 mod task;
@@ -28,8 +29,8 @@ mod unwind;
 mod uprobes;
 mod walks;
 
-use aya_ebpf::macros::{btf_tracepoint, uprobe, uretprobe};
-use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};
+use aya_ebpf::macros::{btf_tracepoint, perf_event, uprobe, uretprobe};
+use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RetProbeContext};
 use reqtrace_common::cost::program;
 
 #[uprobe]
@@ -86,6 +87,11 @@ fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "task_rename")]
 fn task_rename(ctx: BtfTracePointContext) -> i32 {
     process::rename(&ctx)
+}
+
+#[perf_event]
+fn sample(ctx: PerfEventContext) -> u32 {
+    sample::take(&ctx)
 }
 
 #[unsafe(link_section = "license")]

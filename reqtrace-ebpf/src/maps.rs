@@ -77,14 +77,25 @@ pub(crate) static STACKS: HashMap<StackId, StoredStack> = HashMap::with_max_entr
 #[map]
 pub(crate) static WALKS: PerCpuArray<WalkTotals> = PerCpuArray::with_max_entries(1, 0);
 
-/// Where a stack is read into. Only `sched_switch` uses it: interrupts are off there and it does
-/// not nest.
+/// Where a stack is read into, one entry for each [`walk_of`].
 #[map]
-pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static STACK_SCRATCH: PerCpuArray<StoredStack> =
+    PerCpuArray::with_max_entries(walk_of::COUNT, 0);
 
-/// The walk under way, and a piece of the stack that it goes up. Only `sched_switch` uses it.
+/// The walk under way, and a piece of the stack that it goes up, one entry for each [`walk_of`].
 #[map]
-pub(crate) static WALKER: PerCpuArray<Walker> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static WALKER: PerCpuArray<Walker> = PerCpuArray::with_max_entries(walk_of::COUNT, 0);
+
+/// Whose walk it is. The two may be under way on one CPU at the same time: samples that are taken by
+/// hardware come as NMIs, which nothing holds up.
+pub(crate) mod walk_of {
+    /// The scheduler's programs: interrupts are off there, and they do not nest.
+    pub(crate) const SCHEDULER: u32 = 0;
+    /// The program that takes samples, which does not nest either.
+    pub(crate) const SAMPLER: u32 = 1;
+    /// How many there are.
+    pub(super) const COUNT: u32 = 2;
+}
 
 /// Executable mappings per address space; filled by user space. Not preallocated: an entry is
 /// 8 KiB, and most traces have a few.
@@ -264,9 +275,10 @@ pub(crate) fn stopped() -> bool {
 /// The window that entries of [`STACKS`], [`STACK_SUMS`] and [`HISTOGRAMS`] are made and changed in
 /// now, 0 or 1. It is a bit of their keys.
 ///
-/// Only `sched_switch` touches these tables, with interrupts off. User space changes the window, waits
-/// for an RCU grace period, which is over when all such sections that had begun are, and takes out the
-/// entries of the window before: no program can still have a pointer to them, or find them.
+/// Only `sched_switch` and `sample` touch these tables, the one with interrupts off, the other in an
+/// interrupt. User space changes the window, waits for an RCU grace period, which is over when all such
+/// sections that had begun are, and takes out the entries of the window before: no program can still have a
+/// pointer to them, or find them.
 #[inline(always)]
 pub(crate) fn window() -> u64 {
     epoch() & 1

@@ -163,7 +163,7 @@ pub(crate) fn fault(ctx: &BtfTracePointContext) -> i32 {
 /// What stands now where the request's return address stood. Behind any tracer's uretprobe the kernel
 /// knows it.
 #[inline(always)]
-fn return_slot(request: &RequestState) -> Option<u64> {
+pub(crate) fn return_slot(request: &RequestState) -> Option<u64> {
     if request.begin_return == 0 {
         return None;
     }

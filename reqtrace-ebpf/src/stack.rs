@@ -16,7 +16,7 @@ use reqtrace_common::unwind::Stop;
 use crate::globals::STACKS_WANTED;
 use crate::known;
 use crate::maps::{
-    MAPPINGS, STACK_SCRATCH, STACKS, WALKER, epoch, lose, stack_made, stacks_shed, window,
+    MAPPINGS, STACK_SCRATCH, STACKS, WALKER, epoch, lose, stack_made, stacks_shed, walk_of, window,
 };
 use crate::process;
 use crate::task::UserContext;
@@ -43,7 +43,7 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     if wanted & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
-    let Some(walker) = WALKER.get_ptr_mut(0) else {
+    let Some(walker) = WALKER.get_ptr_mut(walk_of::SCHEDULER) else {
         return STACK_LOST;
     };
     let place = known::kernel::place(ctx, walker, near, epoch());
@@ -56,7 +56,7 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     {
         return id;
     }
-    let Some((scratch, len)) = read(ctx, 0) else {
+    let Some((scratch, len)) = read(ctx, 0, walk_of::SCHEDULER) else {
         lose(Loss::KernelStackUnreadable);
         return STACK_LOST;
     };
@@ -77,7 +77,22 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
-    match read(ctx, 0) {
+    just_read(ctx, walk_of::SCHEDULER)
+}
+
+/// Stores the stack of the kernel that a sample has come upon.
+#[inline(always)]
+pub(crate) fn sampled_kernel<C: EbpfContext>(ctx: &C, wanted: u32) -> StackId {
+    if wanted & stacks_wanted::KERNEL == 0 {
+        return STACK_NONE;
+    }
+    just_read(ctx, walk_of::SAMPLER)
+}
+
+/// Stores the kernel stack, without a look at those that are remembered.
+#[inline(always)]
+fn just_read<C: EbpfContext>(ctx: &C, whose: u32) -> StackId {
+    match read(ctx, 0, whose) {
         Some((scratch, len)) => store(scratch, len, Stop::FramePointers as u32),
         None => {
             lose(Loss::KernelStackUnreadable);
@@ -104,15 +119,18 @@ pub(crate) fn user<C: EbpfContext>(
         .or_else(|| MAPPINGS.get_ptr(inherited));
     let Some(mappings) = mappings else {
         let begun = walks::begin();
-        let Some((scratch, len)) = read(ctx, u64::from(BPF_F_USER_STACK)) else {
+        let Some((scratch, len)) = read(ctx, u64::from(BPF_F_USER_STACK), walk_of::SCHEDULER)
+        else {
             lose(Loss::UserStackUnreadable);
             return STACK_LOST;
         };
         walks::end(begun, len);
         return store(scratch, len, Stop::FramePointers as u32);
     };
-    let (Some(scratch), Some(walker)) = (STACK_SCRATCH.get_ptr_mut(0), WALKER.get_ptr_mut(0))
-    else {
+    let (Some(scratch), Some(walker)) = (
+        STACK_SCRATCH.get_ptr_mut(walk_of::SCHEDULER),
+        WALKER.get_ptr_mut(walk_of::SCHEDULER),
+    ) else {
         return STACK_LOST;
     };
     // SAFETY: this CPU's own entry, and interrupts are off; mappings are not changed, but replaced.
@@ -144,12 +162,53 @@ pub(crate) fn user<C: EbpfContext>(
     id
 }
 
+/// Stores the user stack of a thread that a sample has come upon, as [`user`] does. The memory of known
+/// stacks is the scheduler's, and is left alone.
+#[inline(always)]
+pub(crate) fn sampled_user<C: EbpfContext>(
+    ctx: &C,
+    user: &UserContext,
+    space: u64,
+    inherited: u64,
+    wanted: u32,
+) -> StackId {
+    if wanted & stacks_wanted::USER == 0 {
+        return STACK_NONE;
+    }
+    let mappings = MAPPINGS
+        .get_ptr(space)
+        .or_else(|| MAPPINGS.get_ptr(inherited));
+    let Some(mappings) = mappings else {
+        let Some((scratch, len)) = read(ctx, u64::from(BPF_F_USER_STACK), walk_of::SAMPLER) else {
+            lose(Loss::UserStackUnreadable);
+            return STACK_LOST;
+        };
+        return store(scratch, len, Stop::FramePointers as u32);
+    };
+    let (Some(scratch), Some(walker)) = (
+        STACK_SCRATCH.get_ptr_mut(walk_of::SAMPLER),
+        WALKER.get_ptr_mut(walk_of::SAMPLER),
+    ) else {
+        return STACK_LOST;
+    };
+    // SAFETY: this CPU's own entry, and samples do not nest.
+    unwind::start(unsafe { &mut *walker }, user);
+    let (len, stop) = unwind::walk(walker, mappings, scratch);
+    if len == 0 {
+        lose(Loss::UserStackUnreadable);
+        return STACK_LOST;
+    }
+    if matches!(stop, Stop::NoMapping) {
+        process::mapped(space);
+    }
+    store(scratch, len, stop as u32)
+}
+
 /// Reads a stack by the kernel's own means: into what, and how many frames.
 #[inline(always)]
-fn read<C: EbpfContext>(ctx: &C, flags: u64) -> Option<(*mut StoredStack, usize)> {
-    let scratch = STACK_SCRATCH.get_ptr_mut(0)?;
-    // SAFETY: the scratch entry is ours while interrupts are off; the helper writes at most the
-    // size it is given.
+fn read<C: EbpfContext>(ctx: &C, flags: u64, whose: u32) -> Option<(*mut StoredStack, usize)> {
+    let scratch = STACK_SCRATCH.get_ptr_mut(whose)?;
+    // SAFETY: the scratch entry is ours: see `walk_of`; the helper writes at most the size it is given.
     let bytes = unsafe {
         bpf_get_stack(
             ctx.as_ptr(),

@@ -73,7 +73,8 @@ pub(crate) struct Walker {
     pub(crate) word_count: u32,
     /// 1 when a word is not what it was; only [`crate::known`] uses it.
     pub(crate) differs: u32,
-    pad: u32,
+    /// 1 when the first frame may be one byte on: see [`start`].
+    may_be_behind: u32,
     /// What the walk read. The same registers, tables and words make the same walk.
     pub(crate) words: [Word; MAX_WORDS],
     /// A piece of a stack.
@@ -92,6 +93,9 @@ struct Step {
 #[inline(always)]
 pub(crate) fn start(walker: &mut Walker, user: &UserContext) {
     let place = true_place(user);
+    // A breakpoint before it: a probe that it has hit, or what compilers put between functions. Only the first
+    // has a row.
+    walker.may_be_behind = u32::from(place.pc.wrapping_add(1) == user.pc);
     walker.pc = place.pc;
     walker.sp = place.sp;
     walker.bp = user.bp;
@@ -122,7 +126,8 @@ pub(crate) fn walk(
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
         bpf_loop(
-            MAX_FRAMES as u32,
+            // One more, as the first may be taken twice.
+            MAX_FRAMES as u32 + 1,
             take_step as *mut c_void,
             (&raw mut step).cast(),
             0,
@@ -161,12 +166,13 @@ fn stop_of(number: u32) -> Stop {
 }
 
 /// One frame. Returns 1 to stop.
-extern "C" fn take_step(depth: u32, step: *mut Step) -> u64 {
+extern "C" fn take_step(_round: u32, step: *mut Step) -> u64 {
     // SAFETY: the context of `walk`.
     let step = unsafe { &mut *step };
     // SAFETY: this CPU's own entry, and interrupts are off.
     let walker = unsafe { &mut *step.walker };
-    match advance(walker, step.mappings, step.stack, depth as usize) {
+    let depth = walker.depth as usize;
+    match advance(walker, step.mappings, step.stack, depth) {
         Ok(()) => 0,
         Err(stop) => {
             walker.stop = stop as u32;
@@ -216,6 +222,13 @@ fn advance(
         Err(Stop::NoRow) => Rule::bare(Cfa::None),
         found => found?,
     };
+    if matches!(rule.cfa, Cfa::None) && walk.may_be_behind != 0 {
+        walk.pc = walk.pc.wrapping_add(1);
+        walk.depth = 0;
+        walk.may_be_behind = 0;
+        return Ok(());
+    }
+    walk.may_be_behind = 0;
     let cfa = match rule.cfa {
         Cfa::Rsp => walk.sp.wrapping_add(u64::from(rule.cfa_words) * 8),
         Cfa::Rbp => frame(walk).wrapping_add(u64::from(rule.cfa_words) * 8),

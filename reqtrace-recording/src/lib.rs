@@ -23,8 +23,8 @@ pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
     Interval, IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object,
-    Open, Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan,
-    Stack, Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Open, Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
+    ShedSpan, Stack, Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

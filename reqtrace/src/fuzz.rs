@@ -2,12 +2,12 @@
 
 use std::mem::size_of;
 
-use reqtrace_common::record::{IntervalRecord, ProcessRecord, RequestRecord};
+use reqtrace_common::record::{IntervalRecord, ProcessRecord, RequestRecord, SampleRecord};
 
-use crate::attach::decode::{Decoder, Record, interval, record};
+use crate::attach::decode::{Decoder, Record, interval, record, sample};
 
 /// Kinds of records, and some that are none.
-const KINDS: u32 = 7;
+const KINDS: u32 = 8;
 
 /// A record of the ring.
 pub fn ring(bytes: &[u8]) {
@@ -17,6 +17,9 @@ pub fn ring(bytes: &[u8]) {
         }
         Ok(Record::Interval(bytes)) => {
             let _ = interval(bytes);
+        }
+        Ok(Record::Sample(bytes)) => {
+            let _ = sample(bytes);
         }
         _ => {}
     }
@@ -29,6 +32,7 @@ pub fn ring_records() -> Vec<Vec<u8>> {
         size_of::<RequestRecord>(),
         size_of::<IntervalRecord>(),
         size_of::<ProcessRecord>(),
+        size_of::<SampleRecord>(),
         4096,
     ];
     (0..KINDS)

@@ -67,6 +67,7 @@ pub(super) struct Counts<'a> {
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
+    pub(super) samples_forgotten: u64,
     pub(super) unlisted_processes: u64,
     pub(super) merged_blame: u64,
     pub(super) merged_chains: u64,
@@ -135,6 +136,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_stacks,
             "times that a stack of little time lost its frames, because there were too many different \
              ones: its time is all there, under `[other stacks]`",
+        ),
+        (
+            "samples_forgotten",
+            counts.samples_forgotten,
+            "samples of requests on their CPUs that were left out, because requests that had not ended had \
+             65,536 different stacks: how on-CPU time is split among functions is less sure, its sum is exact",
         ),
         (
             "processes_unlisted",
@@ -223,8 +230,8 @@ fn advice(loss: Loss) -> &'static str {
              `[stack lost]`"
         }
         Loss::StackTableFull => {
-            "blocks whose stack found no room in the table; the stack is `[stack lost]`. reqtrace got too \
-             little CPU to empty it in time: trace fewer processes"
+            "blocks and samples whose stack found no room in the table, which was full or busy; the stack is \
+             `[stack lost]`. reqtrace got too little CPU to empty it in time: trace fewer processes"
         }
         Loss::StackCollision => {
             "blocks whose stack had the id of another one; the stack is `[stack lost]`"
@@ -251,6 +258,11 @@ fn advice(loss: Loss) -> &'static str {
         Loss::IntervalRingFull => {
             "times off the CPU that found no room on their way to reqtrace: blame does not know what \
              happened then; trace a less busy process, or with less load beside it"
+        }
+        Loss::SampleRingFull => {
+            "samples of requests on their CPUs that found no room on their way to reqtrace: how on-CPU time is \
+             split among functions is less sure, its sum is exact. reqtrace got too little CPU: trace \
+             fewer processes, or with a lower --cpu-rate"
         }
         Loss::FileCollision => {
             "blocks on files that have no name, because another file's name has the same hash: named \

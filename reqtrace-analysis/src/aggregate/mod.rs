@@ -4,7 +4,7 @@
 //! A live trace and the report of a recording are the same from here on: nothing is asked of the
 //! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: per request
 //! type a histogram and sums, per place of blocking a class and the names of its stacks, the
-//! rows of the last 200 ms, and with blame the last intervals of threads.
+//! rows of the last 200 ms, samples of requests that have not ended, and with blame the last intervals of threads.
 
 mod blamed;
 mod files;
@@ -17,6 +17,7 @@ mod names;
 mod one;
 mod order;
 mod processes;
+mod samples;
 mod settled;
 mod signs;
 mod sites;
@@ -32,7 +33,7 @@ mod warnings;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request};
+use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
 use crate::classify::Classifier;
@@ -50,6 +51,7 @@ pub use order::WINDOW_NS;
 use filter::Filter;
 use labels::Labels;
 use order::{Row, RowOrder};
+use samples::Samples;
 use settled::Settled;
 use sites::Sites;
 use stacks::SlowStacks;
@@ -85,6 +87,8 @@ pub struct Aggregator {
     filter: Option<Filter>,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
+    /// Only when the trace takes samples.
+    samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
     losses: BTreeMap<String, u64>,
@@ -123,6 +127,7 @@ impl Aggregator {
             rows: RowOrder::default(),
             filter,
             slow: threshold.map(SlowStacks::new),
+            samples: Samples::new(header, types.len()),
             labels: options
                 .group_by
                 .map(|by| Labels::new(by, types.len(), classes)),
@@ -205,8 +210,9 @@ impl Aggregator {
                     blame.settle(self.sites.get_mut());
                     blame.forget_stacks();
                 }
-                let places = self.types.iter().flat_map(|state| state.tail.places());
-                self.sites.get_mut().forget_stacks(places);
+                let slow = self.types.iter().flat_map(|state| state.tail.places());
+                let sampled = self.samples.iter().flat_map(Samples::places);
+                self.sites.get_mut().forget_stacks(slow.chain(sampled));
             }
             Event::Loss(Loss { name, count }) => {
                 *self.losses.entry(name.clone()).or_default() += count;
@@ -219,6 +225,7 @@ impl Aggregator {
                     blame.futex(futex);
                 }
             }
+            Event::Sample(sample) => self.sample(sample),
             // They say where an address is; its name is said too.
             Event::Object(_) | Event::Mapping(_) => {}
         }
@@ -250,6 +257,9 @@ impl Aggregator {
         self.sums.forget();
         if let Some(slow) = &mut self.slow {
             slow.forget();
+        }
+        if let Some(samples) = &mut self.samples {
+            samples.forget();
         }
     }
 
@@ -288,8 +298,18 @@ impl Aggregator {
             .is_none_or(|filter| filter.keeps(&request))
         {
             self.keep(&request, index, exporters);
+        } else if let Some(samples) = &mut self.samples {
+            samples.request(&request, None);
         }
         self.write_due(exporters)
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.trace.seen(sample.at_ns);
+        let shows_all = self.slow.is_none();
+        if let Some(samples) = &mut self.samples {
+            samples.add(sample, shows_all);
+        }
     }
 
     fn keep(&mut self, request: &Request<'_>, index: usize, exporters: &[Box<dyn Exporter>]) {
@@ -298,6 +318,14 @@ impl Aggregator {
         if let Some(slow) = &mut self.slow {
             slow.add(request);
             if slow.is_full() {
+                self.settle();
+            }
+        }
+        if let Some(samples) = &mut self.samples {
+            let threshold_ns = self.slow.as_ref().map_or(0, SlowStacks::threshold_ns);
+            let is_shown = request.incomplete.is_none() && request.latency_ns() >= threshold_ns;
+            samples.request(request, is_shown.then_some(&ledger));
+            if samples.is_full() {
                 self.settle();
             }
         }

@@ -23,6 +23,8 @@ pub(super) struct Settled {
     pub(super) places: Places,
     pub(super) lengths: Lengths,
     pub(super) lines: Lines,
+    /// Of samples: numbers of them in place of times.
+    pub(super) on_cpu: Lines,
     pub(super) walked: Walked,
 }
 
@@ -33,6 +35,7 @@ pub(super) struct New<'a> {
     /// Those whose stacks are shown.
     pub(super) shown: &'a [(StackSumKey, StackSum)],
     pub(super) histograms: &'a [(StackSumKey, LengthHistogram)],
+    pub(super) samples: &'a [(StackSumKey, u64)],
 }
 
 impl Settled {
@@ -43,6 +46,7 @@ impl Settled {
             places: Places::new(types),
             lengths: Lengths::new(types, classes),
             lines: Lines::default(),
+            on_cpu: Lines::default(),
             walked: Walked::default(),
         }
     }
@@ -64,6 +68,8 @@ impl Settled {
         self.places.add(sites, new.sums);
         self.lengths.add(sites, new.histograms);
         self.lines.add(sites, self.by_class.len(), new.shown);
+        self.on_cpu
+            .add_samples(sites, self.by_class.len(), new.samples);
         self.walked.add(sites, new.shown);
     }
 }

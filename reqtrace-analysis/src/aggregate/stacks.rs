@@ -34,6 +34,11 @@ impl SlowStacks {
         }
     }
 
+    /// Requests below this latency are left out, ns.
+    pub(super) fn threshold_ns(&self) -> u64 {
+        self.threshold_ns
+    }
+
     pub(super) fn add(&mut self, request: &Request<'_>) {
         if request.latency_ns() < self.threshold_ns {
             return;
@@ -157,6 +162,38 @@ impl Lines {
                 };
                 self.add_line(preempted, sum_of(sum.off_ns));
             }
+            if self.lines.len() > MAX_LINES {
+                self.shrink(sites);
+            }
+        }
+    }
+
+    /// Names stacks of samples and adds their numbers, which take the place of times.
+    pub(super) fn add_samples(
+        &mut self,
+        sites: &mut Sites,
+        types: usize,
+        sums: &[(StackSumKey, u64)],
+    ) {
+        for &(key, count) in sums {
+            if key.request_type as usize >= types {
+                continue;
+            }
+            let comm = sites.processes.comm(key.tgid);
+            let line = LineKey {
+                comm: sites.number(&comm),
+                request_type: key.request_type,
+                user: sites.texts(Some(space_of(&key)), key.user_stack).into(),
+                kernel: sites.texts(None, key.kernel_stack).into(),
+                kind: StackKind::OnCpu,
+                class: None,
+            };
+            let sum = LineSum {
+                ns: count,
+                count,
+                longest_ns: 0,
+            };
+            self.add_line(line, sum);
             if self.lines.len() > MAX_LINES {
                 self.shrink(sites);
             }

@@ -6,6 +6,7 @@ use reqtrace_recording::{Ending, Open};
 
 use super::filter::Filter;
 use super::labels::Labels;
+use super::samples::Samples;
 use super::settled::{New, Settled};
 use super::sites::Sites;
 use super::stacks::SlowStacks;
@@ -47,6 +48,12 @@ impl Aggregator {
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
         let blame = self.blame.as_ref().map(|blame| blame.report(sites));
         let stacks = settled.lines.stacks(sites, &names);
+        let on_cpu = self.samples.as_ref().map(|samples| {
+            let lines = settled.on_cpu.stacks(sites, &names);
+            let ledgers: Vec<Ledger> = requests.iter().map(|of| of.ledger.clone()).collect();
+            let all = self.slow.is_none().then_some(ledgers.as_slice());
+            samples.report(lines, &names, all, |tgid| sites.processes.comm(tgid))
+        });
         let mut open: Vec<_> = self
             .open
             .iter()
@@ -61,7 +68,8 @@ impl Aggregator {
             malformed: self.malformed,
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
-            merged_stacks: settled.lines.merged(),
+            merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),
+            samples_forgotten: self.samples.as_ref().map_or(0, |samples| samples.forgotten),
             unlisted_processes: sites.processes.unlisted(),
             merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
             merged_chains: blame.as_ref().map_or(0, |blame| blame.merged_chains),
@@ -82,6 +90,7 @@ impl Aggregator {
             blame,
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
+            on_cpu,
             open,
             losses,
             programs: cost.programs.clone(),
@@ -110,10 +119,12 @@ impl Aggregator {
             Vec::new()
         };
         let slow = self.slow.as_ref().map(SlowStacks::sums);
+        let samples = self.samples.as_ref().map_or_else(Vec::new, Samples::sums);
         let new = New {
             sums: &sums,
             shown: slow.as_ref().unwrap_or(&sums),
             histograms: &histograms,
+            samples: &samples,
         };
         settled.add(sites, &new);
     }

@@ -2,6 +2,8 @@
 
 pub mod blame;
 mod labels;
+mod on_cpu;
+pub mod palette;
 pub mod slow;
 pub mod text;
 mod trace;
@@ -12,6 +14,7 @@ use reqtrace_common::record::StackId;
 use crate::error::Result;
 
 pub use labels::{Grouping, LabelGroup, LabelGroups};
+pub use on_cpu::{HotFunction, NOT_SAMPLED, OnCpu, OnCpuType};
 pub use reqtrace_recording::{Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, WalkCost};
 pub use trace::{MarkerInfo, TraceInfo};
 
@@ -218,8 +221,10 @@ pub struct Report {
     pub labels: Vec<LabelGroups>,
     /// Because of whom requests were blocked; `None` when the trace has no blame.
     pub blame: Option<blame::Blame>,
-    /// Folded stacks, unsorted, one per distinct stack and kind.
+    /// Off-CPU stacks, those with most time first, one per distinct stack, kind and class.
     pub stacks: Vec<StackLine>,
+    /// What requests did on their CPUs; `None` when no samples were taken.
+    pub on_cpu: Option<OnCpu>,
     /// Requests that were open when tracing stopped, the longest first.
     pub open: Vec<OpenRequest>,
     /// What was lost.
@@ -378,6 +383,8 @@ pub enum StackKind {
     /// Preempted here, or anywhere when its stacks were not recorded; folded with a top frame
     /// `[preempted]`.
     Preempted,
+    /// On a CPU, by samples.
+    OnCpu,
 }
 
 /// A request that was open when tracing stopped.

@@ -5,6 +5,7 @@ mod interval;
 mod overhead;
 mod process;
 mod request;
+mod sample;
 mod stack;
 mod totals;
 mod trace;
@@ -17,6 +18,7 @@ pub use interval::{
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Comm, Incomplete, Open, Request};
+pub use sample::Sample;
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};
 pub use trace::{End, Header, LateChildren, Marker, Options};
@@ -53,6 +55,8 @@ pub enum Event<'a> {
     Interval(&'a Interval),
     /// What a futex lies in that intervals refer to.
     Futex(&'a Futex),
+    /// A thread in a request was on a CPU; only when samples are taken.
+    Sample(&'a Sample),
     /// All records of before this time, but for some milliseconds, have been seen.
     Tick(u64),
     /// Exact sums of the kernel since the window before.

@@ -31,6 +31,10 @@ pub struct Header {
     /// The texts of the other profiles, word for word: there is one for each service. Request types are
     /// numbered through all of them.
     pub more_profile_texts: Vec<String>,
+    /// Samples a second and CPU; 0: none are taken.
+    pub cpu_rate: u32,
+    /// What takes the samples: `cpu-clock` or `cycles`; empty when none are taken.
+    pub cpu_engine: String,
 }
 
 impl Header {

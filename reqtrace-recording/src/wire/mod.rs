@@ -29,7 +29,7 @@ pub(crate) mod block_kind {
     pub(crate) const EVENTS: u16 = 2;
 }
 
-/// What an entry is. 1 is the header's block, 2 requests in columns; 12 and 13 are for wakes and samples.
+/// What an entry is. 1 is the header's block, 2 requests in columns; 12 is for wakes.
 mod entry_kind {
     pub(super) const PROCESS: u32 = 3;
     pub(super) const OBJECT: u32 = 4;
@@ -40,6 +40,7 @@ mod entry_kind {
     pub(super) const STACK: u32 = 9;
     pub(super) const OPEN: u32 = 10;
     pub(super) const INTERVAL: u32 = 11;
+    pub(super) const SAMPLE: u32 = 13;
     pub(super) const WINDOW: u32 = 14;
     pub(super) const LOSS: u32 = 15;
     pub(super) const COST: u32 = 16;

@@ -16,11 +16,13 @@ use reqtrace_common::thread::{self, phase, status};
 use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, Thread};
 
 mod intervals;
+mod samples;
 
 use super::file::file_path;
 
 use intervals::helper;
 pub(crate) use intervals::interval;
+pub(crate) use samples::sample;
 
 /// Why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +86,13 @@ pub(crate) enum Record<'a> {
     Request(&'a [u8]),
     /// The bytes of an interval: see [`interval`].
     Interval(&'a [u8]),
+    /// The bytes of a sample: see [`sample`].
+    Sample(&'a [u8]),
     /// Another record.
     Other(Other),
 }
 
-/// One record of the ring that is no request and no interval.
+/// One record of the ring that is no request, no interval and no sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
     /// A traced process came, changed or went.
@@ -99,7 +103,7 @@ pub(crate) enum Other {
     Thread(Thread),
 }
 
-/// Tells what a record is, and decodes it, unless it is a request or an interval.
+/// Tells what a record is, and decodes it, unless it is a request, an interval or a sample.
 ///
 /// # Errors
 ///
@@ -110,6 +114,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::PROCESS => Ok(Record::Other(Other::Process(process(bytes)?))),
         kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),
         kind::INTERVAL => Ok(Record::Interval(bytes)),
+        kind::SAMPLE => Ok(Record::Sample(bytes)),
         kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),
     }

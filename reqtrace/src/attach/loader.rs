@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use aya::maps::{Array, HashMap, MapData};
+use aya::programs::perf_event::PerfEvent;
 use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use aya_log::EbpfLogger;
@@ -20,6 +21,7 @@ use super::image::Image;
 use super::labels::LabelTable;
 use super::object::{OBJECT, check_abi};
 use super::probes::ProbePlan;
+use super::sampling::SAMPLER;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::error::{Error, Result};
@@ -40,6 +42,8 @@ pub struct LoadOptions<'a> {
     pub histogram: bool,
     /// Send intervals of threads in requests, and who ended them.
     pub blame: bool,
+    /// Load the program that takes samples.
+    pub samples: bool,
     /// Count what walking user stacks takes.
     pub measure_walks: bool,
     /// Let the kernel programs send messages to the log.
@@ -200,7 +204,7 @@ pub fn load(
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
-        let tracepoints = scope.spawn(|| load_tracepoints(&mut ebpf, &btf, options.blame));
+        let tracepoints = scope.spawn(|| load_programs(&mut ebpf, &btf, options));
         let setter = Setter::new(image, &uprobes);
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         tracepoints.join().map_err(panicked).flatten()?;
@@ -214,33 +218,37 @@ pub fn load(
     })
 }
 
-/// Loads the programs of the scheduler, at the same time: the verifier takes half a second for
-/// the largest.
+/// Loads the programs of the scheduler, and the one that takes samples if it is wanted, at the same time: the
+/// verifier takes half a second for the largest.
 ///
 /// With blame page faults are looked at too. A kernel without their tracepoint does without.
-fn load_tracepoints(ebpf: &mut Ebpf, btf: &Btf, blame: bool) -> Result<()> {
-    if blame && let Some(program) = ebpf.program_mut(PAGE_FAULT) {
-        match load_tracepoint(PAGE_FAULT, program, btf) {
+fn load_programs(ebpf: &mut Ebpf, btf: &Btf, options: LoadOptions<'_>) -> Result<()> {
+    if options.blame
+        && let Some(program) = ebpf.program_mut(PAGE_FAULT)
+    {
+        match load_program(PAGE_FAULT, program, btf) {
             Ok(()) => {}
             Err(error) => debug!("files of page faults are not known: {error}"),
         }
     }
+    let wanted = || {
+        TRACEPOINTS
+            .into_iter()
+            .chain(options.samples.then_some(SAMPLER))
+    };
     let programs = ebpf.programs_mut();
     let programs: Vec<_> = programs
-        .filter_map(|(name, program)| {
-            let name = TRACEPOINTS.into_iter().find(|known| *known == name)?;
-            Some((name, program))
-        })
+        .filter_map(|(name, program)| Some((wanted().find(|known| *known == name)?, program)))
         .collect();
-    if programs.len() != TRACEPOINTS.len() {
+    if programs.len() != wanted().count() {
         return Err(Error::failed(
-            "the kernel object has not all programs of the scheduler",
+            "the kernel object has not all programs of the scheduler and of samples",
         ));
     }
     thread::scope(|scope| {
         let workers: Vec<_> = programs
             .into_iter()
-            .map(|(name, program)| scope.spawn(move || load_tracepoint(name, program, btf)))
+            .map(|(name, program)| scope.spawn(move || load_program(name, program, btf)))
             .collect();
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         let mut workers = workers.into_iter();
@@ -248,14 +256,14 @@ fn load_tracepoints(ebpf: &mut Ebpf, btf: &Btf, blame: bool) -> Result<()> {
     })
 }
 
-fn load_tracepoint(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
+fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
     let started = Instant::now();
-    let program: &mut BtfTracePoint = program
-        .try_into()
-        .map_err(|error| explain_program(name, error))?;
-    program
-        .load(name, btf)
-        .map_err(|error| explain_program(name, error))?;
+    let loaded = if name == SAMPLER {
+        <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
+    } else {
+        <&mut BtfTracePoint>::try_from(program).and_then(|program| program.load(name, btf))
+    };
+    loaded.map_err(|error| explain_program(name, error))?;
     debug!("loaded {name} in {:.0?}", started.elapsed());
     Ok(())
 }

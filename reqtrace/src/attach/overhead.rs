@@ -57,7 +57,7 @@ pub(super) fn of(ebpf: &Ebpf, traps: TrapCosts) -> Result<Overhead> {
         Ok(sum)
     };
     let mut overhead = Overhead {
-        programs_ns: time(program::SWITCH)?.total_ns(),
+        programs_ns: time(program::SWITCH)?.total_ns() + time(program::SAMPLE)?.total_ns(),
         tracer_ns: own_cpu_ns(),
         ..Overhead::default()
     };

@@ -29,6 +29,7 @@ use super::loader::{
 use super::open;
 use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
+use super::sampling::{CpuEngine, Sampling, SamplingPlan};
 use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
@@ -45,6 +46,7 @@ pub struct Session {
     ring: RingBuf<MapData>,
     log: Option<KernelLog>,
     tracepoints: Vec<BtfTracePointLink>,
+    sampling: Sampling,
     probes: Probes,
     kernel_memory: u64,
     tables: Option<UnwindTables>,
@@ -63,7 +65,8 @@ pub struct Session {
 }
 
 impl Loaded {
-    /// Attaches everything: scheduler programs first, then the probes of ends, then of begins.
+    /// Attaches everything: scheduler programs first, then the probes of ends, then of begins. Samples are taken
+    /// if the kernel lets us: see [`Session::cpu_engine`].
     ///
     /// # Errors
     ///
@@ -74,6 +77,7 @@ impl Loaded {
         whom: Whom<'_>,
         cost: HitCost,
         sample_every: u64,
+        sampling: Option<SamplingPlan>,
     ) -> Result<(Session, StackTable)> {
         let (pids, follow) = (whom.pids, whom.follow);
         let children = match (follow, targets::are_late_in_children(plans, pids)) {
@@ -120,7 +124,12 @@ impl Loaded {
                 Err(error) => debug!("files of page faults are not known: {}", chain(&error)),
             }
         }
+        let sampling = match sampling {
+            Some(plan) => Sampling::begin(&mut self.ebpf, plan)?,
+            None => Sampling::default(),
+        };
         let mut session = Session {
+            sampling,
             probes: Probes::set(self.setter, plans, whom)?,
             ebpf: self.ebpf,
             ring,
@@ -197,6 +206,18 @@ impl Session {
     #[must_use]
     pub fn late_children(&self) -> LateChildren {
         self.probes.late()
+    }
+
+    /// What takes samples of threads on their CPUs; `None` when nothing does.
+    #[must_use]
+    pub fn cpu_engine(&self) -> Option<CpuEngine> {
+        self.sampling.engine
+    }
+
+    /// What of the samples is not as it was asked for, and what to do.
+    #[must_use]
+    pub fn sampling_warning(&self) -> Option<&str> {
+        self.sampling.warning.as_deref()
     }
 
     /// What sets the probes.
@@ -362,7 +383,11 @@ impl Session {
     pub fn begin_detach(&mut self) -> Result<()> {
         let cost = self.cost()?;
         let (tracepoints, probes) = self.links();
-        let work = move || detach(tracepoints, probes);
+        let samples = std::mem::take(&mut self.sampling.links);
+        let work = move || {
+            drop(samples);
+            detach(tracepoints, probes);
+        };
         self.detaching = Some((cost, thread::spawn(work)));
         Ok(())
     }
@@ -370,6 +395,7 @@ impl Session {
     /// Takes everything out: scheduler programs, then the probes, many at a time.
     pub fn detach(&mut self) {
         let (tracepoints, probes) = self.links();
+        self.sampling.links.clear();
         detach(tracepoints, probes);
         if let Some((_, thread)) = self.detaching.take() {
             // It does nothing that can panic; the kernel takes out what is left when we end.

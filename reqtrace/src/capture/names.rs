@@ -14,7 +14,7 @@ use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
     Address, AddressSpace, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping, NOWHERE,
-    Name, Object, Request, Stack, Thread,
+    Name, Object, Request, Sample, Stack, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -253,6 +253,12 @@ impl Names {
             })),
             None => Ok(()),
         }
+    }
+
+    /// Says a sample, and before it what it refers to.
+    pub(crate) fn sample(&mut self, sample: &Sample, stream: &mut Stream<'_>) -> Result<()> {
+        self.site(sample.space, sample.site(), false, stream)?;
+        stream.send(&Event::Sample(sample))
     }
 
     /// Says what a sum refers to. At the end everything without a name is looked at once more.

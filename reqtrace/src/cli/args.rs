@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 #[cfg(feature = "capture")]
-use reqtrace_common::limits::MAX_SAMPLE_EVERY;
+use reqtrace_common::limits::{MAX_CPU_RATE, MAX_SAMPLE_EVERY};
 
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
@@ -24,7 +24,7 @@ pub use super::outputs::{GroupBy, OutputArgs, Stacks};
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 #[cfg(feature = "capture")]
-pub use crate::tracer::Unwind;
+pub use crate::tracer::{CPU_RATE, CpuEngine, Unwind};
 
 #[cfg(feature = "capture")]
 const BEFORE_HELP: &str = "\
@@ -174,6 +174,27 @@ pub struct TraceArgs {
     #[arg(long, conflicts_with = "sample", help_heading = "Output")]
     pub(super) blame: bool,
 
+    /// Samples a second and CPU of what requests do on their CPUs, 1 to 999; 0: none. Only threads in a
+    /// request have their stacks walked
+    #[arg(
+        long,
+        value_name = "HZ",
+        default_value_t = CPU_RATE,
+        value_parser = cpu_rate,
+        help_heading = "Stacks"
+    )]
+    pub(super) cpu_rate: u32,
+
+    /// What takes these samples: cpu-clock, the kernel's timer; or cycles, counted by the CPU, which see
+    /// the kernel with interrupts off too. Where there are none to count it is cpu-clock
+    #[arg(
+        long,
+        value_name = "ENGINE",
+        default_value = "cpu-clock",
+        help_heading = "Stacks"
+    )]
+    pub(super) cpu_engine: CpuEngine,
+
     /// Record one of N requests, drawn at random at its begin; all are counted, and what is summed up
     /// is estimated
     #[arg(long, value_name = "1/N", value_parser = one_of, help_heading = "Safety")]
@@ -220,6 +241,17 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
+}
+
+/// A rate of samples; 0 is none.
+#[cfg(feature = "capture")]
+fn cpu_rate(word: &str) -> Result<u32, String> {
+    word.parse()
+        .ok()
+        .filter(|rate| *rate <= MAX_CPU_RATE)
+        .ok_or_else(|| {
+            format!("give samples a second, 1 to {MAX_CPU_RATE}, such as 199; or 0 for none")
+        })
 }
 
 /// `1/N`, or N alone.

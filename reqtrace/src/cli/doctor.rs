@@ -14,6 +14,7 @@ use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
 use crate::error::{Error, Result};
 use crate::kernel::Host;
 use crate::kernel::doctor::{Finding, State, examine};
+use crate::tracer::{CPU_RATE, CpuEngine, SamplingPlan};
 
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,7 +29,7 @@ pub fn run(_: &DoctorArgs) -> Result<()> {
     let mut findings = examine();
     let tried = subjects(&findings, State::Missing).is_empty();
     if tried {
-        findings.push(programs());
+        findings.extend(programs());
         findings.push(probes());
     }
     let mut text = String::new();
@@ -97,20 +98,41 @@ fn line(finding: &Finding) -> String {
     text
 }
 
-/// Loads all programs and attaches those of the scheduler.
-fn programs() -> Finding {
+/// Loads all programs, attaches those of the scheduler, and takes samples.
+fn programs() -> Vec<Finding> {
     let subject = "kernel programs";
     match load() {
-        Ok(memory) => Finding::ok(
-            subject,
-            format!("loaded and attached; the maps take {} KiB", memory / 1024),
-        ),
-        Err(error) => Finding::missing(subject, &error),
+        Ok((memory, samples)) => vec![
+            Finding::ok(
+                subject,
+                format!("loaded and attached; the maps take {} KiB", memory / 1024),
+            ),
+            samples,
+        ],
+        Err(error) => vec![Finding::missing(subject, &error)],
     }
 }
 
-/// Kernel memory of the maps in bytes.
-fn load() -> Result<u64> {
+/// What of samples works.
+fn samples(engine: Option<CpuEngine>, warning: Option<&str>) -> Finding {
+    let subject = "CPU samples";
+    match (engine, warning) {
+        (Some(engine), Some(warning)) => {
+            // The warning ends with what takes them then.
+            let why = warning.rsplit_once(':').map_or(warning, |(why, _)| why);
+            Finding::ok(subject, format!("taken by {engine}; {why}"))
+        }
+        (Some(_), None) => Finding::ok(subject, "taken by cpu-clock or by cycles (--cpu-engine)"),
+        (None, warning) => Finding::degraded(
+            subject,
+            warning.unwrap_or("none are taken"),
+            "everything but on-CPU stacks is traced all the same",
+        ),
+    }
+}
+
+/// Kernel memory of the maps in bytes, and what of samples works.
+fn load() -> Result<(u64, Finding)> {
     let host = Host::examine()?;
     let options = LoadOptions {
         kernel_stacks: true,
@@ -119,6 +141,7 @@ fn load() -> Result<u64> {
         stack_filter: StackFilter::ALL,
         histogram: false,
         blame: true,
+        samples: true,
         measure_walks: false,
         messages: false,
         labels: None,
@@ -131,10 +154,16 @@ fn load() -> Result<u64> {
         follow: true,
         service_of: Box::new(|_| None),
     };
-    let (mut session, _) = loaded.attach(&[], nobody, HitCost::default(), 1)?;
+    let plan = SamplingPlan {
+        rate_hz: CPU_RATE,
+        engine: CpuEngine::Cycles,
+        is_required: false,
+    };
+    let (mut session, _) = loaded.attach(&[], nobody, HitCost::default(), 1, Some(plan))?;
     let memory = session.kernel_memory();
+    let samples = samples(session.cpu_engine(), session.sampling_warning());
     session.detach();
-    Ok(memory)
+    Ok((memory, samples))
 }
 
 /// Sets probes on this program and hits them.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
-use super::args::{TraceArgs, Unwind};
+use super::args::{CpuEngine, TraceArgs, Unwind};
 use super::outputs::{Outputs, parse_pids, with_unit};
 use super::users;
 use crate::error::{Error, Result};
+use crate::report::folded::Part;
 use crate::text::nearest;
 
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];
@@ -42,6 +43,10 @@ pub struct TraceOptions {
     pub labels: bool,
     /// Record intervals, for blame.
     pub blame: bool,
+    /// Samples a second and CPU; 0: none.
+    pub cpu_rate: u32,
+    /// What takes them.
+    pub cpu_engine: CpuEngine,
     /// One of so many requests is recorded; 1: all.
     pub sample_every: u64,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
@@ -97,6 +102,21 @@ impl TraceArgs {
         }
         let outputs = self.outputs.into_outputs()?;
         let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
+        let part = outputs.part;
+        if part != Part::OffCpu && self.cpu_rate == 0 {
+            return Err(Error::usage(format!(
+                "--stacks {} is made of samples, and --cpu-rate 0 takes none",
+                part.name()
+            ))
+            .next("leave out --cpu-rate 0, or --stacks"));
+        }
+        if part != Part::OffCpu && stack_filter != StackFilter::ALL {
+            return Err(Error::usage(format!(
+                "-m, -M and --state choose blocks, and --stacks {} has more than those",
+                part.name()
+            ))
+            .next("give one of the two"));
+        }
         Ok(TraceOptions {
             profiles: self.profiles,
             command: self.command,
@@ -114,6 +134,8 @@ impl TraceArgs {
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
             blame: self.blame || outputs.intervals.is_some(),
+            cpu_rate: self.cpu_rate,
+            cpu_engine: self.cpu_engine,
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,

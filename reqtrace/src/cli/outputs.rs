@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use crate::error::{Error, Result};
 use crate::report::Grouping;
 use crate::report::csv::Limits;
-use crate::report::folded::FoldedOptions;
+use crate::report::folded::{FoldedOptions, Part};
 use crate::report::outputs::{OutputOptions, Target};
 
 /// The words, as given.
@@ -59,6 +59,16 @@ pub struct OutputArgs {
     /// Leave run queue and preemption out of the stacks; the totals keep them
     #[arg(long, help_heading = "Stacks")]
     pub(super) blocked_only: bool,
+
+    /// Which time folded stacks and flame graphs hold: off-cpu; on-cpu, by samples, scaled to the exact
+    /// time; or all, the whole latency
+    #[arg(
+        long = "stacks",
+        value_name = "PART",
+        default_value = "off-cpu",
+        help_heading = "Stacks"
+    )]
+    pub(super) part: Part,
 
     /// Print histograms of the lengths of blocks per wait class, as cpudist -O, of requests only
     #[arg(long, help_heading = "Output")]
@@ -122,6 +132,8 @@ pub struct Outputs {
     pub stacks: Stacks,
     /// Leave run queue and preemption out of the stacks.
     pub blocked_only: bool,
+    /// Which time the stacks hold.
+    pub part: Part,
     /// Whether the lengths of blocks are shown.
     pub histogram: bool,
     /// CSV rows and stacks only at or above this latency.
@@ -187,6 +199,7 @@ impl OutputArgs {
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
+            part: self.part,
             histogram: self.histogram,
             slower_than: self.slower_than,
             max_rows: self.max_rows,
@@ -196,6 +209,13 @@ impl OutputArgs {
             verbose: self.verbose,
         };
         outputs.one_stdout()?;
+        if outputs.blocked_only && outputs.part != Part::OffCpu {
+            return Err(Error::usage(format!(
+                "--blocked-only leaves out what --stacks {} asks for",
+                outputs.part.name()
+            ))
+            .next("give one of the two"));
+        }
         Ok(outputs)
     }
 }
@@ -238,6 +258,7 @@ impl Outputs {
                 user: self.stacks != Stacks::Kernel,
                 kernel: self.stacks != Stacks::User,
                 blocked_only: self.blocked_only,
+                part: self.part,
             },
             rows: Limits {
                 slower_than_ns: self.slower_than_ns().unwrap_or(0),

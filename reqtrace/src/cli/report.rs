@@ -14,6 +14,7 @@ use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::profile::Profiles;
+use crate::report::folded::Part;
 use crate::report::outputs::{self, OutputOptions};
 
 const AFTER_HELP: &str = "\
@@ -150,10 +151,33 @@ fn check(outputs: &Outputs, header: &Header) -> Result<()> {
         )
         .next("record without -K"));
     }
+    check_part(outputs.part, header)?;
     if outputs.intervals.is_some() && !header.blame {
         return Err(
             Error::usage("--intervals: the recording has no intervals").next("record with --blame")
         );
+    }
+    Ok(())
+}
+
+/// Refuses time that was not recorded.
+fn check_part(part: Part, header: &Header) -> Result<()> {
+    if part == Part::OffCpu {
+        return Ok(());
+    }
+    let part = part.name();
+    if header.cpu_rate == 0 {
+        return Err(Error::usage(format!(
+            "--stacks {part}: the recording has no samples of requests on their CPUs"
+        ))
+        .next("record with a --cpu-rate above 0, where the kernel allows it"));
+    }
+    let filter = &header.options.stack_filter;
+    if !filter.is_empty() {
+        return Err(Error::usage(format!(
+            "--stacks {part}: the recording has stacks only of blocks {filter}"
+        ))
+        .next("record without -m, -M and --state"));
     }
     Ok(())
 }

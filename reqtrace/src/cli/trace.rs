@@ -11,9 +11,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
 use crate::error::Result;
+use crate::report::folded::Part;
 use crate::report::outputs::{self, OutputOptions};
 use crate::resolve::Process;
-use crate::tracer::{Notice, Tracer};
+use crate::tracer::{Notice, SamplingPlan, Tracer};
 
 use choice::Choice;
 use progress::{Compiling, Progress};
@@ -104,6 +105,11 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .labels(options.labels)
         .histogram(wanted.histogram)
         .blame(options.blame)
+        .samples((options.cpu_rate > 0).then_some(SamplingPlan {
+            rate_hz: options.cpu_rate,
+            engine: options.cpu_engine,
+            is_required: wanted.part != Part::OffCpu,
+        }))
         .user_stacks(wanted.stacks != Stacks::Kernel)
         .preempted_stacks(options.preempted_stacks)
         .stack_filter(options.stack_filter)

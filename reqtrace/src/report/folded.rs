@@ -1,4 +1,5 @@
-//! `stacks.folded` and `chains.folded`: a report in, one line a stack or chain out.
+//! `stacks.folded` and `chains.folded`: a report in, one line a stack or chain out, each with the kinds of
+//! time that it is, for pictures.
 //!
 //! Times are summed in nanoseconds per line and then rounded to microseconds, but never to 0: a
 //! stack that is there stays there.
@@ -6,9 +7,35 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use super::{Exporter, Report, StackKind, StackLine};
+use super::blame::Cause;
+use super::palette::{self, Colour, Time};
+use super::{Exporter, NOT_SAMPLED, OnCpu, Report, StackKind, StackLine};
 use crate::error::{Error, Result};
 use crate::names::clean;
+
+/// Which time of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Blocked, on the run queue, preempted.
+    #[default]
+    OffCpu,
+    /// On a CPU, by samples, scaled to the exact time.
+    OnCpu,
+    /// The whole latency: both.
+    All,
+}
+
+impl Part {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OffCpu => "off-cpu",
+            Self::OnCpu => "on-cpu",
+            Self::All => "all",
+        }
+    }
+}
 
 /// What a folded line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +48,8 @@ pub struct FoldedOptions {
     pub kernel: bool,
     /// Leave out run queue and preempted time (`--blocked-only`).
     pub blocked_only: bool,
+    /// Which time (`--stacks`).
+    pub part: Part,
 }
 
 impl Default for FoldedOptions {
@@ -30,6 +59,7 @@ impl Default for FoldedOptions {
             user: true,
             kernel: true,
             blocked_only: false,
+            part: Part::OffCpu,
         }
     }
 }
@@ -37,45 +67,92 @@ impl Default for FoldedOptions {
 /// What is folded, and drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// Where requests were off the CPU.
+    /// Where the time of requests went.
     Stacks(FoldedOptions),
     /// Where they were blocked, who held them up, and where that one was blocked.
     Chains,
 }
 
+/// A kind of time in a picture: its name in the legend, and its colour.
+pub(super) type Hue = (String, Colour);
+
+/// Time of one folded line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) ns: u64,
+    /// What it is, the same time by kind: frames that read alike may be of several.
+    pub(super) hues: BTreeMap<Hue, u64>,
+}
+
+/// Sums by frames, with `;` between.
+pub(super) type Sums = BTreeMap<String, Sum>;
+
 impl Shows {
     /// The lines: text without the number, and microseconds; sorted.
     #[must_use]
     pub fn lines(self, report: &Report) -> Vec<(String, u64)> {
-        let sums = match self {
+        let sums = self.sums(report).into_iter();
+        sums.map(|(text, sum)| (text, micros(sum.ns))).collect()
+    }
+
+    /// The lines with what they are.
+    pub(super) fn sums(self, report: &Report) -> Sums {
+        let mut sums = match self {
             Self::Stacks(options) => stacks(report, options),
             Self::Chains => chains(report),
         };
-        let micros = |ns: u64| (ns.saturating_add(500) / 1_000).max(1);
-        sums.into_iter()
-            .filter(|(_, ns)| *ns > 0)
-            .map(|(text, ns)| (text, micros(ns)))
-            .collect()
+        sums.retain(|_, sum| sum.ns > 0);
+        sums
     }
 }
 
-fn chains(report: &Report) -> BTreeMap<String, u64> {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+/// To the nearest microsecond, but never to 0.
+pub(super) fn micros(ns: u64) -> u64 {
+    (ns.saturating_add(500) / 1_000).max(1)
+}
+
+fn add(sums: &mut Sums, text: String, hue: Hue, ns: u64) {
+    let sum = sums.entry(text).or_default();
+    sum.ns += ns;
+    *sum.hues.entry(hue).or_default() += ns;
+}
+
+fn chains(report: &Report) -> Sums {
+    let mut sums = Sums::new();
     for chain in report.blame.iter().flat_map(|blame| &blame.chains) {
         let frames: Vec<String> = chain.frames.iter().map(|name| clean(name)).collect();
-        *sums.entry(frames.join(";")).or_default() += chain.ns;
+        let last = chain.frames.last().map_or("", String::as_str);
+        let is_its = |cause: &Cause| last == format!("[{}]", cause.words());
+        let cause = Cause::ALL.into_iter().find(is_its);
+        let cause = cause.unwrap_or(Cause::Unknown);
+        let hue = (cause.words().to_owned(), palette::of_cause(cause));
+        add(&mut sums, frames.join(";"), hue, chain.ns);
     }
     sums
 }
 
-fn stacks(report: &Report, options: FoldedOptions) -> BTreeMap<String, u64> {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+fn stacks(report: &Report, options: FoldedOptions) -> Sums {
+    let mut sums = Sums::new();
     let with_request = report.requests.len() > 1;
-    for line in &report.stacks {
+    let on_cpu = report.on_cpu.as_ref();
+    let none: &[StackLine] = &[];
+    let of = |lines: fn(&OnCpu) -> &[StackLine]| on_cpu.map_or(none, lines);
+    let (off, on, beside) = match options.part {
+        Part::OffCpu => (report.stacks.as_slice(), none, none),
+        Part::OnCpu => (none, of(|on_cpu| &on_cpu.stacks), none),
+        Part::All => (
+            report.stacks.as_slice(),
+            of(|on_cpu| &on_cpu.stacks),
+            of(|on_cpu| &on_cpu.beside),
+        ),
+    };
+    for line in off.iter().chain(on).chain(beside) {
         if options.blocked_only && line.kind != StackKind::Blocked {
             continue;
         }
-        *sums.entry(text(line, with_request, options)).or_default() += line.ns;
+        let time = Time::of(line);
+        let hue = (clean(time.name(report)), time.colour(report));
+        add(&mut sums, text(line, with_request, options), hue, line.ns);
     }
     sums
 }
@@ -95,11 +172,15 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
     if options.kernel {
         frames.extend(line.kernel.iter().map(|name| clean(name)));
     }
-    match line.kind {
-        StackKind::Blocked => {}
-        StackKind::RunQueue => frames.push("[run queue]".to_owned()),
-        StackKind::Preempted => frames.push("[preempted]".to_owned()),
-    }
+    let top = match line.kind {
+        StackKind::Blocked => None,
+        StackKind::RunQueue => Some("[run queue]"),
+        StackKind::Preempted => Some("[preempted]"),
+        StackKind::OnCpu if line.user.last().is_some_and(|name| name == NOT_SAMPLED) => None,
+        // A function that computes may be on the way to others that block.
+        StackKind::OnCpu => (options.part == Part::All).then_some("[on CPU]"),
+    };
+    frames.extend(top.map(str::to_owned));
     frames.join(";")
 }
 

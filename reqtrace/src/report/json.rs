@@ -1,6 +1,7 @@
 //! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
 
 mod blamed;
+mod on_cpu;
 mod slow;
 
 use std::collections::BTreeMap;
@@ -99,6 +100,9 @@ pub fn summary(report: &Report) -> Value {
         "warnings": report.warnings,
         "hints": report.hints,
     });
+    if let Some(on_cpu) = &report.on_cpu {
+        on_cpu::add(&mut value, on_cpu);
+    }
     if let Some(blame) = &report.blame {
         value["blame"] = blame.types.iter().map(blamed::value).collect();
     }

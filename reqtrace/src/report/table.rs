@@ -4,6 +4,7 @@
 mod blamed;
 mod files;
 mod histogram;
+mod on_cpu;
 mod overhead;
 mod page;
 mod requests;
@@ -80,9 +81,10 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
         page.line("");
     }
     requests(&mut page, report);
-    for request in &report.requests {
+    for (index, request) in report.requests.iter().enumerate() {
         if request.count > 0 {
             ledger(&mut page, report, request);
+            on_cpu::draw(&mut page, report, index);
             files::draw(&mut page, request);
             blamed::draw(&mut page, report, request);
             slow::draw(&mut page, report, request);

@@ -246,12 +246,12 @@ impl<'a> Follower<'a> {
         self.work_off(session)
     }
 
-    /// Takes records; true when the ring is empty then. Requests and intervals wait in the backlog.
+    /// Takes records; true when the ring is empty then. Requests, intervals and samples wait in the backlog.
     fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
         for _ in 0..most {
             let backlog = &mut self.backlog;
             let other = session.next_record(|bytes| match decode::record(bytes) {
-                Ok(Record::Request(record) | Record::Interval(record)) => {
+                Ok(Record::Request(record) | Record::Interval(record) | Record::Sample(record)) => {
                     backlog.push(record);
                     None
                 }

@@ -53,10 +53,15 @@ use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping};
 use crate::resolve::Process;
 
+pub use crate::attach::{CpuEngine, SamplingPlan};
 pub use crate::capture::{Notice, Observer};
 pub use follow::EndedBy;
 pub use stopper::Stopper;
 pub use trace::{Finished, Trace};
+
+/// Samples a second and CPU, if nothing else is asked for: a prime number, so that no rhythm of a program is
+/// in step with it.
+pub const CPU_RATE: u32 = 199;
 
 /// How to unwind user stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -94,6 +99,7 @@ struct Options {
     slower_than_ns: Option<u64>,
     histogram: bool,
     blame: bool,
+    samples: Option<SamplingPlan>,
     user_stacks: bool,
     preempted_stacks: bool,
     stack_filter: StackFilter,
@@ -135,6 +141,11 @@ impl Tracer {
                 slower_than_ns: None,
                 histogram: false,
                 blame: false,
+                samples: Some(SamplingPlan {
+                    rate_hz: CPU_RATE,
+                    engine: CpuEngine::CpuClock,
+                    is_required: false,
+                }),
                 user_stacks: true,
                 preempted_stacks: false,
                 stack_filter: StackFilter::ALL,
@@ -214,6 +225,14 @@ impl Tracer {
     #[must_use]
     pub fn blame(mut self, blame: bool) -> Self {
         self.options.blame = blame;
+        self
+    }
+
+    /// How samples of requests on their CPUs are taken, [`CPU_RATE`] a second by the kernel's timer if
+    /// this is not called; `None`: not at all.
+    #[must_use]
+    pub fn samples(mut self, samples: Option<SamplingPlan>) -> Self {
+        self.options.samples = samples;
         self
     }
 

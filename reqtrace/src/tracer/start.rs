@@ -24,8 +24,8 @@ use super::{Options, Tracer, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::estimate::HitCost;
 use crate::attach::{
-    self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan, ServiceOf,
-    Session, StackTable, Whom, self_test,
+    self, Compiled, CpuEngine, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan,
+    ServiceOf, Session, StackTable, Whom, self_test,
 };
 use crate::capture::{Names, Notices};
 use crate::classify::Classifier;
@@ -148,6 +148,9 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         (cost, service_of(&profiles)),
         &options,
     )?;
+    if let Some(warning) = session.sampling_warning() {
+        notices.warn(warning);
+    }
     for &pid in &pids[known..] {
         symbols.remember(first_space(pid));
     }
@@ -155,6 +158,11 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         start_ns: session.start_ns(),
         unmatched_waits: unmatched.wait()?,
         blame: options.blame,
+        cpu_rate: session
+            .cpu_engine()
+            .and(options.samples)
+            .map_or(0, |plan| plan.rate_hz),
+        cpu_engine: session.cpu_engine().map_or("", CpuEngine::name).to_owned(),
         options: options.recorded(&profiles),
         ..header(&host, &profiles, &resolved, monotonic_to_unix_ns)
     };
@@ -240,6 +248,7 @@ impl Load<'_> {
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
                 blame: options.blame,
+                samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,
                 labels,
@@ -270,6 +279,7 @@ fn attach(
         },
         cost,
         options.sample_every,
+        options.samples,
     )?;
     if options.follow {
         // Those that were started before the kernel programs saw forks.

@@ -10,8 +10,8 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_common::syscall::has_size;
 use reqtrace_recording::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Marker,
-    Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, Stack, Window,
-    Writer,
+    Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
+    Stack, Window, Writer,
 };
 
 /// The traced server.
@@ -55,8 +55,22 @@ pub(crate) struct Builder {
 impl Builder {
     /// For so many request types.
     pub(crate) fn new(types: usize, profile: &str) -> Self {
+        Self::with(types, &header(profile))
+    }
+
+    /// The same with samples of requests on their CPUs.
+    pub(crate) fn sampled(types: usize, profile: &str) -> Self {
+        let header = Header {
+            cpu_rate: 199,
+            cpu_engine: "cpu-clock".to_owned(),
+            ..header(profile)
+        };
+        Self::with(types, &header)
+    }
+
+    fn with(types: usize, header: &Header) -> Self {
         let mut builder = Self {
-            writer: Writer::new(Vec::new(), &header(profile)).unwrap(),
+            writer: Writer::new(Vec::new(), header).unwrap(),
             stacks: HashSet::new(),
             sums: BTreeMap::new(),
             totals: vec![TypeTotals::ZERO; types],
@@ -81,6 +95,22 @@ impl Builder {
 
     fn event(&mut self, event: &Event<'_>) {
         self.writer.event(event).unwrap();
+    }
+
+    /// A request that will end was met at this place; of the kernel only when it has such a stack.
+    pub(crate) fn sample(&mut self, kind: usize, tid: u32, begin: u64, site: BlockSite) {
+        self.event(&Event::Sample(&Sample {
+            space: SPACE,
+            tid,
+            request: RequestOf {
+                begin_ns: START_NS + begin,
+                request_type: kind as u32,
+            },
+            weight: 1,
+            at_ns: START_NS + begin + 1000,
+            user_stack: site.user_stack,
+            kernel_stack: site.kernel_stack,
+        }));
     }
 
     /// A place of blocking; frames are innermost first.
@@ -424,6 +454,8 @@ fn header(profile: &str) -> Header {
         },
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
         blame: false,
+        cpu_rate: 0,
+        cpu_engine: String::new(),
         markers: vec![
             marker("begin", "dispatch_command at entry", 1),
             marker("end", "dispatch_command at return", 3),

@@ -20,7 +20,7 @@ use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::classify::Classifier;
 use reqtrace::profile::Profiles;
 use reqtrace::report::csv::Limits;
-use reqtrace::report::folded::{FoldedOptions, Shows};
+use reqtrace::report::folded::{FoldedOptions, Part, Shows};
 use reqtrace::report::outputs::{OutputOptions, Target, open};
 use reqtrace::report::{Grouping, Report, table};
 use reqtrace_recording::{Reader, Writer};
@@ -62,7 +62,14 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
             slower_than_ns,
             ..Limits::default()
         },
-        stacks: FoldedOptions::default(),
+        stacks: FoldedOptions {
+            part: if header.cpu_rate > 0 {
+                Part::All
+            } else {
+                Part::OffCpu
+            },
+            ..FoldedOptions::default()
+        },
         blame: header.blame,
         intervals: header
             .blame
@@ -377,6 +384,35 @@ fn only_slow_requests() {
         folded.contains("lock_wait") && !folded.contains("pread64"),
         "{folded}"
     );
+}
+
+#[test]
+fn the_whole_latency_is_in_the_stacks() {
+    let replayed = scene("computing", &scenes::computing());
+    let ledgers = replayed.report.requests.iter().map(|of| &of.ledger);
+    let (latency, on_cpu) = ledgers.fold((0, 0), |(latency, on_cpu), ledger| {
+        (latency + ledger.latency_ns, on_cpu + ledger.on_cpu_ns)
+    });
+    let sum = |part| -> u64 {
+        let options = FoldedOptions {
+            part,
+            ..FoldedOptions::default()
+        };
+        let lines = Shows::Stacks(options).lines(&replayed.report);
+        lines.iter().map(|(_, micros)| micros * 1000).sum()
+    };
+    // Lines are whole microseconds.
+    assert!(sum(Part::All).abs_diff(latency) <= 10_000);
+    assert!(sum(Part::OnCpu).abs_diff(on_cpu) <= 5_000);
+    assert_eq!(sum(Part::All), sum(Part::OnCpu) + sum(Part::OffCpu));
+    let svg = &replayed.files["flamegraph.svg"];
+    for name in ["on CPU", "disk", "run queue", "preempted", "network"] {
+        assert!(svg.contains(&format!(">{name} ")), "{name}");
+    }
+    assert!(!svg.contains("<b>"));
+    assert!(svg.chars().all(|c| c == '\n' || !c.is_control()));
+    // The function that computes and blocks has no colour of its own.
+    assert!(svg.contains("[on CPU, not sampled]"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The recorded scenes.
 
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
+use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST, STACK_NONE};
 use reqtrace_recording::Incomplete;
 
 use crate::build::{Builder, Off};
@@ -151,6 +151,49 @@ fn commands(builder: &mut Builder, sites: &Sites, from: u64, to: u64, arrive: bo
             builder.lost(tid, begin, latency, &off);
         }
     }
+}
+
+/// Two request types on their CPUs: one was met in several functions, the other never.
+pub(crate) fn computing() -> Vec<u8> {
+    let profile = format!(
+        "{PROFILE}\n[[request]]\nname = \"<script>\"\nbegin = {{ function = \"run_script\" }}\n"
+    );
+    let mut builder = Builder::sampled(2, &profile);
+    let sites = sites(&mut builder);
+    let mut user = |names: &[&str]| BlockSite {
+        kernel_stack: STACK_NONE,
+        ..builder.site(&[], names, -1, FILE_NONE)
+    };
+    let command = "dispatch_command(enum_server_command, THD*, char*, unsigned int, bool)";
+    let sorts = user(&["my_qsort2", "filesort(THD*)", command, "start_thread"]);
+    let escapes = user(&["</script><b>&\"'", command, "start_thread"]);
+    // On the way to a block, and in the kernel.
+    let sends = builder.site(
+        &["tcp_sendmsg", "__sys_sendto"],
+        &["recv", "net_read;raw\n", command, "start_thread"],
+        45,
+        FILE_NONE,
+    );
+    for index in 0..60 {
+        let (tid, begin) = (9600 + (index % 4) as u32, 10 * MS + index * 20 * MS);
+        if index % 2 == 0 {
+            builder.sample(0, tid, begin, sorts);
+        }
+        if index % 10 == 0 {
+            builder.sample(0, tid, begin, sends);
+        }
+        if index % 15 == 0 {
+            builder.sample(0, tid, begin, escapes);
+        }
+        let off = [
+            Off::Block(sites.redo, 2 * MS, 100 * US),
+            Off::Block(sites.net, 500 * US, 0),
+            Off::Preempted(sites.running, 300 * US),
+        ];
+        builder.complete(0, tid, begin, 10 * MS, &off);
+    }
+    builder.complete(1, 9610, 6_000 * MS, 40 * US, &[]);
+    builder.finish()
 }
 
 /// Everything that can be in a report, in small.

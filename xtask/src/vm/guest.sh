@@ -90,7 +90,7 @@ if [ -z "$address" ]; then
     finish
 fi
 
-reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --labels --out /out/trace \
+reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --labels --out /out/trace --record /tmp/trace.rec \
     >/out/report.txt 2>/out/reqtrace.err &
 tracer=$!
 if wait_attached "$tracer" /out/reqtrace.err; then
@@ -103,6 +103,8 @@ fi
 kill -TERM "$tracer" 2>/dev/null
 wait "$tracer"
 record reqtrace $?
+reqtrace report /tmp/trace.rec --stacks on-cpu --folded /out/on-cpu.folded -q 2>/out/report.err
+record report $?
 
 # The service writes its log when it is asked to end.
 kill -TERM "$shop"

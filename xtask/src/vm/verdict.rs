@@ -19,6 +19,8 @@ use super::boot::read;
 const KNOWN_CALLS: usize = 15;
 /// How much of their blocked time has to have the right root causes.
 const KNOWN_SHARE: f64 = 0.8;
+/// Samples of the shop's requests, at least: an emulated machine takes seconds for them.
+const SAMPLES: u64 = 50;
 /// How much of the tracer's error output a failure shows.
 const ERROR_BYTES: usize = 4000;
 
@@ -35,6 +37,7 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
         "doctor",
         "classes",
         "reqtrace",
+        "report",
         "load",
         "shop",
         "truth/reqtrace",
@@ -104,9 +107,51 @@ fn load(results: &Path) -> Result<String> {
     for name in ["stacks.folded", "flamegraph.svg"] {
         read(results, &format!("trace/{name}"))?;
     }
+    let samples = samples(results)?;
     Ok(format!(
-        "{count} requests, 0 lost, every ledger closed, every latency within its brackets"
+        "{count} requests, 0 lost, every ledger closed, every latency within its brackets; {samples}"
     ))
+}
+
+/// Samples of the shop's requests on their CPUs, from a recording: their sum is that of the ledgers, and their stacks
+/// are whole.
+fn samples(results: &Path) -> Result<String> {
+    let summary = read(results, "trace/summary.json")?;
+    let summary: serde_json::Value = serde_json::from_str(&summary)?;
+    let engine = summary.pointer("/trace/samples/engine");
+    ensure!(
+        engine.and_then(|engine| engine.as_str()) == Some("cpu-clock"),
+        "samples were taken by {engine:?}"
+    );
+    let sum = |path: &str| -> u64 {
+        let requests = summary["requests"].as_array().into_iter().flatten();
+        requests
+            .filter_map(|request| request.pointer(path)?.as_u64())
+            .sum()
+    };
+    let samples = sum("/on_cpu/samples");
+    ensure!(samples >= SAMPLES, "only {samples} samples");
+    let on_cpu_us = sum("/ledger/on_cpu_ns") / 1000;
+    let folded = read(results, "on-cpu.folded")?;
+    let (mut all_us, mut cut_us) = (0, 0);
+    for line in folded.lines() {
+        let (frames, us) = line.rsplit_once(' ').context("a line without a number")?;
+        let us: u64 = us.parse()?;
+        all_us += us;
+        if frames.contains("[truncated") || frames.contains("[stack lost]") {
+            cut_us += us;
+        }
+    }
+    let lines = folded.lines().count() as u64;
+    ensure!(
+        all_us.abs_diff(on_cpu_us) <= lines,
+        "{all_us} µs in stacks, {on_cpu_us} µs on CPUs"
+    );
+    ensure!(
+        cut_us * 50 <= all_us,
+        "{cut_us} of {all_us} µs are in stacks that are not whole"
+    );
+    Ok(format!("{samples} samples of them on their CPUs"))
 }
 
 /// The example that measures its own waits: every kind of them in its wait class.

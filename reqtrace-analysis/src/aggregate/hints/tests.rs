@@ -26,6 +26,7 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
         labels: Vec::new(),
         blame: None,
         stacks: Vec::new(),
+        on_cpu: None,
         open: Vec::new(),
         losses: Vec::new(),
         programs: Vec::new(),

@@ -8,8 +8,8 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use crate::event::{
     Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
     Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options,
-    Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, ShedSpan, Stack, Thread,
-    Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample, ShedSpan, Stack,
+    Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -26,6 +26,7 @@ pub(super) enum Owned {
     Open(Box<Open>),
     Interval(Box<Interval>),
     Futex(Futex),
+    Sample(Sample),
     Tick(u64),
     StacksAnew,
     Window(Box<Window>),
@@ -48,6 +49,7 @@ impl Owned {
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Interval(event) => Self::Interval(Box::new(*event)),
             Event::Futex(event) => Self::Futex(event.clone()),
+            Event::Sample(event) => Self::Sample(*event),
             Event::Tick(now_ns) => Self::Tick(now_ns),
             Event::StacksAnew => Self::StacksAnew,
             Event::Window(event) => Self::Window(Box::new(event.clone())),
@@ -70,6 +72,7 @@ impl Owned {
             Self::Open(event) => Event::Open(event),
             Self::Interval(event) => Event::Interval(event),
             Self::Futex(event) => Event::Futex(event),
+            Self::Sample(event) => Event::Sample(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
             Self::StacksAnew => Event::StacksAnew,
             Self::Window(event) => Event::Window(event),
@@ -119,6 +122,8 @@ pub(super) fn header() -> Header {
         }],
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write*".to_owned()])],
         blame: true,
+        cpu_rate: 199,
+        cpu_engine: "cpu-clock".to_owned(),
     }
 }
 
@@ -255,6 +260,21 @@ pub(super) fn some_events() -> Vec<Owned> {
             tgid: 4711,
             tid: 4720,
             name: "log writer".to_owned(),
+        }),
+        Owned::Sample(Sample {
+            space: AddressSpace {
+                tgid: 4711,
+                exec_generation: 1,
+            },
+            tid: 4712,
+            request: RequestOf {
+                begin_ns: 1_000_000_100,
+                request_type: 2,
+            },
+            weight: 8,
+            at_ns: 1_000_000_300,
+            user_stack: 2,
+            kernel_stack: 4,
         }),
         Owned::Interval(Box::new(Interval {
             space,

@@ -124,7 +124,7 @@ fn what_a_later_version_adds_is_left_out() {
     // A kind of event, between two that are known, and a field behind the last.
     let first = postcard::to_stdvec(&(17_u32, postcard::to_stdvec(&(5_u64, 6_u64)).unwrap()));
     let first = first.unwrap();
-    let other = postcard::to_stdvec(&(13_u32, b"sample".to_vec())).unwrap();
+    let other = postcard::to_stdvec(&(12_u32, b"wake".to_vec())).unwrap();
     let mut payload = vec![3];
     for entry in [&first, &other, &first] {
         payload.push(0);

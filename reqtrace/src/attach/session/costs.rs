@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::maps::PerCpuArray;
 use aya::programs::BtfTracePoint;
+use aya::programs::perf_event::PerfEvent;
 use log::info;
 use reqtrace_analysis::report::Overhead;
 use reqtrace_common::sums::WalkTotals;
@@ -12,6 +13,7 @@ use reqtrace_recording::{Cost, ProgramCost, WalkCost};
 use super::Session;
 use crate::attach::loader::{map, map_error, program_of};
 use crate::attach::overhead;
+use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;
 use crate::error::{Error, Result};
 use crate::kernel::{TRACEPOINTS, clock};
@@ -77,6 +79,13 @@ impl Session {
                 .fd()
                 .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
             costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
+        }
+        if self.sampling.engine.is_some() {
+            let program: &PerfEvent = program_of(ebpf, SAMPLER)?;
+            let file = program.fd().map_err(|error| {
+                Error::failed(format!("`{SAMPLER}` has no file")).because(error)
+            })?;
+            costs.push(cost(SAMPLER, [file.as_fd().as_raw_fd()].into_iter()));
         }
         for name in UPROBES {
             costs.push(cost(name, self.probes.files(name)));

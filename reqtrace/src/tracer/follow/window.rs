@@ -91,7 +91,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Names the requests and intervals that wait, and says them.
+    /// Names the requests, intervals and samples that wait, and says them.
     pub(super) fn work_off(&mut self, session: &mut Session) -> Result<()> {
         let mut backlog = std::mem::take(&mut self.backlog);
         for (count, record) in backlog.records().enumerate() {
@@ -105,6 +105,13 @@ impl Follower<'_> {
                 Ok(Record::Interval(bytes)) => match decode::interval(bytes) {
                     Ok(mut interval) => {
                         self.names.interval(&mut interval, &mut self.stream)?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+                Ok(Record::Sample(bytes)) => match decode::sample(bytes) {
+                    Ok(sample) => {
+                        self.names.sample(&sample, &mut self.stream)?;
                         Ok(())
                     }
                     Err(malformed) => Err(malformed),

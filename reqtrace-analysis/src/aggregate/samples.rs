@@ -1,0 +1,297 @@
+//! Samples: threads of requests on their CPUs in; sums of complete requests by stack, and what a report says
+//! of them, out.
+//!
+//! A sample belongs to a request, and the ledger has only those that were complete. So samples wait until their
+//! request has ended. Their number says how the time of a request type is split, never how much it is: that
+//! is the ledger's, which is exact.
+
+use std::collections::BTreeMap;
+
+use reqtrace_base::names::telling;
+use reqtrace_base::plain::Plain;
+use reqtrace_common::record::{BlockSite, FILE_NONE, StackId};
+use reqtrace_common::sums::StackSumKey;
+use reqtrace_recording::{AddressSpace, Header, Request, RequestOf, Sample};
+use rustc_hash::FxHashMap;
+
+use super::sums::in_order;
+use super::types::split;
+use crate::report::{HotFunction, Ledger, NOT_SAMPLED, OnCpu, OnCpuType, StackKind, StackLine};
+
+/// Stacks of requests that have not ended, all threads together; beyond it samples are counted and forgotten.
+const MAX_WAITING: usize = 1 << 16;
+/// Sums that are kept by id, as for the sums of the kernel.
+const MAX_UNSETTLED: usize = 8192;
+/// Functions of each type that a report has.
+const HOTTEST: usize = 20;
+/// Where processes of several names have served a type.
+const SEVERAL: &str = "[several processes]";
+
+/// Samples so far.
+#[derive(Debug)]
+pub(super) struct Samples {
+    rate_hz: u32,
+    engine: String,
+    /// By thread.
+    waiting: FxHashMap<u32, Waiting>,
+    /// Stacks of all of them.
+    kept: usize,
+    sums: FxHashMap<StackSumKey, u64>,
+    types: Vec<OfType>,
+    /// What came when there were too many stacks.
+    pub(super) forgotten: u64,
+}
+
+/// Samples of a request that has not ended.
+#[derive(Debug)]
+struct Waiting {
+    request: RequestOf,
+    space: AddressSpace,
+    /// User and kernel stack, and how often.
+    stacks: FxHashMap<(StackId, StackId), u64>,
+}
+
+/// Complete requests of one type whose stacks are shown.
+#[derive(Clone, Debug, Default)]
+struct OfType {
+    samples: u64,
+    on_cpu_ns: u64,
+    run_queue_ns: u64,
+    preempted_ns: u64,
+    /// A process that has served some.
+    process: Option<u32>,
+}
+
+impl Samples {
+    /// `None` when the trace takes none.
+    pub(super) fn new(header: &Header, types: usize) -> Option<Self> {
+        (header.cpu_rate > 0).then(|| Self {
+            rate_hz: header.cpu_rate,
+            engine: header.cpu_engine.clone(),
+            waiting: FxHashMap::default(),
+            kept: 0,
+            sums: FxHashMap::default(),
+            types: vec![OfType::default(); types],
+            forgotten: 0,
+        })
+    }
+
+    /// Takes a sample. `all`: a request whose record was lost is one of those that are shown.
+    pub(super) fn add(&mut self, sample: &Sample, all: bool) {
+        let before = self.waiting.get(&sample.tid);
+        if before.is_some_and(|waiting| waiting.request != sample.request) {
+            // The record of the request before was lost; the kernel's totals have it.
+            self.end(sample.tid, all);
+        }
+        let is_full = self.kept >= MAX_WAITING;
+        let waiting = self.waiting.entry(sample.tid).or_insert_with(|| Waiting {
+            request: sample.request,
+            space: sample.space,
+            stacks: FxHashMap::default(),
+        });
+        let stack = (sample.user_stack, sample.kernel_stack);
+        let weight = u64::from(sample.weight);
+        if let Some(count) = waiting.stacks.get_mut(&stack) {
+            *count += weight;
+        } else if is_full {
+            self.forgotten += 1;
+        } else {
+            waiting.stacks.insert(stack, weight);
+            self.kept += 1;
+        }
+    }
+
+    /// A request has ended. `ledger` is its own if its stacks are shown.
+    pub(super) fn request(&mut self, request: &Request<'_>, ledger: Option<&Ledger>) {
+        let of = RequestOf {
+            begin_ns: request.begin_ns,
+            request_type: request.request_type,
+        };
+        let is_its = self
+            .waiting
+            .get(&request.tid)
+            .is_some_and(|waiting| waiting.request == of);
+        if is_its {
+            self.end(request.tid, ledger.is_some());
+        }
+        let state = self.types.get_mut(request.request_type as usize);
+        if let (Some(state), Some(ledger)) = (state, ledger) {
+            let weight = u64::from(request.weight);
+            state.on_cpu_ns += ledger.on_cpu_ns * weight;
+            state.run_queue_ns += ledger.run_queue_ns * weight;
+            state.preempted_ns += ledger.preempted_ns * weight;
+            state.process = Some(request.space.tgid);
+        }
+    }
+
+    fn end(&mut self, tid: u32, shown: bool) {
+        let Some(waiting) = self.waiting.remove(&tid) else {
+            return;
+        };
+        self.kept -= waiting.stacks.len();
+        let request_type = waiting.request.request_type;
+        let Some(state) = self.types.get_mut(request_type as usize) else {
+            return;
+        };
+        if !shown {
+            return;
+        }
+        for ((user_stack, kernel_stack), count) in waiting.stacks {
+            state.samples += count;
+            let key = StackSumKey {
+                user_stack,
+                kernel_stack,
+                tgid: waiting.space.tgid,
+                exec_generation: waiting.space.exec_generation,
+                request_type,
+                off_kind: 0,
+                syscall: -1,
+                file: FILE_NONE,
+            };
+            *self.sums.entry(key).or_default() += count;
+        }
+    }
+
+    /// Whether there are so many sums that they are to be settled.
+    pub(super) fn is_full(&self) -> bool {
+        self.sums.len() >= MAX_UNSETTLED
+    }
+
+    /// Forgets the sums: they are settled.
+    pub(super) fn forget(&mut self) {
+        self.sums.clear();
+    }
+
+    /// The sums, in an order that is always the same.
+    pub(super) fn sums(&self) -> Vec<(StackSumKey, u64)> {
+        in_order(&self.sums)
+    }
+
+    /// Where requests that have not ended were met.
+    pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite)> + '_ {
+        self.waiting.values().flat_map(|waiting| {
+            let stacks = waiting.stacks.keys();
+            stacks.map(|&(user_stack, kernel_stack)| {
+                let site = BlockSite {
+                    kernel_stack,
+                    user_stack,
+                    syscall: -1,
+                    file: FILE_NONE,
+                };
+                (waiting.space, site)
+            })
+        })
+    }
+
+    /// What a report says. `lines` are those of the sums, with numbers of samples in place of times. `ledgers`
+    /// are those of the types; `None` where a part of the requests is shown, by their records.
+    pub(super) fn report(
+        &self,
+        mut lines: Vec<StackLine>,
+        names: &[String],
+        ledgers: Option<&[Ledger]>,
+        comm: impl Fn(u32) -> Plain,
+    ) -> OnCpu {
+        let mut types = Vec::new();
+        let mut beside = Vec::new();
+        for (index, (state, name)) in self.types.iter().zip(names).enumerate() {
+            let whole = ledgers.and_then(|ledgers| ledgers.get(index));
+            let ns = whole.map_or(state.on_cpu_ns, |ledger| ledger.on_cpu_ns);
+            let mine: Vec<usize> = (0..lines.len())
+                .filter(|&line| lines[line].request == *name)
+                .collect();
+            let weights: Vec<u64> = mine.iter().map(|&line| lines[line].count).collect();
+            let process = process_name(&lines, &mine, state.process.map(&comm));
+            let line = |kind, ns: u64| StackLine {
+                comm: process.clone(),
+                request: name.clone(),
+                user: Vec::new(),
+                kernel: Vec::new(),
+                kind,
+                class: None,
+                ns,
+                count: 0,
+                longest_ns: 0,
+            };
+            match split(ns, &weights) {
+                Some(parts) => {
+                    for (&line, part) in mine.iter().zip(parts) {
+                        lines[line].ns = part;
+                    }
+                }
+                None => lines.push(StackLine {
+                    user: vec![NOT_SAMPLED.to_owned()],
+                    ..line(StackKind::OnCpu, ns)
+                }),
+            }
+            if whole.is_none() {
+                beside.push(line(StackKind::RunQueue, state.run_queue_ns));
+                beside.push(line(StackKind::Preempted, state.preempted_ns));
+            }
+            types.push(OnCpuType {
+                samples: state.samples,
+                ns,
+                hottest: hottest(mine.iter().map(|&line| &lines[line])),
+            });
+        }
+        lines.retain(|line| line.ns > 0);
+        beside.retain(|line| line.ns > 0);
+        OnCpu {
+            engine: self.engine.clone(),
+            rate_hz: self.rate_hz,
+            types,
+            stacks: lines,
+            beside,
+        }
+    }
+}
+
+/// Name of the processes that have served a type.
+fn process_name(lines: &[StackLine], mine: &[usize], last: Option<Plain>) -> Plain {
+    let mut names = mine.iter().map(|&line| &lines[line].comm);
+    match (names.next(), last) {
+        (None, Some(last)) => last,
+        (None, None) => Plain::of(SEVERAL),
+        (Some(first), _) if names.all(|name| name == first) => first.clone(),
+        _ => Plain::of(SEVERAL),
+    }
+}
+
+/// The innermost functions of the lines of one type, the most time first.
+fn hottest<'a>(lines: impl Iterator<Item = &'a StackLine>) -> Vec<HotFunction> {
+    /// Time and samples of a function, and its biggest line.
+    type Sum<'a> = (u64, u64, &'a StackLine);
+    let mut functions: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+    for line in lines {
+        let Some(name) = line.kernel.last().or_else(|| line.user.last()) else {
+            continue;
+        };
+        let (ns, samples, biggest) = functions.entry(name).or_insert((0, 0, line));
+        *ns += line.ns;
+        *samples += line.count;
+        if line.ns > biggest.ns {
+            *biggest = line;
+        }
+    }
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by_key(|(name, (ns, samples, _))| (std::cmp::Reverse((*ns, *samples)), *name));
+    functions.truncate(HOTTEST);
+    let function = |(name, (ns, samples, biggest)): (&str, Sum<'_>)| {
+        // The function itself is said already.
+        let is_kernel = !biggest.kernel.is_empty();
+        let user = biggest.user.iter().rev().skip(usize::from(!is_kernel));
+        let user = telling(user.map(String::as_str), std::iter::empty());
+        // What called it in the kernel, if that is not its entry.
+        let kernel = biggest.kernel.iter().rev().skip(1).take(1).cloned();
+        HotFunction {
+            name: name.to_owned(),
+            ns,
+            samples,
+            callers: kernel.chain(user).collect(),
+        }
+    };
+    functions.into_iter().map(function).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! Samples through the whole of the analysis: events in, the report out.
+
+use reqtrace_common::record::STACK_NONE;
+use reqtrace_common::sums::TypeTotals;
+use reqtrace_recording::{Address, Comm, Ending, Event, Incomplete, Name, Stack, Window};
+
+use super::*;
+use crate::aggregate::{Aggregator, FilterOptions, Options};
+use crate::profile::{Origin, Profile};
+
+const PROFILE: &str = "[profile]\nname = \"p\"\n\n[[request]]\nname = \"work\"\nbegin = { function = \"work\" }\n\
+                       \n[[request]]\nname = \"other\"\nbegin = { function = \"other\" }\n";
+const SPACE: AddressSpace = AddressSpace {
+    tgid: 7,
+    exec_generation: 0,
+};
+
+struct Trace(Aggregator);
+
+impl Trace {
+    fn new(options: Options) -> Self {
+        let profile = Profile::parse(PROFILE, "p", Origin::BuiltIn).unwrap();
+        let header = Header {
+            cpu_rate: 199,
+            cpu_engine: "cpu-clock".to_owned(),
+            ..Header::default()
+        };
+        let mut trace = Self(Aggregator::new(&profile, &header, options).unwrap());
+        for id in [2, 4, 6] {
+            trace.stack(id);
+        }
+        trace
+    }
+
+    fn event(&mut self, event: &Event<'_>) {
+        self.0.event(event, &mut []).unwrap();
+    }
+
+    /// A stack of the functions `main` and `f` with the number of the stack.
+    fn stack(&mut self, id: u64) {
+        let addresses = [(id, format!("f{id}")), (1, "main".to_owned())].map(|(offset, name)| {
+            let address = Address { object: 2, offset };
+            self.event(&Event::Name(&Name {
+                address,
+                is_return: offset == 1,
+                frames: vec![name],
+            }));
+            address
+        });
+        self.event(&Event::Stack(&Stack {
+            space: Some(SPACE),
+            id,
+            stop: 0,
+            addresses: addresses.to_vec(),
+        }));
+    }
+
+    fn sample(&mut self, tid: u32, begin_ns: u64, user_stack: StackId) {
+        self.event(&Event::Sample(&Sample {
+            space: SPACE,
+            tid,
+            request: RequestOf {
+                begin_ns,
+                request_type: 0,
+            },
+            weight: 1,
+            at_ns: begin_ns + 1,
+            user_stack,
+            kernel_stack: STACK_NONE,
+        }));
+    }
+
+    /// A request that was on a CPU all the time, but for 10 ns each on the run queue and preempted.
+    fn request(&mut self, tid: u32, begin_ns: u64, end_ns: u64, incomplete: Option<Incomplete>) {
+        self.event(&Event::Request(Request {
+            id: begin_ns,
+            space: SPACE,
+            tid,
+            comm: Comm::from("server"),
+            incomplete,
+            begin_ns,
+            end_ns,
+            run_queue_ns: 10,
+            preempted_ns: 10,
+            weight: 1,
+            ..Request::default()
+        }));
+    }
+
+    /// Function and time of each line, the most time first.
+    fn on_cpu(&self) -> (OnCpu, Vec<(String, u64)>) {
+        let report = self.0.view(&Ending::default());
+        let on_cpu = report.on_cpu.unwrap();
+        for (of_type, request) in on_cpu.types.iter().zip(&report.requests) {
+            let stacks = on_cpu.stacks.iter();
+            let mine = stacks.filter(|line| line.request == request.name);
+            assert_eq!(mine.map(|line| line.ns).sum::<u64>(), of_type.ns);
+        }
+        let name = |line: &StackLine| (line.user.last().unwrap().clone(), line.ns);
+        let lines = on_cpu.stacks.iter().map(name).collect();
+        (on_cpu, lines)
+    }
+}
+
+fn line(name: &str, ns: u64) -> (String, u64) {
+    (name.to_owned(), ns)
+}
+
+#[test]
+fn on_cpu_time_is_split_by_samples_to_the_last_nanosecond() {
+    let mut trace = Trace::new(Options::default());
+    trace.sample(1, 100, 2);
+    trace.sample(1, 100, 2);
+    trace.sample(1, 100, 4);
+    // Nothing is known before the request has ended.
+    assert_eq!(trace.on_cpu().1, []);
+    trace.request(1, 100, 1120, None);
+    let (on_cpu, lines) = trace.on_cpu();
+    // 1,000 ns by three samples.
+    assert_eq!(lines, [line("f2", 667), line("f4", 333)]);
+    assert_eq!((on_cpu.types[0].samples, on_cpu.types[0].ns), (3, 1000));
+    let hottest = &on_cpu.types[0].hottest[0];
+    assert_eq!(
+        (hottest.name.as_str(), hottest.ns, hottest.samples),
+        ("f2", 667, 2)
+    );
+    assert_eq!(hottest.callers, ["main"]);
+    // One that no sample has met makes the others' stacks wider.
+    trace.request(2, 2000, 3020, None);
+    assert_eq!(trace.on_cpu().1, [line("f2", 1334), line("f4", 666)]);
+}
+
+#[test]
+fn a_type_without_samples_says_so() {
+    let mut trace = Trace::new(Options::default());
+    trace.request(1, 100, 1120, None);
+    let (on_cpu, lines) = trace.on_cpu();
+    assert_eq!(lines, [line(NOT_SAMPLED, 1000)]);
+    assert_eq!(on_cpu.types[0].samples, 0);
+    assert!(on_cpu.types[0].hottest.is_empty());
+    assert_eq!(on_cpu.types[1], OnCpuType::default());
+}
+
+#[test]
+fn samples_of_incomplete_requests_are_in_no_stack() {
+    let mut trace = Trace::new(Options::default());
+    trace.sample(1, 100, 2);
+    trace.request(1, 100, 1120, Some(Incomplete::NoEnd));
+    trace.sample(1, 2000, 4);
+    trace.request(1, 2000, 3020, None);
+    // Still running.
+    trace.sample(1, 5000, 6);
+    assert_eq!(trace.on_cpu().1, [line("f4", 1000)]);
+}
+
+#[test]
+fn a_request_whose_record_was_lost_has_its_samples() {
+    let mut trace = Trace::new(Options::default());
+    trace.sample(1, 100, 2);
+    // The next request of the thread; the kernel has counted both.
+    trace.sample(1, 2000, 4);
+    trace.request(1, 2000, 3020, None);
+    let totals = TypeTotals {
+        count: 2,
+        latency_ns: 2040,
+        run_queue_ns: 20,
+        preempted_ns: 20,
+        ..TypeTotals::ZERO
+    };
+    trace.event(&Event::Window(&Window {
+        until_ns: 4000,
+        totals: vec![totals, TypeTotals::ZERO],
+        ..Window::default()
+    }));
+    assert_eq!(trace.on_cpu().1, [line("f2", 1000), line("f4", 1000)]);
+}
+
+#[test]
+fn of_slow_requests_all_time_is_there() {
+    for options in [
+        Options {
+            slower_than_ns: Some(1000),
+            ..Options::default()
+        },
+        Options {
+            filter: FilterOptions {
+                from_ns: Some(1000),
+                ..FilterOptions::default()
+            },
+            ..Options::default()
+        },
+    ] {
+        let mut trace = Trace::new(options);
+        trace.sample(1, 100, 2);
+        trace.request(1, 100, 200, None);
+        trace.sample(1, 2000, 4);
+        trace.request(1, 2000, 3020, None);
+        let (on_cpu, lines) = trace.on_cpu();
+        assert_eq!(lines, [line("f4", 1000)]);
+        let beside: Vec<_> = on_cpu
+            .beside
+            .iter()
+            .map(|line| (line.kind, line.ns))
+            .collect();
+        assert_eq!(
+            beside,
+            [(StackKind::RunQueue, 10), (StackKind::Preempted, 10)]
+        );
+        // A lost record is in none of the records that these are made of.
+        trace.sample(1, 5000, 6);
+        trace.sample(1, 6000, 4);
+        assert_eq!(trace.on_cpu().1, [line("f4", 1000)]);
+    }
+}
+
+#[test]
+fn a_request_that_goes_on_keeps_its_stacks_when_all_are_said_anew() {
+    let mut trace = Trace::new(Options::default());
+    trace.sample(1, 100, 2);
+    trace.sample(2, 150, 4);
+    trace.request(2, 150, 1170, None);
+    trace.event(&Event::StacksAnew);
+    trace.request(1, 100, 1120, None);
+    assert_eq!(trace.on_cpu().1, [line("f2", 1000), line("f4", 1000)]);
+    let report = trace.0.view(&Ending::default());
+    assert!(
+        report
+            .losses
+            .iter()
+            .all(|loss| loss.name != "stacks_unknown")
+    );
+}
+
+#[test]
+fn what_is_too_much_is_counted() {
+    let mut trace = Trace::new(Options::default());
+    let most = MAX_WAITING as u64;
+    for id in 0..most + 5 {
+        trace.sample((id % 100) as u32, 100, 1000 + 2 * id);
+    }
+    // A stack that is known takes no room.
+    trace.sample(0, 100, 1000);
+    let lost = |trace: &Trace| {
+        let losses = trace.0.view(&Ending::default()).losses;
+        let found = losses.iter().find(|loss| loss.name == "samples_forgotten");
+        found.map(|loss| loss.count)
+    };
+    assert_eq!(lost(&trace), Some(5));
+    let samples = trace.0.samples.as_ref().unwrap();
+    assert_eq!(samples.kept, MAX_WAITING);
+    for tid in 0..100 {
+        trace.request(tid, 100, 1120, None);
+    }
+    let samples = trace.0.samples.as_ref().unwrap();
+    assert_eq!((samples.kept, samples.waiting.len()), (0, 0));
+}
+
+#[test]
+fn a_trace_without_samples_has_no_such_part() {
+    let profile = Profile::parse(PROFILE, "p", Origin::BuiltIn).unwrap();
+    let aggregator = Aggregator::new(&profile, &Header::default(), Options::default()).unwrap();
+    assert_eq!(aggregator.view(&Ending::default()).on_cpu, None);
+}

@@ -1,0 +1,198 @@
+//! Colours: what a request's time was in; the colour that stands for it in every picture out.
+
+use super::blame::Cause;
+use super::{Report, StackKind, StackLine};
+
+/// A colour of the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Colour {
+    /// Red, 0 to 255.
+    pub red: u8,
+    /// Green, 0 to 255.
+    pub green: u8,
+    /// Blue, 0 to 255.
+    pub blue: u8,
+}
+
+impl Colour {
+    const fn new(red: u8, green: u8, blue: u8) -> Self {
+        Self { red, green, blue }
+    }
+
+    /// As in HTML: `#e66146`.
+    #[must_use]
+    pub fn hex(self) -> String {
+        format!("#{:02x}{:02x}{:02x}", self.red, self.green, self.blue)
+    }
+
+    /// The same hue, a little lighter or darker: neighbours of one kind can be told apart, and a name has always
+    /// the same shade.
+    #[must_use]
+    pub fn shade(self, name: &str) -> Self {
+        // FNV-1a: the same on every machine.
+        let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        // 90 % to 110 %.
+        let percent = 90 + (hash >> 16) % 21;
+        let part = |value: u8| (u32::from(value) * percent / 100).min(255) as u8;
+        Self::new(part(self.red), part(self.green), part(self.blue))
+    }
+}
+
+/// What a part of a request's latency was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Time {
+    /// On a CPU.
+    OnCpu,
+    /// Runnable after a wakeup.
+    RunQueue,
+    /// Switched out while runnable.
+    Preempted,
+    /// Blocked in a wait class: an index into [`Report::classes`].
+    Blocked(usize),
+    /// Blocked, and the stack was lost.
+    Unattributed,
+}
+
+impl Time {
+    /// What the time of a stack is.
+    #[must_use]
+    pub fn of(line: &StackLine) -> Self {
+        match (line.kind, line.class) {
+            (StackKind::OnCpu, _) => Self::OnCpu,
+            (StackKind::RunQueue, _) => Self::RunQueue,
+            (StackKind::Preempted, _) => Self::Preempted,
+            (StackKind::Blocked, Some(class)) => Self::Blocked(class),
+            (StackKind::Blocked, None) => Self::Unattributed,
+        }
+    }
+
+    /// Its name, as in the report.
+    #[must_use]
+    pub fn name(self, report: &Report) -> &str {
+        match self {
+            Self::OnCpu => "on CPU",
+            Self::RunQueue => "run queue",
+            Self::Preempted => "preempted",
+            Self::Blocked(class) => report.classes.get(class).map_or("?", String::as_str),
+            Self::Unattributed => "unattributed",
+        }
+    }
+
+    /// Its colour.
+    #[must_use]
+    pub fn colour(self, report: &Report) -> Colour {
+        match self {
+            Self::OnCpu => ON_CPU,
+            Self::RunQueue => RUN_QUEUE,
+            Self::Preempted => PREEMPTED,
+            Self::Unattributed => UNATTRIBUTED,
+            Self::Blocked(class) if class < report.named_waits => NAMED[class % NAMED.len()],
+            Self::Blocked(_) => {
+                let name = self.name(report);
+                let known = CLASSES.iter().find(|(class, _)| *class == name);
+                known.map_or(UNATTRIBUTED, |(_, colour)| *colour)
+            }
+        }
+    }
+}
+
+/// The colour of a root cause: that of what the culprit did.
+#[must_use]
+pub fn of_cause(cause: Cause) -> Colour {
+    let class = |name: &str| {
+        let known = CLASSES.iter().find(|(class, _)| *class == name);
+        known.map_or(UNATTRIBUTED, |(_, colour)| *colour)
+    };
+    match cause {
+        Cause::OnCpu => ON_CPU,
+        Cause::RunQueue => RUN_QUEUE,
+        Cause::Preempted => PREEMPTED,
+        Cause::Disk => class("disk"),
+        Cause::Timer => class("sleep"),
+        Cause::Network => class("network"),
+        Cause::OtherInterrupt => class("other"),
+        Cause::BetweenRequests => class("poll"),
+        Cause::Unknown => UNATTRIBUTED,
+    }
+}
+
+/// Frames that are on the way to time of several kinds.
+pub const SHARED: Colour = Colour::new(226, 223, 214);
+
+const ON_CPU: Colour = Colour::new(230, 100, 72);
+/// Runnable after a wakeup: what came after a block, and no place of its own.
+pub const RUN_QUEUE: Colour = Colour::new(240, 196, 64);
+const PREEMPTED: Colour = Colour::new(206, 158, 84);
+const UNATTRIBUTED: Colour = Colour::new(150, 150, 150);
+
+/// Colours of the built-in classes.
+const CLASSES: [(&str, Colour); 10] = [
+    ("disk", Colour::new(96, 148, 216)),
+    ("network", Colour::new(76, 180, 170)),
+    ("lock", Colour::new(172, 124, 206)),
+    ("sleep", Colour::new(172, 178, 190)),
+    ("poll", Colour::new(140, 194, 112)),
+    ("pipe", Colour::new(124, 190, 214)),
+    ("page-fault", Colour::new(228, 144, 178)),
+    ("process", Colour::new(180, 146, 118)),
+    ("tracing", Colour::new(198, 200, 120)),
+    ("other", Colour::new(192, 192, 192)),
+];
+
+/// Colours of a profile's named waits, in turn.
+const NAMED: [Colour; 12] = [
+    Colour::new(124, 138, 230),
+    Colour::new(72, 172, 124),
+    Colour::new(210, 104, 170),
+    Colour::new(92, 190, 232),
+    Colour::new(158, 168, 60),
+    Colour::new(140, 92, 182),
+    Colour::new(56, 136, 156),
+    Colour::new(196, 134, 150),
+    Colour::new(120, 200, 160),
+    Colour::new(90, 110, 160),
+    Colour::new(214, 164, 216),
+    Colour::new(150, 130, 84),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::classify::Classifier;
+
+    #[test]
+    fn each_built_in_class_has_a_colour_of_its_own() {
+        let classes = Classifier::new(&[]).unwrap().names().to_vec();
+        let report = Report {
+            classes: classes.clone(),
+            ..Report::default()
+        };
+        let blocked = (0..classes.len()).map(Time::Blocked);
+        let all = [
+            Time::OnCpu,
+            Time::RunQueue,
+            Time::Preempted,
+            Time::Unattributed,
+        ];
+        let times: Vec<Time> = blocked.chain(all).collect();
+        let colours: BTreeSet<Colour> = times.iter().map(|time| time.colour(&report)).collect();
+        assert_eq!(colours.len(), times.len());
+        let names: BTreeSet<&str> = times.iter().map(|time| time.name(&report)).collect();
+        assert_eq!(names.len(), times.len());
+    }
+
+    #[test]
+    fn a_shade_is_near_its_colour_and_always_the_same() {
+        for name in ["", "main", "JOIN::exec()"] {
+            let shade = ON_CPU.shade(name);
+            assert_eq!(shade, ON_CPU.shade(name));
+            assert!(shade.red.abs_diff(ON_CPU.red) <= 25);
+        }
+        assert_ne!(ON_CPU.shade("main"), ON_CPU.shade("JOIN::exec()"));
+        assert_eq!(ON_CPU.hex(), "#e66448");
+    }
+}
