@@ -453,12 +453,10 @@ fn header(profile: &str) -> Header {
             ..Options::default()
         },
         unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
-        blame: false,
-        cpu_rate: 0,
-        cpu_engine: String::new(),
         markers: vec![
             marker("begin", "dispatch_command at entry", 1),
             marker("end", "dispatch_command at return", 3),
         ],
+        ..Header::default()
     }
 }

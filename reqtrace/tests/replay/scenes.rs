@@ -192,7 +192,7 @@ pub(crate) fn computing() -> Vec<u8> {
         ];
         builder.complete(0, tid, begin, 10 * MS, &off);
     }
-    builder.complete(1, 9610, 6_000 * MS, 40 * US, &[]);
+    builder.complete(1, 9610, 6_000 * MS, 4 * MS, &[]);
     builder.finish()
 }
 
