@@ -163,10 +163,14 @@ mod tests {
 
     use super::*;
     use crate::classify::Classifier;
+    use crate::profile::Profiles;
 
     #[test]
     fn each_built_in_class_has_a_colour_of_its_own() {
-        let classes = Classifier::new(&[]).unwrap().names().to_vec();
+        let text =
+            "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
+        let profiles = Profiles::parse([text], "p").unwrap();
+        let classes = Classifier::new(&profiles).unwrap().names().to_vec();
         let report = Report {
             classes: classes.clone(),
             ..Report::default()

@@ -6,7 +6,7 @@ use reqtrace_recording::{Address, Comm, Ending, Event, Incomplete, Name, Stack, 
 
 use super::*;
 use crate::aggregate::{Aggregator, FilterOptions, Options};
-use crate::profile::{Origin, Profile};
+use crate::profile::Profiles;
 
 const PROFILE: &str = "[profile]\nname = \"p\"\n\n[[request]]\nname = \"work\"\nbegin = { function = \"work\" }\n\
                        \n[[request]]\nname = \"other\"\nbegin = { function = \"other\" }\n";
@@ -19,7 +19,7 @@ struct Trace(Aggregator);
 
 impl Trace {
     fn new(options: Options) -> Self {
-        let profile = Profile::parse(PROFILE, "p", Origin::BuiltIn).unwrap();
+        let profile = Profiles::parse([PROFILE], "p").unwrap();
         let header = Header {
             cpu_rate: 199,
             cpu_engine: "cpu-clock".to_owned(),
@@ -257,7 +257,7 @@ fn what_is_too_much_is_counted() {
 
 #[test]
 fn a_trace_without_samples_has_no_such_part() {
-    let profile = Profile::parse(PROFILE, "p", Origin::BuiltIn).unwrap();
+    let profile = Profiles::parse([PROFILE], "p").unwrap();
     let aggregator = Aggregator::new(&profile, &Header::default(), Options::default()).unwrap();
     assert_eq!(aggregator.view(&Ending::default()).on_cpu, None);
 }
