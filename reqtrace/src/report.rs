@@ -3,12 +3,15 @@
 //! One file per format; each implements [`Exporter`].
 
 pub mod blame_csv;
+mod chunks;
 pub mod csv;
 pub mod flamegraph;
 pub mod folded;
 pub mod json;
 mod labels;
 pub mod outputs;
+pub mod perfetto;
+pub mod pprof;
 pub mod table;
 
 pub use reqtrace_analysis::report::*;

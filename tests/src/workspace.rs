@@ -93,6 +93,12 @@ pub fn file(path: &str) -> Result<PathBuf> {
         .with_context(|| format!("/{path} is missing; run: cargo xtask setup --for test"))
 }
 
+/// The environment of Python that set-up makes for Perfetto's schema.
+#[must_use]
+pub fn perfetto() -> PathBuf {
+    target().join("perfetto")
+}
+
 /// The shop's program: `SHOP_BIN`, or built by cargo with optimisation.
 ///
 /// # Errors

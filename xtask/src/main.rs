@@ -11,6 +11,7 @@ mod linker;
 #[cfg(test)]
 mod links;
 mod packages;
+mod perfetto;
 mod process;
 mod servers;
 mod setup;

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use crate::{
     linker,
     packages::{Apt, Package},
-    process, servers,
+    perfetto, process, servers,
     toolchain::Choice,
 };
 
@@ -63,6 +63,9 @@ impl Need {
                 Package::with_command("sqlite3", "sqlite3"),
                 // Another tracer beside ours.
                 Package::with_command("bpftrace", "bpftrace"),
+                // Read what is exported.
+                Package::with_command("golang-go", "go"),
+                Package::with_command("python3", "python3"),
                 // Stacks through generated code.
                 Package::with_command("nodejs", "node"),
                 Package::with_command("default-jdk-headless", "javac"),
@@ -109,8 +112,10 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
         packages.extend(linker::packages(llvm));
     }
     packages.extend(servers::libraries(&apt, needs));
+    packages.extend(perfetto::packages(needs));
     apt.install(&packages, verbose)?;
     servers::unpack(&apt, needs, verbose)?;
+    perfetto::install(needs, verbose)?;
 
     compiler.link()?;
     if !linker_is_ready {

@@ -90,6 +90,10 @@ impl Aggregator {
                 let of = timelines.request_at(holder, kept.out_ns)?;
                 Some(timelines.request_id(holder, of.begin_ns))
             });
+            let waker_comm = match kept.by {
+                Some(By::Thread(thread, _)) => sites.thread_comm(thread.tgid, thread.tid),
+                _ => Plain::default(),
+            };
             let interval = IntervalRow {
                 request_id: row.id,
                 request: &self.types[row.request_type].name,
@@ -101,6 +105,7 @@ impl Aggregator {
                 off_ns: kept.off_ns(),
                 run_queue_ns: kept.run_queue_ns(),
                 waker: kept.by.map(|by| waker(timelines, by)),
+                waker_comm: &waker_comm,
                 futex: kept.futex,
                 holder_tid: holder.map_or(0, |holder| holder.tid),
                 holder_request_id: held_in.unwrap_or(0),

@@ -13,6 +13,7 @@ mod hints;
 mod labels;
 mod lengths;
 mod losses;
+mod modules;
 mod names;
 mod one;
 mod order;
@@ -50,6 +51,7 @@ pub use order::WINDOW_NS;
 
 use filter::Filter;
 use labels::Labels;
+use modules::Modules;
 use order::{Row, RowOrder};
 use samples::Samples;
 use settled::Settled;
@@ -80,6 +82,7 @@ pub struct Aggregator {
     trace: Trace,
     /// Behind a cell: a view names stacks, and what is named once is kept.
     sites: RefCell<Sites>,
+    modules: Modules,
     types: Vec<TypeState>,
     sums: Sums,
     settled: Settled,
@@ -122,6 +125,7 @@ impl Aggregator {
         Ok(Self {
             trace: Trace::new(header),
             sites: RefCell::new(Sites::new(classifier)),
+            modules: Modules::new(),
             sums: Sums::new(types.len()),
             settled: Settled::new(types.len(), classes),
             rows: RowOrder::default(),
@@ -226,8 +230,9 @@ impl Aggregator {
                 }
             }
             Event::Sample(sample) => self.sample(sample),
-            // They say where an address is; its name is said too.
-            Event::Object(_) | Event::Mapping(_) => {}
+            Event::Object(object) => self.modules.object(object),
+            // It says where an address is; its name is said too.
+            Event::Mapping(_) => {}
         }
         Ok(())
     }

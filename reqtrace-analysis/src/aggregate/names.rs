@@ -25,6 +25,8 @@ pub(super) struct Names {
     /// Indices that stand for nothing.
     free: Vec<u32>,
     pub(super) table: Texts,
+    /// The object that a function of this name is in; `None` for several.
+    objects: FxHashMap<Text, Option<u32>>,
 }
 
 /// The number of a text.
@@ -93,6 +95,13 @@ impl Names {
         let number = self.number(name.address, name.is_return);
         let texts = name.frames.iter().map(|frame| self.table.number(frame));
         let texts: Box<[Text]> = texts.collect();
+        for text in &texts {
+            let object = Some(name.address.object);
+            let known = self.objects.entry(*text).or_insert(object);
+            if *known != object {
+                *known = None;
+            }
+        }
         let frames: Box<[Frame]> = texts.iter().map(|text| self.table.frame(*text)).collect();
         self.texts[number as usize] = texts;
         let known = &mut self.frames[number as usize];
@@ -167,6 +176,11 @@ impl Names {
             texts.push(self.table.number(&format!("[truncated: {reason}]")));
         }
         Some(texts)
+    }
+
+    /// The one object that functions of this name are in.
+    pub(super) fn object(&self, text: Text) -> Option<u32> {
+        self.objects.get(&text).copied().flatten()
     }
 
     /// Why the walk of a stack stopped, and how many addresses it has.

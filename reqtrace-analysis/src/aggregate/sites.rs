@@ -341,6 +341,11 @@ impl Sites {
         self.names.table.number(text)
     }
 
+    /// The one object that functions of this name are in.
+    pub(super) fn object_of(&self, text: Text) -> Option<u32> {
+        self.names.object(text)
+    }
+
     /// The text of a number.
     pub(super) fn text(&self, number: Text) -> &str {
         self.names.table.text(number)

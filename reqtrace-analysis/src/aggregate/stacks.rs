@@ -1,5 +1,6 @@
 //! Stacks: the kernel's sums, or slow requests, in; lines with names out.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
@@ -203,6 +204,12 @@ impl Lines {
     /// Stacks whose frames were given up.
     pub(super) fn merged(&self) -> u64 {
         self.merged
+    }
+
+    /// The functions of all lines.
+    pub(super) fn functions(&self) -> BTreeSet<Text> {
+        let stacks = self.lines.keys().flat_map(|key| [&key.user, &key.kernel]);
+        stacks.flat_map(|frames| frames.iter().copied()).collect()
     }
 
     /// All lines, those with most time first; `requests` are names of request types.

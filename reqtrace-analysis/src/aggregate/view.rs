@@ -54,6 +54,7 @@ impl Aggregator {
             let all = self.slow.is_none().then_some(ledgers.as_slice());
             samples.report(lines, &names, all, |tgid| sites.processes.comm(tgid))
         });
+        let modules = self.modules.of(sites, &settled.lines.functions());
         let mut open: Vec<_> = self
             .open
             .iter()
@@ -91,6 +92,7 @@ impl Aggregator {
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
             on_cpu,
+            modules,
             open,
             losses,
             programs: cost.programs.clone(),

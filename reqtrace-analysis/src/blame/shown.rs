@@ -22,8 +22,6 @@ use crate::report::blame::{
 const UNATTRIBUTED: &str = "unattributed";
 /// Futexes of one request type that a report names.
 const MAX_LOCKS: usize = 100;
-/// Stands between who waits and who held it up, as offwaketime has it.
-const DELIMITER: &str = "--";
 /// The frame of all other chains.
 const OTHER_CHAINS: &str = "[other chains]";
 
@@ -155,7 +153,7 @@ impl Sums {
                 }
                 Link::HeldUpBy(whose) => {
                     is_victim = false;
-                    frames.push(naming.number(DELIMITER));
+                    frames.push(naming.number(Chain::DELIMITER));
                     frames.push(naming.number(&format!("[{}]", self.culprit(whose).words())));
                 }
                 Link::End(cause, reason) => {

@@ -156,6 +156,31 @@ pub struct Chain {
     pub ns: u64,
 }
 
+impl Chain {
+    /// Stands in [`Chain::frames`] between who waits and who held it up, as offwaketime has it.
+    pub const DELIMITER: &str = "--";
+
+    /// The stack that the request itself was blocked in, outermost first.
+    #[must_use]
+    pub fn own_stack(&self) -> &[String] {
+        let own = self.frames.get(1..).unwrap_or_default();
+        let is_delimiter = |frame: &String| frame == Self::DELIMITER;
+        let end = own.iter().position(is_delimiter);
+        &own[..end.unwrap_or(own.len().saturating_sub(1))]
+    }
+
+    /// What it ended in; `None` of several chains that were put together.
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        let last = self.frames.last()?.strip_prefix('[')?;
+        let ended_in = |cause: &Cause| {
+            let rest = last.strip_prefix(cause.words());
+            rest.is_some_and(|rest| rest.starts_with([']', ':']))
+        };
+        Cause::ALL.into_iter().find(ended_in)
+    }
+}
+
 /// What held requests of one type up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {

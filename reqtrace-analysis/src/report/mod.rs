@@ -116,6 +116,8 @@ pub struct IntervalRow<'a> {
     pub run_queue_ns: u64,
     /// Who ended the wait; `None` for a preemption.
     pub waker: Option<IntervalWaker>,
+    /// Name of the thread that ended the wait; empty when it was none, or is not known.
+    pub waker_comm: &'a str,
     /// Address of the futex that it waited on; 0 for other waits.
     pub futex: u64,
     /// The thread that held the lock when the wait began; 0 when that is not known.
@@ -225,6 +227,8 @@ pub struct Report {
     pub stacks: Vec<StackLine>,
     /// What requests did on their CPUs; `None` when no samples were taken.
     pub on_cpu: Option<OnCpu>,
+    /// The files that their functions are in, those with the most functions first.
+    pub modules: Vec<Module>,
     /// Requests that were open when tracing stopped, the longest first.
     pub open: Vec<OpenRequest>,
     /// What was lost.
@@ -371,6 +375,17 @@ pub struct StackLine {
     pub count: u64,
     /// Longest interval, ns.
     pub longest_ns: u64,
+}
+
+/// A file, and the functions of [`Report::stacks`] that are in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Its path as the process sees it, `[vdso]` and the like, or `[kernel.kallsyms]`.
+    pub path: String,
+    /// Its build id; empty when it has none, or when it is not known.
+    pub build_id: Vec<u8>,
+    /// Names of functions as stacks have them, sorted. A name that several files have is in none.
+    pub functions: Vec<String>,
 }
 
 /// What the time of a stack is.

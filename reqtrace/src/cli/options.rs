@@ -71,12 +71,18 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
-        if self.sample.is_some() && self.outputs.intervals.is_some() {
-            return Err(Error::usage(
-                "--intervals needs all requests, and --sample leaves some out",
-            )
+        let of_intervals = [
+            ("--intervals", &self.outputs.intervals),
+            ("--perfetto", &self.outputs.perfetto),
+        ];
+        let of_intervals = of_intervals.into_iter().find(|(_, file)| file.is_some());
+        if let (Some(_), Some((option, _))) = (self.sample, of_intervals) {
+            return Err(Error::usage(format!(
+                "{option} needs all requests, and --sample leaves some out"
+            ))
             .next("leave out one of the two"));
         }
+        let needs_blame = of_intervals.is_some();
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
         if self.profiles.is_empty() && !has_process && self.command.is_empty() {
@@ -133,9 +139,9 @@ impl TraceArgs {
             stack_filter,
             unwind: self.unwind,
             labels: self.labels || outputs.group_by.is_some(),
-            blame: self.blame || outputs.intervals.is_some(),
             cpu_rate: self.cpu_rate,
             cpu_engine: self.cpu_engine,
+            blame: self.blame || needs_blame,
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,

@@ -40,6 +40,16 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) intervals: Option<PathBuf>,
 
+    /// Write a gzipped profile of the stacks for `go tool pprof` and all that reads its format, with
+    /// process, request, class and root cause as labels; - is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) pprof: Option<PathBuf>,
+
+    /// Write a trace for ui.perfetto.dev: a track for each thread, requests and when they were off the
+    /// CPU, arrows from who woke to who was woken (turns --blame on); - is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) perfetto: Option<PathBuf>,
+
     /// Print folded stacks on standard output, as offcputime -f
     #[arg(short = 'f', help_heading = "Output")]
     pub(super) folded_stdout: bool,
@@ -126,6 +136,10 @@ pub struct Outputs {
     pub json: Option<Target>,
     /// Where intervals go.
     pub intervals: Option<Target>,
+    /// Where the profile for pprof goes.
+    pub pprof: Option<Target>,
+    /// Where the trace for Perfetto goes.
+    pub perfetto: Option<Target>,
     /// A frame `-` between user and kernel frames.
     pub delimited: bool,
     /// Which stacks.
@@ -196,6 +210,8 @@ impl OutputArgs {
             flamegraph: self.flamegraph.map(Target::from),
             json: self.json.map(Target::from),
             intervals: self.intervals.map(Target::from),
+            pprof: self.pprof.map(Target::from),
+            perfetto: self.perfetto.map(Target::from),
             delimited: self.delimited,
             stacks,
             blocked_only: self.blocked_only,
@@ -253,6 +269,8 @@ impl Outputs {
             flamegraph: self.flamegraph.clone(),
             json: self.json.clone(),
             intervals: self.intervals.clone(),
+            pprof: self.pprof.clone(),
+            perfetto: self.perfetto.clone(),
             stacks: FoldedOptions {
                 delimiter: self.delimited,
                 user: self.stacks != Stacks::Kernel,
@@ -270,13 +288,15 @@ impl Outputs {
         }
     }
 
-    fn named(&self) -> [(&'static str, &Option<Target>); 5] {
+    fn named(&self) -> [(&'static str, &Option<Target>); 7] {
         [
             ("--csv", &self.csv),
             ("--folded (or -f)", &self.folded),
             ("--flamegraph", &self.flamegraph),
             ("--json", &self.json),
             ("--intervals", &self.intervals),
+            ("--pprof", &self.pprof),
+            ("--perfetto", &self.perfetto),
         ]
     }
 

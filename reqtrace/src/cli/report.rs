@@ -122,6 +122,12 @@ pub fn run(args: ReportArgs) -> Result<()> {
         histogram: outputs.histogram,
         filter,
     };
+    if outputs.perfetto.is_some() && !header.blame {
+        crate::say!(
+            "reqtrace: the recording has no intervals: the file of --perfetto has requests only; record \
+             with --blame"
+        );
+    }
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
     let classes = Classifier::new(&profiles)?.names().to_vec();
     let output_options = OutputOptions {

@@ -106,35 +106,22 @@ impl Exporter for CsvExporter {
     }
 
     fn left_out(&self) -> Vec<LossLine> {
-        left_out([
-            (
+        self.rows.left_out(
+            [
                 "rows_beyond_limit",
-                self.rows.beyond,
                 "requests that are not in requests.csv because of --max-rows or --max-bytes; everything \
                  else has them",
-            ),
-            (
+            ],
+            [
                 "rows_not_taken",
-                self.rows.unread,
                 "requests that are not in requests.csv because its reader or its disk stood still; \
                  everything else has them",
-            ),
-        ])
+            ],
+        )
     }
 
     fn finish(&mut self, report: &Report) -> Result<()> {
         self.begin(report.blame.is_some())?;
         self.rows.hand_over()
     }
-}
-
-fn left_out<const N: usize>(lines: [(&str, u64, &str); N]) -> Vec<LossLine> {
-    let there = lines.into_iter().filter(|(_, count, _)| *count > 0);
-    there
-        .map(|(name, count, advice)| LossLine {
-            name: name.to_owned(),
-            count,
-            advice: advice.to_owned(),
-        })
-        .collect()
 }

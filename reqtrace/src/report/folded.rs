@@ -162,15 +162,22 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
     if with_request {
         frames.push(clean(&line.request));
     }
+    frames.extend(self::frames(line, options).into_iter().map(clean));
+    frames.join(";")
+}
+
+/// The frames of a stack, outermost first; the last one says what its time is, unless that is blocked.
+pub(super) fn frames(line: &StackLine, options: FoldedOptions) -> Vec<&str> {
+    let mut frames: Vec<&str> = Vec::new();
     if options.user {
-        frames.extend(line.user.iter().map(|name| clean(name)));
+        frames.extend(line.user.iter().map(String::as_str));
     }
     let has_stacks = !(line.user.is_empty() && line.kernel.is_empty());
     if options.delimiter && options.user && options.kernel && has_stacks {
-        frames.push("-".to_owned());
+        frames.push("-");
     }
     if options.kernel {
-        frames.extend(line.kernel.iter().map(|name| clean(name)));
+        frames.extend(line.kernel.iter().map(String::as_str));
     }
     let top = match line.kind {
         StackKind::Blocked => None,
@@ -180,8 +187,8 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
         // A function that computes may be on the way to others that block.
         StackKind::OnCpu => (options.part == Part::All).then_some("[on CPU]"),
     };
-    frames.extend(top.map(str::to_owned));
-    frames.join(";")
+    frames.extend(top);
+    frames
 }
 
 /// Writes `stacks.folded`, or `chains.folded`.

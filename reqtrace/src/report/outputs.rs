@@ -18,6 +18,8 @@ use super::csv::{CsvExporter, IntervalsExporter, Limits};
 use super::flamegraph::FlamegraphExporter;
 use super::folded::{FoldedExporter, FoldedOptions, Shows};
 use super::json::JsonExporter;
+use super::perfetto::PerfettoExporter;
+use super::pprof::PprofExporter;
 use super::{Exporter, Report};
 use crate::error::{Error, Result};
 
@@ -64,6 +66,10 @@ pub struct OutputOptions {
     pub json: Option<Target>,
     /// `--intervals`, of a trace with blame.
     pub intervals: Option<Target>,
+    /// `--pprof`.
+    pub pprof: Option<Target>,
+    /// `--perfetto`.
+    pub perfetto: Option<Target>,
     /// What folded stacks and the flame graph hold.
     pub stacks: FoldedOptions,
     /// Which rows of the CSV.
@@ -124,6 +130,8 @@ impl OutputOptions {
             (Format::Folded, &self.folded),
             (Format::Flamegraph, &self.flamegraph),
             (Format::Intervals, &self.intervals),
+            (Format::Pprof, &self.pprof),
+            (Format::Perfetto, &self.perfetto),
         ] {
             wanted.extend(target.clone().map(|target| (format, target)));
         }
@@ -144,6 +152,8 @@ enum Format {
     Chains,
     ChainGraph,
     Intervals,
+    Pprof,
+    Perfetto,
 }
 
 impl Format {
@@ -157,6 +167,8 @@ impl Format {
             Self::Chains => "chains.folded",
             Self::ChainGraph => "chains.svg",
             Self::Intervals => "intervals.csv",
+            Self::Pprof => "profile.pb.gz",
+            Self::Perfetto => "trace.pftrace",
         }
     }
 
@@ -168,6 +180,8 @@ impl Format {
             Self::Flamegraph => "--flamegraph",
             Self::Blame | Self::Chains | Self::ChainGraph => "--out",
             Self::Intervals => "--intervals",
+            Self::Pprof => "--pprof",
+            Self::Perfetto => "--perfetto",
         }
     }
 }
@@ -300,6 +314,12 @@ fn exporter(
         Format::Chains => Box::new(FoldedExporter::new(out, &name, Shows::Chains)),
         Format::ChainGraph => Box::new(FlamegraphExporter::new(out, &name, Shows::Chains)),
         Format::Intervals => Box::new(IntervalsExporter::new(out, &name, options.rows)),
+        Format::Pprof => {
+            let all_requests = options.rows.slower_than_ns == 0;
+            let exporter = PprofExporter::new(out, &name, options.stacks, all_requests);
+            Box::new(exporter)
+        }
+        Format::Perfetto => Box::new(PerfettoExporter::new(out, &name, classes, options.rows)),
     };
     Ok(Box::new(Output::new(exporter, handle, partial, name)))
 }

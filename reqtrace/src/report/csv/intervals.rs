@@ -4,8 +4,8 @@ use std::io::Write;
 
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 
+use super::Limits;
 use super::tray::Tray;
-use super::{Limits, left_out};
 use crate::error::Result;
 use crate::report::{Exporter, IntervalRow, IntervalWaker, LossLine, Report};
 
@@ -137,18 +137,16 @@ impl Exporter for IntervalsExporter {
     }
 
     fn left_out(&self) -> Vec<LossLine> {
-        left_out([
-            (
+        self.rows.left_out(
+            [
                 "intervals_beyond_limit",
-                self.rows.beyond,
                 "intervals that are not in the file of --intervals because of --max-rows or --max-bytes",
-            ),
-            (
+            ],
+            [
                 "intervals_not_taken",
-                self.rows.unread,
                 "intervals that are not in the file of --intervals because its reader or its disk stood still",
-            ),
-        ])
+            ],
+        )
     }
 
     fn finish(&mut self, _report: &Report) -> Result<()> {

@@ -1,53 +1,21 @@
-//! The rows of a CSV that is written while a trace runs: fields in, chunks of whole rows out, bounded.
+//! The rows of a CSV that is written while a trace runs: fields in, whole rows out.
 
-use std::io::{self, Write};
-use std::mem;
-use std::time::{Duration, Instant};
+use std::io::Write;
 
 use csv::{QuoteStyle, Terminator, WriterBuilder};
 
 use super::Limits;
-use crate::error::{Error, Result};
-
-/// Bytes of rows that are handed over at a time.
-const CHUNK: usize = 64 << 10;
-/// How long a row waits for others at most, when more come.
-const LONGEST: Duration = Duration::from_secs(1);
+use crate::error::Result;
+use crate::report::LossLine;
+use crate::report::chunks::Chunks;
 
 /// Rows that wait to be handed over.
-pub(super) struct Tray {
-    /// With the row that is being made.
-    bytes: Vec<u8>,
-    /// Bytes of whole rows, and how many these are.
-    ready: (usize, u64),
-    since: Instant,
-    out: Box<dyn Write>,
-    name: String,
-    limits: Limits,
-    rows: u64,
-    written: u64,
-    /// Rows that were left out because of the limits.
-    pub(super) beyond: u64,
-    /// Rows that were left out because nobody took them.
-    pub(super) unread: u64,
-}
+pub(super) struct Tray(Chunks);
 
 impl Tray {
-    /// `name` is what errors call the output. It takes a chunk of rows with each write, or refuses it
-    /// with [`io::ErrorKind::WouldBlock`].
+    /// As [`Chunks::new`].
     pub(super) fn new(out: Box<dyn Write>, name: &str, limits: Limits) -> Self {
-        Self {
-            bytes: Vec::new(),
-            ready: (0, 0),
-            since: Instant::now(),
-            out,
-            name: name.to_owned(),
-            limits,
-            rows: 0,
-            written: 0,
-            beyond: 0,
-            unread: 0,
-        }
+        Self(Chunks::new(out, name, limits))
     }
 
     /// Writes the names of the columns.
@@ -55,77 +23,39 @@ impl Tray {
         for name in names {
             self.text(name);
         }
-        end(&mut self.bytes);
-        self.collect(0);
-        self.hand_over()
+        end(self.0.bytes());
+        self.0.end_frame()
     }
 
-    /// Whether a row of a request of this latency is to be made; counts it when there is no room for it.
+    /// Whether a row of a request of this latency is to be made.
     pub(super) fn takes(&mut self, latency_ns: u64) -> bool {
-        if latency_ns < self.limits.slower_than_ns {
-            return false;
-        }
-        let is_full = self.limits.max_rows.is_some_and(|most| self.rows >= most)
-            || self.limits.max_bytes == Some(0);
-        self.beyond += u64::from(is_full);
-        !is_full
+        self.0.takes(latency_ns)
     }
 
     /// Adds a field.
     pub(super) fn number(&mut self, value: u64) {
-        number(&mut self.bytes, value);
+        number(self.0.bytes(), value);
     }
 
     /// Adds a field.
     pub(super) fn text(&mut self, value: &str) {
-        text(&mut self.bytes, value);
+        text(self.0.bytes(), value);
     }
 
     /// Ends the row.
     pub(super) fn end(&mut self) -> Result<()> {
-        end(&mut self.bytes);
-        self.collect(1);
-        if self.ready.0 >= CHUNK || self.since.elapsed() >= LONGEST {
-            return self.hand_over();
-        }
-        Ok(())
-    }
-
-    /// There are `rows` more.
-    fn collect(&mut self, rows: u64) {
-        let length = self.bytes.len();
-        let added = (length - self.ready.0) as u64;
-        let most = self.limits.max_bytes.unwrap_or(u64::MAX);
-        if rows > 0 && self.written + added > most {
-            // Shorter ones that come later would fit: the file is that of the first ones.
-            self.limits.max_bytes = Some(0);
-            self.bytes.truncate(self.ready.0);
-            self.beyond += rows;
-            return;
-        }
-        self.written += added;
-        self.rows += rows;
-        self.ready = (length, self.ready.1 + rows);
+        end(self.0.bytes());
+        self.0.end_record()
     }
 
     /// Hands all rows over.
     pub(super) fn hand_over(&mut self) -> Result<()> {
-        let (length, rows) = mem::take(&mut self.ready);
-        self.since = Instant::now();
-        if length == 0 {
-            return Ok(());
-        }
-        let result = self.out.write_all(&self.bytes);
-        self.bytes.clear();
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.unread += rows;
-                Ok(())
-            }
-            other => other.map_err(|error| {
-                Error::failed(format!("{} could not be written", self.name)).because(error)
-            }),
-        }
+        self.0.hand_over()
+    }
+
+    /// As [`Chunks::left_out`].
+    pub(super) fn left_out(&self, beyond: [&str; 2], unread: [&str; 2]) -> Vec<LossLine> {
+        self.0.left_out(beyond, unread)
     }
 }
 
