@@ -21,10 +21,13 @@ pub mod cli;
 pub mod fuzz;
 #[cfg(feature = "capture")]
 pub mod kernel;
+#[cfg(feature = "capture")]
+mod live;
 pub mod report;
 #[cfg(feature = "capture")]
 pub mod resolve;
-mod say;
+#[doc(hidden)]
+pub mod say;
 #[cfg(feature = "capture")]
 pub mod symbolize;
 #[cfg(feature = "capture")]

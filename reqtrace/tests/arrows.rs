@@ -72,6 +72,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "symbolize",
         ],
     ),
+    // The screen that is shown while a trace runs.
+    (
+        "live",
+        &[
+            "analysis",
+            "base",
+            "common",
+            "recording",
+            "report",
+            "say",
+            "tracer",
+        ],
+    ),
     // The command line is around all.
     (
         "cli",
@@ -83,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capture",
             "common",
             "kernel",
+            "live",
             "profile",
             "recording",
             "report",

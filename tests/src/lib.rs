@@ -28,6 +28,7 @@ pub mod process;
 pub mod programs;
 pub mod reqtrace;
 pub mod rows;
+pub mod screen;
 pub mod servers;
 pub mod shop;
 pub mod summary;

@@ -15,6 +15,7 @@ mod lengths;
 mod losses;
 mod modules;
 mod names;
+mod now;
 mod one;
 mod order;
 mod processes;
@@ -47,6 +48,7 @@ pub use filter::FilterOptions;
 pub use losses::{
     FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
 };
+pub use now::{PlaceNow, TypeNow};
 pub use order::WINDOW_NS;
 
 use filter::Filter;

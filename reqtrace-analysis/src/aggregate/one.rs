@@ -53,7 +53,7 @@ impl Aggregator {
     }
 
     /// Who looks on changes no count of the report.
-    fn with_sites<T>(&self, look: impl FnOnce(&mut Sites) -> T) -> T {
+    pub(super) fn with_sites<T>(&self, look: impl FnOnce(&mut Sites) -> T) -> T {
         let sites = &mut *self.sites.borrow_mut();
         let unknown_before = sites.unknown_stacks;
         let seen = look(sites);

@@ -2,7 +2,7 @@
 //! can be asked for again.
 
 use reqtrace_common::sums::TypeTotals;
-use reqtrace_recording::{Ending, Open};
+use reqtrace_recording::Ending;
 
 use super::filter::Filter;
 use super::labels::Labels;
@@ -12,7 +12,7 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
-use crate::report::{Filtered, Ledger, OpenBlock, OpenRequest, Report, StackKind, TypeReport};
+use crate::report::{Filtered, Ledger, Report, StackKind, TypeReport};
 
 impl Aggregator {
     /// What is known now. `ending` says what is missing in a recording; of a live trace nothing is. A
@@ -59,7 +59,7 @@ impl Aggregator {
             .open
             .iter()
             .filter(|_| filtered.is_none())
-            .filter_map(|request| self.open_request(sites, request))
+            .filter_map(|open| self.open_request(sites, open, self.trace.stop_ns()))
             .collect();
         open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
         let cost = self.trace.cost();
@@ -129,28 +129,6 @@ impl Aggregator {
             samples: &samples,
         };
         settled.add(sites, &new);
-    }
-
-    fn open_request(&self, sites: &mut Sites, open: &Open) -> Option<OpenRequest> {
-        let request = open.request();
-        let state = self.types.get(request.request_type as usize)?;
-        let blocked = open.blocked_in.map(|(site, since_ns)| {
-            let place = sites.place(request.request_type, request.space, &site);
-            OpenBlock {
-                for_ns: self.trace.stop_ns().saturating_sub(since_ns),
-                class: place.class,
-                user: place.user,
-                kernel: place.kernel,
-            }
-        });
-        Some(OpenRequest {
-            request: state.name.clone(),
-            pid: request.space.tgid,
-            tid: request.tid,
-            comm: request.comm.text(),
-            running_ns: request.latency_ns(),
-            blocked,
-        })
     }
 }
 

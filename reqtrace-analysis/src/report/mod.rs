@@ -413,6 +413,8 @@ pub struct OpenRequest {
     pub tid: u32,
     /// Name of the thread.
     pub comm: Plain,
+    /// Label; empty when none was recorded.
+    pub label: Plain,
     /// Nanoseconds since its begin.
     pub running_ns: u64,
     /// For a blocked one: for how long, in which class, user and kernel frames innermost first.

@@ -32,6 +32,7 @@ mod uprobe;
 
 pub use labels::LabelTable;
 pub use loader::{KernelTypes, LoadOptions, Loaded, Loader, load};
+pub use open::{RunState, Running};
 pub use probes::ProbePlan;
 pub use sampling::{CpuEngine, SamplingPlan};
 pub use session::Session;

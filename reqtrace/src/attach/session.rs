@@ -26,7 +26,7 @@ use super::guard::Shed;
 use super::loader::{
     KernelLog, Loaded, chain, forget_processes, map, map_error, map_mut, program, trace_processes,
 };
-use super::open;
+use super::open::{self, Running};
 use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
 use super::sampling::{CpuEngine, Sampling, SamplingPlan};
@@ -362,6 +362,16 @@ impl Session {
     /// When a map cannot be read.
     pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
         open::stacks(map(&self.ebpf, "THREADS")?)
+    }
+
+    /// Requests that are open now, while tracing: at most `most`, those that began first, and how many there
+    /// are.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
+        open::running(map(&self.ebpf, "THREADS")?, now_ns, most)
     }
 
     /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.

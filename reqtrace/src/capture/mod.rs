@@ -11,6 +11,6 @@ mod windows;
 
 pub(crate) use names::Names;
 pub(crate) use observer::Notices;
-pub use observer::{Notice, Observer};
+pub use observer::{Notice, Observer, RunState, Running};
 pub(crate) use stream::Stream;
 pub(crate) use windows::Windows;

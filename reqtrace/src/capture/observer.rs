@@ -9,6 +9,8 @@ use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_binary::unwind::Progress;
 use reqtrace_recording::Event;
 
+pub use crate::attach::{RunState, Running};
+
 /// Looks on while a trace runs. Every method has a default, so that an observer has only what it wants.
 ///
 /// All are called by the thread that reads the kernel's ring: while one runs, the ring fills up. One that
@@ -23,6 +25,16 @@ pub trait Observer {
     /// Some 200 ms have passed. `overhead` is the share of the CPU time that tracing took in the last
     /// whole second, 0 to 1; `None` during the first.
     fn look(&mut self, _model: &Aggregator, _overhead: Option<f64>) {}
+
+    /// Whether requests that are open are wanted, each second. Then what the kernel adds up comes every five
+    /// seconds, too.
+    fn wants_running(&self) -> bool {
+        false
+    }
+
+    /// Requests that are open at `now_ns` (`CLOCK_MONOTONIC`), those that began first: a few hundred at
+    /// most. `all` is how many there are. The model knows the names of where they are blocked.
+    fn running(&mut self, _requests: &[Running], _all: usize, _now_ns: u64, _model: &Aggregator) {}
 
     /// Tracing is over; what is left in the kernel is read next, and the outputs are written.
     fn ended(&mut self) {}

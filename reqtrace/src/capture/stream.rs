@@ -5,7 +5,7 @@ use std::io;
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
 
-use super::{Notices, Observer};
+use super::{Notices, Observer, Running};
 use crate::error::{Error, Result};
 use crate::report::{Exporter, Report, outputs};
 
@@ -63,6 +63,16 @@ impl<'a> Stream<'a> {
     /// Lets the observer look at what is known so far.
     pub(crate) fn look(&mut self, overhead: Option<f64>) {
         self.observer.look(&self.analysis, overhead);
+    }
+
+    /// Whether the observer wants requests that are open.
+    pub(crate) fn wants_running(&self) -> bool {
+        self.observer.wants_running()
+    }
+
+    /// Shows the observer requests that are open; `all` is how many there are.
+    pub(crate) fn running(&mut self, requests: &[Running], all: usize, now_ns: u64) {
+        self.observer.running(requests, all, now_ns, &self.analysis);
     }
 
     /// Tells the observer that tracing is over.

@@ -194,6 +194,10 @@ pub struct TraceArgs {
         help_heading = "Stacks"
     )]
     pub(super) cpu_engine: CpuEngine,
+    /// Show on this terminal what happens while it happens: request types, where their time goes, what
+    /// runs and waits now; the report follows. ? shows the keys
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"], help_heading = "Output")]
+    pub(super) live: bool,
 
     /// Record one of N requests, drawn at random at its begin; all are counted, and what is summed up
     /// is estimated

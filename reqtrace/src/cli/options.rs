@@ -59,6 +59,8 @@ pub struct TraceOptions {
     pub outputs: Outputs,
     /// Where to write the recording.
     pub record: Option<PathBuf>,
+    /// Whether a screen is shown while it runs.
+    pub live: bool,
 }
 
 impl TraceArgs {
@@ -106,7 +108,19 @@ impl TraceArgs {
                 .next("use the name that /proc/PID/comm has"));
             }
         }
+        if self.live && !self.command.is_empty() {
+            return Err(Error::usage(
+                "--live draws on the terminal that the program behind -- writes to",
+            )
+            .next("start the program elsewhere, and give its PID with -p"));
+        }
         let outputs = self.outputs.into_outputs()?;
+        if self.live && outputs.takes_stdout() {
+            return Err(Error::usage(
+                "--live draws on standard output, which another output takes",
+            )
+            .next("send that output to a file"));
+        }
         let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
         let part = outputs.part;
         if part != Part::OffCpu && self.cpu_rate == 0 {
@@ -148,6 +162,7 @@ impl TraceArgs {
             yes: self.yes,
             outputs,
             record: self.record,
+            live: self.live,
         })
     }
 

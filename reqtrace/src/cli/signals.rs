@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use crate::live;
 use crate::tracer::Stopper;
 
 /// What signals stop, as soon as there is something.
@@ -87,6 +88,7 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *m
         (_, Some(_)) => AGAIN,
         (_, None) => MESSAGE,
     };
+    live::terminal::restore();
     // SAFETY: both are safe in a signal handler; the message is as long as its length says. A terminal
     // that is stopped may keep the message waiting, and the program with it: nothing is said then.
     unsafe {

@@ -11,10 +11,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
 use crate::error::Result;
+use crate::live::{Live, Title};
 use crate::report::folded::Part;
 use crate::report::outputs::{self, OutputOptions};
 use crate::resolve::Process;
-use crate::tracer::{Notice, SamplingPlan, Tracer};
+use crate::tracer::{Notice, Observer, SamplingPlan, Tracer};
 
 use choice::Choice;
 use progress::{Compiling, Progress};
@@ -35,6 +36,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
     signals::watch();
     logger::start(options.outputs.verbose);
     let quiet = options.outputs.quiet;
+    let terminal = options.live.then(Live::prepare).transpose()?;
     let Choice {
         profiles,
         processes,
@@ -42,7 +44,9 @@ pub fn run(options: TraceOptions) -> Result<()> {
     } = choice::choose(&options)?;
     // A program that was started has the usual limit: some expect no higher descriptors.
     raise_descriptors();
-    let announcement = announcement(&options, &profiles.names(), &processes, started.is_some());
+    let named = named(&processes);
+    let names = profiles.names();
+    let announcement = announcement(&options, &names, &named, started.is_some());
     let mut tracer = tracer(&options, Tracer::new(profiles))?.processes(processes);
     if started.is_some() {
         tracer = tracer.not_begun();
@@ -57,7 +61,21 @@ pub fn run(options: TraceOptions) -> Result<()> {
     if let Some(started) = &mut started {
         started.release()?;
     }
-    let mut finished = trace.run_with(&mut Progress::new(quiet, options.duration))?;
+    let mut observer: Box<dyn Observer> = match terminal {
+        Some(terminal) => {
+            let title = Title {
+                profile: names,
+                processes: named,
+                duration: options.duration,
+            };
+            Box::new(Live::start(terminal, title, trace.stopper())?)
+        }
+        None => Box::new(Progress::new(quiet, options.duration)),
+    };
+    let finished = trace.run_with(&mut *observer);
+    // The terminal is given back before anything is printed, an error too.
+    drop(observer);
+    let mut finished = finished?;
     let shown = show::table(&finished.report, &options.outputs);
     if finished.outputs.is_ok() {
         show::written(&options.outputs, &finished.report);
@@ -144,7 +162,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
 fn announcement(
     options: &TraceOptions,
     profile: &str,
-    processes: &[Process],
+    processes: &str,
     is_started: bool,
 ) -> String {
     let how_long = match options.duration {
@@ -152,7 +170,7 @@ fn announcement(
         None if is_started => "until it ends".to_owned(),
         None => "until Ctrl-C".to_owned(),
     };
-    format!("tracing {} with {profile} {how_long}", named(processes))
+    format!("tracing {processes} with {profile} {how_long}")
 }
 
 /// Processes by name and PID; of a server with a process for each connection not all.

@@ -27,6 +27,8 @@ use output::{Handle, Output};
 use place::{Folder, Place, Refused};
 pub use sink::Asked;
 use sink::Sink;
+#[cfg(feature = "capture")]
+pub(crate) use sink::give_up_privileges;
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

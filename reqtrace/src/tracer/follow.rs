@@ -15,7 +15,7 @@ use super::stopper::{Stopper, Waiting};
 use crate::aggregate::MALFORMED;
 use crate::attach::decode::{self, Decoder, Malformed, Other, Record};
 use crate::attach::{Session, Sums};
-use crate::capture::{Names, Stream, Windows};
+use crate::capture::{Names, Running, Stream, Windows};
 use crate::error::Result;
 use crate::kernel::clock;
 use crate::report::{Overhead, ShedSpan};
@@ -39,6 +39,9 @@ const LONG_LOOK: Duration = Duration::from_millis(5);
 const PAUSE_PER_LOOK: u32 = 20;
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
+
+/// Open requests that are shown to who looks on.
+const MAX_RUNNING: usize = 200;
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +220,8 @@ impl<'a> Follower<'a> {
         ticks: &Ticks,
         guarding: &mut Guarding,
     ) -> Result<bool> {
-        if self.stream.is_recording() && self.windows.is_due() {
+        let looked_on = self.stream.is_recording() || self.stream.wants_running();
+        if looked_on && self.windows.is_due() {
             self.window(session, clock::monotonic_ns(), false)?;
         }
         if ticks.is_each(TICKS_PER_FLUSH) {
@@ -236,8 +240,28 @@ impl<'a> Follower<'a> {
         }
         if ticks.is_each(TICKS_PER_REFRESH) {
             self.refresh(session)?;
+            self.show_running(session)?;
         }
         Ok(true)
+    }
+
+    /// Shows the requests that are open to who wants them.
+    fn show_running(&mut self, session: &Session) -> Result<()> {
+        if !self.stream.wants_running() {
+            return Ok(());
+        }
+        let now_ns = clock::monotonic_ns();
+        let (running, all) = session.running(now_ns, MAX_RUNNING)?;
+        for Running { open, .. } in &running {
+            let request = open.request();
+            self.names.request(&request, &mut self.stream)?;
+            if let Some((site, _)) = open.blocked_in {
+                self.names
+                    .site(request.space, site, false, &mut self.stream)?;
+            }
+        }
+        self.stream.running(&running, all, now_ns);
+        Ok(())
     }
 
     /// Takes all records that are left.

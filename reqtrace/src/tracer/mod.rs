@@ -54,7 +54,7 @@ use crate::report::{Exporter, Grouping};
 use crate::resolve::Process;
 
 pub use crate::attach::{CpuEngine, SamplingPlan};
-pub use crate::capture::{Notice, Observer};
+pub use crate::capture::{Notice, Observer, RunState, Running};
 pub use follow::EndedBy;
 pub use stopper::Stopper;
 pub use trace::{Finished, Trace};

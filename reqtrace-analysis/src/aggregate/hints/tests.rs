@@ -27,6 +27,7 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
         blame: None,
         stacks: Vec::new(),
         on_cpu: None,
+        modules: Vec::new(),
         open: Vec::new(),
         losses: Vec::new(),
         programs: Vec::new(),

@@ -148,9 +148,13 @@ fn a_sample_is_one_of_n() {
 fn intervals_turn_blame_on_and_need_all_requests() {
     let blame = |line: &str| parse(&format!("--profile p -p 1 {line}")).map(|o| o.blame);
     assert!(!blame("").unwrap());
-    assert!(blame("--intervals i.csv").unwrap());
-    let error = blame("--intervals i.csv --sample 1/8").unwrap_err();
-    assert!(error.to_string().contains("--intervals needs all requests"));
+    assert!(!blame("--pprof p.pb.gz").unwrap());
+    for option in ["--intervals", "--perfetto"] {
+        assert!(blame(&format!("{option} file")).unwrap());
+        let error = blame(&format!("{option} file --sample 1/8")).unwrap_err();
+        let text = format!("{option} needs all requests");
+        assert!(error.to_string().contains(&text), "{error}");
+    }
     let both = blame("--intervals - --csv -").unwrap_err();
     assert!(both.to_string().contains("--intervals"), "{both}");
 }

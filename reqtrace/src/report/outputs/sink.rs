@@ -128,7 +128,7 @@ impl Sink {
 }
 
 /// What writes has its file open, and needs no privilege of this program's user.
-fn give_up_privileges() {
+pub(crate) fn give_up_privileges() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

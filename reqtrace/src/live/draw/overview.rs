@@ -1,0 +1,254 @@
+//! The first page: types, where the time of the chosen one goes, what runs now, and what was slow.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+
+use super::parts::{Cell, bar, row, sparkline};
+use super::{Paint, lines};
+use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, TypeLine};
+use crate::live::state::State;
+use crate::report::text::{cut, duration, number, share};
+
+/// Columns of types.
+const TYPES: [Cell; 7] = [
+    Cell::Left(1),
+    Cell::Left(16),
+    Cell::Right(8),
+    Cell::Right(8),
+    Cell::Right(8),
+    Cell::Right(8),
+    Cell::Right(7),
+];
+/// Columns of requests that run.
+const RUNNING: [Cell; 5] = [
+    Cell::Right(8),
+    Cell::Left(16),
+    Cell::Right(8),
+    Cell::Left(12),
+    Cell::Right(7),
+];
+/// Columns of slow requests.
+const SLOW: [Cell; 5] = [
+    Cell::Right(8),
+    Cell::Left(16),
+    Cell::Right(8),
+    Cell::Left(12),
+    Cell::Right(7),
+];
+/// Widest name of a part of the time.
+const NAME: usize = 17;
+
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    snapshot: &Snapshot,
+    state: &State,
+    paint: Paint,
+) {
+    if snapshot.types.is_empty() {
+        return lines(frame, area, vec![Line::raw("the first second…")]);
+    }
+    let height = usize::from(area.height);
+    // A terminal of 24 lines has one type, five parts, and six requests that run.
+    let types = snapshot.types.len().min(height / 8).max(1);
+    let parts = (height / 4).clamp(3, 12);
+    let slowest = (height / 6).clamp(1, 10);
+    let rows = [
+        Constraint::Length(types as u16 + 1),
+        Constraint::Length(parts as u16 + 1),
+        Constraint::Fill(1),
+        Constraint::Length(slowest as u16 + 1),
+    ];
+    let [of_types, of_time, of_running, of_slowest] = Layout::vertical(rows).areas(area);
+    lines(
+        frame,
+        of_types,
+        type_lines(snapshot, state, paint, of_types),
+    );
+    if let Some(chosen) = state.chosen(snapshot) {
+        time(frame, of_time, &snapshot.types[chosen], paint);
+    }
+    lines(frame, of_running, running(snapshot, paint, of_running));
+    lines(frame, of_slowest, slow(snapshot, paint, of_slowest));
+}
+
+fn type_lines<'a>(snapshot: &Snapshot, state: &State, paint: Paint, area: Rect) -> Vec<Line<'a>> {
+    let order = state.types(snapshot);
+    let chosen = state.chosen(snapshot);
+    let shown = usize::from(area.height).saturating_sub(1);
+    let at = order.iter().position(|index| Some(*index) == chosen);
+    let first = (at.unwrap_or(0) + 1).saturating_sub(shown);
+    let more = order.len().saturating_sub(shown);
+    let words = match more {
+        0 => "last minute".to_owned(),
+        more => format!("{more} more: ↑↓"),
+    };
+    let names = ["", "TYPE", "RATE/S", "P50", "P99", "MAX", "RUNNING"];
+    let mut drawn = vec![Line::styled(row(&TYPES, &names, &words), paint.title())];
+    let width = usize::from(area.width).saturating_sub(row(&TYPES, &names, "").chars().count());
+    for index in order.iter().skip(first).take(shown) {
+        let line = &snapshot.types[*index];
+        let is_chosen = Some(*index) == chosen;
+        let text = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), duration);
+        let latency = [0, 1, 2].map(|at| text(line.latency.map(|latency| latency[at])));
+        let rate = match line.per_second {
+            rate if rate >= 99.95 => number(rate.round() as u64),
+            rate => format!("{rate:.1}"),
+        };
+        let texts = [
+            if is_chosen { ">" } else { "" },
+            &line.name,
+            &rate,
+            &latency[0],
+            &latency[1],
+            &latency[2],
+            &line.running.to_string(),
+        ];
+        let numbers = row(&TYPES, &texts, "");
+        let style = if is_chosen {
+            paint.chosen()
+        } else {
+            paint.coloured(ratatui::style::Color::Reset)
+        };
+        drawn.push(Line::from(vec![
+            Span::styled(numbers, style),
+            Span::styled(sparkline(&line.rates, width.min(60)), paint.bar()),
+        ]));
+    }
+    drawn
+}
+
+/// Where the time of a type goes, and beside it what its blocked time comes down to.
+fn time(frame: &mut Frame<'_>, area: Rect, line: &TypeLine, paint: Paint) {
+    let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(area);
+    let (left, right) = match &line.causes {
+        Some(_) => (left, Some(right)),
+        None => (area, None),
+    };
+    let title = format!("TIME OF `{}`, last 10 s", line.name);
+    let parts = line.ledger.iter().map(|(name, ns)| (name.as_str(), *ns));
+    lines(
+        frame,
+        left,
+        shares(&title, parts.collect(), line.latency_ns, left, paint),
+    );
+    if let (Some(area), Some(causes)) = (right, &line.causes) {
+        let all = causes.iter().map(|(_, ns)| ns).sum();
+        let title = "ROOT CAUSES of blocked time";
+        lines(frame, area, shares(title, causes.clone(), all, area, paint));
+    }
+}
+
+fn shares<'a>(
+    title: &str,
+    parts: Vec<(&str, u64)>,
+    whole: u64,
+    area: Rect,
+    paint: Paint,
+) -> Vec<Line<'a>> {
+    let width = usize::from(area.width);
+    let mut drawn = vec![Line::styled(
+        cut(title, width.saturating_sub(1)),
+        paint.title(),
+    )];
+    let room = usize::from(area.height).saturating_sub(1);
+    let cells = width.saturating_sub(NAME + 10).min(40);
+    let mut left_out = parts.len().saturating_sub(room);
+    // The last line is for all that have none.
+    left_out += usize::from(left_out > 0);
+    let shown = parts.len() - left_out;
+    for (name, ns) in &parts[..shown] {
+        drawn.push(share_line(name, *ns, whole, cells, paint));
+    }
+    if left_out > 0 {
+        let rest = parts[shown..].iter().map(|(_, ns)| ns).sum();
+        let name = format!("{left_out} more");
+        drawn.push(share_line(&name, rest, whole, cells, paint));
+    }
+    if parts.is_empty() {
+        drawn.push(Line::raw(" nothing"));
+    }
+    drawn
+}
+
+fn share_line<'a>(name: &str, ns: u64, whole: u64, cells: usize, paint: Paint) -> Line<'a> {
+    let cells_of = row(
+        &[Cell::Left(NAME), Cell::Right(7)],
+        &[name, &share(ns, whole)],
+        "",
+    );
+    Line::from(vec![
+        Span::raw(format!(" {cells_of}")),
+        Span::styled(bar(ns, whole, cells), paint.bar()),
+    ])
+}
+
+fn running<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'a>> {
+    let names = ["RUNNING", "NOW", "SINCE", "TYPE", "THREAD"];
+    let all = number(snapshot.all_running as u64);
+    let words = format!("{all} run, the oldest first");
+    let mut drawn = vec![Line::styled(row(&RUNNING, &names, &words), paint.title())];
+    let room = usize::from(area.height).saturating_sub(1);
+    let shown = snapshot.running.iter().take(room);
+    drawn.extend(shown.map(|request| Line::raw(running_line(request))));
+    drawn
+}
+
+/// One request that runs, in a line.
+pub(super) fn running_line(request: &RunningRequest) -> String {
+    let RunningRequest {
+        request,
+        does,
+        for_ns,
+    } = request;
+    let since = for_ns.map_or_else(String::new, duration);
+    let tid = request.tid.to_string();
+    let running = duration(request.running_ns);
+    let texts = [running.as_str(), does, &since, &request.request, &tid];
+    let place = request.blocked.as_ref().map(|block| {
+        let user = block.user.iter().map(String::as_str);
+        let kernel = block.kernel.iter().map(String::as_str);
+        reqtrace_base::names::telling(user, kernel).join(" ← ")
+    });
+    row(
+        &RUNNING,
+        &texts,
+        &said(&request.label, &place.unwrap_or_default()),
+    )
+}
+
+/// The label, and then the place.
+fn said(label: &str, place: &str) -> String {
+    match (label.is_empty(), place.is_empty()) {
+        (true, _) => place.to_owned(),
+        (false, true) => label.to_owned(),
+        (false, false) => format!("{label} ← {place}"),
+    }
+}
+
+fn slow<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'a>> {
+    let names = ["SLOWEST", "MOSTLY", "", "TYPE", "THREAD"];
+    let words = "of the last minute";
+    let mut drawn = vec![Line::styled(row(&SLOW, &names, words), paint.title())];
+    let room = usize::from(area.height).saturating_sub(1);
+    let shown = snapshot.slowest.iter().take(room);
+    drawn.extend(shown.map(|request| Line::raw(slow_line(request))));
+    drawn
+}
+
+fn slow_line(request: &SlowRequest) -> String {
+    let (part, time) = match &request.mostly {
+        Some((name, ns)) => (name.as_str(), duration(*ns)),
+        None => ("-", String::new()),
+    };
+    let tid = request.tid.to_string();
+    let latency = duration(request.latency_ns);
+    let texts = [latency.as_str(), part, &time, &request.request, &tid];
+    let ago = format!("{} s ago ", request.ago.as_secs());
+    row(
+        &SLOW,
+        &texts,
+        &format!("{ago}{}", said(&request.label, &request.place)),
+    )
+}

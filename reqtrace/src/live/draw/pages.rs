@@ -1,0 +1,165 @@
+//! The other pages: stacks of a type, requests that run with their stacks, and the keys.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+
+use super::overview::running_line;
+use super::parts::{Cell, row};
+use super::{Paint, lines};
+use crate::live::snapshot::{RunningRequest, Snapshot, StackShown};
+use crate::live::state::State;
+use crate::names::clean;
+use crate::report::text::{duration, number, share};
+
+/// Columns of stacks.
+const STACKS: [Cell; 5] = [
+    Cell::Right(7),
+    Cell::Right(8),
+    Cell::Right(9),
+    Cell::Right(8),
+    Cell::Left(16),
+];
+
+/// Stacks, and all frames of the chosen one below.
+pub(super) fn stacks(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    snapshot: &Snapshot,
+    state: &mut State,
+    paint: Paint,
+) {
+    let chosen = state.chosen(snapshot);
+    let stacks = snapshot.stacks.as_ref();
+    let Some(stacks) = stacks.filter(|stacks| Some(stacks.of) == chosen) else {
+        return lines(
+            frame,
+            area,
+            vec![Line::raw("the stacks come with the next second…")],
+        );
+    };
+    let name = chosen.map_or("", |index| &snapshot.types[index].name);
+    let names = ["SHARE", "TIME", "TIMES", "LONGEST", "IN"];
+    let words = format!("off-CPU stacks of `{name}` since the start");
+    let line = |stack: &StackShown| {
+        let texts = [
+            share(stack.ns, stacks.all_ns),
+            duration(stack.ns),
+            number(stack.count),
+            duration(stack.longest_ns),
+            stack.what.clone(),
+        ];
+        row(&STACKS, &texts.each_ref().map(String::as_str), &stack.short)
+    };
+    let list: Vec<String> = stacks.lines.iter().map(line).collect();
+    let frames = stacks
+        .lines
+        .get(state.line)
+        .map(|stack| stack.frames.as_slice());
+    let title = row(&STACKS, &names, &words);
+    let below = "innermost first";
+    split(
+        frame,
+        area,
+        (&title, &list),
+        (below, frames.unwrap_or_default()),
+        state,
+        paint,
+    );
+}
+
+/// Requests that run, and all frames of where the chosen one is blocked below.
+pub(super) fn running(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    snapshot: &Snapshot,
+    state: &mut State,
+    paint: Paint,
+) {
+    let list: Vec<String> = snapshot.running.iter().map(running_line).collect();
+    let chosen = snapshot.running.get(state.line);
+    let frames: Vec<String> = chosen
+        .and_then(|running| running.request.blocked.as_ref())
+        .map(|block| block.kernel.iter().chain(&block.user).cloned().collect())
+        .unwrap_or_default();
+    let below = chosen.map_or_else(String::new, about);
+    let title = format!(
+        "{} requests run; the {} that began first",
+        number(snapshot.all_running as u64),
+        snapshot.running.len()
+    );
+    split(
+        frame,
+        area,
+        (&title, &list),
+        (&below, &frames),
+        state,
+        paint,
+    );
+}
+
+fn about(running: &RunningRequest) -> String {
+    let request = &running.request;
+    let label = match request.label.is_empty() {
+        true => String::new(),
+        false => format!(": {}", request.label),
+    };
+    format!(
+        "{} of pid {}, thread {} ({}){label}",
+        request.request, request.pid, request.tid, request.comm
+    )
+}
+
+/// A list, and below it what there is to say of the chosen line.
+fn split(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (title, list): (&str, &[String]),
+    (below, frames): (&str, &[String]),
+    state: &mut State,
+    paint: Paint,
+) {
+    let [above, under] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
+    state.line = state.line.min(list.len().saturating_sub(1));
+    let room = usize::from(above.height).saturating_sub(1);
+    let first = (state.line + 1).saturating_sub(room);
+    let mut drawn = vec![Line::styled(title.to_owned(), paint.title())];
+    for (index, text) in list.iter().enumerate().skip(first).take(room) {
+        let style = match index == state.line {
+            true => paint.chosen(),
+            false => ratatui::style::Style::new(),
+        };
+        drawn.push(Line::styled(text.clone(), style));
+    }
+    if list.is_empty() {
+        drawn.push(Line::raw("nothing"));
+    }
+    lines(frame, above, drawn);
+    let room = usize::from(under.height).saturating_sub(1);
+    state.scrolled = state.scrolled.min(frames.len().saturating_sub(room));
+    let mut drawn = vec![Line::styled(below.to_owned(), paint.title())];
+    let shown = frames.iter().skip(state.scrolled).take(room);
+    drawn.extend(shown.map(|name| Line::raw(format!("  {}", clean(name)))));
+    lines(frame, under, drawn);
+}
+
+/// What the keys do, and what the words mean.
+pub(super) fn help<'a>() -> Vec<Line<'a>> {
+    [
+        "q, Ctrl-C   end the trace; the report follows",
+        "f, space    freeze the picture; the trace goes on",
+        "s           order of types: time, rate, p99, name",
+        "↑ ↓, k j    another type, or another line",
+        "Enter       the stacks of the type since the start",
+        "n           requests that run, each with its stack",
+        "PgUp PgDn   scroll a stack",
+        "Esc         back",
+        "",
+        "Rates, percentiles, the time and root causes are of the last 10 seconds; percentiles",
+        "are up to 6 % high. NOW is what a request does: a wait class, run queue, preempted or",
+        "on CPU, and SINCE is for how long. A request that hangs is the first of them.",
+        "Root causes need --blame, statements and paths --labels.",
+    ]
+    .map(Line::raw)
+    .into()
+}

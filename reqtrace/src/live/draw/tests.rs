@@ -1,0 +1,214 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::draw;
+use crate::live::Title;
+use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, TypeLine};
+use crate::live::state::{Page, State};
+use crate::plain::Plain;
+use crate::report::{OpenBlock, OpenRequest};
+
+fn open(request: &str, tid: u32, label: &str, running_ns: u64) -> OpenRequest {
+    OpenRequest {
+        request: request.to_owned(),
+        pid: 4711,
+        tid,
+        comm: Plain::of("mariadbd"),
+        label: Plain::of(label),
+        running_ns,
+        blocked: None,
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let hung = RunningRequest {
+        request: OpenRequest {
+            blocked: Some(OpenBlock {
+                for_ns: 31_900_000_000,
+                class: "row lock".to_owned(),
+                user: ["pthread_cond_wait", "lock_wait", "row_upd"]
+                    .map(str::to_owned)
+                    .into(),
+                kernel: ["__schedule", "futex_wait"].map(str::to_owned).into(),
+            }),
+            ..open("command", 4730, "update t set n = n + 1", 32_100_000_000)
+        },
+        does: "row lock".to_owned(),
+        for_ns: Some(31_900_000_000),
+    };
+    let busy = RunningRequest {
+        request: open("command", 4731, "", 52_000),
+        does: "on CPU".to_owned(),
+        for_ns: None,
+    };
+    let time = |name: &str, ns| (name.to_owned(), ns);
+    let command = TypeLine {
+        name: "command".to_owned(),
+        complete: 48_211,
+        per_second: 8_012.4,
+        latency: Some([52_100, 12_900_000, 214_000_000]),
+        running: 2,
+        rates: (0..30).map(|second| 7_000 + 100 * (second % 10)).collect(),
+        latency_ns: 1_000,
+        ledger: vec![
+            time("redo log", 393),
+            time("preempted", 310),
+            time("on CPU", 150),
+            time("run queue", 107),
+            time("row lock", 30),
+            time("InnoDB latch", 10),
+        ],
+        causes: Some(vec![("disk", 649), ("run queue", 242), ("on CPU", 43)]),
+    };
+    let slow = SlowRequest {
+        request: "command".to_owned(),
+        tid: 4735,
+        label: Plain::of("COMMIT"),
+        latency_ns: 214_000_000,
+        mostly: Some(("redo log".to_owned(), 213_000_000)),
+        place: "fdatasync ← fil_flush".to_owned(),
+        ago: Duration::from_secs(12),
+    };
+    let stack = |what: &str, ns, frames: &[&str]| StackShown {
+        what: what.to_owned(),
+        ns,
+        count: 3,
+        longest_ns: ns / 2,
+        short: "fdatasync ← fil_flush".to_owned(),
+        frames: frames.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    Snapshot {
+        title: Arc::new(Title {
+            profile: "mysql".to_owned(),
+            processes: "mariadbd (pid 4711)".to_owned(),
+            duration: None,
+        }),
+        elapsed: Duration::from_secs(34),
+        overhead: Some(0.098),
+        types: vec![
+            command,
+            TypeLine {
+                name: "ping".to_owned(),
+                ..TypeLine::default()
+            },
+        ],
+        running: vec![hung, busy],
+        all_running: 2,
+        slowest: vec![slow],
+        stacks: Some(Arc::new(Stacks {
+            of: 0,
+            all_ns: 10_000_000,
+            lines: vec![
+                stack(
+                    "redo log",
+                    6_000_000,
+                    &["__schedule", "fdatasync", "a;b\u{1b}[2J"],
+                ),
+                stack("row lock", 4_000_000, &["__schedule", "futex_wait"]),
+            ],
+        })),
+        ..Snapshot::default()
+    }
+}
+
+/// The screen as text, without spaces at the ends of lines.
+fn drawn(snapshot: &Snapshot, state: &mut State, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal
+        .draw(|frame| draw(frame, snapshot, state, false))
+        .unwrap();
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content.chunks(usize::from(width));
+    let lines: Vec<String> = rows
+        .map(|row| {
+            let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+            line.trim_end().to_owned()
+        })
+        .collect();
+    lines.join("\n")
+}
+
+#[test]
+fn the_overview_fits_eighty_columns_and_twenty_four_lines() {
+    let text = drawn(&snapshot(), &mut State::default(), 80, 24);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/live/draw/overview.txt");
+    if std::env::var_os("REQTRACE_BLESS").is_some() {
+        std::fs::write(file, format!("{text}\n")).unwrap();
+    }
+    let expected = std::fs::read_to_string(file).unwrap();
+    assert_eq!(text, expected.trim_end_matches('\n'));
+}
+
+#[test]
+fn a_wide_screen_uses_the_room() {
+    let text = drawn(&snapshot(), &mut State::default(), 140, 50);
+    assert!(
+        text.contains("ping") && text.contains("InnoDB latch"),
+        "{text}"
+    );
+    assert!(
+        text.contains("update t set n = n + 1 ← pthread_cond_wait ← lock_wait ← row_upd"),
+        "{text}"
+    );
+}
+
+#[test]
+fn losses_and_messages_are_said() {
+    let snapshot = Snapshot {
+        losses: vec![("ring_full".to_owned(), 1_234)],
+        notices: vec!["reqtrace: at 3.0 s tracing takes 60 %".to_owned()],
+        ..snapshot()
+    };
+    let mut state = State {
+        is_frozen: true,
+        ..State::default()
+    };
+    let text = drawn(&snapshot, &mut state, 120, 24);
+    assert!(text.starts_with("FROZEN mysql"), "{text}");
+    assert!(
+        text.contains("lost: 1,234 × ring_full · at 3.0 s tracing takes 60 %"),
+        "{text}"
+    );
+}
+
+#[test]
+fn pages_show_stacks_and_no_escapes() {
+    let mut state = State {
+        page: Page::Stacks,
+        ..State::default()
+    };
+    let text = drawn(&snapshot(), &mut state, 80, 24);
+    assert!(text.contains("60.0 %  6.00 ms"), "{text}");
+    assert!(text.contains("  a:b [2J"), "{text}");
+    state.page = Page::Running;
+    let text = drawn(&snapshot(), &mut state, 80, 24);
+    assert!(
+        text.contains("command of pid 4711, thread 4730 (mariadbd): update t set n = n + 1"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n  __schedule\n  futex_wait\n  pthread_cond_wait\n"),
+        "{text}"
+    );
+    // A line that is no longer there is not chosen.
+    state.line = 99;
+    drawn(&snapshot(), &mut state, 80, 24);
+    assert_eq!(state.line, 1);
+}
+
+#[test]
+fn no_size_is_too_small() {
+    for (width, height) in [(1, 1), (10, 3), (20, 6), (80, 5)] {
+        for page in [Page::Overview, Page::Stacks, Page::Running, Page::Help] {
+            let mut state = State {
+                page,
+                ..State::default()
+            };
+            drawn(&snapshot(), &mut state, width, height);
+            drawn(&Snapshot::default(), &mut state, width, height);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Live: what happens while a trace runs in; a screen that is drawn anew each second out.
+//!
+//! The thread that reads the kernel's ring makes a [`Snapshot`] each second, of sums that are there
+//! anyway, and goes on. Another thread draws it and reads keys.
+
+mod draw;
+mod recent;
+mod screen;
+mod snapshot;
+mod stacks;
+mod state;
+pub(crate) mod terminal;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reqtrace_analysis::aggregate::Aggregator;
+use reqtrace_recording::Event;
+
+use crate::error::Result;
+use crate::tracer::{Observer, Running, Stopper};
+
+use recent::Recent;
+use screen::Screen;
+use snapshot::Snapshot;
+use stacks::StackCache;
+pub(crate) use terminal::Prepared;
+
+/// What is traced, for the first line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Title {
+    /// Name of the profile.
+    pub(crate) profile: String,
+    /// Processes by name and PID.
+    pub(crate) processes: String,
+    /// How long it is to last.
+    pub(crate) duration: Option<Duration>,
+}
+
+/// Looks on, and shows.
+pub(crate) struct Live {
+    title: Arc<Title>,
+    screen: Screen,
+    recent: Recent,
+    stacks: StackCache,
+    started: Instant,
+    overhead: Option<f64>,
+}
+
+impl Live {
+    /// Looks whether the terminal can show it. Call it early: see [`Prepared`].
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] when it cannot, with what to do.
+    pub(crate) fn prepare() -> Result<Prepared> {
+        Prepared::new()
+    }
+
+    /// Takes the terminal, until it is dropped or the trace ends. `stopper` ends the trace when the user
+    /// wants that.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal cannot be used.
+    pub(crate) fn start(terminal: Prepared, title: Title, stopper: Stopper) -> Result<Self> {
+        Ok(Self {
+            title: Arc::new(title),
+            screen: Screen::start(terminal, stopper)?,
+            recent: Recent::new(Instant::now()),
+            stacks: StackCache::default(),
+            started: Instant::now(),
+            overhead: None,
+        })
+    }
+}
+
+impl Observer for Live {
+    fn event(&mut self, event: &Event<'_>, model: &Aggregator) -> ControlFlow<()> {
+        if let Event::Request(request) = event {
+            self.recent.request(request, model);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn look(&mut self, _model: &Aggregator, overhead: Option<f64>) {
+        self.overhead = overhead;
+    }
+
+    fn wants_running(&self) -> bool {
+        true
+    }
+
+    fn running(&mut self, requests: &[Running], all: usize, now_ns: u64, model: &Aggregator) {
+        let now = Instant::now();
+        self.recent.turn(now, model);
+        let wanted = self.screen.wants_stacks();
+        let snapshot = Snapshot {
+            title: Arc::clone(&self.title),
+            elapsed: now.duration_since(self.started),
+            overhead: self.overhead,
+            losses: model.losses_now(),
+            notices: crate::say::held(),
+            types: self.recent.types(now, requests),
+            running: snapshot::running(requests, now_ns, model),
+            all_running: all,
+            slowest: self.recent.slowest(now),
+            stacks: self.stacks.of(wanted, model),
+        };
+        self.screen.show(snapshot);
+    }
+
+    fn ended(&mut self) {
+        self.screen.leave();
+    }
+}

@@ -1,0 +1,132 @@
+//! What one screen shows: plain data, made by the thread that reads the ring, drawn by another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqtrace_analysis::aggregate::Aggregator;
+
+use super::Title;
+use crate::plain::Plain;
+use crate::report::{OpenBlock, OpenRequest};
+use crate::tracer::{RunState, Running};
+
+/// All that is shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) title: Arc<Title>,
+    /// Since the start.
+    pub(super) elapsed: Duration,
+    /// Share of the CPU time that tracing took in the last second, 0 to 1.
+    pub(super) overhead: Option<f64>,
+    pub(super) losses: Vec<(String, u64)>,
+    /// Messages since the start, the last ones.
+    pub(super) notices: Vec<String>,
+    /// In profile order.
+    pub(super) types: Vec<TypeLine>,
+    /// Those that began first.
+    pub(super) running: Vec<RunningRequest>,
+    /// How many there are.
+    pub(super) all_running: usize,
+    /// Of the last minute, the slowest first.
+    pub(super) slowest: Vec<SlowRequest>,
+    /// Once they are asked for.
+    pub(super) stacks: Option<Arc<Stacks>>,
+}
+
+/// A request type. Times and rates are of the last ten seconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TypeLine {
+    pub(super) name: String,
+    /// Complete requests since the start.
+    pub(super) complete: u64,
+    pub(super) per_second: f64,
+    /// Median, 99th percentile and maximum, ns.
+    pub(super) latency: Option<[u64; 3]>,
+    pub(super) running: usize,
+    /// Requests in each of the last seconds, the newest last.
+    pub(super) rates: Vec<u64>,
+    /// Sum of the latencies, ns.
+    pub(super) latency_ns: u64,
+    /// Where that went, the most first, ns.
+    pub(super) ledger: Vec<(String, u64)>,
+    /// What its blocked time comes down to, the most first, ns; `None` without blame.
+    pub(super) causes: Option<Vec<(&'static str, u64)>>,
+}
+
+/// A request that is open.
+#[derive(Clone, Debug)]
+pub(super) struct RunningRequest {
+    pub(super) request: OpenRequest,
+    /// What it does, in words: the wait class, `run queue`, `preempted` or `on CPU`.
+    pub(super) does: String,
+    /// For how long, ns; `None` when it has a CPU.
+    pub(super) for_ns: Option<u64>,
+}
+
+/// A request that has ended.
+#[derive(Clone, Debug)]
+pub(super) struct SlowRequest {
+    pub(super) request: String,
+    pub(super) tid: u32,
+    pub(super) label: Plain,
+    pub(super) latency_ns: u64,
+    /// The greatest part of its ledger, ns.
+    pub(super) mostly: Option<(String, u64)>,
+    /// Where its longest block was, if that is a part of it: the frames that say most.
+    pub(super) place: String,
+    /// How long ago it ended.
+    pub(super) ago: Duration,
+}
+
+/// Stacks of one request type since the start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stacks {
+    /// Index of the type.
+    pub(super) of: usize,
+    /// All of its off-CPU time that has a stack, ns.
+    pub(super) all_ns: u64,
+    /// Those with the most time.
+    pub(super) lines: Vec<StackShown>,
+}
+
+/// A stack.
+#[derive(Clone, Debug)]
+pub(super) struct StackShown {
+    /// The wait class, `run queue` or `preempted`.
+    pub(super) what: String,
+    pub(super) ns: u64,
+    pub(super) count: u64,
+    pub(super) longest_ns: u64,
+    /// The frames that say most, innermost first.
+    pub(super) short: String,
+    /// All frames, innermost first.
+    pub(super) frames: Vec<String>,
+}
+
+/// The requests that are open, with names.
+pub(super) fn running(
+    requests: &[Running],
+    now_ns: u64,
+    model: &Aggregator,
+) -> Vec<RunningRequest> {
+    let named = requests.iter().filter_map(|running| {
+        let request = model.open_now(&running.open, now_ns)?;
+        let since = |at: u64| Some(now_ns.saturating_sub(at));
+        let (does, for_ns) = match running.state {
+            RunState::Blocked(at) => (class(request.blocked.as_ref()), since(at)),
+            RunState::RunQueue(at) => ("run queue".to_owned(), since(at)),
+            RunState::Preempted(at) => ("preempted".to_owned(), since(at)),
+            RunState::OnCpu => ("on CPU".to_owned(), None),
+        };
+        Some(RunningRequest {
+            request,
+            does,
+            for_ns,
+        })
+    });
+    named.collect()
+}
+
+fn class(block: Option<&OpenBlock>) -> String {
+    block.map_or_else(|| "blocked".to_owned(), |block| block.class.clone())
+}

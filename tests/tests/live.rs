@@ -1,0 +1,315 @@
+//! `--live` on a terminal of its own: what it shows, what keys do, and how the terminal is left.
+//!
+//! Needs root, a kernel with BPF, mariadb-server and sysbench.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::reqtrace;
+use reqtrace_tests::screen::Screen;
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::sysbench::Sysbench;
+
+/// How long attaching, or a report, may take.
+const LONG: Duration = Duration::from_secs(30);
+/// How long what happens may take to be shown.
+const SOON: Duration = Duration::from_secs(3);
+
+fn live(profile: &Path, pid: u32, more: &[&str], rows: u16, columns: u16) -> Screen {
+    let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
+    command
+        .arg(profile)
+        .args(["-p", &pid.to_string()])
+        .args(more);
+    command.env_remove("NO_COLOR").env("RUST_BACKTRACE", "0");
+    Screen::start(command, rows, columns).unwrap()
+}
+
+/// Keeps a shop busy while something is done.
+fn under_load<T>(shop: &Shop, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                shop.load(2, 50).unwrap();
+            }
+        });
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// The line that begins with a word, in columns.
+fn line<'a>(screen: &'a str, with: &str) -> &'a str {
+    let found = screen.lines().find(|line| line.contains(with));
+    found.unwrap_or_else(|| panic!("no {with}:\n{screen}"))
+}
+
+/// A duration as reqtrace writes it, in milliseconds.
+fn millis(text: &str) -> f64 {
+    let mut words = text.split_whitespace();
+    let number: f64 = words.next().unwrap().replace(',', "").parse().unwrap();
+    let unit = match words.next().unwrap() {
+        "s" => 1e3,
+        "ms" => 1.0,
+        "µs" => 1e-3,
+        "ns" => 1e-6,
+        other => panic!("{other}: {text}"),
+    };
+    number * unit
+}
+
+#[test]
+fn a_query_that_hangs_is_seen_while_the_others_go_on() {
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 2, 1000).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| sysbench.run_seconds("oltp_read_write", 4, 20).unwrap());
+        let options = ["--blame", "--labels"];
+        let mut screen = live(Path::new("mysql.toml"), server.pid(), &options, 24, 80);
+        let shown = screen
+            .wait_for("the overview", LONG, |text| text.contains("> command"))
+            .unwrap();
+        assert!(shown.contains("TIME OF `command`, last 10 s"), "{shown}");
+        assert!(shown.contains("ROOT CAUSES of blocked time"), "{shown}");
+        let shown = screen
+            .wait_for("a second of load", SOON, |text| {
+                text.contains("redo log") && text.contains("tracing takes ")
+            })
+            .unwrap();
+        assert!(shown.contains("lost"), "{shown}");
+        let command = line(&shown, "> command");
+        let rate: f64 = command
+            .split_whitespace()
+            .nth(2)
+            .unwrap()
+            .replace(',', "")
+            .parse()
+            .unwrap();
+        assert!(rate > 10.0, "{shown}");
+
+        let mut hung = server.start_sql("hung", "select sleep(30)").unwrap();
+        let is_there = |text: &str| text.lines().any(|line| line.contains("select sleep(30)"));
+        let shown = screen
+            .wait_for("the query that hangs", SOON, is_there)
+            .unwrap();
+        let first = millis(line(&shown, "select sleep(30)"));
+        thread::sleep(Duration::from_secs(2));
+        // It is the oldest, so the first; its time rises, and so does the time of its wait.
+        let shown = screen.text();
+        let at = shown
+            .lines()
+            .position(|line| line.starts_with(" RUNNING"))
+            .unwrap();
+        let oldest = shown.lines().nth(at + 1).unwrap();
+        assert!(oldest.contains("select sleep(30)"), "{shown}");
+        assert!(
+            millis(oldest) >= first + 900.0,
+            "{first} ms before:\n{shown}"
+        );
+        let since = oldest.get(26..).unwrap();
+        assert!((millis(since) - millis(oldest)).abs() < 100.0, "{shown}");
+        keys_and_sizes(&mut screen);
+
+        screen.press("\u{3}").unwrap();
+        let status = screen.wait(LONG).unwrap();
+        assert_eq!(status.code(), Some(0), "{}", screen.text());
+        screen.is_restored().unwrap();
+        let bytes = screen.bytes();
+        let (_, report) = bytes.rsplit_once("\u{1b}[?1049l").unwrap();
+        assert!(
+            report.contains("Time of `command`") && report.contains("mysql · "),
+            "{report}"
+        );
+        hung.signal(libc::SIGKILL).unwrap();
+    });
+}
+
+fn keys_and_sizes(screen: &mut Screen) {
+    screen.press("s").unwrap();
+    screen
+        .wait_for("another order", SOON, |text| text.contains("order: rate"))
+        .unwrap();
+    screen.press("f").unwrap();
+    screen
+        .wait_for("a frozen picture", SOON, |text| text.starts_with("FROZEN "))
+        .unwrap();
+    thread::sleep(Duration::from_millis(200));
+    let frozen = screen.text();
+    thread::sleep(Duration::from_millis(2200));
+    assert_eq!(screen.text(), frozen);
+    screen.press(" ").unwrap();
+    screen
+        .wait_for("it to go on", SOON, |text| !text.contains("FROZEN"))
+        .unwrap();
+    screen.press("\r").unwrap();
+    let is_there =
+        |text: &str| text.contains("off-CPU stacks of `command`") && text.contains("redo log");
+    let shown = screen.wait_for("stacks", LONG, is_there).unwrap();
+    assert!(
+        shown.contains("TIMES") && shown.contains("innermost first"),
+        "{shown}"
+    );
+    // Below are the frames of the chosen stack. Preempted time has none.
+    let has_frames = |text: &str| text.contains("\n  __schedule\n");
+    if !has_frames(&shown) {
+        screen.press("\u{1b}[B").unwrap();
+        screen.wait_for("frames", SOON, has_frames).unwrap();
+    }
+    screen.press("\u{1b}").unwrap();
+    screen
+        .wait_for("the overview", SOON, |text| text.contains("TIME OF"))
+        .unwrap();
+    screen.press("n").unwrap();
+    let is_there =
+        |text: &str| text.contains("command of pid ") && text.contains(": select sleep(30)");
+    screen
+        .wait_for("requests that run", SOON, is_there)
+        .unwrap();
+    screen.press("?").unwrap();
+    screen
+        .wait_for("help", SOON, |text| {
+            text.contains("end the trace; the report follows")
+        })
+        .unwrap();
+    screen.press("?").unwrap();
+    screen.resize(50, 132).unwrap();
+    let is_wide = |text: &str| {
+        text.lines().any(|line| line.chars().count() > 100) && text.lines().count() == 50
+    };
+    let wide = screen.wait_for("a wide screen", SOON, is_wide).unwrap();
+    assert!(wide.lines().last().unwrap().starts_with("q end"), "{wide}");
+    screen.resize(24, 80).unwrap();
+    let is_small = |text: &str| text.lines().count() == 24;
+    screen.wait_for("a small screen", SOON, is_small).unwrap();
+}
+
+#[test]
+fn the_terminal_is_left_as_it_was_however_it_ends() {
+    let shop = Shop::open().unwrap();
+    under_load(&shop, || {
+        for end in ["q", "two Ctrl-C", "SIGTERM", "SIGHUP", "SIGKILL", "time"] {
+            let more: &[&str] = if end == "time" { &["2"] } else { &[] };
+            let mut screen = live(&shop::profile(), shop.pid(), more, 24, 80);
+            screen
+                .wait_for("the overview", LONG, |text| text.contains("> order"))
+                .unwrap();
+            assert!(screen.is_taken());
+            match end {
+                "q" => screen.press("q").unwrap(),
+                "two Ctrl-C" => screen.press("\u{3}\u{3}").unwrap(),
+                "SIGTERM" => screen.signal(libc::SIGTERM).unwrap(),
+                "SIGHUP" => screen.signal(libc::SIGHUP).unwrap(),
+                "SIGKILL" => screen.signal(libc::SIGKILL).unwrap(),
+                _ => {}
+            }
+            let status = screen.wait(LONG).unwrap();
+            let said = screen.bytes();
+            screen
+                .is_restored()
+                .map_err(|error| format!("{end}: {error:#}\n{said}"))
+                .unwrap();
+            let has_report = said.contains("Time of `order`");
+            match end {
+                "SIGKILL" => assert!(status.code().is_none() && !has_report, "{end}: {said}"),
+                // The second may come when the trace is over.
+                "two Ctrl-C" => assert!(matches!(status.code(), Some(0 | 1)), "{end}: {said}"),
+                _ => assert!(status.code() == Some(0) && has_report, "{end}: {said}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn it_ends_with_its_target() {
+    let shop = Shop::open().unwrap();
+    let mut screen = live(&shop::profile(), shop.pid(), &[], 24, 80);
+    screen
+        .wait_for("the overview", LONG, |text| text.contains("RUNNING"))
+        .unwrap();
+    shop.close().unwrap();
+    assert_eq!(screen.wait(LONG).unwrap().code(), Some(0));
+    screen.is_restored().unwrap();
+    assert!(
+        screen.bytes().contains("target exited"),
+        "{}",
+        screen.bytes()
+    );
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let shop = Shop::open().unwrap();
+    let coloured = |no_color: Option<&str>| {
+        let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
+        command
+            .arg(shop::profile())
+            .args(["-p", &shop.pid().to_string(), "3"]);
+        command.env_remove("NO_COLOR");
+        no_color.inspect(|value| {
+            command.env("NO_COLOR", value);
+        });
+        let mut screen = Screen::start(command, 24, 80).unwrap();
+        screen
+            .wait_for("the overview", LONG, |text| text.contains("RUNNING"))
+            .unwrap();
+        screen.wait(LONG).unwrap();
+        let bytes = screen.bytes();
+        let codes = bytes.split("\u{1b}[").skip(1);
+        let sets =
+            codes.filter_map(|code| code.split_once('m').map(|(numbers, _)| numbers.to_owned()));
+        let is_colour = |numbers: &String| {
+            let mut numbers = numbers.split(';');
+            numbers.any(|number| matches!(number.parse::<u32>(), Ok(30..=38 | 40..=48 | 90..=107)))
+        };
+        sets.filter(is_colour).count()
+    };
+    assert!(coloured(None) > 0);
+    assert_eq!(coloured(Some("1")), 0);
+}
+
+#[test]
+fn where_it_cannot_be_shown_it_is_refused() {
+    let shop = Shop::open().unwrap();
+    let pid = shop.pid().to_string();
+    let refused = |more: &[&str]| {
+        let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
+        command.arg(shop::profile()).args(more);
+        let outcome = reqtrace::run(command).unwrap();
+        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        outcome.stderr
+    };
+    let said = refused(&["-p", &pid, "1"]);
+    assert!(
+        said.contains("--live needs a terminal, and standard input is none"),
+        "{said}"
+    );
+    assert!(said.contains("ssh -t"), "{said}");
+    let said = refused(&["-p", &pid, "--csv", "-", "1"]);
+    assert!(
+        said.contains("draws on standard output, which another output takes"),
+        "{said}"
+    );
+    let said = refused(&["--", "sleep", "1"]);
+    assert!(said.contains("the program behind -- writes to"), "{said}");
+    let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
+    command.arg(shop::profile()).args(["-p", &pid, "1"]);
+    let dumb = {
+        let mut inside = std::process::Command::new("env");
+        inside
+            .arg("TERM=dumb")
+            .arg(command.get_program())
+            .args(command.get_args());
+        let mut screen = Screen::start(inside, 24, 80).unwrap();
+        assert_eq!(screen.wait(LONG).unwrap().code(), Some(2));
+        screen.is_restored().unwrap();
+        screen.bytes()
+    };
+    assert!(dumb.contains("TERM is `dumb`"), "{dumb}");
+}
