@@ -12,6 +12,7 @@ use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
 use crate::error::Result;
 use crate::live::{Live, Title};
+use crate::plain::Plain;
 use crate::report::folded::Part;
 use crate::report::outputs::{self, OutputOptions};
 use crate::resolve::Process;
@@ -65,7 +66,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
         Some(terminal) => {
             let title = Title {
                 profile: names,
-                processes: named,
+                processes: Plain::of(&named).to_string(),
                 duration: options.duration,
             };
             Box::new(Live::start(terminal, title, trace.stopper())?)

@@ -70,7 +70,7 @@ pub(super) struct State {
     /// The picture stands still.
     pub(super) is_frozen: bool,
     /// Index of the chosen type, once one is chosen: the first of the order until then.
-    chosen: Option<usize>,
+    pub(super) choice: Option<usize>,
     /// The chosen line of a page with lines.
     pub(super) line: usize,
     /// Lines of a stack that are scrolled away.
@@ -97,7 +97,7 @@ impl State {
 
     /// Index of the chosen type.
     pub(super) fn chosen(&self, snapshot: &Snapshot) -> Option<usize> {
-        let there = self.chosen.filter(|index| *index < snapshot.types.len());
+        let there = self.choice.filter(|index| *index < snapshot.types.len());
         there.or_else(|| self.types(snapshot).first().copied())
     }
 
@@ -125,7 +125,7 @@ impl State {
             KeyCode::Char('n') => self.toggle(Page::Running),
             KeyCode::Enter if self.page == Page::Overview => {
                 // The order may change; what is looked at does not.
-                self.chosen = self.chosen(snapshot);
+                self.choice = self.chosen(snapshot);
                 self.open(Page::Stacks);
             }
             KeyCode::Esc | KeyCode::Backspace => self.open(Page::Overview),
@@ -158,7 +158,7 @@ impl State {
                 let chosen = self.chosen(snapshot);
                 let at = order.iter().position(|index| Some(*index) == chosen);
                 let next = at.unwrap_or(0).saturating_add_signed(by);
-                self.chosen = order.get(next.min(order.len().saturating_sub(1))).copied();
+                self.choice = order.get(next.min(order.len().saturating_sub(1))).copied();
             }
             Page::Stacks => {
                 let stacks = snapshot.stacks.as_ref();

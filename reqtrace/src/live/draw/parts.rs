@@ -9,7 +9,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 /// A bar: `part` of `whole` of so many cells. What is there is at least an eighth of a cell.
 pub(super) fn bar(part: u64, whole: u64, cells: usize) -> String {
-    if part == 0 || whole == 0 {
+    if part == 0 || whole == 0 || cells == 0 {
         return String::new();
     }
     let eighths = (part as f64 / whole as f64 * (cells * 8) as f64).round() as usize;
@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(bar(2, 1, 4), "████");
         assert_eq!(bar(0, 1, 4), "");
         assert_eq!(bar(1, 0, 4), "");
+        assert_eq!(bar(1, 2, 0), "");
         assert_eq!(sparkline(&[0, 1, 50, 100], 8), " ▂▅█");
         assert_eq!(sparkline(&[9, 0, 0], 2), "  ");
         assert_eq!(sparkline(&[], 2), "");
