@@ -83,7 +83,7 @@ pub(super) struct SlowRequest {
 pub(super) struct Stacks {
     /// Index of the type.
     pub(super) of: usize,
-    /// All of its off-CPU time that has a stack, ns.
+    /// All of its time that has a stack, ns.
     pub(super) all_ns: u64,
     /// Those with the most time.
     pub(super) lines: Vec<StackShown>,

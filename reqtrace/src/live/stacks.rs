@@ -43,17 +43,14 @@ impl StackCache {
 fn stacks(report: &Report, index: usize) -> Stacks {
     let name = report.requests.get(index).map(|request| &request.name);
     let of_type = |line: &&StackLine| Some(&line.request) == name;
-    let all_ns = report
-        .stacks
-        .iter()
-        .filter(of_type)
-        .map(|line| line.ns)
-        .sum();
-    let lines = report.stacks.iter().filter(of_type).take(MAX_SHOWN);
+    let on_cpu = report.on_cpu.iter().flat_map(|on_cpu| &on_cpu.stacks);
+    let mut lines: Vec<&StackLine> = report.stacks.iter().chain(on_cpu).filter(of_type).collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.ns));
+    let shown = lines.iter().take(MAX_SHOWN);
     Stacks {
         of: index,
-        all_ns,
-        lines: lines.map(|line| shown(report, line)).collect(),
+        all_ns: lines.iter().map(|line| line.ns).sum(),
+        lines: shown.map(|line| self::shown(report, line)).collect(),
     }
 }
 
@@ -63,6 +60,7 @@ fn shown(report: &Report, line: &StackLine) -> StackShown {
         (StackKind::Preempted, _) => "preempted",
         (StackKind::Blocked, Some(class)) => report.classes.get(class).map_or("", |name| name),
         (StackKind::Blocked, None) => "unattributed",
+        (StackKind::OnCpu, _) => "on CPU",
     };
     let innermost = |frames: &[String]| -> Vec<String> { frames.iter().rev().cloned().collect() };
     let (user, kernel) = (innermost(&line.user), innermost(&line.kernel));

@@ -134,6 +134,16 @@ fn chains(report: &Report) -> Sums {
 fn stacks(report: &Report, options: FoldedOptions) -> Sums {
     let mut sums = Sums::new();
     let with_request = report.requests.len() > 1;
+    for line in lines(report, options) {
+        let time = Time::of(line);
+        let hue = (clean(time.name(report)), time.colour(report));
+        add(&mut sums, text(line, with_request, options), hue, line.ns);
+    }
+    sums
+}
+
+/// The stacks of the part that is wanted.
+pub(super) fn lines(report: &Report, options: FoldedOptions) -> impl Iterator<Item = &StackLine> {
     let on_cpu = report.on_cpu.as_ref();
     let none: &[StackLine] = &[];
     let of = |lines: fn(&OnCpu) -> &[StackLine]| on_cpu.map_or(none, lines);
@@ -146,15 +156,8 @@ fn stacks(report: &Report, options: FoldedOptions) -> Sums {
             of(|on_cpu| &on_cpu.beside),
         ),
     };
-    for line in off.iter().chain(on).chain(beside) {
-        if options.blocked_only && line.kind != StackKind::Blocked {
-            continue;
-        }
-        let time = Time::of(line);
-        let hue = (clean(time.name(report)), time.colour(report));
-        add(&mut sums, text(line, with_request, options), hue, line.ns);
-    }
-    sums
+    let all = off.iter().chain(on).chain(beside);
+    all.filter(move |line| !options.blocked_only || line.kind == StackKind::Blocked)
 }
 
 fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String {

@@ -13,7 +13,7 @@ use prost::Message as _;
 
 use self::wire::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::blame::Cause;
-use super::folded::{FoldedOptions, frames};
+use super::folded::{FoldedOptions, frames, lines};
 use super::{Exporter, Report, StackKind, StackLine};
 use crate::error::{Error, Result};
 use crate::plain::Plain;
@@ -178,15 +178,14 @@ impl<'a> Builder<'a> {
         self.profile.time_nanos = signed(trace.start_unix_ns);
         self.profile.duration_nanos = signed(trace.duration_ns);
         let words = format!(
-            "off-CPU time in requests of profile {}, by reqtrace {}",
-            trace.profile, trace.version
+            "{} time in requests of profile {}, by reqtrace {}",
+            options.part.name(),
+            trace.profile,
+            trace.version
         );
         let comment = self.text(&words);
         self.profile.comment.push(comment);
-        for line in &report.stacks {
-            if options.blocked_only && !is_blocked(line) {
-                continue;
-            }
+        for line in lines(report, options) {
             self.line(report, line, options, causes);
         }
         self.profile
@@ -212,6 +211,7 @@ impl<'a> Builder<'a> {
             (StackKind::Preempted, _) => "preempted",
             (StackKind::Blocked, Some(class)) => report.classes.get(class).map_or("", |name| name),
             (StackKind::Blocked, None) => "unattributed",
+            (StackKind::OnCpu, _) => "on CPU",
         };
         let labels = [
             self.label("process", &line.comm),
