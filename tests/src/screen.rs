@@ -109,10 +109,12 @@ impl Screen {
         self.child.id()
     }
 
-    /// What is to be seen now.
+    /// What is to be seen now, without spaces at the ends of lines.
     #[must_use]
     pub fn text(&self) -> String {
-        self.with(|shown| shown.screen.screen().contents())
+        let text = self.with(|shown| shown.screen.screen().contents());
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        lines.join("\n")
     }
 
     /// All that was written so far, escapes included.

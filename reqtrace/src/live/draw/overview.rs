@@ -154,10 +154,12 @@ fn shares<'a>(
     )];
     let room = usize::from(area.height).saturating_sub(1);
     let cells = width.saturating_sub(NAME + 10).min(40);
-    let mut left_out = parts.len().saturating_sub(room);
     // The last line is for all that have none.
-    left_out += usize::from(left_out > 0);
-    let shown = parts.len() - left_out;
+    let shown = match parts.len() <= room {
+        true => parts.len(),
+        false => room.saturating_sub(1),
+    };
+    let left_out = parts.len() - shown;
     for (name, ns) in &parts[..shown] {
         drawn.push(share_line(name, *ns, whole, cells, paint));
     }
