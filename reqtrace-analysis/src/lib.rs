@@ -9,6 +9,7 @@ mod bounded;
 pub mod classify;
 mod fingerprint;
 mod label;
+mod page;
 pub mod report;
 pub mod symbolize;
 

@@ -10,7 +10,7 @@ use reqtrace_recording::{AddressSpace, Holder, Interval, IntervalKind, RequestOf
 use super::Aggregator;
 use super::order::Row;
 use super::sites::Sites;
-use crate::blame::{By, Causes, Naming, Place, ThreadId, Timelines, Victim, of_stack};
+use crate::blame::{By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, of_stack};
 use crate::error::Result;
 use crate::report::{Exporter, IntervalRow, IntervalWaker};
 
@@ -50,7 +50,13 @@ impl Aggregator {
             weight: row.weight,
             is_complete: row.incomplete.is_none(),
         };
-        let causes = blame.resolve(&victim, sites);
+        let page = self.page.as_mut();
+        let causes = blame.resolve(&victim, sites, |blame, parts, sites| {
+            if let Some(page) = page {
+                let is_named = |kept: &Kept| blame.is_named(&kept.place);
+                page.intervals(&victim, parts, blame.timelines(), is_named, sites);
+            }
+        });
         if blame.is_full() {
             blame.settle(sites);
         }

@@ -18,6 +18,7 @@ mod names;
 mod now;
 mod one;
 mod order;
+mod paged;
 mod processes;
 mod samples;
 mod settled;
@@ -41,6 +42,7 @@ use crate::blame::{self, Gatherer};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
+use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
@@ -96,6 +98,8 @@ pub struct Aggregator {
     samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
+    /// Only when an output takes the page.
+    page: Option<Box<page::Collector>>,
     losses: BTreeMap<String, u64>,
     open: Vec<Open>,
     malformed: u64,
@@ -144,6 +148,7 @@ impl Aggregator {
                 };
                 Gatherer::new(names, options.group_by)
             }),
+            page: None,
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
@@ -253,7 +258,9 @@ impl Aggregator {
         while let Some(row) = self.rows.pop() {
             self.write(&row, exporters)?;
         }
-        Ok(self.view(ending))
+        let mut report = self.view(ending);
+        report.page = self.finish_page();
+        Ok(report)
     }
 
     /// Gives the sums so far their names.
@@ -345,7 +352,8 @@ impl Aggregator {
             labels.add(request, &ledger);
         }
         if self.blame.is_some() || is_wanted(exporters) {
-            let row = Row::new(request, ledger.clone());
+            let mut row = Row::new(request, ledger.clone());
+            row.stacks = self.page_stacks(request, exporters);
             self.rows.push(request.end_ns, row);
         }
         self.ledger = ledger;
@@ -365,6 +373,7 @@ impl Aggregator {
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let causes = self.resolve(row);
+        self.page_row(row, causes);
         self.write_intervals(row, exporters)?;
         if !is_wanted(exporters) {
             return Ok(());
@@ -393,7 +402,8 @@ impl Aggregator {
 
 /// Whether an output takes requests.
 fn is_wanted(exporters: &[Box<dyn Exporter>]) -> bool {
-    exporters.iter().any(|exporter| exporter.wants_requests())
+    let mut exporters = exporters.iter();
+    exporters.any(|exporter| exporter.wants_requests() || exporter.wants_page())
 }
 
 /// Refuses what the trace does not record.

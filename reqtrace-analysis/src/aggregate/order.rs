@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use reqtrace_recording::{Comm, Incomplete, Request};
 
+use crate::page::StackNumber;
 use crate::report::Ledger;
 
 /// How long a row waits for others that ended before it, ns. Records of different CPUs arrive a
@@ -27,6 +28,8 @@ pub(super) struct Row {
     pub(super) preemptions: u32,
     pub(super) incomplete: Option<Incomplete>,
     pub(super) weight: u32,
+    /// Stacks that it was blocked in, for the page.
+    pub(super) stacks: Box<[(StackNumber, u64)]>,
 }
 
 impl Row {
@@ -45,6 +48,7 @@ impl Row {
             preemptions: request.preemptions,
             incomplete: request.incomplete,
             weight: request.weight,
+            stacks: Box::default(),
         }
     }
 }
@@ -138,6 +142,7 @@ mod tests {
             preemptions: 0,
             incomplete: None,
             weight: 1,
+            stacks: Box::default(),
         }
     }
 

@@ -90,6 +90,8 @@ pub(super) struct Sites {
     /// Names that threads had in their last request: those that woke others may be gone by the time that
     /// their name is asked for.
     servers: FxHashMap<(u32, u32), Comm>,
+    /// How often what was decided was decided anew, with other names.
+    pub(super) decided_anew: u64,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
 }
@@ -119,6 +121,7 @@ impl Sites {
             processes: Processes::default(),
             threads: FxHashMap::default(),
             servers: FxHashMap::default(),
+            decided_anew: 0,
             unknown_stacks: 0,
         }
     }
@@ -140,6 +143,7 @@ impl Sites {
     /// What was decided with other names is decided anew, which is rare: a library or generated code
     /// got its names later.
     fn decide_anew(&mut self) {
+        self.decided_anew += 1;
         self.classes.clear();
         self.kernel.clear();
         self.user.clear();

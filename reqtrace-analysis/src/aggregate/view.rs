@@ -89,6 +89,7 @@ impl Aggregator {
             named_waits: sites.classifier.named(),
             requests,
             blame,
+            page: None,
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
             on_cpu,

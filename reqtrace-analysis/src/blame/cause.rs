@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// What a nanosecond of blocked time ended in, in the order of the columns of `requests.csv`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 #[repr(usize)]
 pub enum Cause {
@@ -24,6 +26,7 @@ pub enum Cause {
     /// A thread that serves requests, and was in none: it waited for its own client.
     BetweenRequests,
     /// Not known, see [`Reason`].
+    #[default]
     Unknown,
 }
 
@@ -166,6 +169,13 @@ impl Causes {
     /// Adds some.
     pub fn add(&mut self, cause: Cause, ns: u64) {
         self.0[cause as usize] += ns;
+    }
+
+    /// Adds those of requests that stand for so many.
+    pub fn add_times(&mut self, other: &Self, weight: u64) {
+        for (sum, ns) in self.0.iter_mut().zip(other.0) {
+            *sum += ns * weight;
+        }
     }
 
     /// All of them: blocked time.

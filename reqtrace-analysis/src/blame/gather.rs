@@ -8,9 +8,11 @@ use super::interrupt::Interrupt;
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
-    By, Cause, Causes, Culprit, Kept, Outcome, Piece, Place, Reason, ThreadId, Timelines, split,
+    By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason, ThreadId,
+    Timelines, split,
 };
 use crate::report::blame::Blame;
+use crate::report::page::Holding;
 use crate::report::{Grouping, Ledger};
 
 /// Intervals that are kept, and as many requests: some 40 MB.
@@ -154,19 +156,36 @@ impl Gatherer {
         place.period == self.period
     }
 
-    /// Splits the blocked time of a request, adds it up, and returns it by root cause.
-    pub(crate) fn resolve(&mut self, victim: &Victim<'_>, naming: &mut impl Naming) -> Causes {
+    /// Splits the blocked time of a request, adds it up, and returns it by root cause. `look` is shown the
+    /// parts.
+    pub(crate) fn resolve<N: Naming>(
+        &mut self,
+        victim: &Victim<'_>,
+        naming: &mut N,
+        look: impl FnOnce(&Self, &Parts<'_>, &mut N),
+    ) -> Causes {
         let mut parts = split(&self.timelines, victim.thread, victim.of, victim.end_ns);
         Self::add_missing(&self.timelines, &mut parts.pieces, victim);
         let mut causes = Causes::default();
         for piece in &parts.pieces {
             causes.add(piece.outcome.cause, piece.ns);
         }
+        look(self, &parts, naming);
         if victim.is_complete {
             self.sums
                 .add(&self.timelines, self.period, &parts, victim, naming);
         }
         causes
+    }
+
+    /// Who held the last complete request up, with nanoseconds of each.
+    pub(crate) fn last_held(&self) -> impl Iterator<Item = (&HeldKey, u64)> {
+        self.sums.last.iter().map(|(key, ns)| (key, *ns))
+    }
+
+    /// The names of who held requests up.
+    pub(crate) fn holding(&self, key: &HeldKey) -> Holding {
+        self.sums.holding(key)
     }
 
     /// What the record of a request has more than its intervals.
@@ -206,6 +225,7 @@ impl Gatherer {
                     class,
                     outcome,
                     ns,
+                    from_ns: 0,
                     wait: None,
                 });
             }

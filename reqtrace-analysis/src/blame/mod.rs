@@ -26,6 +26,7 @@ pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::of_stack;
 pub(crate) use shown::{Names, Naming};
 pub(crate) use split::{Culprit, Outcome, Parts, Piece, split};
+pub(crate) use table::Key as HeldKey;
 pub(crate) use timeline::{By, Kept, Place, ThreadId, Timelines};
 
 /// Threads that wait for each other, at most.

@@ -11,12 +11,13 @@ use rustc_hash::FxHashMap;
 use super::chains::{Chains, Link};
 use super::locks::{self, LockKey};
 use super::sums::Sums;
-use super::table::{Holding, OfType, Whose};
+use super::table::{Holding as HoldingSum, Key, OfType, Whose};
 use super::{Cause, Place, Reason, ThreadId};
 use crate::bounded::in_order;
 use crate::report::blame::{
     Blame, BlameRow, Chain, CulpritKind, CulpritName, Holder, Lock, TypeBlame,
 };
+use crate::report::page::Holding;
 
 /// The class of blocks without a known one.
 const UNATTRIBUTED: &str = "unattributed";
@@ -211,6 +212,16 @@ impl Sums {
         }
     }
 
+    /// The names of a row.
+    pub(super) fn holding(&self, key: &Key) -> Holding {
+        Holding {
+            victim: Plain::of(self.texts.text(key.label)),
+            class: key.class.map(u32::from),
+            culprit: self.culprit(key.whose),
+            cause: key.cause,
+        }
+    }
+
     fn of_type(&self, of_type: &OfType, name: &str) -> TypeBlame {
         let names = &self.names;
         let holdings = of_type.holdings.iter();
@@ -288,7 +299,7 @@ fn lines(chains: &Chains, naming: &impl Naming) -> Vec<Chain> {
 }
 
 /// The wait class that most of the time was spent in.
-fn most(holding: &Holding) -> Option<u16> {
+fn most(holding: &HoldingSum) -> Option<u16> {
     let classes = holding.classes.iter();
     let most = classes.max_by_key(|(class, ns)| (**ns, Reverse(**class)));
     most.and_then(|(class, _)| *class)

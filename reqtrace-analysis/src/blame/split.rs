@@ -13,6 +13,8 @@ pub(crate) struct Piece {
     pub(crate) class: Option<u16>,
     pub(crate) outcome: Outcome,
     pub(crate) ns: u64,
+    /// When it began, `CLOCK_MONOTONIC` ns; 0 when no interval tells.
+    pub(crate) from_ns: u64,
     /// The wait in which it lies: an index into [`Parts::waits`].
     pub(crate) wait: Option<u32>,
 }
@@ -25,6 +27,9 @@ pub(crate) struct Wait<'a> {
     /// Who waits.
     pub(crate) whose: Culprit,
     pub(crate) kept: &'a Kept,
+    /// The part of it that held somebody up: its begin, `CLOCK_MONOTONIC` ns, and its length.
+    pub(crate) from_ns: u64,
+    pub(crate) ns: u64,
 }
 
 /// A request's blocked time by what it ended in, and the chains of waits in between.
@@ -162,6 +167,8 @@ impl<'a> Split<'a> {
             within,
             whose,
             kept,
+            from_ns: window.0,
+            ns: window.ns(),
         });
         self.blocked(by, window, whose, depth);
         self.wait = within;
@@ -354,6 +361,7 @@ impl<'a> Split<'a> {
                 class: self.class,
                 outcome,
                 ns,
+                from_ns: window.0,
                 wait: self.wait,
             });
         }

@@ -33,6 +33,8 @@ pub(super) struct Sums {
     pub(super) slowest: Vec<Slowest>,
     pub(super) chains: Chains,
     pub(super) texts: Texts,
+    /// Who held the last complete request up.
+    pub(super) last: FxHashMap<Key, u64>,
     labels: FxHashMap<Box<[u8]>, Number>,
     grouping: Option<Grouping>,
 }
@@ -47,6 +49,7 @@ impl Sums {
             slowest: vec![Slowest::default(); types],
             chains: Chains::default(),
             texts: Texts::default(),
+            last: FxHashMap::default(),
             labels: FxHashMap::default(),
             grouping,
         }
@@ -61,6 +64,7 @@ impl Sums {
         victim: &Victim<'_>,
         naming: &mut impl Naming,
     ) {
+        self.last.clear();
         let weight = u64::from(victim.weight);
         let index = victim.of.request_type;
         let Some(of_type) = self.table.types.get_mut(index as usize) else {
@@ -98,7 +102,7 @@ impl Sums {
         naming: &impl Naming,
     ) {
         let label = self.label(victim.label);
-        let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
+        let mut sums = std::mem::take(&mut self.last);
         for piece in &parts.pieces {
             let Outcome { cause, depth, .. } = piece.outcome;
             let key = Key {
@@ -113,6 +117,7 @@ impl Sums {
         }
         let weight = u64::from(victim.weight);
         self.table.add(&sums, weight, self.grouping.is_some());
+        self.last = sums;
     }
 
     /// Whose time a piece was; of a thread between its requests with the label of the one before.

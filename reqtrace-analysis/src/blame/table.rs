@@ -13,7 +13,7 @@ const MAX_ROWS: usize = 1 << 15;
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// Index of the victims' type.
     pub(super) victim: u32,
     pub(super) label: Number,
@@ -23,9 +23,27 @@ pub(super) struct Key {
     pub(super) depth: u8,
 }
 
+impl Key {
+    /// The same, whatever stood between.
+    pub(crate) fn at_any_depth(self) -> Self {
+        Self { depth: 0, ..self }
+    }
+
+    /// The same without who it was.
+    pub(crate) fn without_names(self) -> Self {
+        Self {
+            label: OTHERS,
+            class: None,
+            whose: Whose::Others,
+            depth: 0,
+            ..self
+        }
+    }
+}
+
 /// Whose time it was, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub(crate) enum Whose {
     OwnInterrupt,
     Itself,
     /// Index of the type, label.
@@ -127,14 +145,7 @@ impl Table {
     fn merge(&mut self) {
         for (key, sum) in take_smallest(&mut self.rows, MAX_ROWS, |sum| sum.ns) {
             self.merged += u64::from(key.whose != Whose::Others);
-            let key = Key {
-                label: OTHERS,
-                class: None,
-                whose: Whose::Others,
-                depth: 0,
-                ..key
-            };
-            self.rows.entry(key).or_default().add(sum);
+            self.rows.entry(key.without_names()).or_default().add(sum);
         }
     }
 }

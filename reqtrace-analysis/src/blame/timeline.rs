@@ -216,6 +216,11 @@ impl Timelines {
         spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
     }
 
+    /// The type of the request that began then, where that is known.
+    pub(crate) fn request_of(&self, thread: ThreadId, begin_ns: u64) -> Option<RequestOf> {
+        self.span(thread, begin_ns).map(|span| span.of)
+    }
+
     /// The id of the request that began then; 0 while its record has not come.
     pub(crate) fn request_id(&self, thread: ThreadId, begin_ns: u64) -> u64 {
         self.span(thread, begin_ns).map_or(0, |span| span.id)
@@ -237,8 +242,13 @@ impl Timelines {
         (last.known == Known::Ended).then_some(last)
     }
 
+    /// The same without its record.
+    pub(crate) fn request_before(&self, thread: ThreadId, at_ns: u64) -> Option<RequestOf> {
+        self.ended_before(thread, at_ns).map(|span| span.of)
+    }
+
     /// Its label; empty when it is not known.
-    pub(super) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
+    pub(crate) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
         let span = self.span(thread, begin_ns);
         span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
     }

@@ -3,6 +3,7 @@
 pub mod blame;
 mod labels;
 mod on_cpu;
+pub mod page;
 pub mod palette;
 pub mod slow;
 pub mod text;
@@ -46,6 +47,11 @@ pub trait Exporter {
 
     /// Whether [`Exporter::interval`] does anything.
     fn wants_intervals(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes [`Report::page`].
+    fn wants_page(&self) -> bool {
         false
     }
 
@@ -223,6 +229,8 @@ pub struct Report {
     pub labels: Vec<LabelGroups>,
     /// Because of whom requests were blocked; `None` when the trace has no blame.
     pub blame: Option<blame::Blame>,
+    /// The model of `report.html`; `None` unless an output takes it, and before the end of the trace.
+    pub page: Option<Box<page::Page>>,
     /// Off-CPU stacks, those with most time first, one per distinct stack, kind and class.
     pub stacks: Vec<StackLine>,
     /// What requests did on their CPUs; `None` when no samples were taken.

@@ -1,0 +1,68 @@
+//! The page: each request that is written, with its stacks and who held it up, handed to the collector.
+
+use reqtrace_recording::Request;
+
+use super::Aggregator;
+use super::order::Row;
+use crate::blame::Causes;
+use crate::page::{Collector, One, StackNumber};
+use crate::report::Exporter;
+use crate::report::page::Page;
+
+impl Aggregator {
+    /// The stacks that a complete request was blocked in: their ids mean something now.
+    pub(super) fn page_stacks(
+        &mut self,
+        request: &Request<'_>,
+        exporters: &[Box<dyn Exporter>],
+    ) -> Box<[(StackNumber, u64)]> {
+        if self.page.is_none() {
+            if !exporters.iter().any(|exporter| exporter.wants_page()) {
+                return Box::default();
+            }
+            let (types, start_ns) = (self.types.len(), self.trace.start_ns());
+            let page = Collector::new(types, start_ns, self.options.group_by);
+            self.page = Some(Box::new(page));
+        }
+        let Some(page) = self.page.as_mut().filter(|_| request.incomplete.is_none()) else {
+            return Box::default();
+        };
+        let sites = self.sites.get_mut();
+        page.names_are(sites.decided_anew);
+        let slots = request.slots.iter().map(|slot| {
+            let class = sites.class(request.space, &slot.site);
+            let stack = page.stack(sites, request.space, &slot.site, class);
+            (stack, slot.blocked_ns)
+        });
+        slots.collect()
+    }
+
+    /// Takes a request whose blocked time has been split.
+    pub(super) fn page_row(&mut self, row: &Row, causes: Option<Causes>) {
+        let Some(page) = self.page.as_mut().filter(|_| row.incomplete.is_none()) else {
+            return;
+        };
+        let one = One {
+            id: row.id,
+            request: row.request_type as u32,
+            pid: row.pid,
+            tid: row.tid,
+            comm: row.comm,
+            label: &row.label,
+            begin_ns: row.begin_ns,
+            ledger: &row.ledger,
+            weight: row.weight,
+            blocked: &row.stacks,
+        };
+        let held = self.blame.iter().flat_map(|blame| blame.last_held());
+        page.request(&one, causes, held, self.sites.get_mut());
+    }
+
+    /// The page, if an output takes one.
+    pub(super) fn finish_page(mut self) -> Option<Box<Page>> {
+        let page = self.page.take()?;
+        let blame = self.blame.as_ref();
+        let named = |key: &_| blame.map(|blame| blame.holding(key)).unwrap_or_default();
+        Some(Box::new(page.finish(named, self.sites.get_mut())))
+    }
+}

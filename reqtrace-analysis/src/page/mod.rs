@@ -1,0 +1,264 @@
+//! The page: requests with their stacks and with who held them up in, one at a time; the model of
+//! `report.html` out.
+//!
+//! Memory is bounded: cells get longer when a trace does, and what has too many different names loses the
+//! names and no time. Rows are kept of the first requests only, and given up when there are more.
+
+mod grid;
+mod slowest;
+mod stacks;
+mod statements;
+mod timeline;
+
+use reqtrace_common::record::BlockSite;
+use reqtrace_recording::{AddressSpace, Comm};
+use rustc_hash::FxHashMap;
+
+use crate::blame::{Causes, HeldKey, Kept, Naming, Parts, Timelines, Victim};
+use crate::label::label_text;
+use crate::report::page::{
+    Holding, MAX_ROWS, MAX_SLOWEST, Merged, Page, PageRow, SlowRequest, Timeline,
+};
+use crate::report::{Grouping, Ledger, StackKind};
+
+use grid::Grid;
+use slowest::Slowest;
+pub(crate) use stacks::StackNumber;
+use stacks::Stacks;
+use statements::Statements;
+
+/// Different entries of who held whom up.
+const MAX_HOLDINGS: usize = 1 << 14;
+
+/// A complete request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct One<'a> {
+    pub(crate) id: u64,
+    pub(crate) request: u32,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) comm: Comm,
+    pub(crate) label: &'a [u8],
+    /// `CLOCK_MONOTONIC` ns.
+    pub(crate) begin_ns: u64,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) weight: u32,
+    /// Where it was blocked.
+    pub(crate) blocked: &'a [(StackNumber, u64)],
+}
+
+/// Gathers a page.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    start_ns: u64,
+    grid: Grid,
+    stacks: Stacks,
+    statements: Statements,
+    holdings: FxHashMap<HeldKey, u32>,
+    holdings_merged: u64,
+    /// `None` when there are too many.
+    rows: Option<Vec<PageRow>>,
+    slowest: Slowest,
+    /// Off-CPU time of the request that comes next, by stack.
+    off: Vec<(StackNumber, u64)>,
+    timeline: Option<Timeline>,
+    names: u64,
+}
+
+impl Collector {
+    /// For so many request types.
+    pub(crate) fn new(types: usize, start_ns: u64, grouping: Option<Grouping>) -> Self {
+        Self {
+            start_ns,
+            grid: Grid::default(),
+            stacks: Stacks::default(),
+            statements: Statements::new(grouping),
+            holdings: FxHashMap::default(),
+            holdings_merged: 0,
+            rows: Some(Vec::new()),
+            slowest: Slowest::new(types, MAX_SLOWEST),
+            off: Vec::new(),
+            timeline: None,
+            names: 0,
+        }
+    }
+
+    /// The number of the stack that a request was blocked in.
+    pub(crate) fn stack(
+        &mut self,
+        naming: &mut impl Naming,
+        space: AddressSpace,
+        site: &BlockSite,
+        class: Option<usize>,
+    ) -> StackNumber {
+        let class = class.map(|class| class as u32);
+        self.stacks
+            .number(naming, space, site, StackKind::Blocked, class)
+    }
+
+    /// What stacks are called was decided anew so often: those that are remembered may have other names.
+    pub(crate) fn names_are(&mut self, decided_anew: u64) {
+        if self.names != decided_anew {
+            self.names = decided_anew;
+            self.stacks.forget();
+        }
+    }
+
+    /// What intervals say of the request that comes next. `is_named` tells whether the stacks of a place
+    /// have their names still.
+    pub(crate) fn intervals(
+        &mut self,
+        victim: &Victim<'_>,
+        parts: &Parts<'_>,
+        timelines: &Timelines,
+        is_named: impl Fn(&Kept) -> bool,
+        naming: &mut impl Naming,
+    ) {
+        self.off.clear();
+        self.timeline = None;
+        if !victim.is_complete {
+            return;
+        }
+        for kept in timelines.of_request(victim.thread, victim.of, victim.end_ns) {
+            let (kind, ns) = match kept.by {
+                Some(_) => (StackKind::RunQueue, kept.run_queue_ns()),
+                None => (StackKind::Preempted, kept.off_ns()),
+            };
+            if ns > 0 && is_named(kept) {
+                let place = &kept.place;
+                let stack = self
+                    .stacks
+                    .number(naming, place.space, &place.site, kind, None);
+                self.off.push((stack, ns));
+            }
+        }
+        if self
+            .slowest
+            .takes(victim.of.request_type, victim.ledger.latency_ns)
+        {
+            let stacks = &mut self.stacks;
+            let timeline = timeline::of(victim, parts, timelines, |kept| {
+                if !is_named(kept) {
+                    return None;
+                }
+                let class = kept.class.map(u32::from);
+                let place = &kept.place;
+                Some(stacks.number(naming, place.space, &place.site, StackKind::Blocked, class))
+            });
+            self.timeline = Some(timeline.named(naming, timelines));
+        }
+    }
+
+    /// Takes a request, and who held it up: nanoseconds of each.
+    pub(crate) fn request<'k>(
+        &mut self,
+        one: &One<'_>,
+        causes: Option<Causes>,
+        held: impl Iterator<Item = (&'k HeldKey, u64)>,
+        naming: &mut impl Naming,
+    ) {
+        let ledger = one.ledger;
+        let weight = u64::from(one.weight);
+        let begin_ns = one.begin_ns.saturating_sub(self.start_ns);
+        let statement = self.statements.number(one.label);
+        self.stacks
+            .complete(&mut self.off, one.blocked, ledger, naming);
+        let (holdings, merged) = (&mut self.holdings, &mut self.holdings_merged);
+        let mut number = |key: &HeldKey| {
+            let has_room = holdings.len() < MAX_HOLDINGS;
+            let key = key.at_any_depth();
+            let key = match has_room || holdings.contains_key(&key) {
+                true => key,
+                false => {
+                    *merged += 1;
+                    key.without_names()
+                }
+            };
+            let next = holdings.len() as u32;
+            *holdings.entry(key).or_insert(next)
+        };
+        let cell = self.grid.cell(one.request, begin_ns, ledger.latency_ns);
+        cell.add(ledger, causes.as_ref(), weight);
+        cell.statement(statement, ledger, weight);
+        for (stack, ns) in &self.off {
+            cell.stack(*stack, ns * weight);
+        }
+        for (key, ns) in held {
+            cell.held(number(key), ns * weight);
+        }
+        self.grid.bound(&mut self.stacks);
+        self.row(one, begin_ns, statement);
+        let timeline = self.timeline.take();
+        if self.slowest.takes(one.request, ledger.latency_ns) {
+            self.slowest.add(SlowRequest {
+                id: one.id,
+                request: one.request,
+                pid: one.pid,
+                tid: one.tid,
+                comm: one.comm.text(),
+                label: label_text(one.label),
+                statement,
+                begin_ns,
+                ledger: ledger.clone(),
+                causes,
+                timeline,
+            });
+        }
+        self.off.clear();
+    }
+
+    fn row(&mut self, one: &One<'_>, begin_ns: u64, statement: u32) {
+        let Some(rows) = &mut self.rows else { return };
+        if rows.len() >= MAX_ROWS {
+            self.rows = None;
+            return;
+        }
+        let ledger = one.ledger;
+        rows.push(PageRow {
+            id: one.id,
+            request: one.request,
+            tid: one.tid,
+            begin_ns,
+            statement,
+            latency_ns: ledger.latency_ns,
+            on_cpu_ns: ledger.on_cpu_ns,
+            run_queue_ns: ledger.run_queue_ns,
+            preempted_ns: ledger.preempted_ns,
+            blocked_ns: ledger.blocked_ns() + ledger.unattributed_ns,
+        });
+    }
+
+    /// The page. `named` gives a holding its names.
+    pub(crate) fn finish(
+        self,
+        named: impl Fn(&HeldKey) -> Holding,
+        naming: &mut impl Naming,
+    ) -> Page {
+        let mut holdings: Vec<(&HeldKey, u32)> =
+            self.holdings.iter().map(|(key, at)| (key, *at)).collect();
+        holdings.sort_unstable_by_key(|(_, at)| *at);
+        let merged = Merged {
+            stacks: self.stacks.merged + self.grid.stacks_merged,
+            statements: self.statements.merged,
+            holdings: self.holdings_merged,
+        };
+        let holdings = holdings.into_iter().map(|(key, _)| named(key)).collect();
+        let (frames, stacks) = self.stacks.named(naming);
+        let (column_ns, edges_ns, cells) = self.grid.finish();
+        Page {
+            column_ns,
+            edges_ns,
+            cells,
+            statements: self.statements.finish(),
+            frames,
+            stacks,
+            holdings,
+            rows: self.rows,
+            slowest: self.slowest.finish(),
+            merged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Stacks of the page: places in, each stack once and by number, out.
+
+use std::rc::Rc;
+
+use reqtrace_common::record::{BlockSite, STACK_LOST, StackId};
+use reqtrace_recording::AddressSpace;
+use rustc_hash::FxHashMap;
+
+use crate::blame::Naming;
+use crate::report::page::PageStack;
+use crate::report::{Ledger, StackKind};
+
+/// Stacks that are told apart.
+const MAX_STACKS: usize = 1 << 14;
+/// Places whose stack is remembered.
+const MAX_PLACES: usize = 1 << 16;
+/// The frame of all others.
+const OTHER_STACKS: &str = "[other stacks]";
+/// The frame of a stack that is lost, or that found no room in its request.
+const LOST: &str = "[stack lost]";
+
+/// The number of a stack.
+pub(crate) type StackNumber = u32;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Named {
+    /// Numbers of texts, outermost first.
+    frames: Rc<[u32]>,
+    kind: StackKind,
+    class: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PlaceKey {
+    space: AddressSpace,
+    user: StackId,
+    kernel: StackId,
+    kind: StackKind,
+    class: Option<u32>,
+}
+
+/// Stacks so far.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    places: FxHashMap<PlaceKey, StackNumber>,
+    numbers: FxHashMap<Named, StackNumber>,
+    stacks: Vec<Named>,
+    /// Places whose stack found no room.
+    pub(super) merged: u64,
+    /// The texts of [`OTHER_STACKS`] and [`LOST`].
+    texts: Option<[u32; 2]>,
+}
+
+impl Stacks {
+    /// The number of the stack of a place.
+    pub(super) fn number(
+        &mut self,
+        naming: &mut impl Naming,
+        space: AddressSpace,
+        site: &BlockSite,
+        kind: StackKind,
+        class: Option<u32>,
+    ) -> StackNumber {
+        let key = PlaceKey {
+            space,
+            user: site.user_stack,
+            kernel: site.kernel_stack,
+            kind,
+            class,
+        };
+        if let Some(number) = self.places.get(&key) {
+            return *number;
+        }
+        let mut frames = naming.texts(Some(space), key.user);
+        if !(key.user == STACK_LOST && key.kernel == STACK_LOST) {
+            frames.extend(naming.texts(None, key.kernel));
+        }
+        let has_room = self.stacks.len() < MAX_STACKS;
+        let named = Named {
+            frames: frames.into(),
+            kind,
+            class,
+        };
+        let number = if has_room || self.numbers.contains_key(&named) {
+            self.insert(named)
+        } else {
+            self.merged += 1;
+            let [other, _] = self.texts(naming);
+            self.plain(&[other], kind, class)
+        };
+        if self.places.len() >= MAX_PLACES {
+            self.places.clear();
+        }
+        self.places.insert(key, number);
+        number
+    }
+
+    /// Ids get another meaning.
+    pub(super) fn forget(&mut self) {
+        self.places.clear();
+    }
+
+    /// Completes the off-CPU time of a request: where it was blocked, and what its ledger has more than
+    /// `off` says.
+    pub(super) fn complete(
+        &mut self,
+        off: &mut Vec<(StackNumber, u64)>,
+        blocked: &[(StackNumber, u64)],
+        ledger: &Ledger,
+        naming: &mut impl Naming,
+    ) {
+        let [_, lost] = self.texts(naming);
+        for (kind, all_ns) in [
+            (StackKind::RunQueue, ledger.run_queue_ns),
+            (StackKind::Preempted, ledger.preempted_ns),
+        ] {
+            let mut left_ns = all_ns;
+            for (stack, ns) in off.iter_mut() {
+                if self.stacks[*stack as usize].kind == kind {
+                    *ns = left_ns.min(*ns);
+                    left_ns -= *ns;
+                }
+            }
+            if left_ns > 0 {
+                off.push((self.plain(&[], kind, None), left_ns));
+            }
+        }
+        off.extend_from_slice(blocked);
+        let known: u64 = blocked.iter().map(|(_, ns)| ns).sum();
+        let all = ledger.blocked_ns() + ledger.unattributed_ns;
+        if all > known {
+            off.push((self.plain(&[lost], StackKind::Blocked, None), all - known));
+        }
+        off.retain(|(_, ns)| *ns > 0);
+    }
+
+    /// The number of all others of the same kind; `None` for one of them.
+    pub(super) fn other(&mut self, stack: StackNumber) -> Option<StackNumber> {
+        let Named { kind, class, .. } = self.stacks[stack as usize];
+        let [other, _] = self.texts?;
+        let merged = self.plain(&[other], kind, class);
+        (merged != stack).then_some(merged)
+    }
+
+    /// Names of frames, and the stacks.
+    pub(super) fn named(&self, naming: &mut impl Naming) -> (Vec<String>, Vec<PageStack>) {
+        let mut frames: Vec<String> = Vec::new();
+        let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut stacks = Vec::with_capacity(self.stacks.len());
+        for stack in &self.stacks {
+            let texts = stack.frames.iter().map(|text| {
+                *numbers.entry(*text).or_insert_with(|| {
+                    frames.push(naming.text(*text).to_owned());
+                    frames.len() as u32 - 1
+                })
+            });
+            stacks.push(PageStack {
+                frames: texts.collect(),
+                kind: stack.kind,
+                class: stack.class,
+            });
+        }
+        (frames, stacks)
+    }
+
+    fn texts(&mut self, naming: &mut impl Naming) -> [u32; 2] {
+        *self
+            .texts
+            .get_or_insert_with(|| [OTHER_STACKS, LOST].map(|text| naming.number(text)))
+    }
+
+    fn plain(&mut self, frames: &[u32], kind: StackKind, class: Option<u32>) -> StackNumber {
+        self.insert(Named {
+            frames: frames.into(),
+            kind,
+            class,
+        })
+    }
+
+    fn insert(&mut self, named: Named) -> StackNumber {
+        let next = self.stacks.len() as StackNumber;
+        match self.numbers.get(&named) {
+            Some(number) => *number,
+            None => {
+                self.stacks.push(named.clone());
+                self.numbers.insert(named, next);
+                next
+            }
+        }
+    }
+}
