@@ -7,6 +7,7 @@ mod chunks;
 pub mod csv;
 pub mod flamegraph;
 pub mod folded;
+pub mod html;
 pub mod json;
 mod labels;
 pub mod outputs;

@@ -84,7 +84,7 @@ impl TraceArgs {
             ))
             .next("leave out one of the two"));
         }
-        let needs_blame = of_intervals.is_some();
+        let needs_blame = of_intervals.is_some() || self.outputs.html.is_some();
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
         if self.profiles.is_empty() && !has_process && self.command.is_empty() {

@@ -14,10 +14,15 @@ use crate::report::outputs::{OutputOptions, Target};
 /// The words, as given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OutputArgs {
-    /// Write summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with blame,
-    /// blame.csv, chains.folded and chains.svg into this folder
+    /// Write report.html, summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with
+    /// blame, blame.csv, chains.folded and chains.svg into this folder
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
+
+    /// Write a page to look at: requests by time and latency, flame graphs, who held whom up, what
+    /// happened in the slowest (turns --blame on); - is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) html: Option<PathBuf>,
 
     /// Write one row for each request; - is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -126,6 +131,8 @@ pub enum GroupBy {
 pub struct Outputs {
     /// Folder for all files.
     pub out: Option<PathBuf>,
+    /// Where the page goes, beside `out`.
+    pub html: Option<Target>,
     /// Where `requests.csv` goes, beside `out`.
     pub csv: Option<Target>,
     /// Where folded stacks go, beside `out`.
@@ -205,6 +212,7 @@ impl OutputArgs {
         };
         let outputs = Outputs {
             out: self.out,
+            html: self.html.map(Target::from),
             csv: self.csv.map(Target::from),
             folded,
             flamegraph: self.flamegraph.map(Target::from),
@@ -263,6 +271,7 @@ impl Outputs {
         OutputOptions {
             out: self.out.clone(),
             blame: false,
+            html: self.html.clone(),
             csv: self.csv.clone(),
             folded: self.folded.clone(),
             folded_on_stdout: false,
@@ -288,8 +297,9 @@ impl Outputs {
         }
     }
 
-    fn named(&self) -> [(&'static str, &Option<Target>); 7] {
+    fn named(&self) -> [(&'static str, &Option<Target>); 8] {
         [
+            ("--html", &self.html),
             ("--csv", &self.csv),
             ("--folded (or -f)", &self.folded),
             ("--flamegraph", &self.flamegraph),

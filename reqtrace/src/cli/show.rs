@@ -39,7 +39,7 @@ pub(super) fn written(outputs: &Outputs, report: &Report) {
     }
     if let Some(out) = &outputs.out {
         crate::say!(
-            "wrote {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
+            "wrote {0}/report.html, {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
             out.display(),
             match report.blame {
                 Some(_) => format!(

@@ -17,6 +17,7 @@ use super::blame_csv::BlameExporter;
 use super::csv::{CsvExporter, IntervalsExporter, Limits};
 use super::flamegraph::FlamegraphExporter;
 use super::folded::{FoldedExporter, FoldedOptions, Shows};
+use super::html::HtmlExporter;
 use super::json::JsonExporter;
 use super::perfetto::PerfettoExporter;
 use super::pprof::PprofExporter;
@@ -64,6 +65,8 @@ pub struct OutputOptions {
     pub folded_on_stdout: bool,
     /// `--flamegraph`.
     pub flamegraph: Option<Target>,
+    /// `--html`.
+    pub html: Option<Target>,
     /// `--json`.
     pub json: Option<Target>,
     /// `--intervals`, of a trace with blame.
@@ -118,6 +121,7 @@ impl OutputOptions {
                 Format::Csv,
                 Format::Folded,
                 Format::Flamegraph,
+                Format::Html,
             ] {
                 wanted.push((format, Target::File(folder.join(format.file_name()))));
             }
@@ -131,6 +135,7 @@ impl OutputOptions {
             (Format::Csv, &self.csv),
             (Format::Folded, &self.folded),
             (Format::Flamegraph, &self.flamegraph),
+            (Format::Html, &self.html),
             (Format::Intervals, &self.intervals),
             (Format::Pprof, &self.pprof),
             (Format::Perfetto, &self.perfetto),
@@ -150,6 +155,7 @@ enum Format {
     Csv,
     Folded,
     Flamegraph,
+    Html,
     Blame,
     Chains,
     ChainGraph,
@@ -165,6 +171,7 @@ impl Format {
             Self::Csv => "requests.csv",
             Self::Folded => "stacks.folded",
             Self::Flamegraph => "flamegraph.svg",
+            Self::Html => "report.html",
             Self::Blame => "blame.csv",
             Self::Chains => "chains.folded",
             Self::ChainGraph => "chains.svg",
@@ -180,6 +187,7 @@ impl Format {
             Self::Csv => "--csv",
             Self::Folded => "--folded",
             Self::Flamegraph => "--flamegraph",
+            Self::Html => "--html",
             Self::Blame | Self::Chains | Self::ChainGraph => "--out",
             Self::Intervals => "--intervals",
             Self::Pprof => "--pprof",
@@ -312,6 +320,7 @@ fn exporter(
         Format::Csv => Box::new(CsvExporter::new(out, &name, classes, options.rows)),
         Format::Folded => Box::new(FoldedExporter::new(out, &name, stacks)),
         Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, stacks)),
+        Format::Html => Box::new(HtmlExporter::new(out, &name)),
         Format::Blame => Box::new(BlameExporter::new(out, &name)),
         Format::Chains => Box::new(FoldedExporter::new(out, &name, Shows::Chains)),
         Format::ChainGraph => Box::new(FlamegraphExporter::new(out, &name, Shows::Chains)),
@@ -332,7 +341,9 @@ fn check_folder(path: &Path) -> Result<()> {
             "--out {} is a file, and a folder is needed",
             path.display()
         ))
-        .next("name a folder, or use --csv, --folded, --flamegraph or --json for one file"));
+        .next(
+            "name a folder, or use --html, --csv, --folded, --flamegraph or --json for one file",
+        ));
     }
     let writable =
         Folder::reach(path, false).and_then(|folder| folder.is_writable().map_err(Refused::from));

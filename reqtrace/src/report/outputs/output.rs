@@ -104,6 +104,10 @@ impl Exporter for Output {
         self.exporter.wants_requests()
     }
 
+    fn wants_page(&self) -> bool {
+        self.exporter.wants_page()
+    }
+
     fn left_out(&self) -> Vec<LossLine> {
         self.exporter.left_out()
     }

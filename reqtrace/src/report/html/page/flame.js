@@ -1,0 +1,541 @@
+// Flame graphs: the stacks of a selection as a tree, drawn from the outermost frame downwards.
+
+import { el, fill, hideTip, showTip, sized, themed } from './dom.js';
+import { duration, share } from './format.js';
+import { look, view } from './state.js';
+
+/**
+ * @typedef {import('./model.js').Model} Model
+ * @typedef {import('./sums.js').Sum} Sum
+ *
+ * A tree; each node comes behind its parent, and the root is no node.
+ * @typedef {object} Tree
+ * @property {string[]} names
+ * @property {number[]} parent
+ * @property {number[]} name
+ * @property {number[]} state of a last frame that says what the time was spent in; -1 for others
+ * @property {number[]} leafOf the last frame of each stack
+ * @property {Int32Array} order nodes by parent and name
+ * @property {Int32Array} first where the children of each node begin in `order`; those of the root are the first
+ *
+ * What is drawn: of each node nanoseconds, those of the requests to compare with, and what it was spent in.
+ * @typedef {object} Values
+ * @property {Float64Array} own
+ * @property {Float64Array} base
+ * @property {Int32Array} state -1 for several
+ * @property {number} all
+ * @property {number} baseAll
+ *
+ * @typedef {{x: number, y: number, width: number, node: number}} Box
+ */
+
+const ROW = 18;
+const LEAST_WIDTH = 0.5;
+const ROOT = -1;
+const MIXED = -1;
+const NOTHING = -2;
+
+/**
+ * A tree from paths of names.
+ * @param {string[]} names
+ * @param {Iterable<{path: Iterable<number>, state: number}>} stacks
+ * @param {number} lastState index of the first name that is one of a state
+ * @returns {Tree}
+ */
+function treeOf(names, stacks, lastState) {
+  /** @type {number[]} */
+  const parent = [];
+  /** @type {number[]} */
+  const name = [];
+  /** @type {number[]} */
+  const state = [];
+  /** @type {number[]} */
+  const leafOf = [];
+  /** @type {Map<number, number>} */
+  const known = new Map();
+  for (const { path, state: ofStack } of stacks) {
+    let at = ROOT;
+    for (const next of path) {
+      const key = (at + 1) * names.length + next;
+      let node = known.get(key);
+      if (node === undefined) {
+        node = parent.length;
+        parent.push(at);
+        name.push(next);
+        state.push(next >= lastState ? ofStack : -1);
+        known.set(key, node);
+      }
+      at = node;
+    }
+    leafOf.push(at);
+  }
+  return { names, parent, name, state, leafOf, ...ordered(names, parent, name) };
+}
+
+/**
+ * @param {string[]} names
+ * @param {number[]} parent
+ * @param {number[]} name
+ * @returns {{order: Int32Array, first: Int32Array}}
+ */
+function ordered(names, parent, name) {
+  const rank = new Int32Array(names.length);
+  names.map((text, at) => ({ text, at }))
+    .sort((one, two) => (one.text < two.text ? -1 : Number(one.text > two.text)))
+    .forEach(({ at }, place) => {
+      rank[at] = place;
+    });
+  const order = Int32Array.from(parent, (_, node) => node)
+    .sort((one, two) => parent[one] - parent[two] || rank[name[one]] - rank[name[two]]);
+  const first = new Int32Array(parent.length + 2);
+  for (const node of parent) {
+    first[node + 2] += 1;
+  }
+  for (let at = 1; at < first.length; at += 1) {
+    first[at] += first[at - 1];
+  }
+  return { order, first };
+}
+
+/**
+ * The tree of all stacks of a page.
+ * @param {Model} model
+ * @param {boolean} reversed innermost frames first
+ * @returns {Tree}
+ */
+function stacksTree(model, reversed) {
+  const names = model.frames.concat(model.states.map((state) => `[${state.name}]`));
+  const { node: last } = model.stacks;
+  const { parent, frame } = model.nodes;
+  const stacks = last.map((innermost, stack) => {
+    const path = [];
+    for (let node = innermost; node >= 0; node = parent[node]) {
+      path.push(frame[node]);
+    }
+    const state = model.stackState[stack];
+    path.unshift(model.frames.length + state);
+    return { path: reversed ? path : path.reverse(), state };
+  });
+  return treeOf(names, stacks, model.frames.length);
+}
+
+/**
+ * The tree of chains.
+ * @param {Model} model
+ * @returns {Tree}
+ */
+function chainsTree(model) {
+  const chains = model.chains ?? { frames: [], ns: [] };
+  return treeOf(model.frames, chains.frames.map((path) => ({ path, state: -1 })), model.frames.length);
+}
+
+/**
+ * Adds the times of stacks up the tree.
+ * @param {Tree} tree
+ * @param {ArrayLike<number>} own nanoseconds of each stack
+ * @param {ArrayLike<number> | null} base
+ * @param {(stack: number) => number} stateOf its state; negative to leave it out
+ * @returns {Values}
+ */
+function valuesOf(tree, own, base, stateOf) {
+  const count = tree.parent.length;
+  const values = {
+    own: new Float64Array(count),
+    base: new Float64Array(count),
+    state: new Int32Array(count).fill(NOTHING),
+    all: 0,
+    baseAll: 0,
+  };
+  for (let stack = 0; stack < tree.leafOf.length; stack += 1) {
+    const leaf = tree.leafOf[stack];
+    const state = stateOf(stack);
+    const ns = own[stack];
+    const baseNs = base ? base[stack] : 0;
+    if (leaf >= 0 && state >= 0 && (ns > 0 || baseNs > 0)) {
+      values.own[leaf] += ns;
+      values.base[leaf] += baseNs;
+      values.state[leaf] = values.state[leaf] === NOTHING || values.state[leaf] === state ? state : MIXED;
+      values.all += ns;
+      values.baseAll += baseNs;
+    }
+  }
+  for (let node = count - 1; node >= 0; node -= 1) {
+    const parent = tree.parent[node];
+    if (parent >= 0 && values.state[node] !== NOTHING) {
+      values.own[parent] += values.own[node];
+      values.base[parent] += values.base[node];
+      const known = values.state[parent];
+      values.state[parent] = known === NOTHING || known === values.state[node] ? values.state[node] : MIXED;
+    }
+  }
+  return values;
+}
+
+/**
+ * The picture with its controls, and what redraws it.
+ * @param {Model} model
+ * @returns {{node: HTMLElement, draw: (own: Sum, base: Sum, baseName: string) => void, focusSearch: () => void}}
+ */
+export function flame(model) {
+  /** @type {Map<string, Tree>} */
+  const trees = new Map();
+  const canvas = el('canvas', {
+    id: 'flame-picture',
+    tabindex: '0',
+    role: 'img',
+    'aria-label': 'Flame graph. Arrows move between frames, Enter zooms, Escape goes back.',
+  });
+  const search = el('input', { id: 'search', type: 'search', placeholder: 'Search frames ( / )', 'aria-label': 'Search frames', spellcheck: 'false' });
+  const found = el('span', { id: 'found', class: 'hint', role: 'status' });
+  const legend = el('div', { class: 'legend' });
+  const reset = el('button', { type: 'button', class: 'quiet', onclick: () => zoomTo(ROOT) }, 'Whole graph');
+  const title = el('p', { id: 'flame-title', class: 'hint' });
+  const kinds = [['stacks', 'Stacks'], ['diff', 'Difference']].concat(model.chains ? [['chains', 'Chains']] : []);
+  const buttons = kinds.map(([kind, name]) => el('button', { type: 'button', 'data-flame': kind, onclick: () => look({ flame: kind }) }, name));
+  const reversed = el('button', { type: 'button', id: 'reversed', onclick: () => look({ reversed: !view.reversed }) }, 'Innermost first');
+  const wrap = el('div', { class: 'flame' }, canvas);
+  const node = el('div', null,
+    el('div', { class: 'controls' }, el('span', { class: 'group', role: 'group', 'aria-label': 'Which graph' }, buttons), reversed, reset, search, found),
+    title, legend, wrap);
+  /** @type {Box[]} */
+  let boxes = [];
+  /** @type {Values | null} */
+  let values = null;
+  /** @type {Tree | null} */
+  let tree = null;
+  let zoom = ROOT;
+  let cursor = ROOT;
+  let counts = [1, 1];
+  /** @type {Set<number>} */
+  const hidden = new Set();
+  /** @type {[Sum, Sum, string] | null} */
+  let last = null;
+  /** @type {Uint8Array} */
+  let matches = new Uint8Array(0);
+
+  /** @returns {Tree} */
+  function chosen() {
+    const key = view.flame === 'chains' ? 'chains' : view.reversed ? 'reversed' : 'stacks';
+    const known = trees.get(key);
+    if (known) {
+      return known;
+    }
+    const made = key === 'chains' ? chainsTree(model) : stacksTree(model, key === 'reversed');
+    trees.set(key, made);
+    return made;
+  }
+
+  /**
+   * @param {Sum} own
+   * @param {Sum} base
+   * @param {string} baseName
+   */
+  function draw(own, base, baseName) {
+    last = [own, base, baseName];
+    const before = tree;
+    tree = chosen();
+    if (tree !== before) {
+      zoom = ROOT;
+      cursor = ROOT;
+    }
+    const isChains = view.flame === 'chains';
+    counts = [Math.max(1, own.count), Math.max(1, base.count)];
+    values = isChains
+      ? valuesOf(tree, model.chains?.ns ?? [], null, () => 0)
+      : valuesOf(tree, own.stacks, view.flame === 'diff' ? base.stacks : null,
+        (stack) => (hidden.has(model.stackState[stack]) ? -1 : model.stackState[stack]));
+    const texts = {
+      stacks: `Off-CPU time of the selection: ${duration(values.all)}, ${duration(values.all / counts[0])} per request. A frame's colour is what its time was spent in.`,
+      diff: `Off-CPU time per request of the selection (widths), and what is more or less than in ${baseName}: ${duration(values.all / counts[0])} against ${duration(values.baseAll / counts[1])}.`,
+      chains: `Blocked time of all requests of the trace: where they waited, -- who held them up, and where that one waited; ${duration(values.all)}.`,
+    };
+    fill(title, texts[/** @type {'stacks' | 'diff' | 'chains'} */ (view.flame)] ?? '');
+    for (const button of buttons) {
+      button.setAttribute('aria-pressed', String(button.dataset.flame === view.flame));
+    }
+    reversed.setAttribute('aria-pressed', String(view.reversed));
+    reversed.disabled = isChains;
+    drawLegend(own, isChains);
+    find();
+    paint();
+  }
+
+  /**
+   * @param {Sum} own
+   * @param {boolean} isChains
+   */
+  function drawLegend(own, isChains) {
+    if (view.flame === 'diff') {
+      fill(legend, el('span', { class: 'key' }, el('span', { class: 'swatch', style: { background: themed('--more') } }), 'more than there'),
+        el('span', { class: 'key' }, el('span', { class: 'swatch', style: { background: themed('--less') } }), 'less than there'));
+      return;
+    }
+    if (isChains) {
+      fill(legend);
+      return;
+    }
+    const sums = new Float64Array(model.states.length);
+    own.stacks.forEach((ns, stack) => {
+      sums[model.stackState[stack]] += ns;
+    });
+    const all = sums.reduce((sum, ns) => sum + ns, 0);
+    const keys = [...sums.keys()].filter((state) => sums[state] > all * 0.001)
+      .sort((one, two) => sums[two] - sums[one])
+      .map((state) => el('button', {
+        type: 'button',
+        class: 'key',
+        'aria-pressed': String(!hidden.has(state)),
+        'data-state': model.states[state].name,
+        'data-ns': sums[state],
+        title: hidden.has(state) ? 'Show it' : 'Leave it out',
+        onclick: () => {
+          if (!hidden.delete(state)) {
+            hidden.add(state);
+          }
+          if (last) {
+            draw(...last);
+          }
+        },
+      }, el('span', { class: 'swatch', style: { background: model.states[state].color } }), `${model.states[state].name} ${share(sums[state], all)}`));
+    keys.push(el('span', { class: 'key' }, el('span', { class: 'swatch', style: { background: themed('--mixed') } }), 'several'));
+    fill(legend, keys);
+  }
+
+  /** Looks for the word of the search. */
+  function find() {
+    if (!tree || !values) {
+      return;
+    }
+    matches = new Uint8Array(tree.names.length);
+    if (search.value !== view.search) {
+      search.value = view.search;
+    }
+    if (!view.search) {
+      fill(found);
+      return;
+    }
+    const test = tester(view.search);
+    tree.names.forEach((name, at) => {
+      matches[at] = Number(test(name));
+    });
+    const isBelow = new Uint8Array(tree.parent.length);
+    let sum = 0;
+    for (let at = 0; at < tree.parent.length; at += 1) {
+      const parent = tree.parent[at];
+      const below = parent >= 0 && (isBelow[parent] === 1 || matches[tree.name[parent]] === 1);
+      isBelow[at] = Number(below);
+      if (!below && matches[tree.name[at]] === 1) {
+        sum += values.own[at];
+      }
+    }
+    found.dataset.ns = String(sum);
+    fill(found, `${duration(sum)}, ${share(sum, values.all)} match`);
+  }
+
+  /**
+   * A name's test: a regular expression if it is one, or else part of the name.
+   * @param {string} text
+   * @returns {(name: string) => boolean}
+   */
+  function tester(text) {
+    try {
+      const pattern = new RegExp(text, 'i');
+      return (name) => pattern.test(name);
+    } catch {
+      const part = text.toLowerCase();
+      return (name) => name.toLowerCase().includes(part);
+    }
+  }
+
+  function paint() {
+    if (!tree || !values) {
+      return;
+    }
+    const width = Math.max(320, wrap.clientWidth);
+    boxes = laidOut(tree, values, zoom, width);
+    const depth = boxes.reduce((most, box) => Math.max(most, box.y), 0) + 1;
+    const height = Math.max(3, depth) * ROW + 2;
+    const context = sized(canvas, width, height);
+    context.font = '12px ui-monospace, "DejaVu Sans Mono", monospace';
+    context.textBaseline = 'middle';
+    const letter = context.measureText('m').width;
+    const ink = themed('--frame-ink');
+    const mixed = themed('--mixed');
+    const hit = themed('--hit');
+    if (values.all === 0) {
+      context.fillStyle = themed('--faint');
+      context.fillText('No off-CPU time.', 8, ROW);
+    }
+    for (const box of boxes) {
+      const y = box.y * ROW;
+      const name = box.node === ROOT ? 'all' : tree.names[tree.name[box.node]];
+      context.globalAlpha = box.node !== ROOT && isAbove(box.node) ? 0.55 : 1;
+      context.fillStyle = box.node === ROOT ? mixed : colorOf(box.node, mixed);
+      context.fillRect(box.x, y, Math.max(LEAST_WIDTH, box.width - 0.5), ROW - 1);
+      if (box.node !== ROOT && view.search && matches[tree.name[box.node]]) {
+        context.fillStyle = hit;
+        context.fillRect(box.x, y + ROW - 4, Math.max(LEAST_WIDTH, box.width - 0.5), 3);
+      }
+      const letters = Math.floor((box.width - 6) / letter);
+      if (letters >= 3) {
+        context.fillStyle = ink;
+        context.fillText(name.length > letters ? `${name.slice(0, letters - 1)}…` : name, box.x + 3, y + ROW / 2);
+      }
+      if (box.node === cursor && document.activeElement === canvas) {
+        context.strokeStyle = themed('--ink');
+        context.lineWidth = 1.5;
+        context.strokeRect(box.x + 0.5, y + 0.5, Math.max(1, box.width - 1), ROW - 2);
+      }
+    }
+    context.globalAlpha = 1;
+    reset.disabled = zoom === ROOT;
+  }
+
+  /**
+   * @param {number} at
+   * @returns {boolean}
+   */
+  function isAbove(at) {
+    for (let above = zoom === ROOT ? ROOT : /** @type {Tree} */ (tree).parent[zoom]; above !== ROOT; above = /** @type {Tree} */ (tree).parent[above]) {
+      if (above === at) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /**
+   * @param {number} at
+   * @param {string} mixed
+   * @returns {string}
+   */
+  function colorOf(at, mixed) {
+    const of = /** @type {Values} */ (values);
+    if (view.flame === 'diff') {
+      const [own, base] = [of.own[at] / counts[0], of.base[at] / counts[1]];
+      // Twice as much is a light tint, and from 32 times as much on the colour is full.
+      const part = base > 0 && own > 0 ? Math.log2(own / base) / 5 : Math.sign(own - base);
+      const strength = Math.round(Math.min(1, Math.abs(part)) * 100);
+      return `color-mix(in oklab, ${themed(part > 0 ? '--more' : '--less')} ${strength}%, ${mixed})`;
+    }
+    const state = of.state[at];
+    return state >= 0 && view.flame !== 'chains' ? model.states[state].color : mixed;
+  }
+
+  /** @param {number} at */
+  function zoomTo(at) {
+    zoom = at;
+    cursor = at;
+    hideTip();
+    paint();
+  }
+
+  /**
+   * @param {MouseEvent} event
+   * @returns {Box | undefined}
+   */
+  function boxAt(event) {
+    const { left, top } = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, Math.floor((event.clientY - top) / ROW)];
+    return boxes.find((box) => box.y === y && x >= box.x && x < box.x + box.width);
+  }
+
+  canvas.addEventListener('pointermove', (/** @type {PointerEvent} */ event) => {
+    const box = boxAt(event);
+    if (!box || !tree || !values) {
+      hideTip();
+      return;
+    }
+    const [own, base] = box.node === ROOT ? [values.all, values.baseAll] : [values.own[box.node], values.base[box.node]];
+    const lines = [box.node === ROOT ? 'all' : tree.names[tree.name[box.node]],
+      `${duration(own)}, ${share(own, values.all)} of what is shown`];
+    if (view.flame !== 'chains') {
+      lines.push(`${duration(own / counts[0])} per request`);
+    }
+    if (view.flame === 'diff' && last) {
+      lines.push(`${duration(base / counts[1])} per request in ${last[2]}`);
+    }
+    showTip(event, lines);
+  });
+  canvas.addEventListener('pointerleave', hideTip);
+  canvas.addEventListener('click', (/** @type {MouseEvent} */ event) => {
+    const box = boxAt(event);
+    if (box) {
+      zoomTo(box.node);
+    }
+  });
+  canvas.addEventListener('focus', paint);
+  canvas.addEventListener('blur', paint);
+  canvas.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
+    const at = boxes.findIndex((box) => box.node === cursor);
+    const box = boxes[Math.max(0, at)];
+    if (!box || !tree) {
+      return;
+    }
+    const beside = boxes.filter((other) => other.y === box.y).sort((one, two) => one.x - two.x);
+    const place = beside.indexOf(box);
+    const widest = (/** @type {Box[]} */ some) => some.reduce((/** @type {Box | undefined} */ best, one) => (!best || one.width > best.width ? one : best), undefined);
+    const next = {
+      ArrowLeft: beside[place - 1],
+      ArrowRight: beside[place + 1],
+      ArrowUp: boxes.find((other) => other.y === box.y - 1 && other.x <= box.x && other.x + other.width >= box.x + box.width),
+      ArrowDown: widest(boxes.filter((other) => other.y === box.y + 1 && other.x >= box.x - 0.01 && other.x < box.x + box.width)),
+    }[event.key];
+    if (next) {
+      event.preventDefault();
+      cursor = next.node;
+      paint();
+    } else if (event.key === 'Enter') {
+      zoomTo(cursor);
+    } else if (event.key === 'Escape' && zoom !== ROOT) {
+      event.stopPropagation();
+      zoomTo(ROOT);
+    }
+  });
+  search.addEventListener('input', () => look({ search: search.value }));
+  search.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === 'Escape') {
+      event.stopPropagation();
+      look({ search: '' });
+      search.blur();
+    }
+  });
+  new ResizeObserver(paint).observe(wrap);
+  return { node, draw, focusSearch: () => search.focus() };
+}
+
+/**
+ * Where each frame is that is wide enough; what is above the zoomed one has the whole width.
+ * @param {Tree} tree
+ * @param {Values} values
+ * @param {number} zoom
+ * @param {number} width
+ * @returns {Box[]}
+ */
+function laidOut(tree, values, zoom, width) {
+  /** @type {Box[]} */
+  const boxes = [];
+  const above = [];
+  for (let at = zoom; at !== ROOT; at = tree.parent[at]) {
+    above.unshift(at);
+  }
+  [ROOT, ...above].forEach((node, y) => boxes.push({ x: 0, y, width, node }));
+  const top = boxes[boxes.length - 1];
+  const whole = zoom === ROOT ? values.all : values.own[zoom];
+  const scale = whole > 0 ? width / whole : 0;
+  const waiting = [top];
+  for (let box = waiting.pop(); box; box = waiting.pop()) {
+    let { x } = box;
+    for (let at = tree.first[box.node + 1]; at < tree.first[box.node + 2]; at += 1) {
+      const child = tree.order[at];
+      const wide = values.own[child] * scale;
+      if (wide >= LEAST_WIDTH) {
+        const inner = { x, y: box.y + 1, width: wide, node: child };
+        boxes.push(inner);
+        waiting.push(inner);
+      }
+      x += wide;
+    }
+  }
+  return boxes;
+}

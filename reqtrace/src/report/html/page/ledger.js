@@ -1,0 +1,143 @@
+// Where the time of the selection went, and its root causes, each beside requests to compare with.
+
+import { el, fill } from './dom.js';
+import { duration, number, share } from './format.js';
+import { LOST } from './model.js';
+import { blockedOf } from './sums.js';
+
+/** @typedef {import('./model.js').Model} Model */
+/** @typedef {import('./sums.js').Sum} Sum */
+
+/** Lines below this share of everything are put together. */
+const LEAST = 0.005;
+
+/**
+ * One line of a comparison.
+ * @typedef {{name: string, color: string | null, own: number, other: number, key: string}} Line
+ */
+
+/**
+ * Draws both tables.
+ * @param {HTMLElement} node
+ * @param {Model} model
+ * @param {Sum} own
+ * @param {Sum} other
+ * @param {string} otherName
+ */
+export function drawLedger(node, model, own, other, otherName) {
+  if (own.count === 0) {
+    fill(node, el('p', { class: 'empty' }, 'No request is selected.'));
+    return;
+  }
+  const states = model.states.map((state, at) => ({
+    name: state.name, color: state.color, own: own.states[at], other: other.states[at], key: state.name,
+  }));
+  const causes = model.causes.map(([key, name], at) => ({
+    name, color: null, own: own.causes[at], other: other.causes[at], key,
+  }));
+  const tables = [
+    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency),
+  ];
+  if (model.has_blame) {
+    tables.push(comparison('causes-table', 'What blocked time came down to', causes, own, other, otherName,
+      blockedOf(own), blockedOf(other)));
+  }
+  fill(node, tables);
+}
+
+/**
+ * @param {string} id
+ * @param {string} title
+ * @param {Line[]} lines
+ * @param {Sum} own
+ * @param {Sum} other
+ * @param {string} otherName
+ * @param {number} ownAll
+ * @param {number} otherAll
+ * @returns {HTMLElement}
+ */
+function comparison(id, title, lines, own, other, otherName, ownAll, otherAll) {
+  const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => (sum.count > 0 ? ns / sum.count : 0);
+  const difference = each(ownAll, own) - each(otherAll, other);
+  const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), 1);
+  const isShown = (/** @type {Line} */ line) => line.own > ownAll * LEAST || line.other > otherAll * LEAST;
+  const shown = lines.filter(isShown).sort((one, two) => each(two.own, own) - each(one.own, own));
+  const rest = lines.filter((line) => !isShown(line) && (line.own > 0 || line.other > 0));
+  if (rest.length > 0) {
+    const sum = (/** @type {'own' | 'other'} */ which) => rest.reduce((all, line) => all + line[which], 0);
+    shown.push({ name: 'all else', color: null, own: sum('own'), other: sum('other'), key: 'all else' });
+  }
+  const row = (/** @type {Line} */ line) => {
+    const delta = each(line.own, own) - each(line.other, other);
+    return el('tr', { 'data-key': line.key, 'data-ns': line.own },
+      el('th', { scope: 'row' }, el('span', { class: 'swatch', style: { background: line.color ?? 'transparent' } }), line.name),
+      el('td', { class: 'num strong' }, duration(each(line.own, own))),
+      el('td', { class: 'bars' }, bar(each(line.own, own) / most, line.color), bar(each(line.other, other) / most, null)),
+      el('td', { class: 'num' }, other.count > 0 ? duration(each(line.other, other)) : '–'),
+      el('td', { class: 'num' }, Math.abs(difference) > 0 && other.count > 0 ? share(delta * Math.sign(difference), Math.abs(difference)) : '–'));
+  };
+  return el('div', { class: 'comparison' },
+    el('h3', null, title),
+    el('table', { id, 'data-count': own.count, 'data-all-ns': ownAll },
+      el('thead', null, el('tr', null,
+        el('th', { scope: 'col' }, 'mean per request'),
+        el('th', { scope: 'col', class: 'num' }, 'selection'),
+        el('th', { scope: 'col' }, ''),
+        el('th', { scope: 'col', class: 'num' }, otherName),
+        el('th', { scope: 'col', class: 'num' }, 'of difference'))),
+      el('tbody', null, shown.map(row)),
+      el('tfoot', null, el('tr', null,
+        el('th', { scope: 'row' }, id === 'ledger-table' ? 'latency' : 'blocked'),
+        el('td', { class: 'num strong' }, duration(each(ownAll, own))),
+        el('td', { class: 'num' }, `${number(own.count)} | ${number(other.count)} requests`),
+        el('td', { class: 'num' }, other.count > 0 ? duration(each(otherAll, other)) : '–'),
+        el('td', null)))));
+}
+
+/**
+ * @param {number} part
+ * @param {string | null} color
+ * @returns {HTMLElement}
+ */
+function bar(part, color) {
+  return el('span', { class: color ? 'bar' : 'bar other' },
+    el('span', { style: { width: `${Math.max(0, Math.min(1, part)) * 100}%`, ...(color ? { background: color } : {}) } }));
+}
+
+/**
+ * A thin bar of all states of one request.
+ * @param {Model} model
+ * @param {ArrayLike<number>} states
+ * @param {number} latency
+ * @returns {HTMLElement}
+ */
+export function ledgerBar(model, states, latency) {
+  const parts = Array.from(states, (ns, at) => ({ ns, state: model.states[at] }))
+    .filter(({ ns }) => ns > latency * 0.002);
+  const words = parts.map(({ ns, state }) => `${state.name} ${duration(ns)}`).join(', ');
+  return el('span', { class: 'ledger-bar', role: 'img', 'aria-label': words, title: words },
+    parts.map(({ ns, state }) => el('span', { style: { width: `${(ns / latency) * 100}%`, background: state.color } })));
+}
+
+/**
+ * The states of a slow request.
+ * @param {import('./model.js').Slow} slow
+ * @returns {number[]}
+ */
+export function statesOf(slow) {
+  return [slow.on_cpu, slow.run_queue, slow.preempted, slow.unattributed, ...slow.classes];
+}
+
+/**
+ * The state in which most of the time off the CPU was spent.
+ * @param {Model} model
+ * @param {number[]} states
+ * @returns {string}
+ */
+export function mainState(model, states) {
+  let most = 0;
+  states.forEach((ns, at) => {
+    most = ns > states[most] ? at : most;
+  });
+  return most === LOST ? 'blocked, stack lost' : model.states[most].name;
+}

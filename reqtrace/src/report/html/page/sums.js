@@ -1,0 +1,170 @@
+// Sums: cells of a selection in, what its requests have together out.
+
+import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
+
+/**
+ * @typedef {import('./model.js').Model} Model
+ *
+ * @typedef {object} Sum
+ * @property {number} count
+ * @property {number} latency
+ * @property {Float64Array} states nanoseconds of each state
+ * @property {Float64Array} causes blocked time by root cause
+ * @property {Float64Array} stacks nanoseconds of each stack
+ * @property {Float64Array} holdings nanoseconds of each entry of who held whom up
+ * @property {Map<number, number[]>} statements requests, latency, on CPU, blocked, longest
+ */
+
+/**
+ * The cells of a request type, or of all.
+ * @param {Model} model
+ * @param {number} type
+ * @returns {number[]}
+ */
+export function cellsOf(model, type) {
+  const cells = [];
+  for (let cell = 0; cell < model.cellCount; cell += 1) {
+    if (type < 0 || model.cells.request[cell] === type) {
+      cells.push(cell);
+    }
+  }
+  return cells;
+}
+
+/**
+ * Those of some cells that lie in a box, and the others.
+ * @param {Model} model
+ * @param {number[]} cells
+ * @param {[number, number, number, number] | null} box
+ * @returns {[number[], number[]]}
+ */
+export function split(model, cells, box) {
+  if (!box) {
+    return [cells, []];
+  }
+  const [left, right, low, high] = box;
+  /** @type {[number[], number[]]} */
+  const both = [[], []];
+  for (const cell of cells) {
+    const column = model.cells.column[cell];
+    const row = model.cells.row[cell];
+    const inside = column >= left && column <= right && row >= low && row <= high;
+    both[inside ? 0 : 1].push(cell);
+  }
+  return both;
+}
+
+/**
+ * How many requests there are of each latency.
+ * @param {Model} model
+ * @param {number[]} cells
+ * @returns {Float64Array}
+ */
+export function byLatency(model, cells) {
+  const counts = new Float64Array(model.latencyRows);
+  for (const cell of cells) {
+    counts[model.cells.row[cell]] += model.cells.count[cell];
+  }
+  return counts;
+}
+
+/**
+ * The latencies that hold the requests between two percentiles: lowest and highest row.
+ * @param {Float64Array} counts
+ * @param {number} from share
+ * @param {number} to share
+ * @returns {[number, number]}
+ */
+export function between(counts, from, to) {
+  const all = counts.reduce((sum, count) => sum + count, 0);
+  let before = 0;
+  let low = -1;
+  let high = 0;
+  counts.forEach((count, row) => {
+    if (count > 0 && before + count > all * from && before < all * to) {
+      low = low < 0 ? row : low;
+      high = row;
+    }
+    before += count;
+  });
+  return [Math.max(0, low), high];
+}
+
+/**
+ * The cells of typical requests: of each type those between the 40th and the 60th percentile of the latency.
+ * @param {Model} model
+ * @param {number[]} cells
+ * @returns {number[]}
+ */
+export function typicalCells(model, cells) {
+  return model.types.flatMap((_, type) => {
+    const own = cells.filter((cell) => model.cells.request[cell] === type);
+    const [low, high] = between(byLatency(model, own), 0.4, 0.6);
+    return own.filter((cell) => model.cells.row[cell] >= low && model.cells.row[cell] <= high);
+  });
+}
+
+/**
+ * Adds cells up.
+ * @param {Model} model
+ * @param {number[]} cells
+ * @returns {Sum}
+ */
+export function sumOf(model, cells) {
+  const of = model.cells;
+  const classes = model.states.length - FIRST_CLASS;
+  const kinds = model.causes.length;
+  const sum = {
+    count: 0,
+    latency: 0,
+    states: new Float64Array(model.states.length),
+    causes: new Float64Array(kinds),
+    stacks: new Float64Array(model.stacks.node.length),
+    holdings: new Float64Array(model.holdings.length),
+    /** @type {Map<number, number[]>} */
+    statements: new Map(),
+  };
+  const { states, causes, stacks, holdings, statements } = sum;
+  for (const cell of cells) {
+    sum.count += of.count[cell];
+    sum.latency += of.latency[cell];
+    states[ON_CPU] += of.on_cpu[cell];
+    states[RUN_QUEUE] += of.run_queue[cell];
+    states[PREEMPTED] += of.preempted[cell];
+    states[LOST] += of.unattributed[cell];
+    for (let at = 0; at < classes; at += 1) {
+      states[FIRST_CLASS + at] += of.classes[cell * classes + at];
+    }
+    for (let at = 0; at < kinds; at += 1) {
+      causes[at] += of.causes[cell * kinds + at];
+    }
+    for (let at = model.stackAt[cell]; at < model.stackAt[cell + 1]; at += 1) {
+      stacks[of.stack[at]] += of.stack_ns[at];
+    }
+    for (let at = model.holdingAt[cell]; at < model.holdingAt[cell + 1]; at += 1) {
+      holdings[of.holding[at]] += of.holding_ns[at];
+    }
+    for (let at = model.statementAt[cell]; at < model.statementAt[cell + 1]; at += 1) {
+      const known = statements.get(of.statement[at]);
+      const more = of.statement_sums.slice(at * 5, at * 5 + 5);
+      if (known) {
+        for (let which = 0; which < 4; which += 1) {
+          known[which] += more[which];
+        }
+        known[4] = Math.max(known[4], more[4]);
+      } else {
+        statements.set(of.statement[at], more);
+      }
+    }
+  }
+  return sum;
+}
+
+/**
+ * Blocked time.
+ * @param {Sum} sum
+ * @returns {number}
+ */
+export function blockedOf(sum) {
+  return sum.states.slice(LOST).reduce((all, ns) => all + ns, 0);
+}
