@@ -11,6 +11,7 @@
 pub mod apache;
 pub mod blamed;
 pub mod brackets;
+pub mod browser;
 pub mod chains;
 pub mod corpus;
 pub mod faults;

@@ -298,8 +298,14 @@ impl Outcome {
         self.file("flamegraph.svg")
     }
 
+    /// The place of one of its files.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        out_of(&self.folder).join(name)
+    }
+
     fn file(&self, name: &str) -> Result<String> {
-        let path = out_of(&self.folder).join(name);
+        let path = self.path(name);
         std::fs::read_to_string(&path)
             .with_context(|| format!("{}\n{}", path.display(), self.said()))
     }

@@ -11,6 +11,7 @@ mod linker;
 #[cfg(test)]
 mod links;
 mod packages;
+mod page_checks;
 mod perfetto;
 mod process;
 mod servers;

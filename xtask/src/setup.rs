@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use crate::{
     linker,
     packages::{Apt, Package},
-    perfetto, process, servers,
+    page_checks, perfetto, process, servers,
     toolchain::Choice,
 };
 
@@ -30,9 +30,9 @@ pub(crate) struct Args {
 pub(crate) enum Need {
     /// Building reqtrace; enough for the demo too
     Build,
-    /// Formatting and lints
+    /// Formatting, lints, and the checks of the page's modules
     Lint,
-    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java; no
+    /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java, Chromium; no
     /// service is installed or started
     Test,
     /// The VM tier: qemu and busybox
@@ -52,7 +52,11 @@ impl Need {
                 Package::with_command("g++", "g++"),
                 Package::with_command("xz-utils", "xz"),
             ],
-            Self::Lint => Vec::new(),
+            // Types and lints of the page's modules.
+            Self::Lint => vec![
+                Package::with_command("nodejs", "node"),
+                Package::with_command("npm", "npm"),
+            ],
             // The -core packages hold the programs without the service that mariadb-server starts.
             Self::Test => vec![
                 Package::with_command("mariadb-server-core", "mariadbd"),
@@ -66,6 +70,9 @@ impl Need {
                 // Read what is exported.
                 Package::with_command("golang-go", "go"),
                 Package::with_command("python3", "python3"),
+                // The page is looked at in a browser.
+                Package::with_command("chromium", "chromium"),
+                Package::with_command("chromium-driver", "chromedriver"),
                 // Stacks through generated code.
                 Package::with_command("nodejs", "node"),
                 Package::with_command("default-jdk-headless", "javac"),
@@ -123,6 +130,7 @@ pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     }
     if needs.contains(&Need::Lint) {
         add_lint_components(verbose)?;
+        page_checks::install(verbose)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::{
-    dist, kernel, process,
+    dist, kernel, page_checks, process,
     setup::{self, Need},
     vm,
     workspace::{BinaryArgs, cargo, target_dir},
@@ -45,7 +45,7 @@ impl Args {
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tier {
-    /// Formatting and clippy, of the host's crates and of the kernel programs
+    /// Formatting and clippy, of the host's crates and of the kernel programs; types and lints of the page
     Lint,
     /// Unit and golden tests; no root needed
     Unit,
@@ -197,7 +197,8 @@ fn lint() -> Result<()> {
         .arg(target_dir().join("lint-ebpf"))
         .args(deny)
         .env("CARGO_PROFILE_DEV_PANIC", "abort");
-    process::run(&mut kernel)
+    process::run(&mut kernel)?;
+    page_checks::run()
 }
 
 fn unit() -> Result<()> {

@@ -76,6 +76,7 @@ impl TraceArgs {
         let of_intervals = [
             ("--intervals", &self.outputs.intervals),
             ("--perfetto", &self.outputs.perfetto),
+            ("--html", &self.outputs.html),
         ];
         let of_intervals = of_intervals.into_iter().find(|(_, file)| file.is_some());
         if let (Some(_), Some((option, _))) = (self.sample, of_intervals) {
@@ -84,7 +85,7 @@ impl TraceArgs {
             ))
             .next("leave out one of the two"));
         }
-        let needs_blame = of_intervals.is_some() || self.outputs.html.is_some();
+        let needs_blame = of_intervals.is_some();
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty();
         if self.profiles.is_empty() && !has_process && self.command.is_empty() {
