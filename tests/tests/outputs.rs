@@ -150,6 +150,7 @@ fn labels_are_for_their_owner_only() {
         let outcome = reqtrace::run(command).unwrap();
         assert_eq!(outcome.code, Some(0), "{}", outcome.said());
         for name in [
+            "report.html",
             "summary.json",
             "requests.csv",
             "stacks.folded",

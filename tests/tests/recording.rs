@@ -22,7 +22,8 @@ use reqtrace_tests::workspace;
 use tempfile::TempDir;
 
 /// The files of `--out`.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
+    "report.html",
     "summary.json",
     "requests.csv",
     "stacks.folded",

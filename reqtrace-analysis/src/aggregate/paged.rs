@@ -30,7 +30,7 @@ impl Aggregator {
         let sites = self.sites.get_mut();
         page.names_are(sites.decided_anew);
         let slots = request.slots.iter().map(|slot| {
-            let class = sites.class(request.space, &slot.site);
+            let class = sites.class(Some(request.request_type), request.space, &slot.site);
             let stack = page.stack(sites, request.space, &slot.site, class);
             (stack, slot.blocked_ns)
         });

@@ -39,7 +39,7 @@ fn lowest_ns(row: u32) -> u64 {
     }
     let shift = (row >> SUB_BITS) - 1;
     u64::from((1 << SUB_BITS) + (row & ((1 << SUB_BITS) - 1)))
-        .checked_shl(shift)
+        .checked_mul(1 << shift)
         .unwrap_or(u64::MAX)
 }
 

@@ -20,6 +20,10 @@ impl Naming for Numbers {
         [Vec::new(), Vec::new()]
     }
 
+    fn user_frames(&mut self, _space: AddressSpace, _stack: StackId) -> Vec<String> {
+        Vec::new()
+    }
+
     fn texts(&mut self, space: Option<AddressSpace>, id: StackId) -> Vec<u32> {
         match space {
             Some(_) => vec![self.number(&format!("f{id}"))],

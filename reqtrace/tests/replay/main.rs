@@ -19,10 +19,11 @@ use std::path::PathBuf;
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::classify::Classifier;
 use reqtrace::profile::Profiles;
+use reqtrace::report::blame::Causes;
 use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::{FoldedOptions, Part, Shows};
 use reqtrace::report::outputs::{OutputOptions, Target, open};
-use reqtrace::report::{Grouping, Report, table};
+use reqtrace::report::{Grouping, Ledger, Report, table};
 use reqtrace_recording::{Reader, Writer};
 
 /// All that comes out of a replay.
@@ -136,7 +137,45 @@ fn compare(name: &str, replayed: &Replayed) {
         assert!(line.chars().count() <= 100, "too wide: {line}");
     }
     check_csv(replayed);
+    check_page(&replayed.report);
     check_svg(&replayed.files["flamegraph.svg"]);
+}
+
+/// The cells of the page add up to the report, and the stacks of each to its ledger.
+fn check_page(report: &Report) {
+    let page = report.page.as_ref().unwrap();
+    for (index, request) in (0..).zip(&report.requests) {
+        let mut ledger = Ledger::default();
+        let mut causes = Causes::default();
+        let mut count = 0;
+        for cell in page.cells.iter().filter(|cell| cell.request == index) {
+            let off: u64 = cell.stacks.iter().map(|(_, ns)| ns).sum();
+            assert_eq!(off, cell.ledger.latency_ns - cell.ledger.on_cpu_ns);
+            let held: u64 = cell.holdings.iter().map(|(_, ns)| ns).sum();
+            assert_eq!(held, cell.causes.sum());
+            ledger.add(&cell.ledger);
+            causes.add_times(&cell.causes, 1);
+            count += cell.count;
+        }
+        assert_eq!(count, request.rows);
+        if request.classes_exact && request.rows > 0 {
+            assert_eq!(ledger, request.ledger);
+        }
+        if let Some(blame) = &report.blame {
+            assert_eq!(causes, blame.types[index as usize].causes);
+        }
+    }
+    // A timeline has all that its request did off the CPU.
+    for slow in &page.slowest {
+        let Some(timeline) = &slow.timeline else {
+            continue;
+        };
+        let own = timeline.segments.iter().filter(|segment| segment.lane == 0);
+        let shown: u64 = own.map(|segment| segment.ns).sum();
+        let [(_, left_out), _] = timeline.left_out;
+        let off = slow.ledger.latency_ns - slow.ledger.on_cpu_ns;
+        assert_eq!(shown + left_out + timeline.missing_ns, off, "{slow:?}");
+    }
 }
 
 /// The ledger of every row closes, and the complete rows add up to the report.

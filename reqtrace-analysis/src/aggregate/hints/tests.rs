@@ -25,6 +25,7 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
         requests,
         labels: Vec::new(),
         blame: None,
+        page: None,
         stacks: Vec::new(),
         on_cpu: None,
         modules: Vec::new(),
