@@ -155,6 +155,7 @@ fn tree(stacks: &[PageStack]) -> (Nodes, Stacks) {
             StackKind::Blocked => 0,
             StackKind::RunQueue => 1,
             StackKind::Preempted => 2,
+            StackKind::OnCpu => 3,
         });
         all.class.push(stack.class.map_or(-1, i64::from));
     }
