@@ -135,6 +135,15 @@ fn a_selection_shows_what_a_query_on_the_rows_says() {
     let browser = Browser::start(Look::default()).unwrap();
     browser.open(&outcome.path("report.html"), "").unwrap();
     browser.picture(&pictures().join("all.png")).unwrap();
+    // No two elements have one name.
+    let named_twice = browser
+        .script(
+            "const ids = [...document.querySelectorAll('[id]')].map((node) => node.id);
+             return ids.filter((id, at) => ids.indexOf(id) !== at)",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(named_twice, json!([]));
 
     // Page, table, JSON and CSV agree.
     let count = complete.len() as u64;
@@ -208,7 +217,7 @@ fn a_selection_shows_what_a_query_on_the_rows_says() {
     browser.keys(&Browser::escape()).unwrap();
 
     // Innermost first it is the same time; against others it has other words.
-    let title = || browser.text("return document.querySelector('#flame-title').textContent");
+    let title = || browser.text("return document.querySelector('#flame-words').textContent");
     let outermost = title().unwrap();
     browser.click("#reversed").unwrap();
     assert_eq!(title().unwrap(), outermost);
@@ -395,6 +404,27 @@ fn a_recording_without_blame_says_what_its_page_lacks() {
         .unwrap();
     assert!(note.contains("no intervals"), "{note}");
     assert!(selected(&browser, "count") > 0.0);
+    // One without any request has a page, too: there were none in the first nanosecond.
+    let arguments = [
+        "report".into(),
+        workspace::root()
+            .join("reqtrace/tests/data/shop.rec")
+            .into_os_string(),
+        "-q".into(),
+        "--to".into(),
+        "1ns".into(),
+        "--html".into(),
+        page.clone().into_os_string(),
+    ];
+    let outcome = reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    browser.open(&page, "").unwrap();
+    assert_eq!(selected(&browser, "count"), 0.0);
+    browser.click("[data-preset='Slowest 1 %']").unwrap();
+    let empty = browser
+        .text("return document.querySelector('#where .empty').textContent")
+        .unwrap();
+    assert_eq!(empty, "No request is selected.");
     check_quiet(&browser);
     // That nothing was complained of means something: an error is heard, and a host is refused.
     let wrong = "setTimeout(() => { throw new Error('heard') }); new Image().src = 'http://127.0.0.1:9/'; return 1";

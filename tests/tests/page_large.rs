@@ -228,6 +228,7 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
         in_ns,
         futex: 0,
         holder: Holder::NoFutex,
+        woken_from: None,
     }));
     let label = format!(
         "SELECT c FROM table_{} WHERE id = {number}",

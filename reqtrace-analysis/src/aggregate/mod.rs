@@ -259,7 +259,7 @@ impl Aggregator {
             self.write(&row, exporters)?;
         }
         let mut report = self.view(ending);
-        report.page = self.finish_page();
+        report.page = self.finish_page(exporters);
         Ok(report)
     }
 

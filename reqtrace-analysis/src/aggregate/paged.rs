@@ -16,14 +16,7 @@ impl Aggregator {
         request: &Request<'_>,
         exporters: &[Box<dyn Exporter>],
     ) -> Box<[(StackNumber, u64)]> {
-        if self.page.is_none() {
-            if !exporters.iter().any(|exporter| exporter.wants_page()) {
-                return Box::default();
-            }
-            let (types, start_ns) = (self.types.len(), self.trace.start_ns());
-            let page = Collector::new(types, start_ns, self.options.group_by);
-            self.page = Some(Box::new(page));
-        }
+        self.begin_page(exporters);
         let Some(page) = self.page.as_mut().filter(|_| request.incomplete.is_none()) else {
             return Box::default();
         };
@@ -58,11 +51,23 @@ impl Aggregator {
         page.request(&one, causes, held, self.sites.get_mut());
     }
 
+    /// Begins the page, if an output takes one.
+    fn begin_page(&mut self, exporters: &[Box<dyn Exporter>]) {
+        if self.page.is_none() && exporters.iter().any(|exporter| exporter.wants_page()) {
+            let (types, start_ns) = (self.types.len(), self.trace.start_ns());
+            let page = Collector::new(types, start_ns, self.options.group_by);
+            self.page = Some(Box::new(page));
+        }
+    }
+
     /// The page, if an output takes one.
-    pub(super) fn finish_page(mut self) -> Option<Box<Page>> {
+    pub(super) fn finish_page(mut self, exporters: &[Box<dyn Exporter>]) -> Option<Box<Page>> {
+        self.begin_page(exporters);
         let page = self.page.take()?;
+        let length_ns = self.trace.stop_ns().saturating_sub(self.trace.start_ns());
         let blame = self.blame.as_ref();
         let named = |key: &_| blame.map(|blame| blame.holding(key)).unwrap_or_default();
-        Some(Box::new(page.finish(named, self.sites.get_mut())))
+        let page = page.finish(length_ns, named, self.sites.get_mut());
+        Some(Box::new(page))
     }
 }

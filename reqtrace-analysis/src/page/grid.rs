@@ -211,8 +211,11 @@ impl Grid {
         }
     }
 
-    /// Length of a column, lowest latencies of rows, and the cells in order.
-    pub(super) fn finish(self) -> (u64, Vec<u64>, Vec<Cell>) {
+    /// Length of a column, lowest latencies of rows, and the cells in order, of a trace of this length.
+    pub(super) fn finish(mut self, length_ns: u64) -> (u64, Vec<u64>, Vec<Cell>) {
+        while length_ns / self.column_ns >= MAX_COLUMNS {
+            self.widen();
+        }
         let rows = || self.cells.keys().map(|key| key.row);
         let (Some(first), Some(last)) = (rows().min(), rows().max()) else {
             return (self.column_ns, Vec::new(), Vec::new());
@@ -262,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_those_of_the_whole_trace_however_early_its_requests_were() {
+        let mut grid = Grid::default();
+        grid.cell(0, 500_000, 10);
+        let (column_ns, _, cells) = grid.finish(60_000_000_000);
+        assert_eq!(column_ns, 256_000_000);
+        assert_eq!(cells.len(), 1);
+    }
+
+    #[test]
     fn a_longer_trace_has_longer_columns_and_the_same_sums() {
         let mut grid = Grid::default();
         let mut all = 0;
@@ -274,7 +286,7 @@ mod tests {
             grid.cell(0, begin * 700_000, begin + 1)
                 .add(&ledger, None, 1);
         }
-        let (column_ns, edges, cells) = grid.finish();
+        let (column_ns, edges, cells) = grid.finish(7_000_000_000);
         assert_eq!(column_ns, 32_000_000);
         assert_eq!(cells.iter().map(|cell| cell.count).sum::<u64>(), 10_000);
         let sum: u64 = cells.iter().map(|cell| cell.ledger.latency_ns).sum();

@@ -228,9 +228,10 @@ impl Collector {
         });
     }
 
-    /// The page. `named` gives a holding its names.
+    /// The page of a trace of this length. `named` gives a holding its names.
     pub(crate) fn finish(
         self,
+        length_ns: u64,
         named: impl Fn(&HeldKey) -> Holding,
         naming: &mut impl Naming,
     ) -> Page {
@@ -244,7 +245,7 @@ impl Collector {
         };
         let holdings = holdings.into_iter().map(|(key, _)| named(key)).collect();
         let (frames, stacks) = self.stacks.named(naming);
-        let (column_ns, edges_ns, cells) = self.grid.finish();
+        let (column_ns, edges_ns, cells) = self.grid.finish(length_ns);
         Page {
             column_ns,
             edges_ns,

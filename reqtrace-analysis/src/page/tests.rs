@@ -87,7 +87,7 @@ fn stacks_of_a_cell_add_up_to_its_ledger() {
     for id in 0..1_000 {
         add(&mut collector, &mut naming, id, 1 + id % 7, 1_000 + id * 13);
     }
-    let page = collector.finish(|_| Holding::default(), &mut naming);
+    let page = collector.finish(300_000_000, |_| Holding::default(), &mut naming);
     assert!(page.cells.len() > 100);
     let mut requests = 0;
     for cell in &page.cells {
@@ -146,7 +146,7 @@ fn too_many_stacks_lose_their_names_and_no_time() {
         collector.request(&one, None, std::iter::empty(), &mut naming);
         all += 100;
     }
-    let page = collector.finish(|_| Holding::default(), &mut naming);
+    let page = collector.finish(300_000_000, |_| Holding::default(), &mut naming);
     assert!(page.merged.stacks > 3_000, "{:?}", page.merged);
     let sum: u64 = page
         .cells
@@ -163,7 +163,7 @@ fn rows_are_given_up_when_there_are_too_many() {
     let mut collector = Collector::new(1, 1_000, None);
     collector.rows = Some(vec![PageRow::default(); MAX_ROWS]);
     add(&mut collector, &mut naming, 1, 1, 10);
-    let page = collector.finish(|_| Holding::default(), &mut naming);
+    let page = collector.finish(300_000_000, |_| Holding::default(), &mut naming);
     assert_eq!(page.rows, None);
     assert_eq!(page.slowest.len(), 1);
 }

@@ -149,7 +149,7 @@ fn intervals_turn_blame_on_and_need_all_requests() {
     let blame = |line: &str| parse(&format!("--profile p -p 1 {line}")).map(|o| o.blame);
     assert!(!blame("").unwrap());
     assert!(!blame("--pprof p.pb.gz").unwrap());
-    for option in ["--intervals", "--perfetto"] {
+    for option in ["--intervals", "--perfetto", "--html"] {
         assert!(blame(&format!("{option} file")).unwrap());
         let error = blame(&format!("{option} file --sample 1/8")).unwrap_err();
         let text = format!("{option} needs all requests");

@@ -40,7 +40,7 @@ pub(super) fn stacks(
     };
     let name = chosen.map_or("", |index| &snapshot.types[index].name);
     let names = ["SHARE", "TIME", "TIMES", "LONGEST", "IN"];
-    let words = format!("off-CPU stacks of `{name}` since the start");
+    let words = format!("stacks of `{name}` since the start");
     let line = |stack: &StackShown| {
         let texts = [
             share(stack.ns, stacks.all_ns),

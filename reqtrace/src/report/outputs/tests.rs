@@ -15,7 +15,7 @@ fn message(options: &OutputOptions) -> String {
 }
 
 #[test]
-fn a_folder_gets_all_four_files() {
+fn a_folder_gets_all_five_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("a/b");
     let options = OutputOptions {
@@ -23,9 +23,10 @@ fn a_folder_gets_all_four_files() {
         ..OutputOptions::default()
     };
     let mut exporters = open(&options, &[]).unwrap();
-    assert_eq!(exporters.len(), 4);
+    assert_eq!(exporters.len(), 5);
     finish(&mut Report::default(), &mut exporters).unwrap();
     for name in [
+        "report.html",
         "summary.json",
         "requests.csv",
         "stacks.folded",

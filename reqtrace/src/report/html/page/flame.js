@@ -189,7 +189,7 @@ export function flame(model) {
   const found = el('span', { id: 'found', class: 'hint', role: 'status' });
   const legend = el('div', { class: 'legend' });
   const reset = el('button', { type: 'button', class: 'quiet', onclick: () => zoomTo(ROOT) }, 'Whole graph');
-  const title = el('p', { id: 'flame-title', class: 'hint' });
+  const title = el('p', { id: 'flame-words', class: 'hint' });
   const kinds = [['stacks', 'Stacks'], ['diff', 'Difference']].concat(model.chains ? [['chains', 'Chains']] : []);
   const buttons = kinds.map(([kind, name]) => el('button', { type: 'button', 'data-flame': kind, onclick: () => look({ flame: kind }) }, name));
   const reversed = el('button', { type: 'button', id: 'reversed', onclick: () => look({ reversed: !view.reversed }) }, 'Innermost first');

@@ -42,11 +42,17 @@ function show(model, page) {
   let cells = [];
 
   const slowest = () => {
+    if (cells.length === 0) {
+      return;
+    }
     const counts = byLatency(model, cells);
     const [low] = between(counts, 0.99, 1);
     look({ box: [0, model.columns - 1, low, model.latencyRows - 1] });
   };
   const typical = () => {
+    if (cells.length === 0) {
+      return;
+    }
     const [low, high] = between(byLatency(model, cells), 0.4, 0.6);
     look({ box: [0, model.columns - 1, low, high] });
   };

@@ -176,7 +176,7 @@ function modelOf(data) {
     states,
     stackState,
     cellCount: cells.count.length,
-    columns: Math.max(1, last + 1, Math.ceil(duration / data.column_ns)),
+    columns: Math.max(1, last + 1, Math.ceil(duration / Math.max(1, data.column_ns))),
     latencyRows: Math.max(0, data.edges_ns.length - 1),
     stackAt: starts(cells.stacks),
     statementAt: starts(cells.statements),
