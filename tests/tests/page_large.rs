@@ -264,13 +264,11 @@ fn header() -> Header {
         monotonic_to_unix_ns: 1_700_000_000_000_000_000,
         profile: "synthetic".to_owned(),
         profile_text: PROFILE.to_owned(),
-        more_profile_texts: Vec::new(),
         options: Options {
             labels: true,
             ..Options::default()
         },
-        markers: Vec::new(),
-        unmatched_waits: Vec::new(),
         blame: true,
+        ..Header::default()
     }
 }
