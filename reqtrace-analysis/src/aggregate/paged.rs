@@ -4,7 +4,7 @@ use reqtrace_recording::Request;
 
 use super::Aggregator;
 use super::order::Row;
-use crate::blame::Causes;
+use crate::blame::{Causes, Gatherer};
 use crate::page::{Collector, One, StackNumber};
 use crate::report::Exporter;
 use crate::report::page::Page;
@@ -47,7 +47,7 @@ impl Aggregator {
             weight: row.weight,
             blocked: &row.stacks,
         };
-        let held = self.blame.iter().flat_map(|blame| blame.last_held());
+        let held = self.blame.iter().flat_map(Gatherer::last_held);
         page.request(&one, causes, held, self.sites.get_mut());
     }
 

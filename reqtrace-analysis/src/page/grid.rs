@@ -38,9 +38,7 @@ fn lowest_ns(row: u32) -> u64 {
         return u64::from(row);
     }
     let shift = (row >> SUB_BITS) - 1;
-    u64::from((1 << SUB_BITS) + (row & ((1 << SUB_BITS) - 1)))
-        .checked_mul(1 << shift)
-        .unwrap_or(u64::MAX)
+    u64::from((1 << SUB_BITS) + (row & ((1 << SUB_BITS) - 1))).saturating_mul(1 << shift)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

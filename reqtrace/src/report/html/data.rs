@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::color;
+use crate::plain::Plain;
 use crate::report::blame::{Cause, Causes, Chain, Reason};
 use crate::report::page::{
     Cell, EndedBy, Holding, MAX_ROWS, MAX_SLOWEST, Page, PageRow, PageStack, SlowRequest, Timeline,
@@ -425,7 +426,7 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         column_ns: page.column_ns,
         edges_ns: &page.edges_ns,
         cells: Cells::of(&page.cells, report.classes.len()),
-        statements: page.statements.iter().map(|text| text.as_str()).collect(),
+        statements: page.statements.iter().map(Plain::as_str).collect(),
         frames,
         nodes,
         stacks,
