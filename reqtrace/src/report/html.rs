@@ -4,7 +4,6 @@
 //! script, and the data as compressed JSON in base64, in which no name can end the element that it is in.
 //! The page allows this script and this style sheet only, by their hashes, and no request to any host.
 
-mod color;
 mod data;
 mod script;
 

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::color;
 use crate::plain::Plain;
 use crate::report::blame::{Cause, Causes, Chain, Reason};
 use crate::report::page::{
     Cell, EndedBy, Holding, MAX_ROWS, MAX_SLOWEST, Page, PageRow, PageStack, SlowRequest, Timeline,
 };
+use crate::report::palette::Time;
 use crate::report::{Ledger, Report, StackKind, json};
 
 /// Grows when the page's script could not read it.
@@ -24,8 +24,9 @@ pub(super) struct Data<'a> {
     summary: Value,
     /// A number that JavaScript would round.
     start_unix_ns: String,
-    class_colors: Vec<&'static str>,
-    colors: [&'static str; 4],
+    class_colors: Vec<String>,
+    /// Of on CPU, run queue, preempted, and blocked in a lost stack.
+    colors: [String; 4],
     causes: Vec<[&'static str; 2]>,
     reasons: Vec<&'static str>,
     column_ns: u64,
@@ -411,13 +412,16 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         version: VERSION,
         summary: json::summary(report),
         start_unix_ns: report.trace.start_unix_ns.to_string(),
-        class_colors: color::classes(&report.classes, report.named_waits),
+        class_colors: (0..report.classes.len())
+            .map(|class| Time::Blocked(class).colour(report).hex())
+            .collect(),
         colors: [
-            color::ON_CPU,
-            color::RUN_QUEUE,
-            color::PREEMPTED,
-            color::UNATTRIBUTED,
-        ],
+            Time::OnCpu,
+            Time::RunQueue,
+            Time::Preempted,
+            Time::Unattributed,
+        ]
+        .map(|time| time.colour(report).hex()),
         causes: Cause::ALL
             .iter()
             .map(|cause| [cause.name(), cause.words()])

@@ -161,6 +161,9 @@ function modelOf(data) {
     states.push({ name: one.name, color: data.class_colors[at] });
   });
   const stackState = Int32Array.from(stacks.kind, (kind, at) => {
+    if (kind === 3) {
+      return ON_CPU;
+    }
     if (kind === 1) {
       return RUN_QUEUE;
     }
