@@ -53,7 +53,10 @@ fn request_end_ret(ctx: RetProbeContext) -> u32 {
     cost::of(program::END_RET, || request::end(&ctx, ctx.regs))
 }
 
+// In the program itself, and no function that it calls: kernel stacks that are remembered count on it
+// (`known::kernel`).
 #[btf_tracepoint(function = "sched_switch")]
+#[inline(always)]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     sched::switch(&ctx)
 }

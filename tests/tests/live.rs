@@ -149,18 +149,20 @@ fn keys_and_sizes(screen: &mut Screen) {
         .wait_for("it to go on", SOON, |text| !text.contains("FROZEN"))
         .unwrap();
     screen.press("\r").unwrap();
-    let is_there =
-        |text: &str| text.contains("off-CPU stacks of `command`") && text.contains("redo log");
+    let is_there = |text: &str| text.contains("stacks of `command`") && text.contains("redo log");
     let shown = screen.wait_for("stacks", LONG, is_there).unwrap();
     assert!(
         shown.contains("TIMES") && shown.contains("innermost first"),
         "{shown}"
     );
-    // Below are the frames of the chosen stack. Preempted time has none.
+    // Below are the frames of the chosen stack: of one that is blocked too. Preempted time has none.
     let has_frames = |text: &str| text.contains("\n  __schedule\n");
-    if !has_frames(&shown) {
+    let mut lines = 12;
+    while !has_frames(&screen.text()) {
+        assert!(lines > 0, "no frames: {}", screen.text());
+        lines -= 1;
         screen.press("\u{1b}[B").unwrap();
-        screen.wait_for("frames", SOON, has_frames).unwrap();
+        thread::sleep(Duration::from_millis(500));
     }
     screen.press("\u{1b}").unwrap();
     screen

@@ -55,15 +55,9 @@ fn check_same(trace: &Outcome, recording: &Path, options: &[&str]) {
     let reported = report(recording, &more);
     assert_eq!(reported.code, Some(0), "{}", reported.said());
     assert_eq!(reported.stdout, trace.stdout);
-    let live = |name: &str| match name {
-        "summary.json" => trace.summary_text().unwrap(),
-        "requests.csv" => trace.csv().unwrap(),
-        "stacks.folded" => trace.folded().unwrap(),
-        _ => trace.flamegraph().unwrap(),
-    };
     for name in FILES {
-        let again = fs::read_to_string(out.join(name)).unwrap();
-        assert!(live(name) == again, "{name} differs");
+        let [live, again] = [trace.path(name), out.join(name)].map(|file| fs::read(file).unwrap());
+        assert!(live == again, "{name} differs");
     }
     assert!(trace.rows().unwrap().len() > 100);
 }

@@ -54,7 +54,10 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            pages(&path, found);
+            // What npm has put there is not ours.
+            if !path.ends_with("node_modules") {
+                pages(&path, found);
+            }
         } else if path.extension().is_some_and(|extension| extension == "md") {
             found.push(path);
         }
