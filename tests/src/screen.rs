@@ -193,9 +193,26 @@ impl Screen {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
+                self.take_the_rest();
                 return Ok(status);
             }
             ensure!(begun.elapsed() < limit, "it does not end:\n{}", self.text());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for what the program has written and nobody has read yet.
+    fn take_the_rest(&self) {
+        let mut before = usize::MAX;
+        loop {
+            let mut unread: libc::c_int = 0;
+            // SAFETY: the number is one.
+            unsafe { libc::ioctl(self.ours.as_raw_fd(), libc::FIONREAD, &raw mut unread) };
+            let read = self.with(|shown| shown.bytes.len());
+            if unread == 0 && read == before {
+                return;
+            }
+            before = read;
             thread::sleep(LOOK);
         }
     }

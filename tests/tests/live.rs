@@ -18,7 +18,7 @@ use reqtrace_tests::sysbench::Sysbench;
 /// How long attaching, or a report, may take.
 const LONG: Duration = Duration::from_secs(30);
 /// How long what happens may take to be shown.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(10);
 
 fn live(profile: &Path, pid: u32, more: &[&str], rows: u16, columns: u16) -> Screen {
     let mut command = reqtrace::command(["--live", "--profile"]).unwrap();

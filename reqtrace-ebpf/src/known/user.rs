@@ -181,6 +181,11 @@ pub(crate) fn keep(walker: &Walker, place: &Place, id: StackId) {
         known.generation = place.generation;
         known.bp_matters = walker.bp_matters;
         known.word_count = count;
+        // Read back: kernel 6.1 forgets the bounds of a number that was kept on the stack.
+        let count = u64::from((&raw const walker.word_count).read_volatile());
+        if count > MAX_WORDS as u64 {
+            return;
+        }
         bpf_probe_read_kernel(
             (&raw mut known.words).cast(),
             (count * size_of::<Word>() as u64) as u32,
