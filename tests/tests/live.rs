@@ -14,6 +14,7 @@ use reqtrace_tests::reqtrace;
 use reqtrace_tests::screen::Screen;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::workspace;
 
 /// How long attaching, or a report, may take.
 const LONG: Duration = Duration::from_secs(30);
@@ -174,6 +175,26 @@ fn keys_and_sizes(screen: &mut Screen) {
     screen
         .wait_for("requests that run", SOON, is_there)
         .unwrap();
+    // Statements without their values, and how many there were in the last minute.
+    screen.press("t").unwrap();
+    let is_there =
+        |text: &str| text.contains("SELECT c FROM sbtest") && text.contains("WHERE id=?");
+    let shown = screen.wait_for("statements", SOON, is_there).unwrap();
+    let statement = line(&shown, "WHERE id=?");
+    let count: u64 = statement
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .replace(',', "")
+        .parse()
+        .unwrap();
+    assert!(count > 10, "{shown}");
+    screen.press("l").unwrap();
+    screen
+        .wait_for("the slowest requests", SOON, |text| {
+            text.contains("requests of the last minute") && text.contains(" s ago ")
+        })
+        .unwrap();
     screen.press("?").unwrap();
     screen
         .wait_for("help", SOON, |text| {
@@ -315,4 +336,13 @@ fn where_it_cannot_be_shown_it_is_refused() {
         screen.bytes()
     };
     assert!(dumb.contains("TERM is `dumb`"), "{dumb}");
+    let recording = workspace::root().join("reqtrace/tests/data/shop.rec");
+    let arguments = ["report".into(), recording.into_os_string(), "--live".into()];
+    let outcome = reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap();
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    let said = outcome.said();
+    assert!(
+        said.contains("a recording is over") && said.contains("--html FILE"),
+        "{said}"
+    );
 }

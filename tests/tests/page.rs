@@ -182,16 +182,8 @@ fn a_selection_shows_what_a_query_on_the_rows_says() {
     check_states(&ledger(&browser), &wanted);
     browser.picture(&pictures().join("selection.png")).unwrap();
 
-    // The flame graph has the same sums.
-    let legend = sums(
-        &browser,
-        "return [...document.querySelectorAll('#flame button.key')].map(
-             (key) => [key.dataset.state, Number(key.dataset.ns)])",
-    );
-    assert!(legend.len() > 2, "{legend:?}");
-    for (state, ns) in legend {
-        assert_eq!(wanted[&state], ns, "{state}");
-    }
+    // The flame graph has the same sums: off the CPU, on it, and all together.
+    check_flame(&browser, &wanted);
     // Root causes, and who held them up.
     let blocked: u64 = inside
         .iter()
@@ -215,6 +207,22 @@ fn a_selection_shows_what_a_query_on_the_rows_says() {
         .unwrap();
     assert_eq!(found, redo as f64);
     browser.keys(&Browser::escape()).unwrap();
+
+    // Most of what they did on their CPUs was in threads that have a beginning, by samples.
+    browser.click("[data-time='on']").unwrap();
+    browser.keys("/").unwrap();
+    browser.keys("^start_thread$").unwrap();
+    let found = browser
+        .number("return Number(document.querySelector('#found').dataset.ns)")
+        .unwrap();
+    let on_cpu = wanted["on CPU"] as f64;
+    assert!(
+        found > on_cpu * 0.5 && found <= on_cpu,
+        "{found} of {on_cpu}"
+    );
+    browser.picture(&pictures().join("on-cpu.png")).unwrap();
+    browser.keys(&Browser::escape()).unwrap();
+    browser.click("[data-time='off']").unwrap();
 
     // Innermost first it is the same time; against others it has other words.
     let title = || browser.text("return document.querySelector('#flame-words').textContent");
@@ -271,6 +279,46 @@ fn a_selection_shows_what_a_query_on_the_rows_says() {
     browser.close().unwrap();
 }
 
+/// The flame graph of the selection has the nanoseconds of its states: those off the CPU, those on it, and all.
+fn check_flame(browser: &Browser, wanted: &BTreeMap<String, u64>) {
+    let all: u64 = wanted.values().sum();
+    let on_cpu = wanted["on CPU"];
+    assert!(on_cpu > 0);
+    let shown = |time: &str, most: u64| {
+        let hash = browser.text("return location.hash").unwrap();
+        assert!(hash.contains(&format!("time={time}")), "{hash}");
+        let whole = browser
+            .number("return Number(document.querySelector('#flame-words').dataset.ns)")
+            .unwrap();
+        assert_eq!(whole, most as f64, "{time}");
+        let legend = sums(
+            browser,
+            "return [...document.querySelectorAll('#flame button.key')].map(
+                 (key) => [key.dataset.state, Number(key.dataset.ns)])",
+        );
+        for (state, ns) in &legend {
+            assert_eq!(wanted[state], *ns, "{time}: {state}");
+        }
+        legend
+    };
+    // `o` goes through them.
+    let off = shown("off", all - on_cpu);
+    assert!(off.len() > 2 && !off.contains_key("on CPU"), "{off:?}");
+    browser.keys("o").unwrap();
+    assert_eq!(shown("on", on_cpu).len(), 1);
+    let words = browser
+        .text("return document.querySelector('#flame-words').textContent")
+        .unwrap();
+    assert!(
+        words.starts_with("On-CPU time") && words.contains(" samples."),
+        "{words}"
+    );
+    browser.keys("o").unwrap();
+    assert!(shown("all", all).contains_key("on CPU"));
+    browser.click("[data-time='off']").unwrap();
+    assert_eq!(shown("off", all - on_cpu), off);
+}
+
 /// The intervals of the timeline that is shown add up to the ledger of its row.
 fn check_timeline(browser: &Browser, rows: &[Row]) {
     let hash = browser.text("return location.hash").unwrap();
@@ -298,15 +346,17 @@ fn check_timeline(browser: &Browser, rows: &[Row]) {
 #[test]
 fn who_holds_a_row_is_seen_in_three_clicks() {
     let server = MariaDb::open().unwrap();
-    let outcome = traced(&server, 6, || {
+    // Every five seconds.
+    let outcome = traced(&server, 9, || {
         let hold = "begin; update sbtest1 set k = k + 1 where id between 4900 and 5100; \
                     do sleep(0.2); commit";
-        thread::sleep(Duration::from_secs(3));
-        let mut client = server.client(&format!("use sbtest; {hold}")).unwrap();
+        let twice = format!("use sbtest; do sleep(2); {hold}; do sleep(4.8); {hold}");
+        let mut client = server.client(&twice).unwrap();
         assert!(client.status().unwrap().success());
     });
     server.close().unwrap();
     outcome.checked().unwrap();
+    check_held_twice(&outcome.rows().unwrap());
     let bless = std::env::var("REQTRACE_BLESS").is_ok_and(|value| value == "1");
     let folder = match bless {
         true => workspace::root().join("docs/look"),
@@ -334,6 +384,24 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
         .script("document.querySelector('#timeline').scrollIntoView()", &[])
         .unwrap();
     browser.picture(&folder.join("2-waits.png")).unwrap();
+    // From where the holder gave the row back.
+    let tip = browser
+        .text(
+            "const waits = [...document.querySelectorAll('#timeline-picture [data-lane=\"0\"][data-did=\"3\"]')];
+             const longest = waits.reduce((one, two) => (Number(two.dataset.ns) > Number(one.dataset.ns) ? two : one));
+             longest.dispatchEvent(new PointerEvent('pointermove', { clientX: 400, clientY: 200 }));
+             const tip = document.querySelector('.tip').textContent;
+             longest.dispatchEvent(new PointerEvent('pointerleave'));
+             return tip",
+        )
+        .unwrap();
+    let (_, woken) = tip
+        .split_once("ended by thread ")
+        .unwrap_or_else(|| panic!("{tip}"));
+    assert!(
+        woken.contains("which was in← ") && woken.contains("← pthread_cond_"),
+        "{tip}"
+    );
     let first = browser
         .text("return document.querySelector('#held-up li').textContent")
         .unwrap();
@@ -352,6 +420,27 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
     browser.picture(&folder.join("3-holder.png")).unwrap();
     check_quiet(&browser);
     browser.close().unwrap();
+}
+
+/// Two requests held rows for 200 ms, five seconds apart, and others waited in each.
+fn check_held_twice(rows: &[Row]) {
+    let held: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.label == "do sleep(0.2)")
+        .collect();
+    let [first, second] = held[..] else {
+        panic!("{held:?}");
+    };
+    let apart = second.start_unix_ns - first.start_unix_ns;
+    assert!((5_000_000_000..6_000_000_000).contains(&apart), "{apart}");
+    for held in [first, second] {
+        let end = held.start_unix_ns + held.latency_ns;
+        let waited = rows.iter().any(|row| {
+            let is_then = row.start_unix_ns < end && row.start_unix_ns + row.latency_ns > end;
+            is_then && row.classes["row_lock"] > 10_000_000
+        });
+        assert!(waited, "nobody waited at {}", held.start_unix_ns);
+    }
 }
 
 #[test]
@@ -404,6 +493,17 @@ fn a_recording_without_blame_says_what_its_page_lacks() {
         .unwrap();
     assert!(note.contains("no intervals"), "{note}");
     assert!(selected(&browser, "count") > 0.0);
+    // Nor has it on-CPU stacks, whatever the address asks for.
+    browser.open(&page, "time=all").unwrap();
+    browser.keys("o").unwrap();
+    let hint = browser
+        .text("return document.querySelector('#flame .controls').textContent")
+        .unwrap();
+    assert!(hint.contains("the trace took no samples"), "{hint}");
+    let words = browser
+        .text("return document.querySelector('#flame-words').textContent")
+        .unwrap();
+    assert!(words.starts_with("Off-CPU time"), "{words}");
     // One without any request has a page, too: there were none in the first nanosecond.
     let arguments = [
         "report".into(),

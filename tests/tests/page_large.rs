@@ -12,8 +12,8 @@ use std::path::Path;
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE, Slot};
 use reqtrace_recording::{
     Address, AddressSpace, Comm, End, Event, Header, Holder, Interval, IntervalKind, KERNEL, Name,
-    Object, Options, Process, ProcessChange, Request, RequestOf, Stack, Waker, WakerContext,
-    WakerIs, Writer,
+    Object, Options, Process, ProcessChange, Request, RequestOf, Sample, Stack, Waker,
+    WakerContext, WakerIs, WokenFrom, Writer,
 };
 use reqtrace_tests::browser::{Browser, Look};
 use reqtrace_tests::reqtrace;
@@ -63,9 +63,11 @@ fn a_million_requests_are_shown_at_once() {
         .number("return performance.getEntriesByName('shown')[0].startTime")
         .unwrap();
     let mut selections = Vec::new();
-    for preset in ["Slowest 1 %", "Typical", "All", "Slowest 1 %"] {
+    let presets = ["Slowest 1 %", "Typical", "All", "Slowest 1 %"].map(|preset| ("preset", preset));
+    let times = ["on", "all"].map(|time| ("time", time));
+    for (what, name) in presets.into_iter().chain(times).chain(presets) {
         let script = format!(
-            "const button = document.querySelector(\"[data-preset='{preset}']\");
+            "const button = document.querySelector(\"[data-{what}='{name}']\");
              const start = performance.now(); button.click();
              document.querySelector('#page').getBoundingClientRect(); return performance.now() - start"
         );
@@ -228,8 +230,24 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
         in_ns,
         futex: 0,
         holder: Holder::NoFutex,
-        woken_from: None,
+        woken_from: runs.map(|_| WokenFrom {
+            space: SPACE,
+            user_stack: 2 * (chance(number ^ 0x77) % PLACES) + 2,
+        }),
     }));
+    // 199 a second on two CPUs.
+    if number.is_multiple_of(25) {
+        let place = chance(number ^ 0x5a17) % PLACES;
+        tell(Event::Sample(&Sample {
+            request: of,
+            space: SPACE,
+            tid: tid(number),
+            user_stack: 2 * place + 2,
+            kernel_stack: STACK_NONE,
+            at_ns: out_ns,
+            weight: 1,
+        }));
+    }
     let label = format!(
         "SELECT c FROM table_{} WHERE id = {number}",
         chance(number ^ 77) % 200
@@ -269,6 +287,8 @@ fn header() -> Header {
             ..Options::default()
         },
         blame: true,
+        cpu_rate: 199,
+        cpu_engine: "cpu-clock".to_owned(),
         ..Header::default()
     }
 }

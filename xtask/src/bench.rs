@@ -10,6 +10,7 @@ mod cost;
 mod do_command;
 mod ledger;
 mod page;
+mod pages;
 mod recording;
 mod scaling;
 mod servers;
@@ -58,6 +59,8 @@ enum What {
     Ledger(ledger::Args),
     /// What a recording costs, and how large it is: docs/measured/recording.md
     Recording(recording::Args),
+    /// What the page takes of the tracer's CPU time: docs/measured/page.md
+    Pages(pages::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
 }
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(What::Servers(args)) => servers::run(args),
         Some(What::Ledger(args)) => ledger::run(args),
         Some(What::Recording(args)) => recording::run(args),
+        Some(What::Pages(args)) => pages::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
     }
 }

@@ -335,10 +335,11 @@ impl Aggregator {
                 self.settle();
             }
         }
+        let mut sampled = None;
         if let Some(samples) = &mut self.samples {
             let threshold_ns = self.slow.as_ref().map_or(0, SlowStacks::threshold_ns);
             let is_shown = request.incomplete.is_none() && request.latency_ns() >= threshold_ns;
-            samples.request(request, is_shown.then_some(&ledger));
+            sampled = samples.request(request, is_shown.then_some(&ledger));
             if samples.is_full() {
                 self.settle();
             }
@@ -353,7 +354,7 @@ impl Aggregator {
         }
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = Row::new(request, ledger.clone());
-            row.stacks = self.page_stacks(request, exporters);
+            row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             self.rows.push(request.end_ns, row);
         }
         self.ledger = ledger;

@@ -7,9 +7,10 @@ use reqtrace_recording::{Incomplete, Request};
 use super::Aggregator;
 use super::sites::Sites;
 use super::tail::slow_block;
+use crate::fingerprint::fingerprint;
 use crate::label::label_text;
-use crate::report::Ledger;
 use crate::report::slow::SlowBlock;
+use crate::report::{Grouping, Ledger};
 
 impl Aggregator {
     /// Name of its request type; empty when the profile has no such type.
@@ -23,6 +24,17 @@ impl Aggregator {
     #[must_use]
     pub fn label(&self, request: &Request<'_>) -> Plain {
         label_text(request.label)
+    }
+
+    /// What requests are added up by: its label without its numbers and strings, or the label where the
+    /// options say so. Empty when none was recorded.
+    #[must_use]
+    pub fn statement(&self, request: &Request<'_>) -> Plain {
+        let label = label_text(request.label);
+        match self.options.group_by {
+            Some(Grouping::Label) => label,
+            Some(Grouping::Fingerprint) | None => Plain::of(&fingerprint(&label)),
+        }
     }
 
     /// Names of all wait classes, in the order of every ledger.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use reqtrace_recording::{Comm, Incomplete, Request};
 
-use crate::page::StackNumber;
+use crate::page::OwnStacks;
 use crate::report::Ledger;
 
 /// How long a row waits for others that ended before it, ns. Records of different CPUs arrive a
@@ -28,8 +28,8 @@ pub(super) struct Row {
     pub(super) preemptions: u32,
     pub(super) incomplete: Option<Incomplete>,
     pub(super) weight: u32,
-    /// Stacks that it was blocked in, for the page.
-    pub(super) stacks: Box<[(StackNumber, u64)]>,
+    /// Its stacks, for the page.
+    pub(super) stacks: OwnStacks,
 }
 
 impl Row {
@@ -48,7 +48,7 @@ impl Row {
             preemptions: request.preemptions,
             incomplete: request.incomplete,
             weight: request.weight,
-            stacks: Box::default(),
+            stacks: OwnStacks::default(),
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
             preemptions: 0,
             incomplete: None,
             weight: 1,
-            stacks: Box::default(),
+            stacks: OwnStacks::default(),
         }
     }
 

@@ -4,30 +4,39 @@ use reqtrace_recording::Request;
 
 use super::Aggregator;
 use super::order::Row;
+use super::samples::OfRequest;
 use crate::blame::{Causes, Gatherer};
-use crate::page::{Collector, One, StackNumber};
+use crate::page::{Collector, One, OwnStacks};
 use crate::report::Exporter;
 use crate::report::page::Page;
 
 impl Aggregator {
-    /// The stacks that a complete request was blocked in: their ids mean something now.
+    /// The stacks of a complete request: their ids mean something now.
     pub(super) fn page_stacks(
         &mut self,
         request: &Request<'_>,
+        samples: Option<&OfRequest>,
         exporters: &[Box<dyn Exporter>],
-    ) -> Box<[(StackNumber, u64)]> {
+    ) -> OwnStacks {
         self.begin_page(exporters);
         let Some(page) = self.page.as_mut().filter(|_| request.incomplete.is_none()) else {
-            return Box::default();
+            return OwnStacks::default();
         };
         let sites = self.sites.get_mut();
         page.names_are(sites.decided_anew);
         let slots = request.slots.iter().map(|slot| {
             let class = sites.class(Some(request.request_type), request.space, &slot.site);
-            let stack = page.stack(sites, request.space, &slot.site, class);
+            let stack = page.blocked_in(sites, request.space, &slot.site, class);
             (stack, slot.blocked_ns)
         });
-        slots.collect()
+        let blocked = slots.collect();
+        let samples = samples.into_iter().flat_map(OfRequest::places);
+        let samples =
+            samples.map(|(space, site, count)| (page.sampled_in(sites, space, &site), count));
+        OwnStacks {
+            blocked,
+            samples: samples.collect(),
+        }
     }
 
     /// Takes a request whose blocked time has been split.
@@ -45,7 +54,7 @@ impl Aggregator {
             begin_ns: row.begin_ns,
             ledger: &row.ledger,
             weight: row.weight,
-            blocked: &row.stacks,
+            stacks: &row.stacks,
         };
         let held = self.blame.iter().flat_map(Gatherer::last_held);
         page.request(&one, causes, held, self.sites.get_mut());

@@ -32,8 +32,8 @@ const SEVERAL: &str = "[several processes]";
 pub(super) struct Samples {
     rate_hz: u32,
     engine: String,
-    /// By thread.
-    waiting: FxHashMap<u32, Waiting>,
+    /// Of requests that have not ended, by thread.
+    waiting: FxHashMap<u32, OfRequest>,
     /// Stacks of all of them.
     kept: usize,
     sums: FxHashMap<StackSumKey, u64>,
@@ -42,13 +42,35 @@ pub(super) struct Samples {
     pub(super) forgotten: u64,
 }
 
-/// Samples of a request that has not ended.
+/// Samples of one request.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct OfRequest {
     request: RequestOf,
     space: AddressSpace,
     /// User and kernel stack, and how often.
     stacks: FxHashMap<(StackId, StackId), u64>,
+}
+
+impl OfRequest {
+    /// Where it was met, and how often, in an order that is always the same.
+    pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite, u64)> {
+        let mut stacks: Vec<_> = self.stacks.iter().collect();
+        stacks.sort_unstable();
+        let space = self.space;
+        stacks
+            .into_iter()
+            .map(move |(stack, count)| (space, site(*stack), *count))
+    }
+}
+
+/// The place of a sample: no system call, no file.
+fn site((user_stack, kernel_stack): (StackId, StackId)) -> BlockSite {
+    BlockSite {
+        kernel_stack,
+        user_stack,
+        syscall: -1,
+        file: FILE_NONE,
+    }
 }
 
 /// Complete requests of one type whose stacks are shown.
@@ -84,7 +106,7 @@ impl Samples {
             self.end(sample.tid, all);
         }
         let is_full = self.kept >= MAX_WAITING;
-        let waiting = self.waiting.entry(sample.tid).or_insert_with(|| Waiting {
+        let waiting = self.waiting.entry(sample.tid).or_insert_with(|| OfRequest {
             request: sample.request,
             space: sample.space,
             stacks: FxHashMap::default(),
@@ -101,8 +123,12 @@ impl Samples {
         }
     }
 
-    /// A request has ended. `ledger` is its own if its stacks are shown.
-    pub(super) fn request(&mut self, request: &Request<'_>, ledger: Option<&Ledger>) {
+    /// A request has ended. `ledger` is its own if its stacks are shown. Returns its samples, if it has any.
+    pub(super) fn request(
+        &mut self,
+        request: &Request<'_>,
+        ledger: Option<&Ledger>,
+    ) -> Option<OfRequest> {
         let of = RequestOf {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
@@ -111,9 +137,11 @@ impl Samples {
             .waiting
             .get(&request.tid)
             .is_some_and(|waiting| waiting.request == of);
-        if is_its {
-            self.end(request.tid, ledger.is_some());
-        }
+        let samples = if is_its {
+            self.end(request.tid, ledger.is_some())
+        } else {
+            None
+        };
         let state = self.types.get_mut(request.request_type as usize);
         if let (Some(state), Some(ledger)) = (state, ledger) {
             let weight = u64::from(request.weight);
@@ -122,21 +150,18 @@ impl Samples {
             state.preempted_ns += ledger.preempted_ns * weight;
             state.process = Some(request.space.tgid);
         }
+        samples
     }
 
-    fn end(&mut self, tid: u32, shown: bool) {
-        let Some(waiting) = self.waiting.remove(&tid) else {
-            return;
-        };
+    fn end(&mut self, tid: u32, shown: bool) -> Option<OfRequest> {
+        let waiting = self.waiting.remove(&tid)?;
         self.kept -= waiting.stacks.len();
         let request_type = waiting.request.request_type;
-        let Some(state) = self.types.get_mut(request_type as usize) else {
-            return;
-        };
+        let state = self.types.get_mut(request_type as usize)?;
         if !shown {
-            return;
+            return Some(waiting);
         }
-        for ((user_stack, kernel_stack), count) in waiting.stacks {
+        for (&(user_stack, kernel_stack), &count) in &waiting.stacks {
             state.samples += count;
             let key = StackSumKey {
                 user_stack,
@@ -150,6 +175,7 @@ impl Samples {
             };
             *self.sums.entry(key).or_default() += count;
         }
+        Some(waiting)
     }
 
     /// Whether there are so many sums that they are to be settled.
@@ -171,15 +197,7 @@ impl Samples {
     pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite)> + '_ {
         self.waiting.values().flat_map(|waiting| {
             let stacks = waiting.stacks.keys();
-            stacks.map(|&(user_stack, kernel_stack)| {
-                let site = BlockSite {
-                    kernel_stack,
-                    user_stack,
-                    syscall: -1,
-                    file: FILE_NONE,
-                };
-                (waiting.space, site)
-            })
+            stacks.map(|&stack| (waiting.space, site(stack)))
         })
     }
 

@@ -55,6 +55,7 @@ pub(super) struct Sums {
     ledger: Ledger,
     causes: Causes,
     stacks: FxHashMap<StackNumber, u64>,
+    samples: FxHashMap<StackNumber, u64>,
     statements: FxHashMap<u32, StatementSum>,
     holdings: FxHashMap<u32, u64>,
 }
@@ -81,12 +82,16 @@ impl Sums {
         *self.stacks.entry(stack).or_default() += ns;
     }
 
+    pub(super) fn sample(&mut self, stack: StackNumber, count: u64) {
+        *self.samples.entry(stack).or_default() += count;
+    }
+
     pub(super) fn held(&mut self, holding: u32, ns: u64) {
         *self.holdings.entry(holding).or_default() += ns;
     }
 
     fn entries(&self) -> usize {
-        self.stacks.len() + self.statements.len() + self.holdings.len()
+        self.stacks.len() + self.samples.len() + self.statements.len() + self.holdings.len()
     }
 
     fn merge(&mut self, other: Self) {
@@ -95,6 +100,9 @@ impl Sums {
         self.causes.add_times(&other.causes, 1);
         for (stack, ns) in other.stacks {
             self.stack(stack, ns);
+        }
+        for (stack, count) in other.samples {
+            self.sample(stack, count);
         }
         for (statement, more) in other.statements {
             let sum = self.statements.entry(statement).or_default();
@@ -111,17 +119,21 @@ impl Sums {
 
     /// Puts the smaller half of the stacks together. Returns how many gave up their frames.
     fn shrink(&mut self, stacks: &mut Stacks) -> u64 {
-        let mut all: Vec<(StackNumber, u64)> = self.stacks.drain().collect();
-        all.sort_unstable_by_key(|(stack, ns)| (std::cmp::Reverse(*ns), *stack));
-        let mut merged = 0;
-        let most = all.len() / 2;
-        for (at, (stack, ns)) in all.into_iter().enumerate() {
-            let other = if at < most { None } else { stacks.other(stack) };
-            merged += u64::from(other.is_some());
-            self.stack(other.unwrap_or(stack), ns);
-        }
-        merged
+        smaller_half(&mut self.stacks, stacks) + smaller_half(&mut self.samples, stacks)
     }
+}
+
+fn smaller_half(sums: &mut FxHashMap<StackNumber, u64>, stacks: &mut Stacks) -> u64 {
+    let mut all: Vec<(StackNumber, u64)> = sums.drain().collect();
+    all.sort_unstable_by_key(|(stack, sum)| (std::cmp::Reverse(*sum), *stack));
+    let mut merged = 0;
+    let most = all.len() / 2;
+    for (at, (stack, sum)) in all.into_iter().enumerate() {
+        let other = if at < most { None } else { stacks.other(stack) };
+        merged += u64::from(other.is_some());
+        *sums.entry(other.unwrap_or(stack)).or_default() += sum;
+    }
+    merged
 }
 
 /// All cells.
@@ -230,10 +242,12 @@ impl Grid {
                 ledger: sums.ledger,
                 causes: sums.causes,
                 stacks: sums.stacks.into_iter().collect(),
+                samples: sums.samples.into_iter().collect(),
                 statements: sums.statements.into_iter().collect(),
                 holdings: sums.holdings.into_iter().collect(),
             };
             cell.stacks.sort_unstable();
+            cell.samples.sort_unstable();
             cell.statements.sort_unstable_by_key(|(at, _)| *at);
             cell.holdings.sort_unstable();
             cell

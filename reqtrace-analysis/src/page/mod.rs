@@ -10,7 +10,7 @@ mod stacks;
 mod statements;
 mod timeline;
 
-use reqtrace_common::record::BlockSite;
+use reqtrace_common::record::{BlockSite, STACK_NONE};
 use reqtrace_recording::{AddressSpace, Comm};
 use rustc_hash::FxHashMap;
 
@@ -26,6 +26,7 @@ use slowest::Slowest;
 pub(crate) use stacks::StackNumber;
 use stacks::Stacks;
 use statements::Statements;
+use timeline::Of;
 
 /// Different entries of who held whom up.
 const MAX_HOLDINGS: usize = 1 << 14;
@@ -43,8 +44,16 @@ pub(crate) struct One<'a> {
     pub(crate) begin_ns: u64,
     pub(crate) ledger: &'a Ledger,
     pub(crate) weight: u32,
-    /// Where it was blocked.
-    pub(crate) blocked: &'a [(StackNumber, u64)],
+    pub(crate) stacks: &'a OwnStacks,
+}
+
+/// Stacks of a request that come with its record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnStacks {
+    /// Where it was blocked: nanoseconds.
+    pub(crate) blocked: Box<[(StackNumber, u64)]>,
+    /// Where it was met on a CPU: samples, each as often as the request's weight.
+    pub(crate) samples: Box<[(StackNumber, u64)]>,
 }
 
 /// Gathers a page.
@@ -84,7 +93,7 @@ impl Collector {
     }
 
     /// The number of the stack that a request was blocked in.
-    pub(crate) fn stack(
+    pub(crate) fn blocked_in(
         &mut self,
         naming: &mut impl Naming,
         space: AddressSpace,
@@ -94,6 +103,17 @@ impl Collector {
         let class = class.map(|class| class as u32);
         self.stacks
             .number(naming, space, site, StackKind::Blocked, class)
+    }
+
+    /// The number of the stack that a sample has met a request in.
+    pub(crate) fn sampled_in(
+        &mut self,
+        naming: &mut impl Naming,
+        space: AddressSpace,
+        site: &BlockSite,
+    ) -> StackNumber {
+        self.stacks
+            .number(naming, space, site, StackKind::OnCpu, None)
     }
 
     /// What stacks are called was decided anew so often: those that are remembered may have other names.
@@ -137,13 +157,27 @@ impl Collector {
             .takes(victim.of.request_type, victim.ledger.latency_ns)
         {
             let stacks = &mut self.stacks;
-            let timeline = timeline::of(victim, parts, timelines, |kept| {
+            let timeline = timeline::of(victim, parts, timelines, |kept, of| {
                 if !is_named(kept) {
                     return None;
                 }
-                let class = kept.class.map(u32::from);
-                let place = &kept.place;
-                Some(stacks.number(naming, place.space, &place.site, StackKind::Blocked, class))
+                let (space, site, kind, class) = match of {
+                    Of::Block => {
+                        let class = kept.class.map(u32::from);
+                        let place = kept.place;
+                        (place.space, place.site, StackKind::Blocked, class)
+                    }
+                    Of::Waker => {
+                        let from = kept.woken_from?;
+                        let site = BlockSite {
+                            user_stack: from.user_stack,
+                            kernel_stack: STACK_NONE,
+                            ..kept.place.site
+                        };
+                        (from.space, site, StackKind::OnCpu, None)
+                    }
+                };
+                Some(stacks.number(naming, space, &site, kind, class))
             });
             self.timeline = Some(timeline.named(naming, timelines));
         }
@@ -162,7 +196,7 @@ impl Collector {
         let begin_ns = one.begin_ns.saturating_sub(self.start_ns);
         let statement = self.statements.number(one.label);
         self.stacks
-            .complete(&mut self.off, one.blocked, ledger, naming);
+            .complete(&mut self.off, &one.stacks.blocked, ledger, naming);
         let (holdings, merged) = (&mut self.holdings, &mut self.holdings_merged);
         let mut number = |key: &HeldKey| {
             let has_room = holdings.len() < MAX_HOLDINGS;
@@ -182,6 +216,9 @@ impl Collector {
         cell.statement(statement, ledger, weight);
         for (stack, ns) in &self.off {
             cell.stack(*stack, ns * weight);
+        }
+        for (stack, count) in &one.stacks.samples {
+            cell.sample(*stack, *count);
         }
         for (key, ns) in held {
             cell.held(number(key), ns * weight);
@@ -230,7 +267,7 @@ impl Collector {
 
     /// The page of a trace of this length. `named` gives a holding its names.
     pub(crate) fn finish(
-        self,
+        mut self,
         length_ns: u64,
         named: impl Fn(&HeldKey) -> Holding,
         naming: &mut impl Naming,
@@ -244,6 +281,7 @@ impl Collector {
             holdings: self.holdings_merged,
         };
         let holdings = holdings.into_iter().map(|(key, _)| named(key)).collect();
+        let not_sampled = self.stacks.not_sampled(naming);
         let (frames, stacks) = self.stacks.named(naming);
         let (column_ns, edges_ns, cells) = self.grid.finish(length_ns);
         Page {
@@ -253,6 +291,7 @@ impl Collector {
             statements: self.statements.finish(),
             frames,
             stacks,
+            not_sampled,
             holdings,
             rows: self.rows,
             slowest: self.slowest.finish(),

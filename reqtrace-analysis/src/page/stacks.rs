@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::blame::Naming;
 use crate::report::page::PageStack;
-use crate::report::{Ledger, StackKind};
+use crate::report::{Ledger, NOT_SAMPLED, StackKind};
 
 /// Stacks that are told apart.
 const MAX_STACKS: usize = 1 << 14;
@@ -140,6 +140,12 @@ impl Stacks {
         let [other, _] = self.texts?;
         let merged = self.plain(&[other], kind, class);
         (merged != stack).then_some(merged)
+    }
+
+    /// The number of the stack of on-CPU time that no sample has met.
+    pub(super) fn not_sampled(&mut self, naming: &mut impl Naming) -> StackNumber {
+        let text = naming.number(NOT_SAMPLED);
+        self.plain(&[text], StackKind::OnCpu, None)
     }
 
     /// Names of frames, and the stacks.

@@ -3,6 +3,7 @@ use reqtrace_common::record::{FILE_NONE, StackId};
 
 use super::*;
 use crate::blame::{Place, ThreadId};
+use crate::report::NOT_SAMPLED;
 use crate::report::page::StatementSum;
 
 /// Names without any event: a stack is one frame that has its number.
@@ -63,7 +64,13 @@ fn add(collector: &mut Collector, naming: &mut Numbers, id: u64, stack: u64, blo
         unattributed_ns: 5,
         classes: vec![0, blocked_ns],
     };
-    let number = collector.stack(naming, AddressSpace::default(), &site(stack), Some(1));
+    let space = AddressSpace::default();
+    let blocked = collector.blocked_in(naming, space, &site(stack), Some(1));
+    let sampled = collector.sampled_in(naming, space, &site(stack + 1));
+    let stacks = OwnStacks {
+        blocked: [(blocked, blocked_ns)].into(),
+        samples: [(sampled, id % 3)].into(),
+    };
     let label = format!("select {id}");
     let one = One {
         id,
@@ -75,7 +82,7 @@ fn add(collector: &mut Collector, naming: &mut Numbers, id: u64, stack: u64, blo
         begin_ns: 1_000 + id * 300_000,
         ledger: &ledger,
         weight: 2,
-        blocked: &[(number, blocked_ns)],
+        stacks: &stacks,
     };
     collector.request(&one, None, std::iter::empty(), naming);
 }
@@ -89,7 +96,7 @@ fn stacks_of_a_cell_add_up_to_its_ledger() {
     }
     let page = collector.finish(300_000_000, |_| Holding::default(), &mut naming);
     assert!(page.cells.len() > 100);
-    let mut requests = 0;
+    let (mut requests, mut samples) = (0, 0);
     for cell in &page.cells {
         let ledger = &cell.ledger;
         let stacks: u64 = cell.stacks.iter().map(|(_, ns)| ns).sum();
@@ -104,10 +111,23 @@ fn stacks_of_a_cell_add_up_to_its_ledger() {
         let statements: Vec<StatementSum> = cell.statements.iter().map(|(_, sum)| *sum).collect();
         assert_eq!(statements.len(), 1);
         assert_eq!(statements[0].latency_ns, ledger.latency_ns);
+        for (stack, count) in &cell.samples {
+            assert_eq!(page.stacks[*stack as usize].kind, StackKind::OnCpu);
+            samples += count;
+        }
         requests += cell.count;
     }
-    // Each stands for two.
-    assert_eq!(requests, 2_000);
+    // Each stands for two, and so do its samples already.
+    assert_eq!(
+        (requests, samples),
+        (2_000, (0..1_000).map(|id| id % 3).sum())
+    );
+    let not_sampled = &page.stacks[page.not_sampled as usize];
+    let name = &page.frames[not_sampled.frames[0] as usize];
+    assert_eq!(
+        (name.as_str(), not_sampled.kind),
+        (NOT_SAMPLED, StackKind::OnCpu)
+    );
     assert_eq!(page.statements[2], "select ?");
     assert_eq!(page.rows.map(|rows| rows.len()), Some(1_000));
 }
@@ -126,6 +146,17 @@ fn too_many_stacks_lose_their_names_and_no_time() {
             StackKind::Blocked,
             Some(id as u32),
         );
+        let sampled = collector.stacks.number(
+            &mut naming,
+            AddressSpace::default(),
+            &site(1 + id % 50),
+            StackKind::OnCpu,
+            Some(id as u32),
+        );
+        let stacks = OwnStacks {
+            blocked: [(stack, 100)].into(),
+            samples: [(sampled, 1)].into(),
+        };
         let ledger = Ledger {
             latency_ns: 100,
             classes: vec![100],
@@ -141,7 +172,7 @@ fn too_many_stacks_lose_their_names_and_no_time() {
             begin_ns: 1_000,
             ledger: &ledger,
             weight: 1,
-            blocked: &[(stack, 100)],
+            stacks: &stacks,
         };
         collector.request(&one, None, std::iter::empty(), &mut naming);
         all += 100;
@@ -155,6 +186,8 @@ fn too_many_stacks_lose_their_names_and_no_time() {
         .map(|(_, ns)| ns)
         .sum();
     assert_eq!(sum, all);
+    let samples = page.cells.iter().flat_map(|cell| &cell.samples);
+    assert_eq!(samples.map(|(_, count)| count).sum::<u64>(), 20_000);
 }
 
 #[test]

@@ -37,12 +37,21 @@ struct Foreign<'a> {
     other: Option<OtherKey>,
 }
 
-/// The timeline of a request. `stack` gives the number of a block's stack, if that has a name.
+/// A stack of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Where the thread was blocked.
+    Block,
+    /// From where another thread ended that.
+    Waker,
+}
+
+/// The timeline of a request. `stack` gives the number of a stack of a block, if it has a name.
 pub(super) fn of(
     victim: &Victim<'_>,
     parts: &Parts<'_>,
     timelines: &Timelines,
-    mut stack: impl FnMut(&Kept) -> Option<u32>,
+    mut stack: impl FnMut(&Kept, Of) -> Option<u32>,
 ) -> Unnamed {
     let begin_ns = victim.of.begin_ns;
     let foreign = foreign(parts, timelines);
@@ -79,7 +88,15 @@ pub(super) fn of(
                     from_ns: from_ns - begin_ns,
                     ns: until_ns - from_ns,
                     did,
-                    stack: if is_block { stack(kept) } else { None },
+                    stack: if is_block {
+                        stack(kept, Of::Block)
+                    } else {
+                        None
+                    },
+                    woken_from: match kept.by {
+                        Some(By::Thread(..)) if is_block => stack(kept, Of::Waker),
+                        _ => None,
+                    },
                     class: kept.class.map(u32::from).filter(|_| is_block),
                     ended_by: kept.by.filter(|_| is_block).map(ended_by),
                     other: None,
@@ -111,18 +128,22 @@ pub(super) fn of(
         });
         // A thread that ended the wait behind this window did not do so in it.
         let until_ns = part.from_ns + part.ns;
-        let within = |kept: &Kept| match kept.by {
+        let by = part.kept.and_then(|kept| match kept.by {
             Some(By::Thread(..)) if kept.wake_ns > until_ns => None,
-            by => by.map(ended_by),
-        };
+            by => by,
+        });
         of_others.push(Segment {
             lane: lane as u32,
             from_ns: part.from_ns.saturating_sub(begin_ns),
             ns: part.ns,
             did: part.did,
-            stack: part.kept.and_then(&mut stack),
+            stack: part.kept.and_then(|kept| stack(kept, Of::Block)),
+            woken_from: match (part.kept, by) {
+                (Some(kept), Some(By::Thread(..))) => stack(kept, Of::Waker),
+                _ => None,
+            },
             class: part.kept.and_then(|kept| kept.class).map(u32::from),
-            ended_by: part.kept.and_then(within),
+            ended_by: by.map(ended_by),
             other,
         });
     }

@@ -30,6 +30,8 @@ pub struct Page {
     pub frames: Vec<String>,
     /// Stacks.
     pub stacks: Vec<PageStack>,
+    /// Index of the stack of on-CPU time of a type that no sample has met.
+    pub not_sampled: u32,
     /// Who held whom up.
     pub holdings: Vec<Holding>,
     /// One row for each complete request; `None` when there are too many.
@@ -68,6 +70,9 @@ pub struct Cell {
     pub causes: Causes,
     /// By stack: its index, nanoseconds. They add up to the ledger less its time on CPU.
     pub stacks: Vec<(u32, u64)>,
+    /// Where they were met on a CPU: a stack's index, samples. They say how the ledger's on-CPU time is
+    /// split, not how much it is.
+    pub samples: Vec<(u32, u64)>,
     /// By statement, its index first.
     pub statements: Vec<(u32, StatementSum)>,
     /// By who held them up: index, nanoseconds. They add up to the blocked time.
@@ -219,6 +224,8 @@ pub struct Segment {
     pub did: Did,
     /// Of a blocked one: index of its stack, if it is known.
     pub stack: Option<u32>,
+    /// Of a blocked one that a thread ended: index of the stack from which it did, if it is known.
+    pub woken_from: Option<u32>,
     /// Of a blocked one: its wait class.
     pub class: Option<u32>,
     /// Of a blocked one: who ended that.

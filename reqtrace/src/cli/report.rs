@@ -76,6 +76,10 @@ pub struct ReportArgs {
         help_heading = "Filter"
     )]
     tids: Vec<u32>,
+
+    /// Refused, with what to do instead.
+    #[arg(long, hide = true)]
+    live: bool,
 }
 
 /// A time since the start: seconds, or with a unit.
@@ -94,6 +98,14 @@ fn time(word: &str) -> Result<Duration, String> {
 /// A file that is no recording, or one of a newer version; options that ask for what was not
 /// recorded; an output that cannot be written.
 pub fn run(args: ReportArgs) -> Result<()> {
+    if args.live {
+        return Err(Error::usage(
+            "--live shows a trace while it runs, and a recording is over",
+        )
+        .next(
+            "leave out --live for the report, or look at the recording along time with --html FILE",
+        ));
+    }
     let filter = FilterOptions {
         requests: args.request,
         label: args.label,

@@ -9,6 +9,7 @@ mod screen;
 mod snapshot;
 mod stacks;
 mod state;
+mod statements;
 pub(crate) mod terminal;
 
 use std::ops::ControlFlow;
@@ -105,6 +106,7 @@ impl Observer for Live {
             types: self.recent.types(now, requests),
             running: snapshot::running(requests, now_ns, model),
             all_running: all,
+            statements: self.recent.statements(),
             slowest: self.recent.slowest(now),
             stacks: self.stacks.of(wanted, model),
         };

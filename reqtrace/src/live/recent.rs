@@ -10,7 +10,8 @@ use reqtrace_analysis::aggregate::{PlaceNow, TypeNow};
 use reqtrace_common::histogram::{BUCKETS, bucket, lower_bound};
 use reqtrace_recording::Request;
 
-use super::snapshot::{SlowRequest, TypeLine};
+use super::snapshot::{SlowRequest, StatementLine, TypeLine};
+use super::statements::Statements;
 use crate::report::Ledger;
 use crate::report::blame::{Cause, Causes};
 use crate::tracer::Running;
@@ -29,6 +30,7 @@ pub(super) struct Recent {
     types: Vec<OfType>,
     /// Ends of the last seconds.
     ends: VecDeque<Instant>,
+    statements: Statements,
     slowest: Vec<(Instant, SlowRequest)>,
     /// A request that is not slower than this is none of them.
     least_ns: u64,
@@ -153,6 +155,7 @@ impl Recent {
         Self {
             types: Vec::new(),
             ends: VecDeque::from([now]),
+            statements: Statements::new(now),
             slowest: Vec::new(),
             least_ns: 0,
             classes: Vec::new(),
@@ -177,6 +180,7 @@ impl Recent {
         if self.classes.is_empty() {
             self.classes = model.classes();
         }
+        self.statements.request(request, model);
         if latency_ns > self.least_ns {
             self.slow(request, model);
         }
@@ -222,6 +226,7 @@ impl Recent {
             of_type.turn(said);
         }
         push(&mut self.ends, now, LATELY + 1);
+        self.statements.turn(now);
         self.slowest
             .retain(|(ended, _)| now.duration_since(*ended) < FORGET);
         if self.slowest.len() < MAX_SLOWEST {
@@ -260,6 +265,16 @@ impl Recent {
             .collect()
     }
 
+    /// Statements of the last minute, those with the most time first.
+    pub(super) fn statements(&self) -> Vec<StatementLine> {
+        let name = |request_type: u32| {
+            let of_type = self.types.get(request_type as usize);
+            let said = of_type.and_then(|of_type| of_type.said.back());
+            said.map_or_else(String::new, |said| said.name.clone())
+        };
+        self.statements.lines(name, &self.classes)
+    }
+
     /// The slowest requests of the last minute.
     pub(super) fn slowest(&self, now: Instant) -> Vec<SlowRequest> {
         let slowest = self.slowest.iter().map(|(ended, slow)| SlowRequest {
@@ -271,7 +286,7 @@ impl Recent {
 }
 
 /// Parts of a ledger that are not 0, the most time first.
-fn parts(ledger: &Ledger, classes: &[String]) -> Vec<(String, u64)> {
+pub(super) fn parts(ledger: &Ledger, classes: &[String]) -> Vec<(String, u64)> {
     let fixed = [
         ("on CPU", ledger.on_cpu_ns),
         ("run queue", ledger.run_queue_ns),

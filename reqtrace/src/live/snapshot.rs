@@ -27,6 +27,8 @@ pub(super) struct Snapshot {
     pub(super) running: Vec<RunningRequest>,
     /// How many there are.
     pub(super) all_running: usize,
+    /// Of the last minute, those with the most time first.
+    pub(super) statements: Vec<StatementLine>,
     /// Of the last minute, the slowest first.
     pub(super) slowest: Vec<SlowRequest>,
     /// Once they are asked for.
@@ -61,6 +63,22 @@ pub(super) struct RunningRequest {
     pub(super) does: String,
     /// For how long, ns; `None` when it has a CPU.
     pub(super) for_ns: Option<u64>,
+}
+
+/// Complete requests of one statement.
+#[derive(Clone, Debug)]
+pub(super) struct StatementLine {
+    /// Request type.
+    pub(super) request: String,
+    /// A label without its numbers and strings; empty without labels.
+    pub(super) statement: Plain,
+    pub(super) count: u64,
+    /// Sum of the latencies, ns.
+    pub(super) latency_ns: u64,
+    /// The longest latency, ns.
+    pub(super) max_ns: u64,
+    /// Where the time went, the most first, ns.
+    pub(super) parts: Vec<(String, u64)>,
 }
 
 /// A request that has ended.

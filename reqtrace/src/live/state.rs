@@ -14,6 +14,10 @@ pub(super) enum Page {
     Stacks,
     /// The requests that are open, and the stack of the chosen one.
     Running,
+    /// Statements of the last minute.
+    Statements,
+    /// The slowest requests of the last minute.
+    Slowest,
     /// The keys.
     Help,
 }
@@ -123,6 +127,8 @@ impl State {
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('?' | 'h') => self.toggle(Page::Help),
             KeyCode::Char('n') => self.toggle(Page::Running),
+            KeyCode::Char('t') => self.toggle(Page::Statements),
+            KeyCode::Char('l') => self.toggle(Page::Slowest),
             KeyCode::Enter if self.page == Page::Overview => {
                 // The order may change; what is looked at does not.
                 self.choice = self.chosen(snapshot);
@@ -165,6 +171,8 @@ impl State {
                 self.line_of(by, stacks.map_or(0, |stacks| stacks.lines.len()));
             }
             Page::Running => self.line_of(by, snapshot.running.len()),
+            Page::Statements => self.line_of(by, snapshot.statements.len()),
+            Page::Slowest => self.line_of(by, snapshot.slowest.len()),
             Page::Help => {}
         }
     }
@@ -221,6 +229,10 @@ mod tests {
         press(&mut state, KeyCode::Esc);
         press(&mut state, KeyCode::Char('n'));
         assert_eq!(state.page, Page::Running);
+        press(&mut state, KeyCode::Char('t'));
+        assert_eq!(state.page, Page::Statements);
+        press(&mut state, KeyCode::Char('l'));
+        assert_eq!(state.page, Page::Slowest);
         press(&mut state, KeyCode::Char('?'));
         assert_eq!(state.page, Page::Help);
         press(&mut state, KeyCode::Char('?'));

@@ -252,3 +252,6 @@ fn watch(pipe: &OwnedFd, raw: &Termios) -> ! {
 pub(super) fn output() -> io::Result<File> {
     stdout().try_clone_to_owned().map(File::from)
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,7 @@ mod tests {
             ("stacks.md", "stacks"),
             ("do-command.md", "do-command"),
             ("servers.md", "servers"),
+            ("page.md", "pages"),
         ] {
             let page = fs::read_to_string(path(name)).unwrap();
             replaced(&page, &begin(what), "new").unwrap();

@@ -60,6 +60,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot, state: &mut State
         Page::Overview => overview::draw(frame, body, snapshot, state, paint),
         Page::Stacks => pages::stacks(frame, body, snapshot, state, paint),
         Page::Running => pages::running(frame, body, snapshot, state, paint),
+        Page::Statements => pages::statements(frame, body, snapshot, state, paint),
+        Page::Slowest => pages::slowest(frame, body, snapshot, state, paint),
         Page::Help => lines(frame, body, pages::help()),
     }
     lines(frame, foot, vec![footer(state)]);
@@ -117,9 +119,11 @@ fn footer<'a>(state: &State) -> Line<'a> {
     let order = state.order.words();
     let keys = match state.page {
         Page::Overview => {
-            format!("q end  f freeze  s order: {order}  ↑↓ type  Enter stacks  n running  ? help")
+            format!(
+                "q end  f freeze  s order: {order}  ↑↓ Enter stacks  n running  t statements  ? help"
+            )
         }
-        Page::Stacks | Page::Running => {
+        Page::Stacks | Page::Running | Page::Statements | Page::Slowest => {
             "q end  f freeze  ↑↓ line  PgUp PgDn scroll  Esc back  ? help".to_owned()
         }
         Page::Help => "Esc back".to_owned(),

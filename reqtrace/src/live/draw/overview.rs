@@ -1,4 +1,4 @@
-//! The first page: types, where the time of the chosen one goes, what runs now, and what was slow.
+//! The first page: types, where the time of the chosen one goes, what runs now, and which statements took time.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::parts::{Cell, bar, row, sparkline};
 use super::{Paint, lines};
-use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, TypeLine};
+use crate::live::snapshot::{RunningRequest, Snapshot, StatementLine, TypeLine};
 use crate::live::state::State;
 use crate::report::text::{cut, duration, number, share};
 
@@ -28,12 +28,12 @@ const RUNNING: [Cell; 5] = [
     Cell::Left(12),
     Cell::Right(7),
 ];
-/// Columns of slow requests.
-const SLOW: [Cell; 5] = [
+/// Columns of statements.
+const STATEMENTS: [Cell; 5] = [
     Cell::Right(8),
-    Cell::Left(16),
     Cell::Right(8),
-    Cell::Left(12),
+    Cell::Right(8),
+    Cell::Left(14),
     Cell::Right(7),
 ];
 /// Widest name of a part of the time.
@@ -53,14 +53,14 @@ pub(super) fn draw(
     // A terminal of 24 lines has one type, five parts, and six requests that run.
     let types = snapshot.types.len().min(height / 8).max(1);
     let parts = (height / 4).clamp(3, 12);
-    let slowest = (height / 6).clamp(1, 10);
+    let statements = (height / 6).clamp(1, 10);
     let rows = [
         Constraint::Length(types as u16 + 1),
         Constraint::Length(parts as u16 + 1),
         Constraint::Fill(1),
-        Constraint::Length(slowest as u16 + 1),
+        Constraint::Length(statements as u16 + 1),
     ];
-    let [of_types, of_time, of_running, of_slowest] = Layout::vertical(rows).areas(area);
+    let [of_types, of_time, of_running, of_statements] = Layout::vertical(rows).areas(area);
     lines(
         frame,
         of_types,
@@ -70,7 +70,11 @@ pub(super) fn draw(
         time(frame, of_time, &snapshot.types[chosen], paint);
     }
     lines(frame, of_running, running(snapshot, paint, of_running));
-    lines(frame, of_slowest, slow(snapshot, paint, of_slowest));
+    lines(
+        frame,
+        of_statements,
+        by_statement(snapshot, paint, of_statements),
+    );
 }
 
 fn type_lines<'a>(snapshot: &Snapshot, state: &State, paint: Paint, area: Rect) -> Vec<Line<'a>> {
@@ -221,7 +225,7 @@ pub(super) fn running_line(request: &RunningRequest) -> String {
 }
 
 /// The label, and then the place.
-fn said(label: &str, place: &str) -> String {
+pub(super) fn said(label: &str, place: &str) -> String {
     match (label.is_empty(), place.is_empty()) {
         (true, _) => place.to_owned(),
         (false, true) => label.to_owned(),
@@ -229,28 +233,50 @@ fn said(label: &str, place: &str) -> String {
     }
 }
 
-fn slow<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'a>> {
-    let names = ["SLOWEST", "MOSTLY", "", "TYPE", "THREAD"];
-    let words = "of the last minute";
-    let mut drawn = vec![Line::styled(row(&SLOW, &names, words), paint.title())];
+fn by_statement<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'a>> {
+    let mut drawn = vec![Line::styled(statement_title(), paint.title())];
     let room = usize::from(area.height).saturating_sub(1);
-    let shown = snapshot.slowest.iter().take(room);
-    drawn.extend(shown.map(|request| Line::raw(slow_line(request))));
+    let has_types = snapshot.types.len() > 1;
+    let shown = snapshot.statements.iter().take(room);
+    drawn.extend(shown.map(|line| Line::raw(statement_line(line, has_types))));
     drawn
 }
 
-fn slow_line(request: &SlowRequest) -> String {
-    let (part, time) = match &request.mostly {
-        Some((name, ns)) => (name.as_str(), duration(*ns)),
+/// Names of the columns of statements.
+pub(super) fn statement_title() -> String {
+    let names = ["COUNT", "MEAN", "MAX", "MOSTLY", ""];
+    row(
+        &STATEMENTS,
+        &names,
+        "STATEMENT, last minute",
+    )
+}
+
+/// Requests of one statement, in a line.
+pub(super) fn statement_line(line: &StatementLine, has_types: bool) -> String {
+    let (part, part_share) = match line.parts.first() {
+        Some((name, ns)) => (name.as_str(), share(*ns, line.latency_ns)),
         None => ("-", String::new()),
     };
-    let tid = request.tid.to_string();
-    let latency = duration(request.latency_ns);
-    let texts = [latency.as_str(), part, &time, &request.request, &tid];
-    let ago = format!("{} s ago ", request.ago.as_secs());
+    let texts = [
+        number(line.count),
+        duration(line.latency_ns / line.count.max(1)),
+        duration(line.max_ns),
+        part.to_owned(),
+        part_share,
+    ];
     row(
-        &SLOW,
-        &texts,
-        &format!("{ago}{}", said(&request.label, &request.place)),
+        &STATEMENTS,
+        &texts.each_ref().map(String::as_str),
+        &statement_name(line, has_types),
     )
+}
+
+/// What a statement is called; without labels, and with several types, by the request type.
+pub(super) fn statement_name(line: &StatementLine, has_types: bool) -> String {
+    match (line.statement.is_empty(), has_types) {
+        (true, _) => format!("`{}`", line.request),
+        (false, true) => format!("`{}` {}", line.request, line.statement),
+        (false, false) => line.statement.to_string(),
+    }
 }

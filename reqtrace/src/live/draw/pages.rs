@@ -1,13 +1,14 @@
-//! The other pages: stacks of a type, requests that run with their stacks, and the keys.
+//! The other pages: stacks of a type, requests that run with their stacks, statements, the slowest requests, and
+//! the keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 
-use super::overview::running_line;
+use super::overview::{running_line, said, statement_line, statement_name, statement_title};
 use super::parts::{Cell, row};
 use super::{Paint, lines};
-use crate::live::snapshot::{RunningRequest, Snapshot, StackShown};
+use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown};
 use crate::live::state::State;
 use crate::names::clean;
 use crate::report::text::{duration, number, share};
@@ -19,6 +20,15 @@ const STACKS: [Cell; 5] = [
     Cell::Right(9),
     Cell::Right(8),
     Cell::Left(16),
+];
+
+/// Columns of slow requests.
+const SLOW: [Cell; 5] = [
+    Cell::Right(8),
+    Cell::Left(16),
+    Cell::Right(8),
+    Cell::Left(12),
+    Cell::Right(7),
 ];
 
 /// Stacks, and all frames of the chosen one below.
@@ -98,6 +108,70 @@ pub(super) fn running(
     );
 }
 
+/// Statements of the last minute, and where the time of the chosen one went below.
+pub(super) fn statements(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    snapshot: &Snapshot,
+    state: &mut State,
+    paint: Paint,
+) {
+    let has_types = snapshot.types.len() > 1;
+    let lines = snapshot.statements.iter();
+    let list: Vec<String> = lines.map(|line| statement_line(line, has_types)).collect();
+    let chosen = snapshot.statements.get(state.line);
+    let below = chosen.map_or_else(String::new, |line| statement_name(line, has_types));
+    let parts = chosen.map_or_else(Vec::new, |line| {
+        let part = |(name, ns): &(String, u64)| {
+            let each = duration(ns / line.count.max(1));
+            format!("{:>7} {each:>8} {name}", share(*ns, line.latency_ns))
+        };
+        line.parts.iter().map(part).collect()
+    });
+    split(
+        frame,
+        area,
+        (&statement_title(), &list),
+        (&below, &parts),
+        state,
+        paint,
+    );
+}
+
+/// The slowest requests of the last minute, and all of the chosen one's label below.
+pub(super) fn slowest(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    snapshot: &Snapshot,
+    state: &mut State,
+    paint: Paint,
+) {
+    let names = ["SLOWEST", "MOSTLY", "", "TYPE", "THREAD"];
+    let title = row(&SLOW, &names, "requests of the last minute");
+    let list: Vec<String> = snapshot.slowest.iter().map(slow_line).collect();
+    let chosen = snapshot.slowest.get(state.line);
+    let below = chosen.map_or_else(String::new, |slow| slow.label.to_string());
+    let place = chosen.map(|slow| slow.place.clone());
+    let place: Vec<String> = place.into_iter().filter(|text| !text.is_empty()).collect();
+    split(frame, area, (&title, &list), (&below, &place), state, paint);
+}
+
+fn slow_line(request: &SlowRequest) -> String {
+    let (part, time) = match &request.mostly {
+        Some((name, ns)) => (name.as_str(), duration(*ns)),
+        None => ("-", String::new()),
+    };
+    let tid = request.tid.to_string();
+    let latency = duration(request.latency_ns);
+    let texts = [latency.as_str(), part, &time, &request.request, &tid];
+    let ago = format!("{} s ago ", request.ago.as_secs());
+    row(
+        &SLOW,
+        &texts,
+        &format!("{ago}{}", said(&request.label, &request.place)),
+    )
+}
+
 fn about(running: &RunningRequest) -> String {
     let request = &running.request;
     let label = match request.label.is_empty() {
@@ -152,6 +226,8 @@ pub(super) fn help<'a>() -> Vec<Line<'a>> {
         "↑ ↓, k j    another type, or another line",
         "Enter       the stacks of the type since the start",
         "n           requests that run, each with its stack",
+        "t           statements of the last minute, each with where its time went",
+        "l           the slowest requests of the last minute",
         "PgUp PgDn   scroll a stack",
         "Esc         back",
         "",

@@ -6,7 +6,9 @@ use ratatui::backend::TestBackend;
 
 use super::draw;
 use crate::live::Title;
-use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, TypeLine};
+use crate::live::snapshot::{
+    RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine,
+};
 use crate::live::state::{Page, State};
 use crate::plain::Plain;
 use crate::report::{OpenBlock, OpenRequest};
@@ -72,6 +74,14 @@ fn snapshot() -> Snapshot {
         place: "fdatasync ← fil_flush".to_owned(),
         ago: Duration::from_secs(12),
     };
+    let statement = |text: &str, count, max_ns, parts: &[(&str, u64)]| StatementLine {
+        request: "command".to_owned(),
+        statement: Plain::of(text),
+        count,
+        latency_ns: parts.iter().map(|(_, ns)| ns).sum(),
+        max_ns,
+        parts: parts.iter().map(|(name, ns)| time(name, *ns)).collect(),
+    };
     let stack = |what: &str, ns, frames: &[&str]| StackShown {
         what: what.to_owned(),
         ns,
@@ -97,6 +107,15 @@ fn snapshot() -> Snapshot {
         ],
         running: vec![hung, busy],
         all_running: 2,
+        statements: vec![
+            statement(
+                "COMMIT",
+                9_571,
+                214_000_000,
+                &[("redo log", 91_000_000_000), ("on CPU", 9_000_000_000)],
+            ),
+            statement("", 12, 60_000, &[("on CPU", 600_000)]),
+        ],
         slowest: vec![slow],
         stacks: Some(Arc::new(Stacks {
             of: 0,
@@ -193,6 +212,25 @@ fn pages_show_stacks_and_no_escapes() {
         text.contains("\n  __schedule\n  futex_wait\n  pthread_cond_wait\n"),
         "{text}"
     );
+    state.page = Page::Statements;
+    let text = drawn(&snapshot(), &mut state, 80, 24);
+    assert!(
+        text.contains("   9,571  10.4 ms   214 ms redo log        91.0 % `command` COMMIT"),
+        "{text}"
+    );
+    assert!(text.contains("\n   91.0 %  9.51 ms redo log\n"), "{text}");
+    assert!(text.contains("      12  50.0 µs  60.0 µs on CPU"), "{text}");
+    state.page = Page::Slowest;
+    let text = drawn(&snapshot(), &mut state, 80, 24);
+    assert!(
+        text.contains("  214 ms redo log           213 ms command         4735 12 s ago COMMIT"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nCOMMIT\n  fdatasync ← fil_flush\n"),
+        "{text}"
+    );
+    state.page = Page::Running;
     // A line that is no longer there is not chosen.
     state.line = 99;
     drawn(&snapshot(), &mut state, 80, 24);
@@ -202,7 +240,14 @@ fn pages_show_stacks_and_no_escapes() {
 #[test]
 fn no_size_is_too_small() {
     for (width, height) in [(1, 1), (10, 3), (20, 6), (80, 5)] {
-        for page in [Page::Overview, Page::Stacks, Page::Running, Page::Help] {
+        for page in [
+            Page::Overview,
+            Page::Stacks,
+            Page::Running,
+            Page::Statements,
+            Page::Slowest,
+            Page::Help,
+        ] {
             let mut state = State {
                 page,
                 ..State::default()

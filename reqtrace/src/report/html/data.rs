@@ -36,6 +36,8 @@ pub(super) struct Data<'a> {
     frames: Vec<&'a str>,
     nodes: Nodes,
     stacks: Stacks,
+    /// The stack of on-CPU time that no sample has met.
+    not_sampled: u32,
     chains: Option<Chains>,
     holdings: Vec<Held<'a>>,
     rows: Option<Rows>,
@@ -66,6 +68,10 @@ struct Cells {
     stacks: Vec<usize>,
     stack: Vec<u32>,
     stack_ns: Vec<u64>,
+    /// How many stacks its samples have; then their numbers and samples.
+    samples: Vec<usize>,
+    sample: Vec<u32>,
+    sample_count: Vec<u64>,
     statements: Vec<usize>,
     statement: Vec<u32>,
     /// Requests, latency, on CPU, blocked, longest latency; each of the first, and so on.
@@ -101,6 +107,11 @@ impl Cells {
         for (stack, ns) in &cell.stacks {
             self.stack.push(*stack);
             self.stack_ns.push(*ns);
+        }
+        self.samples.push(cell.samples.len());
+        for (stack, count) in &cell.samples {
+            self.sample.push(*stack);
+            self.sample_count.push(*count);
         }
         self.statements.push(cell.statements.len());
         for (statement, sum) in &cell.statements {
@@ -336,6 +347,7 @@ struct Line<'a> {
     ns: Vec<u64>,
     did: Vec<usize>,
     stack: Vec<i64>,
+    woken_from: Vec<i64>,
     class: Vec<i64>,
     by: Vec<i64>,
     other: Vec<i64>,
@@ -363,6 +375,7 @@ impl<'a> Line<'a> {
             ns: Vec::new(),
             did: Vec::new(),
             stack: Vec::new(),
+            woken_from: Vec::new(),
             class: Vec::new(),
             by: Vec::new(),
             other: Vec::new(),
@@ -377,6 +390,7 @@ impl<'a> Line<'a> {
             line.ns.push(segment.ns);
             line.did.push(segment.did as usize);
             line.stack.push(number(segment.stack));
+            line.woken_from.push(number(segment.woken_from));
             line.class.push(number(segment.class));
             line.by.push(segment.ended_by.map_or(-1, by));
             line.other.push(number(segment.other));
@@ -434,6 +448,7 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         frames,
         nodes,
         stacks,
+        not_sampled: page.not_sampled,
         chains,
         holdings: page.holdings.iter().map(Held::of).collect(),
         rows: page.rows.as_deref().map(Rows::of),

@@ -15,6 +15,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("heatmap.js", include_str!("page/heatmap.js")),
     ("ledger.js", include_str!("page/ledger.js")),
     ("tables.js", include_str!("page/tables.js")),
+    ("stacktree.js", include_str!("page/stacktree.js")),
     ("flame.js", include_str!("page/flame.js")),
     ("timeline.js", include_str!("page/timeline.js")),
     ("main.js", include_str!("page/main.js")),

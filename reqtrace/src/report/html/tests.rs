@@ -46,6 +46,7 @@ fn report() -> Report {
                 ..Ledger::default()
             },
             stacks: vec![(0, 20), (1, 10)],
+            samples: vec![(1, 3)],
             ..Cell::default()
         }],
         statements: vec![
@@ -112,5 +113,7 @@ fn stacks_with_the_same_callers_share_them() {
     assert_eq!(data["stacks"]["node"], serde_json::json!([1, 2]));
     assert_eq!(data["stacks"]["kind"], serde_json::json!([0, 1]));
     assert_eq!(data["cells"]["stack_ns"], serde_json::json!([20, 10]));
+    assert_eq!(data["cells"]["samples"], serde_json::json!([1]));
+    assert_eq!(data["cells"]["sample_count"], serde_json::json!([3]));
     assert_eq!(data["cells"]["classes"], serde_json::json!([30]));
 }

@@ -86,7 +86,7 @@ function show(model, page) {
     if (has('theme')) {
       document.documentElement.dataset.theme = view.theme;
     }
-    if (has('type', 'box', 'base', 'theme', 'flame', 'reversed', 'search')) {
+    if (has('type', 'box', 'base', 'theme', 'flame', 'time', 'reversed', 'search')) {
       select(has('type', 'box', 'base', 'theme'));
     }
     if (has('request', 'theme')) {
@@ -149,11 +149,13 @@ function show(model, page) {
     if (event.key === '/' && !isTyping) {
       event.preventDefault();
       graph.focusSearch();
+    } else if (event.key === 'o' && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      graph.nextTime();
     } else if (event.key === 'Escape' && !isTyping) {
       look(view.request ? { request: 0 } : { box: null });
     }
   });
-  const bounds = { types: model.types.length, columns: model.columns, rows: model.latencyRows, first: model.types.length === 1 ? 0 : -1 };
+  const bounds = { types: model.types.length, columns: model.columns, rows: model.latencyRows, first: model.types.length === 1 ? 0 : -1, hasSamples: model.hasSamples };
   addEventListener('hashchange', () => look(readHash(location.hash, bounds)));
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => update(new Set(['theme'])));
   document.title = `reqtrace ${model.summary.trace.profile}`;

@@ -15,6 +15,7 @@
  * @property {number[]} ns
  * @property {number[]} did
  * @property {number[]} stack
+ * @property {number[]} woken_from
  * @property {number[]} class
  * @property {number[]} by
  * @property {number[]} other
@@ -64,6 +65,9 @@
  * @property {number[]} stacks
  * @property {number[]} stack
  * @property {number[]} stack_ns
+ * @property {number[]} samples
+ * @property {number[]} sample
+ * @property {number[]} sample_count
  * @property {number[]} statements
  * @property {number[]} statement
  * @property {number[]} statement_sums
@@ -98,6 +102,7 @@
  * @property {string[]} frames
  * @property {{parent: number[], frame: number[]}} nodes
  * @property {{node: number[], kind: number[], class: number[]}} stacks
+ * @property {number} not_sampled
  * @property {{frames: number[][], ns: number[]} | null} chains
  * @property {Holding[]} holdings
  * @property {Rows | null} rows
@@ -117,6 +122,8 @@
  *   columns: number,
  *   latencyRows: number,
  *   stackAt: Int32Array,
+ *   sampleAt: Int32Array,
+ *   hasSamples: boolean,
  *   statementAt: Int32Array,
  *   holdingAt: Int32Array,
  *   slowById: Map<number, Slow>,
@@ -182,6 +189,8 @@ function modelOf(data) {
     columns: Math.max(1, last + 1, Math.ceil(duration / Math.max(1, data.column_ns))),
     latencyRows: Math.max(0, data.edges_ns.length - 1),
     stackAt: starts(cells.stacks),
+    sampleAt: starts(cells.samples),
+    hasSamples: Boolean(data.summary.trace.samples),
     statementAt: starts(cells.statements),
     holdingAt: starts(cells.holdings),
     slowById: new Map(data.slowest.map((slow) => [slow.id, slow])),

@@ -7,6 +7,7 @@
  * @property {string} base what the selection is compared with: `typical` or `rest`
  * @property {number} request id of the request whose timeline is shown; 0 for none
  * @property {string} flame `stacks`, `diff` or `chains`
+ * @property {string} time whose stacks a flame graph has: `off` the CPU, `on` it, or `all`
  * @property {boolean} reversed
  * @property {string} search
  * @property {string} theme `light`, `dark` or empty for the system's
@@ -19,6 +20,7 @@ export const view = {
   base: 'typical',
   request: 0,
   flame: 'stacks',
+  time: 'off',
   reversed: false,
   search: '',
   theme: '',
@@ -66,6 +68,7 @@ function written() {
     words.set('request', String(view.request));
   }
   words.set('flame', view.flame);
+  words.set('time', view.time);
   if (view.reversed) {
     words.set('reversed', '1');
   }
@@ -81,7 +84,7 @@ function written() {
 /**
  * What a hash says. What makes no sense in it is left out.
  * @param {string} hash
- * @param {{types: number, columns: number, rows: number, first: number}} bounds `first`: the type without a hash
+ * @param {{types: number, columns: number, rows: number, first: number, hasSamples: boolean}} bounds `first`: the type without a hash
  * @returns {Partial<View>}
  */
 export function readHash(hash, bounds) {
@@ -99,6 +102,7 @@ export function readHash(hash, bounds) {
     base: one('vs', ['typical', 'rest']),
     request: Math.max(0, Math.trunc(Number(words.get('request') ?? 0)) || 0),
     flame: one('flame', ['stacks', 'diff', 'chains']),
+    time: bounds.hasSamples ? one('time', ['off', 'on', 'all']) : 'off',
     reversed: words.get('reversed') === '1',
     search: words.get('search') ?? '',
     theme: one('theme', ['', 'light', 'dark']),

@@ -10,7 +10,8 @@ import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
  * @property {number} latency
  * @property {Float64Array} states nanoseconds of each state
  * @property {Float64Array} causes blocked time by root cause
- * @property {Float64Array} stacks nanoseconds of each stack
+ * @property {Float64Array} stacks nanoseconds of each stack; those on a CPU are by samples, scaled
+ * @property {number} samples
  * @property {Float64Array} holdings nanoseconds of each entry of who held whom up
  * @property {Map<number, number[]>} statements requests, latency, on CPU, blocked, longest
  */
@@ -120,11 +121,13 @@ export function sumOf(model, cells) {
     states: new Float64Array(model.states.length),
     causes: new Float64Array(kinds),
     stacks: new Float64Array(model.stacks.node.length),
+    samples: 0,
     holdings: new Float64Array(model.holdings.length),
     /** @type {Map<number, number[]>} */
     statements: new Map(),
   };
   const { states, causes, stacks, holdings, statements } = sum;
+  const onCpu = model.types.map(() => ({ ns: 0, samples: /** @type {Map<number, number>} */ (new Map()) }));
   for (const cell of cells) {
     sum.count += of.count[cell];
     sum.latency += of.latency[cell];
@@ -140,6 +143,11 @@ export function sumOf(model, cells) {
     }
     for (let at = model.stackAt[cell]; at < model.stackAt[cell + 1]; at += 1) {
       stacks[of.stack[at]] += of.stack_ns[at];
+    }
+    const ofType = onCpu[of.request[cell]];
+    ofType.ns += of.on_cpu[cell];
+    for (let at = model.sampleAt[cell]; at < model.sampleAt[cell + 1]; at += 1) {
+      ofType.samples.set(of.sample[at], (ofType.samples.get(of.sample[at]) ?? 0) + of.sample_count[at]);
     }
     for (let at = model.holdingAt[cell]; at < model.holdingAt[cell + 1]; at += 1) {
       holdings[of.holding[at]] += of.holding_ns[at];
@@ -157,7 +165,34 @@ export function sumOf(model, cells) {
       }
     }
   }
+  for (const { ns, samples } of onCpu) {
+    sum.samples += shareOut(ns, samples, stacks, model.not_sampled);
+  }
   return sum;
+}
+
+/**
+ * Splits the on-CPU time of requests of one type among the stacks that their samples have met, to the nanosecond.
+ * @param {number} ns
+ * @param {Map<number, number>} samples of each stack
+ * @param {Float64Array} stacks that it is added to
+ * @param {number} notSampled the stack of time that no sample has met
+ * @returns {number} all samples
+ */
+function shareOut(ns, samples, stacks, notSampled) {
+  const all = [...samples.values()].reduce((sum, count) => sum + count, 0);
+  let left = ns;
+  let greatest = notSampled;
+  for (const [stack, count] of samples) {
+    // The product may be more than a number holds.
+    const part = Number((BigInt(ns) * BigInt(count)) / BigInt(all));
+    stacks[stack] += part;
+    left -= part;
+    greatest = count > (samples.get(greatest) ?? 0) ? stack : greatest;
+  }
+  // What rounding left goes to the greatest, where it shows least.
+  stacks[greatest] += left;
+  return all;
 }
 
 /**

@@ -22,6 +22,8 @@ const BLOCKED = 3;
 const BETWEEN = 4;
 /** Frames that a tip shows. */
 const FRAMES = 16;
+/** Those of the thread that ended a wait. */
+const WAKER_FRAMES = 8;
 
 /**
  * The timeline's place, and what draws the request of the view.
@@ -237,6 +239,7 @@ function lanes(model, slow, line, zoom, zoomTo, width) {
     shape.dataset.lane = lane;
     shape.dataset.did = did;
     shape.dataset.ns = line.ns[segment];
+    shape.dataset.wokenFrom = line.woken_from[segment];
     shape.addEventListener('pointermove', (/** @type {PointerEvent} */ event) => showTip(event, tipOf(model, line, segment)));
     shape.addEventListener('pointerleave', hideTip);
     const id = line.other[segment] >= 0 ? line.others[line.other[segment]][0] : 0;
@@ -330,18 +333,27 @@ function tipOf(model, line, segment) {
   if (lane > 0) {
     tip.push(whoWords(model, line, lane, line.other[segment]));
   }
+  tip.push(...frameLines(model, line.stack[segment], FRAMES));
   const by = line.by[segment];
   if (did === BLOCKED && by !== -1) {
-    tip.push(`ended by ${byWords(model, line, by)}`);
-  }
-  if (line.stack[segment] >= 0) {
-    const frames = framesOf(model, line.stack[segment]);
-    tip.push(...frames.slice(0, FRAMES).map((frame) => el('code', null, `← ${frame}`)));
-    if (frames.length > FRAMES) {
-      tip.push(`← ${frames.length - FRAMES} more`);
-    }
+    const from = line.woken_from[segment];
+    tip.push(`ended by ${byWords(model, line, by)}${from >= 0 ? ', which was in' : ''}`);
+    tip.push(...frameLines(model, from, WAKER_FRAMES));
   }
   return tip;
+}
+
+/**
+ * The innermost frames of a stack, a line each.
+ * @param {Model} model
+ * @param {number} stack -1 for none
+ * @param {number} most
+ * @returns {any[]}
+ */
+function frameLines(model, stack, most) {
+  const frames = stack >= 0 ? framesOf(model, stack) : [];
+  const lines = frames.slice(0, most).map((frame) => el('code', null, `← ${frame}`));
+  return frames.length > most ? [...lines, `← ${frames.length - most} more`] : lines;
 }
 
 /**
