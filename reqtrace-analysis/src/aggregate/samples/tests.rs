@@ -6,7 +6,9 @@ use reqtrace_recording::{Address, Comm, Ending, Event, Incomplete, Name, Stack, 
 
 use super::*;
 use crate::aggregate::{Aggregator, FilterOptions, Options};
+use crate::error::Result;
 use crate::profile::Profiles;
+use crate::report::{Exporter, Report};
 
 const PROFILE: &str = "[profile]\nname = \"p\"\n\n[[request]]\nname = \"work\"\nbegin = { function = \"work\" }\n\
                        \n[[request]]\nname = \"other\"\nbegin = { function = \"other\" }\n";
@@ -15,7 +17,21 @@ const SPACE: AddressSpace = AddressSpace {
     exec_generation: 0,
 };
 
-struct Trace(Aggregator);
+/// The analysis, and its outputs.
+struct Trace(Aggregator, Vec<Box<dyn Exporter>>);
+
+/// An output that takes the page.
+struct TakesPage;
+
+impl Exporter for TakesPage {
+    fn wants_page(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
 
 impl Trace {
     fn new(options: Options) -> Self {
@@ -25,7 +41,8 @@ impl Trace {
             cpu_engine: "cpu-clock".to_owned(),
             ..Header::default()
         };
-        let mut trace = Self(Aggregator::new(&profile, &header, options).unwrap());
+        let analysis = Aggregator::new(&profile, &header, options).unwrap();
+        let mut trace = Self(analysis, Vec::new());
         for id in [2, 4, 6] {
             trace.stack(id);
         }
@@ -33,7 +50,7 @@ impl Trace {
     }
 
     fn event(&mut self, event: &Event<'_>) {
-        self.0.event(event, &mut []).unwrap();
+        self.0.event(event, &mut self.1).unwrap();
     }
 
     /// A stack of the functions `main` and `f` with the number of the stack.
@@ -151,6 +168,55 @@ fn samples_of_incomplete_requests_are_in_no_stack() {
     // Still running.
     trace.sample(1, 5000, 6);
     assert_eq!(trace.on_cpu().1, [line("f4", 1000)]);
+}
+
+#[test]
+fn a_page_has_the_samples_of_complete_requests_that_are_kept() {
+    for (options, wanted) in [
+        (Options::default(), vec![("f2", 2), ("f4", 3)]),
+        (
+            Options {
+                filter: FilterOptions {
+                    from_ns: Some(1000),
+                    ..FilterOptions::default()
+                },
+                ..Options::default()
+            },
+            vec![("f4", 3)],
+        ),
+        // Stacks are those of slow requests then; a page has all.
+        (
+            Options {
+                slower_than_ns: Some(500),
+                ..Options::default()
+            },
+            vec![("f2", 2), ("f4", 3)],
+        ),
+    ] {
+        let mut trace = Trace::new(options);
+        trace.1.push(Box::new(TakesPage));
+        trace.sample(1, 100, 2);
+        trace.sample(1, 100, 2);
+        trace.sample(2, 1500, 4);
+        trace.request(1, 100, 400, None);
+        trace.sample(1, 1600, 6);
+        trace.request(1, 1600, 1700, Some(Incomplete::NoEnd));
+        trace.sample(2, 1500, 4);
+        trace.sample(2, 1500, 4);
+        trace.request(2, 1500, 3020, None);
+        let report = trace.0.finish(&Ending::default(), &mut trace.1).unwrap();
+        let page = report.page.unwrap();
+        let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+        for (stack, count) in page.cells.iter().flat_map(|cell| &cell.samples) {
+            let stack = &page.stacks[*stack as usize];
+            assert_eq!((stack.kind, stack.class), (StackKind::OnCpu, None));
+            let names = stack.frames.iter().map(|at| &*page.frames[*at as usize]);
+            let names: Vec<&str> = names.collect();
+            assert_eq!((names.len(), names[0]), (2, "main"));
+            *found.entry(names[1]).or_default() += count;
+        }
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), wanted);
+    }
 }
 
 #[test]

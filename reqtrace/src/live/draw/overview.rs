@@ -245,11 +245,7 @@ fn by_statement<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'
 /// Names of the columns of statements.
 pub(super) fn statement_title() -> String {
     let names = ["COUNT", "MEAN", "MAX", "MOSTLY", ""];
-    row(
-        &STATEMENTS,
-        &names,
-        "STATEMENT, last minute",
-    )
+    row(&STATEMENTS, &names, "STATEMENT, last minute")
 }
 
 /// Requests of one statement, in a line.

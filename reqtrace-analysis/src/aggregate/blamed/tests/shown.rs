@@ -2,12 +2,18 @@
 
 use super::*;
 use crate::report::blame::What;
-use crate::report::{IntervalRow, IntervalWaker};
+use crate::report::page::Did;
+use crate::report::{IntervalRow, IntervalWaker, StackKind};
 
 /// Thread 1 waits in its request from 200 to 400 for thread 2, which waits for the disk from 250 to 350 in
 /// one of its own.
 fn behind_a_disk() -> Trace {
     let mut trace = Trace::new(true, Options::default(), false);
+    wait_behind_a_disk(&mut trace);
+    trace
+}
+
+fn wait_behind_a_disk(trace: &mut Trace) {
     let (victim, culprit) = (began(100, 0), began(150, 1));
     trace.blocked(2, Some(culprit), [250, 350, 360], interrupt(DISK));
     let waker = task(2, WakerIs::InRequest(culprit));
@@ -25,7 +31,49 @@ fn behind_a_disk() -> Trace {
     );
     trace.request(2, culprit, 450, "login of b", 100);
     trace.request(1, victim, 500, "select 1", 200);
-    trace
+}
+
+/// An output that takes the page.
+struct TakesPage;
+
+impl Exporter for TakesPage {
+    fn wants_page(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_page_has_the_stack_from_which_a_wait_was_ended() {
+    let mut trace = Trace::new(true, Options::default(), false);
+    trace.outputs.push(Box::new(TakesPage));
+    wait_behind_a_disk(&mut trace);
+    let page = trace.finish().page.unwrap();
+    let slow = page.slowest.iter().find(|slow| slow.id == 2).unwrap();
+    let timeline = slow.timeline.as_ref().unwrap();
+    let blocks = timeline.segments.iter();
+    let blocks: Vec<_> = blocks
+        .filter(|segment| segment.did == Did::Blocked)
+        .map(|segment| {
+            (
+                segment.lane,
+                segment.from_ns,
+                segment.ns,
+                segment.woken_from,
+            )
+        })
+        .collect();
+    // The disk is no thread: the other one's own wait has no such stack.
+    let [(0, 100, 200, Some(from)), (1, 150, 100, None)] = blocks[..] else {
+        panic!("{blocks:?}");
+    };
+    let stack = &page.stacks[from as usize];
+    let names = stack.frames.iter().map(|at| &*page.frames[*at as usize]);
+    assert_eq!(names.collect::<Vec<_>>(), ["login", "pthread_mutex_unlock"]);
+    assert_eq!(stack.kind, StackKind::OnCpu);
 }
 
 #[test]
