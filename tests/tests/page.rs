@@ -350,9 +350,11 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
     let outcome = traced(&server, 9, || {
         let hold = "begin; update sbtest1 set k = k + 1 where id between 4900 and 5100; \
                     do sleep(0.2); commit";
-        let twice = format!("use sbtest; do sleep(2); {hold}; do sleep(4.8); {hold}");
-        let mut client = server.client(&twice).unwrap();
-        assert!(client.status().unwrap().success());
+        for pause_ms in [2_000, 4_800] {
+            thread::sleep(Duration::from_millis(pause_ms));
+            let mut client = server.client(&format!("use sbtest; {hold}")).unwrap();
+            assert!(client.status().unwrap().success());
+        }
     });
     server.close().unwrap();
     outcome.checked().unwrap();
@@ -432,7 +434,7 @@ fn check_held_twice(rows: &[Row]) {
         panic!("{held:?}");
     };
     let apart = second.start_unix_ns - first.start_unix_ns;
-    assert!((5_000_000_000..6_000_000_000).contains(&apart), "{apart}");
+    assert!((5_000_000_000..7_000_000_000).contains(&apart), "{apart}");
     for held in [first, second] {
         let end = held.start_unix_ns + held.latency_ns;
         let waited = rows.iter().any(|row| {
