@@ -189,7 +189,7 @@ fn keys_and_sizes(screen: &mut Screen, server: &MariaDb) {
     screen.press("l").unwrap();
     screen
         .wait_for("the slowest requests", SOON, |text| {
-            text.contains("requests of the last minute") && text.contains(" s ago ")
+            text.contains(" SLOWEST MOSTLY ") && text.contains(" s ago ")
         })
         .unwrap();
     screen.press("?").unwrap();

@@ -147,7 +147,7 @@ pub(super) fn slowest(
     paint: Paint,
 ) {
     let names = ["SLOWEST", "MOSTLY", "", "TYPE", "THREAD"];
-    let title = row(&SLOW, &names, "requests of the last minute");
+    let title = row(&SLOW, &names, "of the last minute");
     let list: Vec<String> = snapshot.slowest.iter().map(slow_line).collect();
     let chosen = snapshot.slowest.get(state.line);
     let below = chosen.map_or_else(String::new, |slow| slow.label.to_string());
