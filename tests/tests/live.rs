@@ -199,6 +199,10 @@ fn keys_and_sizes(screen: &mut Screen, server: &MariaDb) {
         })
         .unwrap();
     screen.press("?").unwrap();
+    // A key that comes with a change of the size is read with the next key only.
+    screen
+        .wait_for("the overview", SOON, |text| text.contains("TIME OF"))
+        .unwrap();
     screen.resize(50, 132).unwrap();
     let is_wide = |text: &str| {
         let right = text.lines().find_map(|line| line.find("ROOT CAUSES"));
