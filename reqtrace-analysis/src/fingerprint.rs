@@ -12,6 +12,11 @@ const KEPT_OF_CUT: usize = 96;
 
 /// The label with `?` for each number and each string, and `?, …` for a list of them.
 pub(crate) fn fingerprint(label: &str) -> String {
+    fingerprint_of(label, label.len() >= MAX_LABEL)
+}
+
+/// The same of any text. `is_cut`: the text goes on.
+pub(crate) fn fingerprint_of(label: &str, is_cut: bool) -> String {
     let chars: Vec<char> = label.chars().collect();
     let mut out = String::with_capacity(label.len());
     let mut at = 0;
@@ -36,7 +41,7 @@ pub(crate) fn fingerprint(label: &str) -> String {
             }
         }
     }
-    if label.len() >= MAX_LABEL {
+    if is_cut {
         cut(&mut out);
     }
     out

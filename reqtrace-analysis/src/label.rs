@@ -7,14 +7,19 @@ use reqtrace_common::limits::MAX_LABEL;
 /// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
 /// that the end of the record cuts in two is left out.
 pub(crate) fn label_text(bytes: &[u8]) -> Plain {
-    Plain::of_bytes(whole_characters(bytes))
+    text_of(bytes, bytes.len() >= MAX_LABEL)
 }
 
-/// All but the beginning of a character at the end of a full label.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
-    if bytes.len() < MAX_LABEL {
-        return bytes;
+/// The same of any text. `is_cut`: the text goes on.
+pub(crate) fn text_of(bytes: &[u8], is_cut: bool) -> Plain {
+    match is_cut {
+        true => Plain::of_bytes(whole_characters(bytes)),
+        false => Plain::of_bytes(bytes),
     }
+}
+
+/// All but the beginning of a character at the end of a text that was cut.
+fn whole_characters(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => bytes,

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use goblin::elf::sym::Symtab;
+use goblin::elf::sym::{STT_OBJECT, STT_TLS, Symtab};
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
@@ -288,6 +288,32 @@ impl Object {
                         .is_some_and(|name| bytes.get(name) == Some(wanted.as_bytes()))
             });
             found.map(|symbol| symbol.st_value)
+        })
+    }
+
+    /// The variables that its symbol tables define: the name as it stands in the file, and the virtual
+    /// address; `None` for one of which each thread has its own.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
+        let bytes = self.bytes();
+        let tables = self.tables.iter().filter_map(move |table| {
+            let symbols = Symtab::parse(bytes, table.offset, table.count, CONTEXT).ok()?;
+            Some((table, symbols))
+        });
+        tables.flat_map(move |(table, symbols)| {
+            let all: Vec<_> = symbols
+                .iter()
+                .filter(|symbol| symbol.st_shndx != 0)
+                .filter_map(|symbol| {
+                    let address = match symbol.st_type() {
+                        STT_OBJECT => Some(symbol.st_value),
+                        STT_TLS => None,
+                        _ => return None,
+                    };
+                    let name = string_at(bytes, &table.strings, symbol.st_name)?;
+                    Some((std::str::from_utf8(bytes.get(name)?).ok()?, address))
+                })
+                .collect();
+            all
         })
     }
 

@@ -20,8 +20,18 @@ pub mod program {
     pub const SWITCH: u32 = 4;
     /// `sample`, for threads in a request.
     pub const SAMPLE: u32 = 5;
+    /// `marker`.
+    pub const MARKER: u32 = 6;
+    /// `marked_begin`.
+    pub const MARKED_BEGIN: u32 = 7;
+    /// `marked_end`.
+    pub const MARKED_END: u32 = 8;
+    /// `marked_begin_ret`.
+    pub const MARKED_BEGIN_RET: u32 = 9;
+    /// `marked_end_ret`.
+    pub const MARKED_END_RET: u32 = 10;
     /// How many there are.
-    pub const COUNT: u32 = 6;
+    pub const COUNT: u32 = 11;
 }
 
 /// Runs of one program on one CPU.

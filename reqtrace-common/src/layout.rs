@@ -5,11 +5,15 @@ use core::mem::{offset_of, size_of};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
+use crate::keyed::{KeyEntry, KeyId, KeyedState};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
+use crate::marker::{
+    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_TEXT, MarkerPlan,
+};
 use crate::record::{
-    BlockSite, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
-    SampleRecord, Slot, WakerRecord,
+    AwayRecord, BlockSite, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock,
+    ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead, TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
@@ -43,7 +47,24 @@ const _: () = {
     assert!(size_of::<Process>() == 24);
     assert!(size_of::<ThreadState>() == 192);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<Thread>() == 192 + 32 + size_of::<RequestRecord>());
+    assert!(size_of::<ExtraRecord>() == 232);
+    assert!(size_of::<TextHead>() == 32);
+    assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
+    assert!(size_of::<AwayRecord>() == 72);
+    assert!(size_of::<KeyId>() == 16);
+    assert!(size_of::<KeyEntry>() == 24);
+    assert!(size_of::<KeyedState>() == 48 + size_of::<ExtraRecord>());
+    assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
+    assert!(size_of::<Thread>() == 192 + size_of::<RequestState>());
+    assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
+    assert!(
+        size_of::<MarkerPlan>()
+            == MAX_CONDITIONS * size_of::<Condition>() + 2 * size_of::<Reading>() + 24
+    );
+    assert!(
+        size_of::<AttributePlan>()
+            == MAX_CONDITIONS * size_of::<Condition>() + 2 * size_of::<Reading>() + 24
+    );
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<Mappings>() == 8 + 32 * MAX_MAPPINGS);
@@ -54,6 +75,7 @@ const _: () = {
 
 #[cfg(feature = "user")]
 mod pod {
+    use super::{AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState};
     use super::{Control, FileRecord, Filled, LabelPlan, LengthHistogram, Mappings, Process};
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
@@ -80,6 +102,7 @@ mod pod {
             ProgramTime,
             RequestRecord
         );
+        pod!(AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState);
         pod!(Mappings, Row);
         pod!(
             LengthHistogram,

@@ -13,10 +13,12 @@ pub mod cost;
 pub mod filter;
 pub mod futex;
 pub mod histogram;
+pub mod keyed;
 pub mod label;
 mod layout;
 pub mod limits;
 pub mod loss;
+pub mod marker;
 pub mod record;
 pub mod registers;
 pub mod sums;
@@ -26,4 +28,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;

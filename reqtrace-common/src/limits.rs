@@ -73,6 +73,15 @@ pub const MAX_LABEL_ALTERNATIVES: usize = 4;
 /// an alternative of a label at a place of a USDT probe, or at all places of another marker.
 pub const MAX_LABEL_PLANS: usize = 4096;
 
+/// Requests with a key that live at once: a few bytes each, taken as they are needed.
+pub const MAX_KEYS: u32 = 65536;
+
+/// Requests that no thread runs at once, parked or queued. One takes about 2 KiB, as long as it waits.
+pub const MAX_PARKED: u32 = 16384;
+
+/// Plans for markers in one trace, and as many for attributes; their index travels in 16 bits of the attach cookie.
+pub const MAX_MARKER_PLANS: usize = 4096;
+
 /// Length of a thread's name in the kernel (`TASK_COMM_LEN`), with its NUL.
 pub const COMM_LEN: usize = 16;
 

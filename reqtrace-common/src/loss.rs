@@ -53,11 +53,19 @@ pub enum Loss {
     IntervalRingFull = 21,
     /// The ring had no room for a sample of a thread on its CPU.
     SampleRingFull = 22,
+    /// The table of requests with keys was full: the request was not traced.
+    KeyTableFull = 23,
+    /// The table of parked requests was full: the request was closed there.
+    ParkedTableFull = 24,
+    /// A text of a request did not fit into the ring buffer.
+    TextRingFull = 25,
+    /// A key could not be read: memory that is not mapped or not resident. The marker was passed over.
+    KeyUnreadable = 26,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -81,6 +89,10 @@ impl Loss {
         Self::KnownStackWrong,
         Self::IntervalRingFull,
         Self::SampleRingFull,
+        Self::KeyTableFull,
+        Self::ParkedTableFull,
+        Self::TextRingFull,
+        Self::KeyUnreadable,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -110,6 +122,10 @@ impl Loss {
             Self::KnownStackWrong => "known_stack_wrong",
             Self::IntervalRingFull => "intervals_lost",
             Self::SampleRingFull => "samples_lost",
+            Self::KeyTableFull => "key_table_full",
+            Self::ParkedTableFull => "parked_table_full",
+            Self::TextRingFull => "texts_lost",
+            Self::KeyUnreadable => "key_unreadable",
         }
     }
 }

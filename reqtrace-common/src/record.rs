@@ -1,6 +1,7 @@
 //! Records of the ring buffer: one per finished request, and few others.
 
 use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
+use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
 
 /// What a ring record is; the first `u32` of every record.
 pub mod kind {
@@ -16,6 +17,12 @@ pub mod kind {
     pub const HELPER: u32 = 5;
     /// A [`super::SampleRecord`].
     pub const SAMPLE: u32 = 6;
+    /// An [`super::ExtraRecord`].
+    pub const EXTRA: u32 = 7;
+    /// A [`super::TextRecord`].
+    pub const TEXT: u32 = 8;
+    /// An [`super::AwayRecord`].
+    pub const AWAY: u32 = 9;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
@@ -34,6 +41,8 @@ pub mod reason {
     pub const RUNNING_AT_STOP: u32 = 5;
     /// The request was blocked when tracing stopped.
     pub const BLOCKED_AT_STOP: u32 = 6;
+    /// No thread ran the request when tracing stopped: it was parked or queued.
+    pub const PARKED_AT_STOP: u32 = 7;
 }
 
 /// The id of a stack: a hash of its addresses of 63 bits, whose lowest bit is 0, or one of the constants
@@ -390,6 +399,102 @@ pub struct SampleRecord {
     pub user_stack: StackId,
     /// Kernel stack, [`STACK_NONE`] when the thread ran in user space.
     pub kernel_stack: StackId,
+}
+
+/// What a request has beside its [`RequestRecord`]: time in which no thread ran it, and numbers. Sent before
+/// that record, of types with a key or with attributes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraRecord {
+    /// [`kind::EXTRA`].
+    pub kind: u32,
+    /// [`RequestRecord::tgid`].
+    pub tgid: u32,
+    /// [`RequestRecord::tid`].
+    pub tid: u32,
+    /// How often another thread went on with it than the one before.
+    pub moves: u32,
+    /// [`RequestRecord::begin_ns`].
+    pub begin_ns: u64,
+    /// What its [`TextRecord`]s name it by: unique in its process.
+    pub stamp_ns: u64,
+    /// Nanoseconds queued, of those in `away_ns`.
+    pub queued_ns: u64,
+    /// Nanoseconds parked or queued, by place; those without a name in the last entry but one (parked) and
+    /// in the last (queued).
+    pub away_ns: [u64; MAX_PLACES + 2],
+    /// How often it was parked or queued, by place.
+    pub aways: [u32; MAX_PLACES + 2],
+    /// Which entries of `numbers` are set, a bit for each.
+    pub numbers_set: u32,
+    /// Which attributes have text, a bit for each.
+    pub texts_set: u32,
+    /// Values of attributes that are numbers.
+    pub numbers: [u64; MAX_ATTRIBUTES],
+}
+
+/// What stands before a text that a request was about: see [`TextRecord`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextHead {
+    /// [`kind::TEXT`].
+    pub kind: u32,
+    /// The process.
+    pub tgid: u32,
+    /// [`ExtraRecord::stamp_ns`] of its request.
+    pub stamp_ns: u64,
+    /// Index of the request type.
+    pub request_type: u32,
+    /// Which attribute of that type.
+    pub index: u32,
+    /// Bytes used of the text.
+    pub len: u32,
+    /// 1 when the text goes on, as far as is known.
+    pub is_cut: u32,
+}
+
+/// A text that a request was about. The kernel sends less room for a short one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextRecord {
+    /// What it is.
+    pub head: TextHead,
+    /// The text.
+    pub text: [u8; MAX_TEXT],
+}
+
+/// A request was parked or queued, and is no more; with blame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AwayRecord {
+    /// [`kind::AWAY`].
+    pub kind: u32,
+    /// The process.
+    pub tgid: u32,
+    /// The thread that ran it before.
+    pub from_tid: u32,
+    /// The thread that ended this: one that runs it now, or one that has made it ready, or has ended it.
+    pub by_tid: u32,
+    /// How often the process had called exec since tracing began.
+    pub exec_generation: u32,
+    /// Index of the request type.
+    pub request_type: u32,
+    /// Index of the place in [`ExtraRecord::away_ns`].
+    pub place: u32,
+    /// 1 for queued, 0 for parked.
+    pub queued: u32,
+    /// [`RequestRecord::begin_ns`].
+    pub request_begin_ns: u64,
+    /// Since when, `CLOCK_MONOTONIC` nanoseconds.
+    pub since_ns: u64,
+    /// Until when, `CLOCK_MONOTONIC` nanoseconds.
+    pub until_ns: u64,
+    /// What the thread that ended it did: [`waker_is::IN_REQUEST`] when it ran a request then, otherwise 0.
+    pub by_is: u32,
+    /// Index of the type of that request.
+    pub by_request_type: u32,
+    /// Begin of that request, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
+    pub by_begin_ns: u64,
 }
 
 /// What happened to a traced process.

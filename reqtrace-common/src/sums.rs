@@ -105,6 +105,18 @@ pub struct TypeTotals {
     /// Complete requests by latency; see [`crate::histogram`].
     #[cfg_attr(feature = "serde", serde(with = "crate::histogram::sparse"))]
     pub histogram: [u64; BUCKETS],
+    /// Σ parked, ns. A recording has this and what follows elsewhere.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub parked_ns: u64,
+    /// Σ queued, ns.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub queued_ns: u64,
+    /// Counter: resumes, readies, adoptions and ends with a key that no request has.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub unknown_keys: u64,
+    /// Counter: the same with a key whose request another thread runs.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub running_elsewhere: u64,
 }
 
 impl TypeTotals {
@@ -126,6 +138,10 @@ impl TypeTotals {
         unsampled: 0,
         beyond: 0,
         histogram: [0; BUCKETS],
+        parked_ns: 0,
+        queued_ns: 0,
+        unknown_keys: 0,
+        running_elsewhere: 0,
     };
 
     /// Complete requests that were recorded, each counted once.
@@ -153,6 +169,10 @@ impl TypeTotals {
         self.ends += other.ends;
         self.incomplete += other.incomplete;
         self.nested += other.nested;
+        self.parked_ns += other.parked_ns;
+        self.queued_ns += other.queued_ns;
+        self.unknown_keys += other.unknown_keys;
+        self.running_elsewhere += other.running_elsewhere;
         self.other_type += other.other_type;
         self.ends_without_begin += other.ends_without_begin;
         self.unsampled += other.unsampled;

@@ -220,6 +220,8 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
         } else {
             flag::NONE
         };
+        // What it does from now on is not known: if it becomes one again, it is one since then.
+        state.helper_ns = 0;
         // Its entry stays until it exits: another CPU may be about to wake it.
         tids.set(tid, before);
         return;

@@ -8,8 +8,8 @@ use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEU
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord, RequestRecord,
-    SampleRecord, Slot,
+    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord,
+    RequestRecord, SampleRecord, Slot,
 };
 
 use crate::maps::{RING, lose};
@@ -17,7 +17,7 @@ use crate::maps::{RING, lose};
 /// User space looks at the ring every few milliseconds; it is woken only when a quarter is full,
 /// so that a busy server is not slowed down by one wakeup per request.
 #[inline(always)]
-fn wakeup() -> u64 {
+pub(crate) fn wakeup() -> u64 {
     if RING.query(u64::from(BPF_RB_AVAIL_DATA)) > u64::from(RING_BYTES / 4) {
         u64::from(BPF_RB_FORCE_WAKEUP)
     } else {
@@ -41,6 +41,22 @@ pub(crate) fn request(record: &RequestRecord) {
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
     if RING.output::<[u8]>(bytes, wakeup()).is_err() {
         lose(Loss::RingFull);
+    }
+}
+
+/// Sends what a request has beside its record, before that.
+#[inline(always)]
+pub(crate) fn extra(record: &ExtraRecord) {
+    if RING.output::<ExtraRecord>(record, wakeup()).is_err() {
+        lose(Loss::RingFull);
+    }
+}
+
+/// Sends where a request was while no thread ran it.
+#[inline(always)]
+pub(crate) fn away(record: &AwayRecord) {
+    if RING.output::<AwayRecord>(record, wakeup()).is_err() {
+        lose(Loss::IntervalRingFull);
     }
 }
 

@@ -116,7 +116,7 @@ fn bytes(address: u64, length: u64, record: &mut RequestRecord) -> Option<u32> {
 
 /// Carries out a reading; `None` when memory could not be read.
 #[inline(always)]
-fn number(regs: *mut pt_regs, reading: &Reading) -> Option<u64> {
+pub(crate) fn number(regs: *mut pt_regs, reading: &Reading) -> Option<u64> {
     let mut value = reading.constant as u64;
     value = value.wrapping_add(register(regs, reading.base) >> (reading.shift & 63));
     value =

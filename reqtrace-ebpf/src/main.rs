@@ -15,9 +15,11 @@ mod file;
 mod globals;
 mod histogram;
 mod holder;
+mod keyed;
 mod known;
 mod label;
 mod maps;
+mod plan;
 mod process;
 mod request;
 mod sample;
@@ -51,6 +53,37 @@ fn request_begin_ret(ctx: RetProbeContext) -> u32 {
 #[uretprobe]
 fn request_end_ret(ctx: RetProbeContext) -> u32 {
     cost::of(program::END_RET, || request::end(&ctx, ctx.regs))
+}
+
+#[uprobe]
+fn marked_begin(ctx: ProbeContext) -> u32 {
+    cost::of(program::MARKED_BEGIN, || {
+        request::marked_begin(&ctx, ctx.regs)
+    })
+}
+
+#[uprobe]
+fn marked_end(ctx: ProbeContext) -> u32 {
+    cost::of(program::MARKED_END, || request::marked_end(&ctx, ctx.regs))
+}
+
+#[uretprobe]
+fn marked_begin_ret(ctx: RetProbeContext) -> u32 {
+    cost::of(program::MARKED_BEGIN_RET, || {
+        request::marked_begin(&ctx, ctx.regs)
+    })
+}
+
+#[uretprobe]
+fn marked_end_ret(ctx: RetProbeContext) -> u32 {
+    cost::of(program::MARKED_END_RET, || {
+        request::marked_end(&ctx, ctx.regs)
+    })
+}
+
+#[uprobe]
+fn marker(ctx: ProbeContext) -> u32 {
+    cost::of(program::MARKER, || keyed::marker(&ctx, ctx.regs))
 }
 
 // In the program itself, and no function that it calls: kernel stacks that are remembered count on it

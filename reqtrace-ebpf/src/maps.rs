@@ -7,15 +7,17 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::futex::RWLOCK_WORDS;
+use reqtrace_common::keyed::{KeyEntry, KeyId};
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_SAMPLE_EVERY,
     MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
+use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use reqtrace_common::thread::Thread;
+use reqtrace_common::thread::{RequestState, Thread};
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::assembly::add;
@@ -118,6 +120,23 @@ pub(crate) static FRAME_SCRATCH: PerCpuArray<u64> = PerCpuArray::with_max_entrie
 /// How labels are read, by the index in a begin's cookie; sized by user space before loading.
 #[map]
 pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
+
+/// Plans of markers, by the index in a probe's cookie; sized by user space before loading.
+#[map]
+pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0);
+
+/// Plans of attributes, by the index in a marker's plan; sized by user space before loading.
+#[map]
+pub(crate) static ATTRIBUTE_PLANS: Array<AttributePlan> = Array::with_max_entries(1, 0);
+
+/// Where the request of each key is; sized by user space before loading, when there are keys.
+#[map]
+pub(crate) static KEYS: HashMap<KeyId, KeyEntry> = HashMap::with_max_entries(1, 0);
+
+/// Requests that no thread runs. Not preallocated: there are few most of the time.
+#[map]
+pub(crate) static PARKED: HashMap<KeyId, RequestState> =
+    HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// Records for user space.
 #[map]

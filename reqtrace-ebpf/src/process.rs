@@ -10,7 +10,9 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::status;
 
-use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
+use crate::maps::{
+    KEYS, MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing,
+};
 use crate::request::close;
 use crate::task::{self, Task};
 use crate::{blame, emit};
@@ -194,6 +196,9 @@ fn forget(tid: u32, why: u32) {
         let abandoned = status == status::ABANDONED;
         // SAFETY: no precondition.
         let now = unsafe { bpf_ktime_get_ns() };
+        if thread.request.keyed.is_keyed != 0 {
+            let _ = KEYS.remove(thread.request.keyed.id);
+        }
         close(thread, now, if abandoned { reason::NO_END } else { why });
     }
     let _ = THREADS.remove(tid);

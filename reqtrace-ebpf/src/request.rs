@@ -11,7 +11,7 @@ use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::cookie::{Cookie, Frame, condition_holds};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{RequestRecord, reason};
-use reqtrace_common::thread::{Begin, BeginAction, EndAction, Thread};
+use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Thread};
 
 use crate::emit;
 use crate::globals::LABELS_WANTED;
@@ -20,17 +20,18 @@ use crate::maps::THREADS;
 use crate::maps::{
     PROCESSES, Tids, draw_weight, lose, set_tid_flag, thread_or_new, tid_flag, tracing,
 };
+use crate::plan;
 use crate::task::current_ids;
 use crate::totals::{self, Counter};
 
 /// How often end is tried again when the thread was switched out in the middle of it.
 const END_TRIES: usize = 8;
 
-/// A marker that was hit in a traced process.
-struct Hit {
-    cookie: Cookie,
-    tgid: u32,
-    tid: u32,
+/// A marker that was hit.
+pub(crate) struct Marked {
+    pub(crate) cookie: Cookie,
+    pub(crate) tgid: u32,
+    pub(crate) tid: u32,
     /// Where the return address of the marked function stands.
     sp: u64,
 }
@@ -39,9 +40,25 @@ struct Hit {
 #[inline(always)]
 pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
+    let label = hit.cookie.label;
+    begin_at(regs, &hit, label, 0)
+}
+
+/// The same, with conditions and attributes.
+#[inline(always)]
+pub(crate) fn marked_begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
+    let Some(hit) = hit(ctx, regs) else { return 0 };
+    let Some(plan) = plan::first(regs, hit.cookie.label) else {
+        return 0;
+    };
+    begin_at(regs, &hit, plan.label as u16, plan.attributes)
+}
+
+#[inline(always)]
+fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u32 {
     let request_type = u32::from(hit.cookie.request_type);
     let Some(tids) = Tids::table() else { return 0 };
-    let thread = match known(&hit, tids) {
+    let thread = match known(hit, tids) {
         Some(thread) => {
             totals::count(request_type, Counter::Begins);
             thread
@@ -51,7 +68,7 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
                 return 0;
             };
             totals::count(request_type, Counter::Begins);
-            let Some(thread) = introduce(&hit, &process) else {
+            let Some(thread) = introduce(hit, &process) else {
                 return 0;
             };
             thread
@@ -99,10 +116,14 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         0
     };
     let label_len = if LABELS_WANTED.load() != 0 {
-        label::read(regs, hit.cookie.label, &mut thread.request.record)
+        label::read(regs, label, &mut thread.request.record)
     } else {
         0
     };
+    thread.request.keyed.has_extra = 0;
+    if attributes != 0 {
+        plan::attributes(regs, attributes, request_type, thread);
+    }
     let begin = Begin {
         now: bpf_now(),
         return_address,
@@ -118,7 +139,7 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 /// A thread that has met a marker before. Its process need not be looked up: an exec
 /// and the thread's exit make it unknown.
 #[inline(always)]
-fn known(hit: &Hit, tids: Tids) -> Option<*mut Thread> {
+fn known(hit: &Marked, tids: Tids) -> Option<*mut Thread> {
     match tids.get(hit.tid) {
         flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => THREADS.get_ptr_mut(hit.tid),
         _ => None,
@@ -127,7 +148,7 @@ fn known(hit: &Hit, tids: Tids) -> Option<*mut Thread> {
 
 /// A thread of a traced process that meets its first marker.
 #[inline(always)]
-fn introduce(hit: &Hit, process: &Process) -> Option<*mut Thread> {
+pub(crate) fn introduce(hit: &Marked, process: &Process) -> Option<*mut Thread> {
     let thread = thread_or_new(hit.tid)?;
     // SAFETY: as in begin.
     unsafe {
@@ -146,6 +167,21 @@ fn introduce(hit: &Hit, process: &Process) -> Option<*mut Thread> {
 #[inline(always)]
 pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
+    end_at(regs, &hit, 0)
+}
+
+/// The same, with conditions and attributes.
+#[inline(always)]
+pub(crate) fn marked_end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
+    let Some(hit) = hit(ctx, regs) else { return 0 };
+    let Some(plan) = plan::first(regs, hit.cookie.label) else {
+        return 0;
+    };
+    end_at(regs, &hit, plan.attributes)
+}
+
+#[inline(always)]
+fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
     let request_type = u32::from(hit.cookie.request_type);
     let known = tid_flag(hit.tid);
     if known != flag::IN_REQUEST && known != flag::UNSAMPLED {
@@ -158,7 +194,7 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             }
             totals::count(request_type, Counter::EndsWithoutBegin);
             if known == flag::NONE || known == flag::HELPER {
-                running_at_start(&hit, request_type, &process);
+                running_at_start(hit, request_type, &process);
             }
         }
         return 0;
@@ -177,6 +213,9 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     match thread.request.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
+            if attributes != 0 && thread.request.is_sampled() {
+                plan::attributes(regs, attributes, request_type, thread);
+            }
             let now = if thread.request.is_sampled() {
                 leave_request(thread, hit.tid)
             } else {
@@ -193,7 +232,7 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 
 /// Takes the flag down at a moment that no switch overlaps, and returns that moment.
 #[inline(always)]
-fn leave_request(thread: &mut Thread, tid: u32) -> u64 {
+pub(crate) fn leave_request(thread: &mut Thread, tid: u32) -> u64 {
     let switches = &raw const thread.state.switches;
     let mut tries = 0;
     while tries < END_TRIES {
@@ -213,27 +252,50 @@ fn leave_request(thread: &mut Thread, tid: u32) -> u64 {
     bpf_now()
 }
 
-/// Closes the open request of a thread whose flag is down, adds it up and sends it. One that is not
-/// recorded is only counted.
+/// Closes the open request of a thread whose flag is down, adds it up and sends it.
 #[inline(always)]
 pub(crate) fn close(thread: &mut Thread, now: u64, why: u32) {
-    if !thread.request.is_sampled() {
-        thread.close(now, why);
-        totals::count(
-            thread.request.record.request_type,
-            if why == reason::COMPLETE {
-                Counter::Unsampled
-            } else {
-                Counter::Incomplete
-            },
-        );
-        return;
-    }
-    if thread.state.is_off_cpu() {
+    if thread.request.is_sampled() && thread.state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
     thread.close(now, why);
-    send(&mut thread.request.record);
+    send_closed(&mut thread.request);
+}
+
+/// Adds up and sends a request that was closed. One that is not recorded is only counted.
+#[inline(always)]
+pub(crate) fn send_closed(request: &mut RequestState) {
+    let record = &mut request.record;
+    if record.weight == 0 {
+        let counter = if record.reason == reason::COMPLETE {
+            Counter::Unsampled
+        } else {
+            Counter::Incomplete
+        };
+        totals::count(record.request_type, counter);
+        return;
+    }
+    if request.keyed.has_extra == 0 {
+        return send(record);
+    }
+    let extra = &mut request.keyed.extra;
+    extra.tgid = record.tgid;
+    extra.tid = record.tid;
+    extra.begin_ns = record.begin_ns;
+    let mut away_ns = 0;
+    let mut place = 0;
+    while place < extra.away_ns.len() {
+        away_ns += extra.away_ns[place];
+        place += 1;
+    }
+    if away_ns != 0 {
+        totals::add_away(record, away_ns - extra.queued_ns, extra.queued_ns);
+    }
+    if record.latency_ns() < record.off_cpu_ns() + away_ns {
+        lose(Loss::LedgerNegative);
+    }
+    emit::extra(extra);
+    send(record);
 }
 
 #[inline(always)]
@@ -248,7 +310,7 @@ fn send(record: &mut RequestRecord) {
 /// The first thing seen of a thread is an end: its request ran when tracing started. What is
 /// known of it is when it ended.
 #[inline(always)]
-fn running_at_start(hit: &Hit, request_type: u32, process: &Process) {
+fn running_at_start(hit: &Marked, request_type: u32, process: &Process) {
     let Some(thread) = introduce(hit, process) else {
         return;
     };
@@ -266,7 +328,7 @@ fn running_at_start(hit: &Hit, request_type: u32, process: &Process) {
 }
 
 #[inline(always)]
-fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
+pub(crate) fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Marked> {
     if !tracing() {
         return None;
     }
@@ -288,7 +350,7 @@ fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
         return None;
     }
     let (tgid, tid) = current_ids();
-    Some(Hit {
+    Some(Marked {
         cookie,
         tgid,
         tid,
@@ -298,7 +360,7 @@ fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Hit> {
 
 /// The process, if it is traced. Probes are set per file: other processes hit them too.
 #[inline(always)]
-fn traced(tgid: u32) -> Option<Process> {
+pub(crate) fn traced(tgid: u32) -> Option<Process> {
     // SAFETY: copied at once; a concurrent exec of the same process cannot happen here.
     unsafe { PROCESSES.get(tgid) }.copied()
 }
@@ -311,7 +373,7 @@ fn return_address(sp: u64) -> u64 {
 }
 
 #[inline(always)]
-fn bpf_now() -> u64 {
+pub(crate) fn bpf_now() -> u64 {
     // SAFETY: no precondition.
     unsafe { bpf_ktime_get_ns() }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Counter {
     EndsWithoutBegin,
     Unsampled,
     Incomplete,
+    UnknownKeys,
+    RunningElsewhere,
 }
 
 /// Counts an event of a request type.
@@ -38,6 +40,8 @@ pub(crate) fn count(request_type: u32, counter: Counter) {
             Counter::EndsWithoutBegin => &raw mut (*totals).ends_without_begin,
             Counter::Unsampled => &raw mut (*totals).unsampled,
             Counter::Incomplete => &raw mut (*totals).incomplete,
+            Counter::UnknownKeys => &raw mut (*totals).unknown_keys,
+            Counter::RunningElsewhere => &raw mut (*totals).running_elsewhere,
         };
         add(field, 1);
     }
@@ -82,6 +86,23 @@ pub(crate) fn add_request(record: &RequestRecord) {
             );
         }
         raise_max(totals, latency);
+    }
+}
+
+/// Adds the time in which no thread ran a closed request. Which places are queued is in `queued_ns`.
+#[inline(always)]
+pub(crate) fn add_away(record: &RequestRecord, parked_ns: u64, queued_ns: u64) {
+    if record.reason != reason::COMPLETE {
+        return;
+    }
+    let Some(totals) = TOTALS.get_ptr_mut(record.request_type) else {
+        return;
+    };
+    let weight = u64::from(record.weight);
+    // SAFETY: points into the map.
+    unsafe {
+        add_some(&raw mut (*totals).parked_ns, parked_ns * weight);
+        add_some(&raw mut (*totals).queued_ns, queued_ns * weight);
     }
 }
 

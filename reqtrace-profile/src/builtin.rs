@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::{Origin, Profile};
+use super::{Origin, Profile, RequestSpec};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
 
@@ -38,6 +38,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "mysql",
         text: include_str!("../../profiles/mysql.toml"),
+    },
+    BuiltIn {
+        name: "mariadb",
+        text: include_str!("../../profiles/mariadb.toml"),
     },
     BuiltIn {
         name: "mysql-do-command",
@@ -102,13 +106,13 @@ pub fn made_for(executable: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Names of the built-in profiles of which a request has a label.
+/// Names of the built-in profiles of which a request has a label, or an attribute that is text.
 #[must_use]
 pub fn with_labels() -> Vec<&'static str> {
     let has = |profile: &&BuiltIn| {
         profile
             .parse()
-            .is_ok_and(|profile| profile.requests.iter().any(|r| !r.labels.is_empty()))
+            .is_ok_and(|profile| profile.requests.iter().any(RequestSpec::has_texts))
     };
     BUILT_IN
         .iter()
@@ -186,10 +190,13 @@ mod tests {
     fn what_a_profile_is_made_for_is_known() {
         assert_eq!(made_for("redis-server"), ["redis"]);
         assert_eq!(made_for("nginx"), ["nginx", "nginx-event-loop"]);
-        assert_eq!(made_for("mariadbd"), ["mysql", "mysql-do-command"]);
+        assert_eq!(
+            made_for("mariadbd"),
+            ["mysql", "mariadb", "mysql-do-command"]
+        );
         assert_eq!(made_for("php-fpm8.2"), ["php-fpm"]);
         assert!(made_for("bash").is_empty());
         assert!(with_labels().contains(&"postgresql-usdt"));
-        assert!(!with_labels().contains(&"postgresql"));
+        assert!(!with_labels().contains(&"nginx-event-loop"));
     }
 }

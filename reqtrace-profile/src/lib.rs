@@ -3,12 +3,14 @@
 //! `schema` knows keys and types, `validate` everything that can be checked without a process,
 //! `builtin` the profiles that come with the program, `services` puts those of several services together.
 
+mod attribute;
 pub mod builtin;
 mod label;
 mod place;
 mod schema;
 mod services;
 mod validate;
+mod value;
 
 use std::path::PathBuf;
 
@@ -17,8 +19,10 @@ use reqtrace_common::cookie::Reentry;
 use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 
-pub use label::{ConditionSpec, LabelKind, LabelSpec, ValueSource, ValueSpec};
+pub use attribute::{AttributeAt, AttributeSpec};
+pub use label::{LabelKind, LabelSpec};
 pub use services::Profiles;
+pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
 /// A profile as written, checked for everything that can be checked without a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +86,53 @@ pub struct RequestSpec {
     pub return_probe: ReturnProbe,
     /// Ways to read the label at begin, in file order: the first that fits is taken.
     pub labels: Vec<LabelSpec>,
+    /// Whether a request is known by a key, and not by its thread. Only then may the next five lists have
+    /// entries.
+    pub is_keyed: bool,
+    /// Where a thread goes on with a request.
+    pub resume: Vec<MarkerSpec>,
+    /// Where a request is left to wait for an event. What the profile calls `idle` is among them, with
+    /// [`KeySpec::Current`].
+    pub park: Vec<MarkerSpec>,
+    /// Where the event of a parked request has come, so that it waits for a thread.
+    pub ready: Vec<MarkerSpec>,
+    /// Where a request gets another key.
+    pub adopt: Vec<MarkerSpec>,
+    /// Names of the places where its requests are parked or queued, in file order: each once.
+    pub places: Vec<String>,
+    /// What its requests are about. Several of one name are ways to read one attribute: the first that is
+    /// read counts.
+    pub attributes: Vec<AttributeSpec>,
+}
+
+impl RequestSpec {
+    /// The names of its attributes, in the order of their indices: each once.
+    #[must_use]
+    pub fn attribute_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for attribute in &self.attributes {
+            if !names.contains(&attribute.name.as_str()) {
+                names.push(&attribute.name);
+            }
+        }
+        names
+    }
+
+    /// Whether something of it is only read with `--labels`.
+    #[must_use]
+    pub fn has_texts(&self) -> bool {
+        !self.labels.is_empty() || self.attributes.iter().any(AttributeSpec::is_text)
+    }
+
+    /// Its markers but begin and end, in the order of their lists; those of attributes last.
+    pub fn more_markers(&self) -> impl Iterator<Item = &MarkerSpec> {
+        let lists = [&self.resume, &self.park, &self.ready, &self.adopt];
+        let of_attributes = self.attributes.iter().filter_map(|one| match &one.read {
+            AttributeAt::Marker(marker) => Some(&**marker),
+            AttributeAt::Begin | AttributeAt::End => None,
+        });
+        lists.into_iter().flatten().chain(of_attributes)
+    }
 }
 
 /// How the return of a function is probed.
@@ -97,12 +148,73 @@ pub enum ReturnProbe {
 /// One marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkerSpec {
+    /// What it marks.
+    pub role: Role,
     /// What is probed.
     pub place: PlaceSpec,
     /// File name, path, or glob over either, of the object; `None`: the executable.
     pub object: Option<String>,
     /// Of a function's return: only where this function has called it.
     pub called_by: Option<String>,
+    /// All must hold, or the marker is not hit.
+    pub when: Vec<ConditionSpec>,
+    /// Which request it is about. [`KeySpec::Current`] for types without a key.
+    pub key: KeySpec,
+    /// Of `adopt`: the key from here on.
+    pub to: Option<ValueSpec>,
+    /// Index into [`RequestSpec::places`]: where the request is from here on, or of a resume, what it had
+    /// waited for.
+    pub waits_in: Option<usize>,
+    /// Of a resume: keys that name no request are expected here.
+    pub is_touch: bool,
+}
+
+/// What a marker marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// A request begins.
+    Begin,
+    /// A thread goes on with it.
+    Resume,
+    /// It is left to wait for an event.
+    Park,
+    /// The same, of whatever the thread runs.
+    Idle,
+    /// Its event has come: it waits for a thread.
+    Ready,
+    /// It gets another key.
+    Adopt,
+    /// It ends.
+    End,
+    /// An attribute of it is read.
+    Attribute,
+}
+
+impl Role {
+    /// The key of the profile that says so.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Resume => "resume",
+            Self::Park => "park",
+            Self::Idle => "idle",
+            Self::Ready => "ready",
+            Self::Adopt => "adopt",
+            Self::End => "end",
+            Self::Attribute => "attribute",
+        }
+    }
+}
+
+/// Which request a marker is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KeySpec {
+    /// The one that the thread runs.
+    #[default]
+    Current,
+    /// The one with this key.
+    Key(ValueSpec),
 }
 
 /// What a marker names.

@@ -2,7 +2,11 @@
 //!
 //! Nothing is checked here beyond keys and types; `validate` does the rest.
 
+pub(super) mod attribute;
 pub(super) mod label;
+pub(super) mod list;
+pub(super) mod marker;
+pub(super) mod value;
 
 use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
@@ -31,14 +35,23 @@ pub(super) struct Header {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Request {
     pub(super) name: Spanned<String>,
-    pub(super) begin: Spanned<Marker>,
-    pub(super) end: Option<Spanned<Marker>>,
+    pub(super) key: Option<Spanned<value::Value>>,
+    pub(super) begin: Spanned<marker::Marker>,
+    pub(super) resume: Option<Spanned<Markers>>,
+    pub(super) park: Option<Spanned<Markers>>,
+    pub(super) idle: Option<Spanned<Markers>>,
+    pub(super) ready: Option<Spanned<Markers>>,
+    pub(super) adopt: Option<Spanned<Markers>>,
+    pub(super) end: Option<Spanned<marker::Marker>>,
+    pub(super) reentry: Option<Spanned<Reentry>>,
+    pub(super) return_probe: Option<Spanned<ReturnProbe>>,
+    pub(super) label: Option<Spanned<list::OneOrMany<label::Label>>>,
     #[serde(default)]
-    pub(super) reentry: Reentry,
-    #[serde(default)]
-    pub(super) return_probe: ReturnProbe,
-    pub(super) label: Option<Spanned<label::Labels>>,
+    pub(super) attribute: Vec<Spanned<attribute::Attribute>>,
 }
+
+/// One marker, or a list of them.
+type Markers = list::OneOrMany<marker::Marker>;
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,25 +68,6 @@ pub(super) enum ReturnProbe {
     #[default]
     Sites,
     Uretprobe,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct Marker {
-    pub(super) function: Option<Spanned<Strings>>,
-    pub(super) at: Option<Spanned<At>>,
-    pub(super) object: Option<Spanned<String>>,
-    pub(super) offset: Option<Spanned<i64>>,
-    pub(super) usdt: Option<Spanned<String>>,
-    pub(super) called_by: Option<Spanned<String>>,
-    pub(super) build_id: Option<Spanned<toml::Value>>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum At {
-    Entry,
-    Return,
 }
 
 #[derive(Debug, Deserialize)]

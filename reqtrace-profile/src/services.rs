@@ -71,6 +71,27 @@ impl Profiles {
         &self.all
     }
 
+    /// Whether requests of some type are known by a key.
+    #[must_use]
+    pub fn have_keys(&self) -> bool {
+        self.requests().any(|request| request.is_keyed)
+    }
+
+    /// The bytes before which texts end, by request type and index of the attribute.
+    #[must_use]
+    pub fn text_ends(&self) -> Vec<Vec<Option<u8>>> {
+        self.requests()
+            .map(|request| {
+                let names = request.attribute_names().into_iter();
+                let until = |name| {
+                    let mut attributes = request.attributes.iter();
+                    attributes.find(|attribute| attribute.name == name)?.until
+                };
+                names.map(until).collect()
+            })
+            .collect()
+    }
+
     /// Their names, with a comma between.
     #[must_use]
     pub fn names(&self) -> String {

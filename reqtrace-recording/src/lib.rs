@@ -21,10 +21,11 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
-    Interval, IntervalKind, KERNEL, LateChildren, Loss, Mapping, Marker, NOWHERE, Name, Object,
-    Open, Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
-    ShedSpan, Stack, Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Attribute, Away, AwayInterval, Comm, Cost, End, Event, File, Futex,
+    Header, Holder, Incomplete, Interval, IntervalKind, KERNEL, LateChildren, Loss, Mapping,
+    Marker, NOWHERE, Name, Object, Open, Options, Overhead, PARKED, Process, ProcessChange,
+    ProgramCost, QUEUED, Request, RequestOf, Sample, ShedSpan, Stack, Thread, Value, Waker,
+    WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 pub use file::{Ending, MAJOR, Reader, Writer};
 pub use recorder::{Recorded, Recorder};

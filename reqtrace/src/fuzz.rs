@@ -2,12 +2,14 @@
 
 use std::mem::size_of;
 
-use reqtrace_common::record::{IntervalRecord, ProcessRecord, RequestRecord, SampleRecord};
+use reqtrace_common::record::{
+    AwayRecord, ExtraRecord, IntervalRecord, ProcessRecord, RequestRecord, SampleRecord, TextRecord,
+};
 
-use crate::attach::decode::{Decoder, Record, interval, record, sample};
+use crate::attach::decode::{Decoder, Extras, Record, away, interval, record, sample};
 
 /// Kinds of records, and some that are none.
-const KINDS: u32 = 8;
+const KINDS: u32 = 11;
 
 /// A record of the ring.
 pub fn ring(bytes: &[u8]) {
@@ -21,6 +23,15 @@ pub fn ring(bytes: &[u8]) {
         Ok(Record::Sample(bytes)) => {
             let _ = sample(bytes);
         }
+        Ok(Record::Extra(bytes)) => {
+            let _ = Extras::default().extra(bytes);
+        }
+        Ok(Record::Text(bytes)) => {
+            let _ = Extras::default().text(bytes);
+        }
+        Ok(Record::Away(bytes)) => {
+            let _ = away(bytes);
+        }
         _ => {}
     }
 }
@@ -33,6 +44,9 @@ pub fn ring_records() -> Vec<Vec<u8>> {
         size_of::<IntervalRecord>(),
         size_of::<ProcessRecord>(),
         size_of::<SampleRecord>(),
+        size_of::<ExtraRecord>(),
+        size_of::<TextRecord>(),
+        size_of::<AwayRecord>(),
         4096,
     ];
     (0..KINDS)

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 use crate::rows::{self, Row};
 
-/// Checks `on_cpu + run_queue + preempted + blocked + unattributed = latency` and
-/// `blocked = Σ classes` for every row, complete or not; and that every row has an id of its own.
+/// Checks `on_cpu + run_queue + preempted + blocked + unattributed + parked + queued = latency`,
+/// `blocked = Σ classes` and `Σ places ≤ parked + queued` for every row, complete or not; and that every row has an id of its own.
 ///
 /// # Errors
 ///
@@ -40,6 +40,8 @@ fn fault(row: &Row) -> Option<String> {
         row.preempted_ns,
         row.blocked_ns,
         row.unattributed_ns,
+        row.parked_ns,
+        row.queued_ns,
     ];
     let sum: u128 = parts.into_iter().map(u128::from).sum();
     let classes: u128 = row.classes.values().copied().map(u128::from).sum();
@@ -47,10 +49,16 @@ fn fault(row: &Row) -> Option<String> {
         let latency = row.latency_ns;
         return Some(format!("tid {}: parts {sum}, latency {latency}", row.tid));
     }
-    (classes != u128::from(row.blocked_ns)).then(|| {
+    if classes != u128::from(row.blocked_ns) {
         let blocked = row.blocked_ns;
-        format!("tid {}: classes {classes}, blocked {blocked}", row.tid)
-    })
+        return Some(format!(
+            "tid {}: classes {classes}, blocked {blocked}",
+            row.tid
+        ));
+    }
+    let places: u128 = row.places.values().copied().map(u128::from).sum();
+    let away = u128::from(row.parked_ns) + u128::from(row.queued_ns);
+    (places > away).then(|| format!("tid {}: places {places}, parked or queued {away}", row.tid))
 }
 
 #[cfg(test)]
@@ -81,6 +89,23 @@ mod tests {
         let csv = format!("{HEADER}1,5,order,1,2,shop,,101,40,10,5,44,1,30,10,4,3,1,true,,1\n");
         let error = check(&csv).unwrap_err().to_string();
         assert!(error.contains("parts 100, latency 101"), "{error}");
+    }
+
+    #[test]
+    fn parked_and_queued_time_is_part_of_the_latency() {
+        let header = HEADER.replace(",blocks", ",parked_ns,queued_ns,upstream_ns,blocks");
+        let row = "1,5,order,1,2,shop,,100,40,10,5,14,1,0,10,4,20,10";
+        let csv = |upstream: u32| format!("{header}{row},{upstream},3,1,true,,1\n");
+        assert_eq!(check(&csv(20)).unwrap(), 1);
+        let error = check(&csv(31)).unwrap_err().to_string();
+        assert!(error.contains("places 31, parked or queued 30"), "{error}");
+        let without = csv(0).replace(",20,10,0,", ",20,9,0,");
+        assert!(
+            check(&without)
+                .unwrap_err()
+                .to_string()
+                .contains("parts 99")
+        );
     }
 
     #[test]

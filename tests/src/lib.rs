@@ -27,6 +27,7 @@ pub mod pprof;
 pub mod probed;
 pub mod process;
 pub mod programs;
+pub mod redis;
 pub mod reqtrace;
 pub mod rows;
 pub mod screen;

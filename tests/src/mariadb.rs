@@ -140,6 +140,16 @@ impl MariaDb {
         run(&mut self.client(sql)?)
     }
 
+    /// The same as a user that has no password.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses it.
+    pub fn sql_as(&self, user: &str, sql: &str) -> Result<String> {
+        let mut command = self.client(sql)?;
+        run(command.arg(format!("--user={user}")))
+    }
+
     /// Starts SQL over a connection of its own, and does not wait for it. `name` is one that no
     /// other has.
     ///

@@ -32,11 +32,20 @@ impl Nginx {
     ///
     /// When it is not installed or does not start.
     pub fn start(workers: u32) -> Result<Self> {
+        Self::start_with(workers, "", "")
+    }
+
+    /// The same with more lines in the section `http` of its configuration, and in its server.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn start_with(workers: u32, http: &str, server: &str) -> Result<Self> {
         let folder = workspace::scratch()?;
         let port = http::free_port()?;
         fs::create_dir(folder.path().join("html"))?;
         let config = folder.path().join("nginx.conf");
-        fs::write(&config, configuration(workers, port))?;
+        fs::write(&config, configuration(workers, port, http, server))?;
         let mut command = Command::new(workspace::program("nginx")?);
         command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
         command.args(["-e", "stderr"]);
@@ -53,6 +62,12 @@ impl Nginx {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Its port of the loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Where the files are that it serves.
@@ -117,7 +132,7 @@ impl Nginx {
     }
 }
 
-fn configuration(workers: u32, port: u16) -> String {
+fn configuration(workers: u32, port: u16, http: &str, server: &str) -> String {
     let own_folders: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path {name}_temp;\n"))
         .concat();
@@ -126,6 +141,6 @@ fn configuration(workers: u32, port: u16) -> String {
         "daemon off;\nuser root;\nworker_processes {workers};\npid nginx.pid;\n\
          error_log stderr;\nevents {{ worker_connections 64; }}\n\
          http {{\n    access_log access.log;\n    sendfile on;\n{own_folders}    \
-         server {{ listen 127.0.0.1:{port}; root html; }}\n}}\n"
+         {http}\n    server {{ listen 127.0.0.1:{port}; root html;\n{server} }}\n}}\n"
     )
 }

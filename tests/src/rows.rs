@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 
 /// Columns of nanoseconds that are no wait class.
-const NOT_A_CLASS: [&str; 7] = [
+const NOT_A_CLASS: [&str; 9] = [
     "start_unix_ns",
     "latency_ns",
     "on_cpu_ns",
@@ -15,7 +15,17 @@ const NOT_A_CLASS: [&str; 7] = [
     "preempted_ns",
     "blocked_ns",
     "unattributed_ns",
+    PARKED,
+    QUEUED,
 ];
+
+/// Columns of request types with a key. Behind them stand those of the places, each with its name.
+const PARKED: &str = "parked_ns";
+const QUEUED: &str = "queued_ns";
+
+/// Columns that attributes stand between.
+const LABEL: &str = "label";
+const LATENCY: &str = "latency_ns";
 
 /// How a column of a root cause begins.
 const CAUSE: &str = "cause_";
@@ -53,6 +63,14 @@ pub struct Row {
     pub classes: BTreeMap<String, u64>,
     /// Blocked by root cause, ns, with `--blame`; the key is the column without `cause_` and `_ns`.
     pub causes: BTreeMap<String, u64>,
+    /// No thread ran it, and it waited for an event, ns; 0 in a trace without keys.
+    pub parked_ns: u64,
+    /// No thread ran it, and it waited for a thread, ns.
+    pub queued_ns: u64,
+    /// Parked or queued by place, of those that have a name; the key is the column without `_ns`.
+    pub places: BTreeMap<String, u64>,
+    /// What it was about, by the attributes' names; empty texts for what was not read.
+    pub attributes: BTreeMap<String, String>,
     /// How often it blocked.
     pub blocks: u64,
     /// How often it was preempted.
@@ -90,11 +108,45 @@ pub fn read(text: &str) -> Result<Vec<Row>> {
 /// When the text has no header.
 pub fn classes(text: &str) -> Result<Vec<String>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let names = reader.headers()?.iter();
-    let names = names.filter(|name| !NOT_A_CLASS.contains(name));
-    let names = names.filter(|name| !name.starts_with(CAUSE));
-    let names = names.filter_map(|name| name.strip_suffix("_ns"));
+    let names = kinds(reader.headers()?).into_iter();
+    let names = names.filter_map(|(name, kind)| match kind {
+        Kind::Class => name.strip_suffix("_ns"),
+        _ => None,
+    });
     Ok(names.map(ToOwned::to_owned).collect())
+}
+
+/// What a column is that not every trace has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Class,
+    Cause,
+    Place,
+    Attribute,
+}
+
+/// The columns that not every trace has. What they are tells their place among the others, too.
+fn kinds(header: &csv::StringRecord) -> Vec<(&str, Kind)> {
+    let at = |name: &str| header.iter().position(|column| column == name);
+    let (label, latency) = (at(LABEL), at(LATENCY));
+    let queued = at(QUEUED);
+    let kind = |(index, name): (usize, &'_ str)| {
+        if Some(index) > label && Some(index) < latency {
+            return Some(Kind::Attribute);
+        }
+        if NOT_A_CLASS.contains(&name) || !name.ends_with("_ns") {
+            return None;
+        }
+        if name.starts_with(CAUSE) {
+            return Some(Kind::Cause);
+        }
+        let is_place = queued.is_some_and(|queued| index > queued);
+        Some(if is_place { Kind::Place } else { Kind::Class })
+    };
+    let columns = header.iter().enumerate();
+    columns
+        .filter_map(|(index, name)| Some((name, kind((index, name))?)))
+        .collect()
 }
 
 /// Sum of one wait class over all rows; 0 if there is no such column.
@@ -131,16 +183,25 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
             .with_context(|| format!("{name} is {value:?}, not a number"))
     };
     let (mut classes, mut causes) = (BTreeMap::new(), BTreeMap::new());
-    for name in header.iter().filter(|name| !NOT_A_CLASS.contains(name)) {
-        let Some(class) = name.strip_suffix("_ns") else {
-            continue;
-        };
-        if let Some(cause) = class.strip_prefix(CAUSE) {
-            causes.insert(cause.to_owned(), number(name)?);
-        } else {
-            classes.insert(class.to_owned(), number(name)?);
+    let (mut places, mut attributes) = (BTreeMap::new(), BTreeMap::new());
+    for (column, kind) in kinds(header) {
+        let name = column.strip_suffix("_ns").unwrap_or(column);
+        match kind {
+            Kind::Class => _ = classes.insert(name.to_owned(), number(column)?),
+            Kind::Place => _ = places.insert(name.to_owned(), number(column)?),
+            Kind::Cause => {
+                let name = name.strip_prefix(CAUSE).unwrap_or(name);
+                causes.insert(name.to_owned(), number(column)?);
+            }
+            Kind::Attribute => {
+                attributes.insert(column.to_owned(), text(column)?.to_owned());
+            }
         }
     }
+    let of_keys = |name: &str| match header.iter().any(|column| column == name) {
+        true => number(name),
+        false => Ok(0),
+    };
     Ok(Row {
         id: number("id")?,
         start_unix_ns: number("start_unix_ns")?,
@@ -157,10 +218,39 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         unattributed_ns: number("unattributed_ns")?,
         classes,
         causes,
+        parked_ns: of_keys(PARKED)?,
+        queued_ns: of_keys(QUEUED)?,
+        places,
+        attributes,
         blocks: number("blocks")?,
         preemptions: number("preemptions")?,
         complete: text("complete")?.parse()?,
         reason: text("reason")?.to_owned(),
         weight: number("weight")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "id,start_unix_ns,request,pid,tid,comm,label,sql,time_ns,latency_ns,on_cpu_ns,\
+        run_queue_ns,preempted_ns,blocked_ns,unattributed_ns,redo_log_ns,parked_ns,queued_ns,upstream_ns,\
+        cause_lock_ns,blocks,preemptions,complete,reason,weight\n";
+
+    #[test]
+    fn columns_are_told_apart_by_their_name_and_place() {
+        let text = format!(
+            "{HEADER}1,5,order,1,2,shop,,select 1,9,100,40,10,5,20,1,20,17,7,16,3,4,3,true,,1\n"
+        );
+        let row = &read(&text).unwrap()[0];
+        assert_eq!(row.classes, [("redo_log".to_owned(), 20)].into());
+        assert_eq!(row.causes, [("lock".to_owned(), 3)].into());
+        assert_eq!(row.places, [("upstream".to_owned(), 16)].into());
+        assert_eq!((row.parked_ns, row.queued_ns), (17, 7));
+        let attributes = [("sql", "select 1"), ("time_ns", "9")];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(row.attributes, attributes.into());
+        assert_eq!(classes(&text).unwrap(), ["redo_log"]);
+    }
 }

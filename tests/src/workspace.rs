@@ -119,6 +119,16 @@ pub fn truth() -> Result<PathBuf> {
     example("truth", "TRUTH_BIN", &BUILT)
 }
 
+/// The program of the example with a thread pool: `BAKERY_BIN`, or built by cargo.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn bakery() -> Result<PathBuf> {
+    static BUILT: Built = Built::new();
+    example("bakery", "BAKERY_BIN", &BUILT)
+}
+
 /// An example that is built at most once.
 type Built = OnceLock<std::result::Result<PathBuf, String>>;
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::probed::Code;
+use reqtrace_tests::programs;
 use reqtrace_tests::reqtrace::{self, Outcome};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::workspace;
@@ -235,4 +236,126 @@ fn a_profile_alone_is_valid_or_not() {
     let path = folder.path().join("bad.toml");
     fixtures::write_profile(&path, "work", "work", "reentri = 1\n").unwrap();
     assert_eq!(check(&path, &[]).code, Some(2));
+}
+
+const KEYED: &str = r#"
+    [profile]
+    name = "pool"
+    [[request]]
+    name = "job"
+    key = { arg = 0 }
+    begin = { function = "create", at = "return", key = { arg = "result" } }
+    ready = { function = "push", key = { arg = 1 }, as = "pool queue" }
+    resume = { function = "run", touch = true, as = "client" }
+    park = { function = "run", at = "return", when = { arg = "result", equals = [2, 3] } }
+    end = { function = "done", when = { global = "current", deref = [0, 8], size = 8, from = 1 } }
+    [[request.attribute]]
+    name = "sql"
+    function = "run"
+    arg = 0
+    deref = [0]
+    when = { arg = 0, deref = [0], not-equals = "none" }
+    [[request.attribute]]
+    name = "sql"
+    function = "run_prepared"
+    arg = 0
+    [[request.attribute]]
+    name = "kind"
+    type = "integer"
+    size = 8
+    arg = 1
+    deref = [8]
+    function = "push"
+    names = { 1 = "query" }
+"#;
+
+#[test]
+fn what_markers_of_keyed_requests_do_is_explained() {
+    let folder = workspace::scratch().unwrap();
+    programs::compile(folder.path(), "pool.c", "pool", &[]);
+    let program = folder.path().join("pool");
+    let program = program.to_str().unwrap();
+    let path = folder.path().join("pool.toml");
+    std::fs::write(&path, KEYED).unwrap();
+    let text = accepted(&path, &[program]);
+    // What stands below a marker, up to the next one.
+    let below = |words: &str| -> String {
+        let first = line(&text, words);
+        let lines = text.lines().skip_while(|line| *line != first).skip(1);
+        lines
+            .take_while(|line| line.starts_with("        "))
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let has = |words: &str, wanted: &str| {
+        let below = below(words);
+        assert!(below.contains(wanted), "{words}: {wanted}: {text}");
+    };
+    line(&text, "any thread may go on with a request");
+    has("begin create (return)", "key: what the function returns");
+    has(
+        "resume run (entry)",
+        "key: argument 0\nit was parked until here: client",
+    );
+    has("resume run (entry)", "keys of no request are expected here");
+    has(
+        "ready push (entry)",
+        "key: argument 1\nqueued from here on: pool queue",
+    );
+    has(
+        "park run (return)",
+        "request: the one that the thread runs\nparked from here on",
+    );
+    has(
+        "park run (return)",
+        "only if what the function returns is 2 or 3",
+    );
+    has(
+        "end done (entry)",
+        "only if *(*(&current) + 0x8) of 8 bytes is at least 1",
+    );
+    let sql = "attribute sql (text of up to 128 bytes, read with --labels only)";
+    has(
+        sql,
+        "at run (entry): *(argument 0), if *(argument 0) does not point to \"none\"",
+    );
+    has(
+        sql,
+        "at run_prepared (entry): argument 0\nnot read there: no function `run_prepared`",
+    );
+    has(
+        "attribute kind (a number, 1 with a name, always read)",
+        "at push (entry): *(argument 1 + 0x8) of 8 bytes",
+    );
+    let sites = accepted(&path, &["--sites", program]);
+    for marker in ["begin", "ready", "resume", "park", "end", "attribute"] {
+        let mut lines = sites.lines();
+        assert!(
+            lines.any(|line| line.starts_with(&format!("{marker}\t0x"))),
+            "{sites}"
+        );
+    }
+}
+
+#[test]
+fn markers_that_nothing_tells_apart_end_in_exit_code_2() {
+    let folder = workspace::scratch().unwrap();
+    programs::compile(folder.path(), "pool.c", "pool", &[]);
+    let program = folder.path().join("pool");
+    let path = folder.path().join("pool.toml");
+    let both = KEYED.replace(
+        "function = \"push\", key = { arg = 1 }",
+        "function = \"run\"",
+    );
+    std::fs::write(&path, both).unwrap();
+    let outcome = check(&path, &[program.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert!(
+        outcome
+            .stderr
+            .contains("request `job`: `ready` and `resume` are at one place"),
+        "{}",
+        outcome.stderr
+    );
 }

@@ -73,8 +73,8 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
     let mut fixture = Fixture::start("reads", &[&CALLS.to_string(), &path]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
     let trace = Trace::start(&profile, fixture.pid(), &["--blame"]).unwrap();
-    let absent = fixture.work().unwrap();
-    let absent: Vec<u64> = absent
+    let waited = fixture.work().unwrap();
+    let waited: Vec<u64> = waited
         .split(' ')
         .skip(1)
         .map(|word| word.parse().unwrap())
@@ -90,20 +90,20 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
         let file = files.iter().find(|file| file["path"] == *path);
         file.map_or(0, |file| file[field].as_u64().unwrap())
     };
-    let [reads, touches] = absent[..] else {
-        panic!("{absent:?}");
+    let [reads, touches] = waited[..] else {
+        panic!("{waited:?}");
     };
-    assert!(reads > 500 && touches > 500, "{absent:?}");
-    // A page may come between the look and the read; a call may be blocked more than once.
+    assert!(reads > 50 && touches > 50, "{waited:?}");
+    // A call may be blocked more than once.
     let bytes = of("read", "bytes");
     let calls = bytes / BYTES;
     assert!(
         bytes % BYTES == 0 && calls <= reads && calls > reads * 95 / 100,
-        "{absent:?} {files:#?}"
+        "{waited:?} {files:#?}"
     );
     assert!(of("read", "blocks") >= calls);
     let faults = of("mapped", "blocks");
-    assert!(faults > touches * 95 / 100, "{absent:?} {files:#?}");
+    assert!(faults > touches * 95 / 100, "{waited:?} {files:#?}");
     assert_eq!(of("mapped", "bytes"), 0);
     let page_faults = outcome.rows().unwrap();
     let page_faults: u64 = page_faults

@@ -30,17 +30,31 @@ fn one_request_per_http_request_of_all_workers() {
     for keep in [&["-k"][..], &[]] {
         nginx.ab("/page?with=arguments", REQUESTS, 8, keep).unwrap();
     }
-    // Not found is a request too; a header that nginx refuses is none.
+    // Not found is a request too, and so is a header that nginx refuses, which has no path.
     nginx.ab("/nothing", 1, 1, &[]).unwrap();
     nginx.ab("/page", 1, 1, &["-H", "Host: no/host"]).unwrap();
     let outcome = trace.finish().unwrap();
 
-    assert_eq!(count(&outcome, "request"), 2 * REQUESTS + 1);
+    assert_eq!(count(&outcome, "request"), 2 * REQUESTS + 2);
     assert_eq!(nginx.logged().unwrap(), 2 * REQUESTS + 2);
     let rows = outcome.rows().unwrap();
-    let labelled = |label: &str| rows.iter().filter(|row| row.label == label).count() as u64;
+    let labelled = |label: &str| {
+        rows.iter()
+            .filter(|row| row.attributes["path"] == label)
+            .count() as u64
+    };
     assert_eq!(labelled("/page"), 2 * REQUESTS);
     assert_eq!(labelled("/nothing"), 1);
+    assert_eq!(labelled(""), 1);
+    let status = |status: &str| {
+        rows.iter()
+            .filter(|row| row.attributes["status"] == status)
+            .count() as u64
+    };
+    assert_eq!(
+        (status("200"), status("404"), status("400")),
+        (2 * REQUESTS, 1, 1)
+    );
     // Both workers are children of the process that was named.
     assert!(rows.iter().all(|row| row.pid != nginx.pid()));
 }

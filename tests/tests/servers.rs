@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use reqtrace_tests::reqtrace::{Outcome, Trace};
-use reqtrace_tests::rows;
+use reqtrace_tests::rows::{self, Row};
 use reqtrace_tests::servers::Server;
 
 /// Connections of pgbench, transactions of each, and statements of one (TPC-B).
@@ -54,6 +54,50 @@ fn postgresql_has_one_request_per_statement_in_every_mode() {
 }
 
 #[test]
+fn postgresqls_requests_have_their_text_in_every_mode() {
+    let server = Server::postgresql().unwrap();
+    server.run("pgbench", &["-i", "-q"]).unwrap();
+    for mode in ["simple", "extended", "prepared"] {
+        let trace =
+            Trace::start(Path::new("postgresql.toml"), server.pid(), &["--labels"]).unwrap();
+        let (clients, transactions) = (CLIENTS.to_string(), TRANSACTIONS.to_string());
+        let args = ["-n", "-M", mode, "-c", &clients, "-t", &transactions];
+        server.run("pgbench", &args).unwrap();
+        let outcome = trace.finish().unwrap();
+        outcome.checked().unwrap();
+        let mut rows = outcome.rows().unwrap();
+        rows.retain(|row| row.complete);
+        // A prepare is a round trip of its own, and has the same text.
+        let prepares = if mode == "prepared" { CLIENTS } else { 0 };
+        let texts = [
+            "UPDATE pgbench_accounts SET",
+            "SELECT abalance FROM pgbench_accounts",
+            "UPDATE pgbench_tellers SET",
+            "UPDATE pgbench_branches SET",
+            "INSERT INTO pgbench_history",
+            "BEGIN",
+            "END",
+        ];
+        for text in texts {
+            let with_text = rows
+                .iter()
+                .filter(|row| row.attributes["sql"].starts_with(text));
+            let expected = CLIENTS * TRANSACTIONS + prepares;
+            assert_eq!(with_text.count() as u64, expected, "{mode}: {text}");
+        }
+        // What was prepared has no values in it.
+        let with_place = |row: &&Row| row.attributes["sql"].contains("abalance + $1");
+        let count = rows.iter().filter(with_place).count() as u64;
+        let expected = CLIENTS * TRANSACTIONS + prepares;
+        assert_eq!(count, if mode == "simple" { 0 } else { expected }, "{mode}");
+        for row in &rows {
+            let of = [&row.attributes["user"], &row.attributes["database"]];
+            assert_eq!(of, ["postgres", "postgres"], "{row:?}");
+        }
+    }
+}
+
+#[test]
 fn postgresqls_errors_end_their_request() {
     let server = Server::postgresql().unwrap();
     let trace = Trace::start(Path::new("postgresql.toml"), server.pid(), &[]).unwrap();
@@ -90,11 +134,11 @@ fn redis_has_one_request_per_command() {
     // It asks for two settings first.
     assert_eq!(count(&outcome, "command"), 1000 + 2);
     let summary = outcome.summary().unwrap();
-    assert!(summary.request("before sleep").unwrap().count > 0);
+    assert!(summary.request("flush").unwrap().count > 0);
     // With `appendfsync always` what is written is synced in the event loop and in no command: it
     // is waited for there, and nowhere else.
     let mut rows = outcome.rows().unwrap();
     rows.retain(|row| row.classes["append-only_file"] > 0);
     assert!(rows.len() > 10, "{} waits for the file", rows.len());
-    assert!(rows.iter().all(|row| row.request == "before sleep"));
+    assert!(rows.iter().all(|row| row.request == "flush"));
 }

@@ -4,12 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use reqtrace_tests::truth::{self, bounds};
+use reqtrace_tests::truth::{self, bounds, moving};
 
 /// Of each kind.
 const REQUESTS: u64 = 40;
 /// How many kinds the service has.
 const KINDS: usize = 25;
+/// Of each kind that changes threads.
+const MOVING: u64 = 600;
 
 #[test]
 fn every_request_is_what_the_service_measured() {
@@ -26,4 +28,25 @@ fn every_request_is_what_the_service_measured() {
     bounds::check(&comparison, summary.unseen()).unwrap();
     bounds::check_scheduler_clocks(&comparison).unwrap();
     bounds::check_company(&comparison).unwrap();
+}
+
+#[test]
+fn requests_on_the_move_are_what_the_service_measured() {
+    for more in [&[][..], &["--blame"]] {
+        let (outcome, lines) = moving::trace(MOVING, more).unwrap();
+        let summary = outcome.checked().unwrap();
+        for kind in ["pool", "loop", "coroutine"] {
+            let request = summary.request(kind).unwrap();
+            assert_eq!((request.count, request.rows), (MOVING, MOVING), "{kind}");
+            assert_eq!((request.begins, request.ends), (MOVING, MOVING), "{kind}");
+            // One that was touched and named no request is not counted.
+            let misfits = (request.unknown_keys, request.running_elsewhere);
+            assert_eq!(misfits, (Some(0), Some(0)), "{kind}");
+        }
+        let offset = summary.trace.monotonic_to_unix_ns;
+        moving::check(&lines, &outcome.rows().unwrap(), offset).unwrap();
+        // No thread waits for the next event inside a request.
+        let idle = ["loop_idle", "Queue::pop", "Executor::take"];
+        assert_eq!(outcome.stack_with(&idle).unwrap(), None);
+    }
 }

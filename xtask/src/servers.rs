@@ -30,7 +30,7 @@ struct Server {
     program: &'static str,
 }
 
-const SERVERS: [Server; 6] = [
+const SERVERS: [Server; 7] = [
     Server {
         packages: &["postgresql-15", "postgresql-client-15"],
         program: "usr/lib/postgresql/15/bin/postgres",
@@ -43,6 +43,10 @@ const SERVERS: [Server; 6] = [
     Server {
         packages: &["nginx"],
         program: "usr/sbin/nginx",
+    },
+    Server {
+        packages: &["haproxy"],
+        program: "usr/sbin/haproxy",
     },
     Server {
         packages: &["apache2-bin"],

@@ -7,6 +7,7 @@ mod company;
 mod kinds;
 mod log;
 mod measure;
+mod moving;
 mod partner;
 mod request;
 mod waits;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use kinds::{KINDS, Kind, Place};
 
 const USAGE: &str = "usage: truth --data DIR --log FILE --requests N --wait-ms MS
+       truth --moving --log FILE --requests N
   DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of request,
   MS how long a wait lasts that somebody ends.";
 
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<()> {
+    if args.iter().any(|arg| arg == "--moving") {
+        return run_moving(args);
+    }
     let config = Config {
         place: Place {
             data: option(args, "--data")?.into(),
@@ -66,6 +71,20 @@ fn run(args: &[String]) -> Result<()> {
         config.requests * KINDS.len() as u64
     ))?;
     // Stays until it is told to go: a tracer may still want to look at this process.
+    await_line()
+}
+
+/// The requests that change threads.
+fn run_moving(args: &[String]) -> Result<()> {
+    let mut log = File::create(option(args, "--log")?)?;
+    let requests = option(args, "--requests")?.parse()?;
+    say("ready")?;
+    await_line()?;
+    let logs = moving::run(requests)?;
+    for text in &logs {
+        log.write_all(text.as_bytes())?;
+    }
+    say(&format!("{} requests", requests * logs.len() as u64))?;
     await_line()
 }
 

@@ -5,14 +5,17 @@ use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
-use reqtrace_recording::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, WakerIs};
+use reqtrace_recording::{
+    self as recording, AddressSpace, AwayInterval, Holder, Interval, RequestOf, WakerIs,
+};
 
 use super::Aggregator;
 use super::order::Row;
+use super::places::Spot;
 use super::sites::Sites;
-use crate::blame::{By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, of_stack};
+use crate::blame::{Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, of_stack};
 use crate::error::Result;
-use crate::report::{Exporter, IntervalRow, IntervalWaker};
+use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker};
 
 impl Aggregator {
     /// Takes an interval. Its names are known now, and may not be later.
@@ -22,7 +25,7 @@ impl Aggregator {
             return;
         };
         let sites = self.sites.get_mut();
-        let is_block = matches!(interval.kind, IntervalKind::Blocked { .. });
+        let is_block = matches!(interval.kind, recording::IntervalKind::Blocked { .. });
         let class = if is_block {
             let request_type = interval.request.map(|of| of.request_type);
             sites.class(request_type, interval.space, &interval.site)
@@ -32,6 +35,20 @@ impl Aggregator {
         let follows = blame.interval(interval, class, |stack| {
             of_stack(sites.kernel_side(stack).frames())
         });
+        self.malformed += u64::from(!follows);
+    }
+
+    /// Takes a time in which no thread ran a request.
+    pub(super) fn away(&mut self, away: &AwayInterval) {
+        self.trace.seen(away.until_ns);
+        let Some(blame) = &mut self.blame else {
+            return;
+        };
+        let (kind, place) = match self.spots.spot(away.request.request_type, away.place) {
+            Spot::Parked(place) => (Away::Parked, place),
+            Spot::Queued(place) => (Away::Queued, place),
+        };
+        let follows = blame.away(away, kind, place);
         self.malformed += u64::from(!follows);
     }
 
@@ -45,7 +62,7 @@ impl Aggregator {
             of: of(row),
             start_unix_ns: self.trace.unix_ns(row.begin_ns),
             end_ns: row.end_ns,
-            label: &row.label,
+            label: row.group(),
             ledger: &row.ledger,
             weight: row.weight,
             is_complete: row.incomplete.is_none(),
@@ -80,13 +97,16 @@ impl Aggregator {
         let sites = self.sites.get_mut();
         let timelines = blame.timelines();
         for kept in timelines.of_request(thread_of(row), of(row), row.end_ns) {
-            let place = match blame.is_named(&kept.place) {
+            let place = match blame.is_named(&kept.place) && kept.away.is_none() {
                 true => sites.short(kept.place.space, &kept.place.site),
                 false => Rc::from(""),
             };
-            let class = kept.class.map_or("", |class| {
-                let names = sites.classifier.names();
-                names.get(usize::from(class)).map_or("", String::as_str)
+            let class = kept.class.map_or("", |class| match kept.away {
+                Some(_) => self.spots.names.name_behind(blame.classes(), class),
+                None => {
+                    let names = sites.classifier.names();
+                    names.get(usize::from(class)).map_or("", String::as_str)
+                }
             });
             let holder = match kept.holder {
                 Holder::Thread(tid) => Some(ThreadId { tid, ..kept.thread }),
@@ -94,7 +114,7 @@ impl Aggregator {
             };
             let held_in = holder.and_then(|holder| {
                 let of = timelines.request_at(holder, kept.out_ns)?;
-                Some(timelines.request_id(holder, of.begin_ns))
+                Some(timelines.request_id(holder, of))
             });
             let waker_comm = match kept.by {
                 Some(By::Thread(thread, _)) => sites.thread_comm(thread.tgid, thread.tid),
@@ -105,7 +125,14 @@ impl Aggregator {
                 request: &self.types[row.request_type].name,
                 latency_ns: row.ledger.latency_ns,
                 pid: row.pid,
-                tid: row.tid,
+                tid: kept.thread.tid,
+                is_keyed: self.spots.is_keyed(row.request_type as u32),
+                kind: match (kept.away, kept.by) {
+                    (Some(Away::Parked), _) => IntervalKind::Parked,
+                    (Some(Away::Queued), _) => IntervalKind::Queued,
+                    (None, Some(_)) => IntervalKind::Blocked,
+                    (None, None) => IntervalKind::Preempted,
+                },
                 class,
                 start_unix_ns: self.trace.unix_ns(kept.out_ns),
                 off_ns: kept.off_ns(),
@@ -132,15 +159,15 @@ fn waker(timelines: &Timelines, by: By) -> IntervalWaker {
         By::Nobody(_) => IntervalWaker::Unknown,
         By::Interrupt(cause) => IntervalWaker::Interrupt(cause),
         By::Thread(thread, is) => {
-            let begin_ns = match is {
-                WakerIs::InRequest(of) => Some(of.begin_ns),
+            let request = match is {
+                WakerIs::InRequest(of) => Some(of),
                 _ => None,
             };
             IntervalWaker::Thread {
                 pid: thread.tgid,
                 tid: thread.tid,
-                in_request: begin_ns.is_some(),
-                request_id: begin_ns.map_or(0, |begin_ns| timelines.request_id(thread, begin_ns)),
+                in_request: request.is_some(),
+                request_id: request.map_or(0, |of| timelines.request_id(thread, of)),
             }
         }
     }

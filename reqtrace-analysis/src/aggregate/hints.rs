@@ -284,9 +284,9 @@ fn piles_up(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
     }
 }
 
-/// A thread pool may park a request and let another thread resume it.
+/// A thread pool may park a request and let another thread resume it, which requests with a key survive.
 fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
-    if signs.pools.is_empty() {
+    if signs.pools.is_empty() || request.is_keyed {
         return;
     }
     let functions: Vec<&str> = signs.pools.iter().map(String::as_str).collect();
@@ -294,7 +294,7 @@ fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
         "`{}` runs in a thread pool ({} is on its stacks). MariaDB's (thread_handling = \
          pool-of-threads) parks a command whose commit must wait for the redo log: the function \
          returns early and is called again, maybe by another thread. Such a command counts as two \
-         requests, and the wait between is in neither",
+         requests, and the wait between is in neither. --profile mariadb takes it as one",
         request.name,
         functions.join(", ")
     ));

@@ -9,7 +9,7 @@ use reqtrace_recording::Request;
 
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
-use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger};
+use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger, OfText};
 
 /// Labels kept for each request type: some 3 MiB with their ledgers.
 const MAX_LABELS: usize = 10_000;
@@ -50,9 +50,9 @@ impl Labels {
         if request.incomplete.is_some() {
             return;
         }
-        let label = match self.by {
-            Grouping::Label => label_text(request.label).into(),
-            Grouping::Fingerprint => fingerprint(&label_text(request.label)),
+        let label = match self.by.of_text() {
+            OfText::Whole => label_text(request.label).into(),
+            OfText::Fingerprint => fingerprint(&label_text(request.label)),
         };
         let mut weighted = Ledger::default();
         weighted.add_times(ledger, u64::from(request.weight));
@@ -78,7 +78,7 @@ impl Labels {
 
     /// The groups of each request type, those with the most latency first.
     pub(super) fn report(&self) -> Vec<LabelGroups> {
-        let (by, classes) = (self.by, self.classes);
+        let (by, classes) = (&self.by, self.classes);
         self.types
             .iter()
             .map(|of_type| of_type.report(by, classes))
@@ -87,7 +87,7 @@ impl Labels {
 }
 
 impl OfType {
-    fn report(&self, by: Grouping, classes: usize) -> LabelGroups {
+    fn report(&self, by: &Grouping, classes: usize) -> LabelGroups {
         let mut shown: Vec<&LabelGroup> = self.groups.values().collect();
         shown.sort_by(|a, b| (b.ledger.latency_ns, &a.label).cmp(&(a.ledger.latency_ns, &b.label)));
         let more = shown.split_off(shown.len().min(MAX_SHOWN));
@@ -96,7 +96,7 @@ impl OfType {
             rest.add(group.count, group.max_ns, &group.ledger);
         }
         LabelGroups {
-            by,
+            by: by.clone(),
             shown: shown.into_iter().cloned().collect(),
             rest_labels: more.len() as u64,
             table_full: self.no_room.is_some(),

@@ -279,6 +279,22 @@ fn advice(loss: Loss) -> &'static str {
             "labels that are empty because they point to memory that is not mapped or not resident; \
              if it is all of them, the profile's offsets are of another version of the program"
         }
+        Loss::KeyTableFull => {
+            "requests not traced because more requests with keys were alive than the table holds: where \
+             requests of a type never end, `end` or its key is wrong"
+        }
+        Loss::ParkedTableFull => {
+            "requests that were closed where they were parked, because more were parked than the table \
+             holds: where requests of a type never end, `end` or its key is wrong"
+        }
+        Loss::TextRingFull => {
+            "texts of requests that found no room on their way to reqtrace: trace fewer processes, or \
+             with a smaller `max-length`"
+        }
+        Loss::KeyUnreadable => {
+            "markers that were passed over because their key points to memory that is not mapped or not \
+             resident; if it is all of them, the profile's offsets are of another version of the program"
+        }
         Loss::HistogramFull => {
             "intervals that are in no histogram because its table was full or busy; the ledger has \
              them"

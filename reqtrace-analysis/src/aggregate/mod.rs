@@ -6,6 +6,7 @@
 //! type a histogram and sums, per place of blocking a class and the names of its stacks, the
 //! rows of the last 200 ms, samples of requests that have not ended, and with blame the last intervals of threads.
 
+mod attributes;
 mod blamed;
 mod files;
 mod filter;
@@ -19,6 +20,7 @@ mod now;
 mod one;
 mod order;
 mod paged;
+mod places;
 mod processes;
 mod samples;
 mod settled;
@@ -46,6 +48,7 @@ use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
+pub use attributes::needs_texts;
 pub use filter::FilterOptions;
 pub use losses::{
     FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
@@ -53,10 +56,12 @@ pub use losses::{
 pub use now::{PlaceNow, TypeNow};
 pub use order::WINDOW_NS;
 
+use attributes::Attributes;
 use filter::Filter;
 use labels::Labels;
 use modules::Modules;
 use order::{Row, RowOrder};
+use places::{AwaySums, Spots};
 use samples::Samples;
 use settled::Settled;
 use sites::Sites;
@@ -92,6 +97,10 @@ pub struct Aggregator {
     settled: Settled,
     rows: RowOrder,
     filter: Option<Filter>,
+    /// Where requests are while no thread runs them.
+    spots: Spots,
+    away: AwaySums,
+    attributes: Attributes,
     slow: Option<SlowStacks>,
     labels: Option<Labels>,
     /// Only when the trace takes samples.
@@ -119,13 +128,17 @@ impl Aggregator {
         check(&options, header)?;
         let filter = Filter::new(&options.filter, profiles, header)?;
         let classifier = Classifier::new(profiles)?;
+        let spots = Spots::new(profiles);
+        let attributes = Attributes::new(profiles, options.group_by.as_ref(), header)?;
         let class_names = classifier.names().to_vec();
         let classes = class_names.len();
+        let empty = Ledger::of(classes, &spots.names);
         let types: Vec<TypeState> = profiles
             .request_names()
             .iter()
-            .map(|name| TypeState::new(name, classes))
+            .map(|name| TypeState::new(name, &empty))
             .collect();
+        let of_text = options.group_by.as_ref().map(Grouping::of_text);
         // The kernel's sums cannot be taken apart by request.
         let threshold = options.slower_than_ns.or(filter.as_ref().map(|_| 0));
         Ok(Self {
@@ -137,26 +150,38 @@ impl Aggregator {
             rows: RowOrder::default(),
             filter,
             slow: threshold.map(SlowStacks::new),
-            samples: Samples::new(header, types.len()),
+            samples: Samples::new(header, &spots.keyed),
             labels: options
                 .group_by
+                .clone()
                 .map(|by| Labels::new(by, types.len(), classes)),
             blame: header.blame.then(|| {
+                let (parked, queued) = (&spots.names.parked, &spots.names.queued);
+                let parked_words = (0..parked.len()).map(|place| spots.names.parked_words(place));
+                let queued_words = (0..queued.len()).map(|place| spots.names.queued_words(place));
                 let names = blame::Names {
                     types: types.iter().map(|state| state.name.clone()).collect(),
-                    classes: class_names,
+                    classes: class_names
+                        .iter()
+                        .cloned()
+                        .chain(parked_words)
+                        .chain(queued_words)
+                        .collect(),
+                    blocks: class_names.len(),
+                    parked: parked.len(),
+                    keyed: spots.keyed.clone(),
                 };
-                Gatherer::new(names, options.group_by)
+                Gatherer::new(names, of_text)
             }),
             page: None,
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
             malformed: 0,
-            ledger: Ledger {
-                classes: vec![0; classes],
-                ..Ledger::default()
-            },
+            ledger: empty,
+            away: AwaySums::new(profiles.requests().count()),
+            spots,
+            attributes,
             options,
         })
     }
@@ -189,7 +214,12 @@ impl Aggregator {
         match event {
             Event::Request(request) => self.request(request, exporters)?,
             Event::Open(open) => {
-                self.request(&open.request(), exporters)?;
+                let attributes = open.attributes();
+                let request = Request {
+                    attributes: &attributes,
+                    ..open.request()
+                };
+                self.request(&request, exporters)?;
                 self.open.push((*open).clone());
             }
             Event::Tick(now_ns) => {
@@ -231,6 +261,7 @@ impl Aggregator {
             Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
             Event::Interval(interval) => self.interval(interval),
+            Event::Away(away) => self.away(away),
             Event::Futex(futex) => {
                 if let Some(blame) = &mut self.blame {
                     blame.futex(futex);
@@ -303,15 +334,20 @@ impl Aggregator {
         sites.processes.any_thread(request.space.tgid, request.comm);
         sites.serves(request.space.tgid, request.tid, request.comm);
         self.rows.ended(request.end_ns);
+        let group = self.attributes.group(&request);
+        let grouped = Request {
+            label: group.as_deref().unwrap_or(request.label),
+            ..request
+        };
         if let Some(blame) = &mut self.blame {
-            blame.request(&request);
+            blame.request(&grouped);
         }
         if self
             .filter
             .as_mut()
             .is_none_or(|filter| filter.keeps(&request))
         {
-            self.keep(&request, index, exporters);
+            self.keep(&request, &grouped, index, exporters);
         } else if let Some(samples) = &mut self.samples {
             samples.request(&request, None);
         }
@@ -326,19 +362,31 @@ impl Aggregator {
         }
     }
 
-    fn keep(&mut self, request: &Request<'_>, index: usize, exporters: &[Box<dyn Exporter>]) {
+    /// Takes a request; `grouped` has what stands for it in groups in place of its label.
+    fn keep(
+        &mut self,
+        request: &Request<'_>,
+        grouped: &Request<'_>,
+        index: usize,
+        exporters: &[Box<dyn Exporter>],
+    ) {
         let mut ledger = std::mem::take(&mut self.ledger);
-        one::fill(&mut ledger, request, self.sites.get_mut());
+        one::fill(&mut ledger, request, self.sites.get_mut(), &self.spots);
         if let Some(slow) = &mut self.slow {
             slow.add(request);
             if slow.is_full() {
                 self.settle();
             }
         }
+        let threshold_ns = self.slow.as_ref().map_or(0, SlowStacks::threshold_ns);
+        let is_shown = request.incomplete.is_none() && request.latency_ns() >= threshold_ns;
+        if is_shown {
+            let processes = &self.sites.get_mut().processes;
+            let comm = || processes.comm(request.space.tgid);
+            self.away.add(request, &ledger, comm);
+        }
         let mut sampled = None;
         if let Some(samples) = &mut self.samples {
-            let threshold_ns = self.slow.as_ref().map_or(0, SlowStacks::threshold_ns);
-            let is_shown = request.incomplete.is_none() && request.latency_ns() >= threshold_ns;
             sampled = samples.request(request, is_shown.then_some(&ledger));
             if samples.is_full() {
                 self.settle();
@@ -350,11 +398,13 @@ impl Aggregator {
             state.tail.add(request, &ledger);
         }
         if let Some(labels) = &mut self.labels {
-            labels.add(request, &ledger);
+            labels.add(grouped, &ledger);
         }
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = Row::new(request, ledger.clone());
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
+            row.attributes = self.attributes.texts(request);
+            row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
             self.rows.push(request.end_ns, row);
         }
         self.ledger = ledger;
@@ -388,11 +438,13 @@ impl Aggregator {
             tid: row.tid,
             comm: &comm,
             label: &label_text(&row.label),
+            attributes: &row.attributes,
             ledger: &row.ledger,
             blocks: row.blocks,
             preemptions: row.preemptions,
             incomplete: row.incomplete,
             weight: row.weight,
+            is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,
         };
         exporters
@@ -409,7 +461,11 @@ fn is_wanted(exporters: &[Box<dyn Exporter>]) -> bool {
 
 /// Refuses what the trace does not record.
 fn check(options: &Options, header: &Header) -> Result<()> {
-    if options.group_by.is_some() && !header.options.labels {
+    let by_label = options
+        .group_by
+        .as_ref()
+        .is_some_and(|by| by.attribute().is_none());
+    if by_label && !header.options.labels {
         return Err(
             Error::usage("--group-by: the recording has no labels to group by")
                 .next("record with --labels, or trace with --group-by"),

@@ -94,7 +94,12 @@ impl Aggregator {
                 kernel: place.kernel,
             }
         });
+        let place = open.away_in.map(|(place, since_ns)| {
+            let spot = self.spots.spot(request.request_type, place);
+            (self.spots.words(spot), now_ns.saturating_sub(since_ns))
+        });
         Some(OpenRequest {
+            place,
             request: state.name.clone(),
             pid: request.space.tgid,
             tid: request.tid,

@@ -5,12 +5,13 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Incomplete, Request};
 
 use super::Aggregator;
+use super::places::Spots;
 use super::sites::Sites;
 use super::tail::slow_block;
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
 use crate::report::slow::SlowBlock;
-use crate::report::{Grouping, Ledger};
+use crate::report::{Grouping, Ledger, Places};
 
 impl Aggregator {
     /// Name of its request type; empty when the profile has no such type.
@@ -26,14 +27,17 @@ impl Aggregator {
         label_text(request.label)
     }
 
-    /// What requests are added up by: its label without its numbers and strings, or the label where the
-    /// options say so. Empty when none was recorded.
+    /// What requests are added up by: its label without its numbers and strings, or the label or an attribute
+    /// where the options say so. Empty when none was recorded.
     #[must_use]
     pub fn statement(&self, request: &Request<'_>) -> Plain {
+        if let Some(group) = self.attributes.group(request) {
+            return label_text(&group);
+        }
         let label = label_text(request.label);
         match self.options.group_by {
             Some(Grouping::Label) => label,
-            Some(Grouping::Fingerprint) | None => Plain::of(&fingerprint(&label)),
+            _ => Plain::of(&fingerprint(&label)),
         }
     }
 
@@ -43,12 +47,18 @@ impl Aggregator {
         self.sites.borrow().classifier.names().to_vec()
     }
 
+    /// Where requests are while no thread runs them, in the order of every ledger.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.spots.names
+    }
+
     /// Where its time went.
     #[must_use]
     pub fn ledger(&self, request: &Request<'_>) -> Ledger {
         self.with_sites(|sites| {
             let mut ledger = self.ledger.clone();
-            fill(&mut ledger, request, sites);
+            fill(&mut ledger, request, sites, &self.spots);
             ledger
         })
     }
@@ -75,8 +85,10 @@ impl Aggregator {
 }
 
 /// The ledger of a request: slots whose stack is not known are unattributed.
-pub(super) fn fill(ledger: &mut Ledger, request: &Request<'_>, sites: &mut Sites) {
+pub(super) fn fill(ledger: &mut Ledger, request: &Request<'_>, sites: &mut Sites, spots: &Spots) {
     ledger.classes.fill(0);
+    ledger.parked.fill(0);
+    ledger.queued.fill(0);
     ledger.latency_ns = request.latency_ns();
     if request.incomplete == Some(Incomplete::RunningAtStart) {
         // Nothing is known of it but that it ended.
@@ -88,6 +100,7 @@ pub(super) fn fill(ledger: &mut Ledger, request: &Request<'_>, sites: &mut Sites
     ledger.run_queue_ns = request.run_queue_ns;
     ledger.preempted_ns = request.preempted_ns;
     ledger.unattributed_ns = request.unattributed_ns;
+    spots.fill(ledger, request);
     for slot in request.slots {
         match sites.class(Some(request.request_type), request.space, &slot.site) {
             Some(class) => ledger.classes[class] += slot.blocked_ns,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
 
 use crate::page::OwnStacks;
@@ -21,6 +22,10 @@ pub(super) struct Row {
     pub(super) comm: Comm,
     /// As the program had it.
     pub(super) label: Vec<u8>,
+    /// What it was about.
+    pub(super) attributes: Vec<Plain>,
+    /// What stands for it in groups, where that is not its label.
+    pub(super) group: Option<Vec<u8>>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
     pub(super) ledger: Ledger,
@@ -41,6 +46,8 @@ impl Row {
             tid: request.tid,
             comm: request.comm,
             label: request.label.to_vec(),
+            attributes: Vec::new(),
+            group: None,
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
             ledger,
@@ -50,6 +57,11 @@ impl Row {
             weight: request.weight,
             stacks: OwnStacks::default(),
         }
+    }
+
+    /// What stands for it in groups.
+    pub(super) fn group(&self) -> &[u8] {
+        self.group.as_deref().unwrap_or(&self.label)
     }
 }
 
@@ -135,6 +147,8 @@ mod tests {
             tid,
             comm: Comm::default(),
             label: Vec::new(),
+            attributes: Vec::new(),
+            group: None,
             begin_ns: 0,
             end_ns: 0,
             ledger: Ledger::default(),

@@ -7,8 +7,8 @@ use super::order::Row;
 use super::samples::OfRequest;
 use crate::blame::{Causes, Gatherer};
 use crate::page::{Collector, One, OwnStacks};
-use crate::report::Exporter;
 use crate::report::page::Page;
+use crate::report::{Exporter, Grouping};
 
 impl Aggregator {
     /// The stacks of a complete request: their ids mean something now.
@@ -50,7 +50,7 @@ impl Aggregator {
             pid: row.pid,
             tid: row.tid,
             comm: row.comm,
-            label: &row.label,
+            label: row.group(),
             begin_ns: row.begin_ns,
             ledger: &row.ledger,
             weight: row.weight,
@@ -64,7 +64,11 @@ impl Aggregator {
     fn begin_page(&mut self, exporters: &[Box<dyn Exporter>]) {
         if self.page.is_none() && exporters.iter().any(|exporter| exporter.wants_page()) {
             let (types, start_ns) = (self.types.len(), self.trace.start_ns());
-            let page = Collector::new(types, start_ns, self.options.group_by);
+            let page = Collector::new(
+                types,
+                start_ns,
+                self.options.group_by.as_ref().map(Grouping::of_text),
+            );
             self.page = Some(Box::new(page));
         }
     }

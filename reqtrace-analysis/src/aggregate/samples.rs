@@ -25,15 +25,17 @@ const MAX_UNSETTLED: usize = 8192;
 /// Functions of each type that a report has.
 const HOTTEST: usize = 20;
 /// Where processes of several names have served a type.
-const SEVERAL: &str = "[several processes]";
+pub(super) const SEVERAL: &str = "[several processes]";
 
 /// Samples so far.
 #[derive(Debug)]
 pub(super) struct Samples {
     rate_hz: u32,
     engine: String,
-    /// Of requests that have not ended, by thread.
-    waiting: FxHashMap<u32, OfRequest>,
+    /// Of requests that have not ended.
+    waiting: FxHashMap<Of, OfRequest>,
+    /// Which request types have a key.
+    keyed: Vec<bool>,
     /// Stacks of all of them.
     kept: usize,
     sums: FxHashMap<StackSumKey, u64>,
@@ -42,10 +44,21 @@ pub(super) struct Samples {
     pub(super) forgotten: u64,
 }
 
+/// A request that has not ended, as long as it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Of {
+    /// That of this thread.
+    Thread(u32),
+    /// The one of this process that began then: it has a key, and runs on any thread.
+    Keyed(u32, u64),
+}
+
 /// Samples of one request.
 #[derive(Debug)]
 pub(super) struct OfRequest {
     request: RequestOf,
+    /// When the last one was taken.
+    at_ns: u64,
     space: AddressSpace,
     /// User and kernel stack, and how often.
     stacks: FxHashMap<(StackId, StackId), u64>,
@@ -86,31 +99,39 @@ struct OfType {
 
 impl Samples {
     /// `None` when the trace takes none.
-    pub(super) fn new(header: &Header, types: usize) -> Option<Self> {
+    /// `keyed`: which request types have a key.
+    pub(super) fn new(header: &Header, keyed: &[bool]) -> Option<Self> {
         (header.cpu_rate > 0).then(|| Self {
             rate_hz: header.cpu_rate,
             engine: header.cpu_engine.clone(),
             waiting: FxHashMap::default(),
             kept: 0,
             sums: FxHashMap::default(),
-            types: vec![OfType::default(); types],
+            types: vec![OfType::default(); keyed.len()],
+            keyed: keyed.to_vec(),
             forgotten: 0,
         })
     }
 
     /// Takes a sample. `all`: a request whose record was lost is one of those that are shown.
     pub(super) fn add(&mut self, sample: &Sample, all: bool) {
-        let before = self.waiting.get(&sample.tid);
+        let of = self.of(sample.space.tgid, sample.tid, sample.request);
+        let before = self.waiting.get(&of);
         if before.is_some_and(|waiting| waiting.request != sample.request) {
             // The record of the request before was lost; the kernel's totals have it.
-            self.end(sample.tid, all);
+            self.end(of, all);
+        }
+        if self.kept >= MAX_WAITING {
+            self.end_silent(all);
         }
         let is_full = self.kept >= MAX_WAITING;
-        let waiting = self.waiting.entry(sample.tid).or_insert_with(|| OfRequest {
+        let waiting = self.waiting.entry(of).or_insert_with(|| OfRequest {
             request: sample.request,
+            at_ns: 0,
             space: sample.space,
             stacks: FxHashMap::default(),
         });
+        waiting.at_ns = waiting.at_ns.max(sample.at_ns);
         let stack = (sample.user_stack, sample.kernel_stack);
         let weight = u64::from(sample.weight);
         if let Some(count) = waiting.stacks.get_mut(&stack) {
@@ -133,12 +154,10 @@ impl Samples {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
         };
-        let is_its = self
-            .waiting
-            .get(&request.tid)
-            .is_some_and(|waiting| waiting.request == of);
-        let samples = if is_its {
-            self.end(request.tid, ledger.is_some())
+        let it = self.of(request.space.tgid, request.tid, of);
+        let waiting = self.waiting.get(&it);
+        let samples = if waiting.is_some_and(|waiting| waiting.request == of) {
+            self.end(it, ledger.is_some())
         } else {
             None
         };
@@ -153,8 +172,29 @@ impl Samples {
         samples
     }
 
-    fn end(&mut self, tid: u32, shown: bool) -> Option<OfRequest> {
-        let waiting = self.waiting.remove(&tid)?;
+    fn of(&self, tgid: u32, tid: u32, request: RequestOf) -> Of {
+        match self.keyed.get(request.request_type as usize) {
+            Some(true) => Of::Keyed(tgid, request.begin_ns),
+            _ => Of::Thread(tid),
+        }
+    }
+
+    /// Makes room: ends the half of the requests with a key that ran last the longest ago. Some of their
+    /// records may have been lost, and nothing else ends those.
+    fn end_silent(&mut self, shown: bool) {
+        let keyed = self
+            .waiting
+            .iter()
+            .filter(|(of, _)| matches!(of, Of::Keyed(..)));
+        let mut keyed: Vec<(u64, Of)> = keyed.map(|(of, waiting)| (waiting.at_ns, *of)).collect();
+        keyed.sort_unstable();
+        for (_, of) in &keyed[..keyed.len().div_ceil(2)] {
+            self.end(*of, shown);
+        }
+    }
+
+    fn end(&mut self, of: Of, shown: bool) -> Option<OfRequest> {
+        let waiting = self.waiting.remove(&of)?;
         self.kept -= waiting.stacks.len();
         let request_type = waiting.request.request_type;
         let state = self.types.get_mut(request_type as usize)?;

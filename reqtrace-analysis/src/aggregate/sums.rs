@@ -30,7 +30,22 @@ impl Sums {
     /// Adds a window.
     pub(super) fn add(&mut self, window: &Window) {
         for (sum, more) in self.totals.iter_mut().zip(&window.totals) {
-            sum.merge(more);
+            // What a recording has elsewhere is taken from there.
+            let more = TypeTotals {
+                parked_ns: 0,
+                queued_ns: 0,
+                unknown_keys: 0,
+                running_elsewhere: 0,
+                ..*more
+            };
+            sum.merge(&more);
+        }
+        for (sum, keyed) in self.totals.iter_mut().zip(&window.keyed) {
+            let (parked_ns, queued_ns, unknown_keys, running_elsewhere) = *keyed;
+            sum.parked_ns += parked_ns;
+            sum.queued_ns += queued_ns;
+            sum.unknown_keys += unknown_keys;
+            sum.running_elsewhere += running_elsewhere;
         }
         for (key, more) in &window.sums {
             let sum = self.stacks.entry(*key).or_default();

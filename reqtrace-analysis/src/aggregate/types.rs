@@ -26,14 +26,11 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    fn new(classes: usize) -> Self {
+    fn new(ledger: &Ledger) -> Self {
         Self {
             rows: 0,
             weight: 0,
-            ledger: Ledger {
-                classes: vec![0; classes],
-                ..Ledger::default()
-            },
+            ledger: ledger.clone(),
         }
     }
 
@@ -58,11 +55,12 @@ pub(super) struct TypeState {
 }
 
 impl TypeState {
-    pub(super) fn new(name: &str, classes: usize) -> Self {
+    /// `empty` is a ledger without any time.
+    pub(super) fn new(name: &str, empty: &Ledger) -> Self {
         Self {
             name: name.to_owned(),
-            complete: Arrived::new(classes),
-            all: Arrived::new(classes),
+            complete: Arrived::new(empty),
+            all: Arrived::new(empty),
             incomplete: BTreeMap::new(),
             // These bounds are valid ones; without a histogram there are no percentiles.
             histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),

@@ -41,17 +41,19 @@ impl Aggregator {
                     slow,
                     lengths,
                     files,
+                    is_keyed: self.spots.is_keyed(index as u32),
                     ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
             .collect();
         let names: Vec<_> = self.types.iter().map(|state| state.name.clone()).collect();
+        let ledgers: Vec<Ledger> = requests.iter().map(|of| of.ledger.clone()).collect();
+        let all = self.slow.is_none().then_some(ledgers.as_slice());
+        let away = self.away.lines(&self.spots, &names, all);
         let blame = self.blame.as_ref().map(|blame| blame.report(sites));
         let stacks = settled.lines.stacks(sites, &names);
         let on_cpu = self.samples.as_ref().map(|samples| {
             let lines = settled.on_cpu.stacks(sites, &names);
-            let ledgers: Vec<Ledger> = requests.iter().map(|of| of.ledger.clone()).collect();
-            let all = self.slow.is_none().then_some(ledgers.as_slice());
             samples.report(lines, &names, all, |tgid| sites.processes.comm(tgid))
         });
         let modules = self.modules.of(sites, &settled.lines.functions());
@@ -87,11 +89,14 @@ impl Aggregator {
             trace: self.trace.info(&sites.processes),
             classes,
             named_waits: sites.classifier.named(),
+            places: self.spots.names.clone(),
+            attributes: self.attributes.names.clone(),
             requests,
             blame,
             page: None,
             labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
             stacks,
+            away,
             on_cpu,
             modules,
             open,
@@ -181,6 +186,9 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         nested: totals.nested,
         other_type: totals.other_type,
         ends_without_begin: totals.ends_without_begin,
+        is_keyed: false,
+        unknown_keys: totals.unknown_keys,
+        running_elsewhere: totals.running_elsewhere,
     }
 }
 
@@ -204,6 +212,8 @@ fn estimated_ledger(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> Led
         preempted_ns: totals.preempted_ns,
         unattributed_ns: totals.unattributed_ns,
         classes: arrived.classes.clone(),
+        parked: with_rest(&arrived.parked, totals.parked_ns),
+        queued: with_rest(&arrived.queued, totals.queued_ns),
     };
     match split(rest, &weights).or_else(|| split(rest, &arrived.classes)) {
         Some(parts) => {
@@ -214,7 +224,27 @@ fn estimated_ledger(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> Led
         None => ledger.unattributed_ns += rest,
     }
     let off_cpu =
-        totals.run_queue_ns + totals.preempted_ns + ledger.unattributed_ns + ledger.blocked_ns();
+        totals.run_queue_ns + totals.preempted_ns + ledger.held_up_ns() + ledger.queued_ns();
     ledger.on_cpu_ns = totals.latency_ns.saturating_sub(off_cpu);
     ledger
+}
+
+/// Time by place of the requests that arrived, and of all others up to `all_ns`: these are split alike.
+fn with_rest(arrived: &[u64], all_ns: u64) -> Vec<u64> {
+    let mut places = arrived.to_vec();
+    let rest = all_ns.saturating_sub(arrived.iter().sum());
+    match split(rest, arrived) {
+        Some(parts) => {
+            for (place, part) in places.iter_mut().zip(parts) {
+                *place += part;
+            }
+        }
+        // The last one stands for time without a name.
+        None => {
+            if let Some(last) = places.last_mut() {
+                *last += rest;
+            }
+        }
+    }
+    places
 }

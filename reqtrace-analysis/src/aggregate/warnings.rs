@@ -10,18 +10,51 @@ const FEW: u64 = 10;
 
 /// All warnings.
 pub(super) fn of(report: &Report) -> Vec<String> {
-    let requests = report.requests.iter();
-    requests
+    let mixed_up = report
+        .requests
+        .iter()
         .filter(|request| are_mixed_up(report, request))
-        .map(mixed_up)
-        .collect()
+        .map(mixed_up);
+    let requests = report.requests.iter();
+    mixed_up.chain(requests.flat_map(of_keys)).collect()
+}
+
+/// What does not fit the keys of a request type.
+fn of_keys(request: &TypeReport) -> impl Iterator<Item = String> {
+    let is_much = |count: u64| {
+        let all = request.begins.max(1);
+        count >= FEW && u128::from(count) * 100 >= u128::from(all) * u128::from(INSIDE)
+    };
+    let unknown = request.unknown_keys;
+    let unknown = is_much(unknown).then(|| {
+        format!(
+            "{} hits of the markers of `{}` that go on with a request (resume, ready, adopt, end) have a key that no \
+             request has: requests that began before the trace are some of these. If it is most of them, \
+             their `key` is read at another place than that of `begin`: `reqtrace check` shows both. A \
+             resume that is also hit outside of requests needs `touch = true`",
+            number(unknown),
+            request.name,
+        )
+    });
+    let elsewhere = request.running_elsewhere;
+    let elsewhere = is_much(elsewhere).then(|| {
+        format!(
+            "{} hits of the markers of `{}` have the key of a request that another thread ran just then; they \
+             were left out. A `park` is missing where a thread leaves a request, or the key is that of \
+             something that requests share",
+            number(elsewhere),
+            request.name,
+        )
+    });
+    unknown.into_iter().chain(elsewhere)
 }
 
 /// Whether begins came while another request of the thread was open, and that is no recursion: a
 /// function that calls itself begins and ends in one function, in order.
 pub(super) fn are_mixed_up(report: &Report, request: &TypeReport) -> bool {
     let inside = request.nested;
-    inside >= FEW
+    !request.is_keyed
+        && inside >= FEW
         && u128::from(inside) * 100 >= u128::from(request.begins) * u128::from(INSIDE)
         && !is_one_function(report, request)
 }

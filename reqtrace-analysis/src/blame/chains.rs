@@ -28,6 +28,8 @@ pub(super) enum Link {
         user: StackId,
         kernel: StackId,
     },
+    /// No thread ran the request: where it was parked, as its wait class.
+    Parked(u16),
     /// Who held the one before up.
     HeldUpBy(Whose),
     /// From where that one ended the wait.
@@ -37,8 +39,11 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// A block; its stacks have names if they are of this period.
+    /// A block, or a parked time; stacks have names if they are of this period.
     pub(super) fn blocked(kept: &Kept, period: u32) -> Self {
+        if let (Some(_), Some(class)) = (kept.away, kept.class) {
+            return Self::Parked(class);
+        }
         let site = kept.place.site;
         Self::Blocked {
             space: kept.place.space,

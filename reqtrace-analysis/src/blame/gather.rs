@@ -1,26 +1,29 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
+use reqtrace_common::record::BlockSite;
 use reqtrace_common::record::StackId;
-use reqtrace_recording::{Futex, Interval, IntervalKind, Request, RequestOf, WakerContext};
+use reqtrace_recording::{
+    AwayInterval, Futex, Holder, Interval, IntervalKind, Request, RequestOf, WakerContext, WakerIs,
+};
 use rustc_hash::FxHashMap;
 
 use super::interrupt::Interrupt;
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
-    By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason, ThreadId,
-    Timelines, split,
+    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason,
+    ThreadId, Timelines, split,
 };
 use crate::report::blame::Blame;
 use crate::report::page::Holding;
-use crate::report::{Grouping, Ledger};
+use crate::report::{Ledger, OfText};
 
 /// Intervals that are kept, and as many requests: some 40 MB.
 const MAX_KEPT: usize = 1 << 18;
 /// Stacks of interrupts that are remembered.
 const MAX_INTERRUPTS: usize = 1 << 12;
 
-/// A request whose blocked time is to be split.
+/// A request whose blocked and parked time is to be split.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim<'a> {
     pub(crate) id: u64,
@@ -47,9 +50,9 @@ pub(crate) struct Gatherer {
 
 impl Gatherer {
     /// For request types and wait classes of these names.
-    pub(crate) fn new(names: Names, grouping: Option<Grouping>) -> Self {
+    pub(crate) fn new(names: Names, grouping: Option<OfText>) -> Self {
         Self {
-            timelines: Timelines::new(MAX_KEPT),
+            timelines: Timelines::new(MAX_KEPT, names.keyed.clone()),
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: FxHashMap::default(),
@@ -130,6 +133,45 @@ impl Gatherer {
             in_ns: interval.in_ns,
             by,
             woken_from: interval.woken_from,
+            away: None,
+            after_gap: false,
+        })
+    }
+
+    /// Takes a time in which no thread ran a request. `place` is where it was, by its number in
+    /// the ledger. Returns false when it does not follow the one before, so that it was left out.
+    pub(crate) fn away(&mut self, away: &AwayInterval, kind: Away, place: usize) -> bool {
+        let names = &self.sums.names;
+        let thread = |tid| ThreadId {
+            tgid: away.space.tgid,
+            tid,
+        };
+        let is = away
+            .by_request
+            .map_or(WakerIs::BetweenRequests, WakerIs::InRequest);
+        let by = By::Thread(thread(away.by_tid), is);
+        let (before, wake_ns, by) = match kind {
+            Away::Queued => (names.blocks + names.parked, away.since_ns, None),
+            Away::Parked => (names.blocks, away.until_ns, Some(by)),
+        };
+        self.timelines.away(Kept {
+            thread: thread(away.from_tid),
+            sequence: 0,
+            request: Some(away.request),
+            class: Some((before + place) as u16),
+            place: Place {
+                space: away.space,
+                site: BlockSite::PREEMPTED,
+                period: self.period,
+            },
+            futex: 0,
+            holder: Holder::NoFutex,
+            out_ns: away.since_ns,
+            wake_ns,
+            in_ns: away.until_ns,
+            by,
+            woken_from: None,
+            away: Some(kind),
             after_gap: false,
         })
     }
@@ -149,6 +191,11 @@ impl Gatherer {
     pub(crate) fn forget_stacks(&mut self) {
         self.interrupts.clear();
         self.period += 1;
+    }
+
+    /// How many wait classes there are: parked and queued times have the classes behind them.
+    pub(crate) fn classes(&self) -> usize {
+        self.sums.names.blocks
     }
 
     /// Whether the stacks of a place have their names still.
@@ -190,18 +237,19 @@ impl Gatherer {
 
     /// What the record of a request has more than its intervals.
     fn add_missing(timelines: &Timelines, pieces: &mut Vec<Piece>, victim: &Victim<'_>) {
-        let all = victim.ledger.blocked_ns() + victim.ledger.unattributed_ns;
+        let all = victim.ledger.held_up_ns();
         let known: u64 = pieces.iter().map(|piece| piece.ns).sum();
         let mut missing = all.saturating_sub(known);
         if missing == 0 {
             return;
         }
-        let reason = if timelines.has_forgotten(victim.thread, victim.of.begin_ns) {
+        let reason = if timelines.has_forgotten(victim.thread, victim.of) {
             Reason::Forgotten
         } else {
             Reason::Lost
         };
         let mut by_class = victim.ledger.classes.clone();
+        by_class.extend(&victim.ledger.parked);
         for piece in pieces.iter() {
             if let Some(ns) = piece
                 .class

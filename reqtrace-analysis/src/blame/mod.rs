@@ -1,6 +1,6 @@
-//! Blame: intervals and requests of threads in; for each request, because of whom it was blocked out.
+//! Blame: intervals and requests of threads in; for each request, because of whom it was blocked or parked out.
 //!
-//! A block of a request is split by what the thread did meanwhile that ended it. That thread's own blocks are
+//! A block of a request, and a time in which it was parked, is split by what the thread did meanwhile that ended it. That thread's own blocks are
 //! split again, by the threads that ended them. So each nanosecond ends in one root cause: a CPU that
 //! somebody computed on, a run queue, a preemption, a device, a timer, a thread between its requests, or
 //! not known, with the reason.
@@ -9,6 +9,8 @@ mod cause;
 mod chains;
 mod gather;
 mod interrupt;
+mod kept;
+mod keyed;
 mod locks;
 mod shown;
 mod slowest;
@@ -24,10 +26,11 @@ mod tests;
 pub use cause::{Cause, Causes, Reason};
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::of_stack;
+pub(crate) use kept::{Away, By, Kept, Place, ThreadId};
 pub(crate) use shown::{Names, Naming};
 pub(crate) use split::{Culprit, Outcome, Parts, Piece, split};
 pub(crate) use table::Key as HeldKey;
-pub(crate) use timeline::{By, Kept, Place, ThreadId, Timelines};
+pub(crate) use timeline::Timelines;
 
 /// Threads that wait for each other, at most.
 pub const MAX_DEPTH: u8 = 8;

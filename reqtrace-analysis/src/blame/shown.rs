@@ -31,8 +31,15 @@ const OTHER_CHAINS: &str = "[other chains]";
 pub(crate) struct Names {
     /// Of request types.
     pub(crate) types: Vec<String>,
-    /// Of wait classes.
+    /// Of wait classes, then in words of the places where requests are parked, then of those where they are
+    /// queued.
     pub(crate) classes: Vec<String>,
+    /// How many of these are wait classes.
+    pub(crate) blocks: usize,
+    /// How many of them are places where requests are parked.
+    pub(crate) parked: usize,
+    /// Which request types have a key.
+    pub(crate) keyed: Vec<bool>,
 }
 
 /// Names that events have said.
@@ -146,6 +153,10 @@ impl Sums {
                         stack.reverse();
                     }
                     frames.extend(stack);
+                }
+                Link::Parked(class) => {
+                    let words = format!("[{}]", self.names.class(Some(class)));
+                    frames.push(naming.number(&words));
                 }
                 Link::WokenFrom { space, user } => {
                     let mut stack = naming.texts(Some(space), user);

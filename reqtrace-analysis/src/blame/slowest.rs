@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::shown::{Names, Naming};
 use super::{Cause, Culprit, Outcome, Parts, Place, Reason, Timelines};
-use reqtrace_recording::WokenFrom;
+use reqtrace_recording::{RequestOf, WokenFrom};
 
 use crate::label::label_text;
 use crate::report::blame::{After, CulpritName, HeldRequest, Part, What};
@@ -215,8 +215,12 @@ impl<'a, N: Naming> Tree<'a, N> {
         match culprit {
             Culprit::Request(thread, index, begin_ns) => {
                 name.request = self.names.request(index);
-                name.label = label_text(&self.timelines.label(thread, begin_ns));
-                let id = self.timelines.request_id(thread, begin_ns);
+                let of = RequestOf {
+                    begin_ns,
+                    request_type: index,
+                };
+                name.label = label_text(&self.timelines.label(thread, of));
+                let id = self.timelines.request_id(thread, of);
                 (name, thread.tid, id)
             }
             Culprit::Thread(thread) => {

@@ -2,14 +2,15 @@
 
 use reqtrace_recording::{RequestOf, WakerIs};
 
-use super::timeline::{By, Kept, Known, ThreadId, Timeline, Timelines};
+use super::kept::{Away, By, Kept, ThreadId};
+use super::timeline::{Known, Timeline, Timelines};
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason};
 use crate::report::blame::CulpritKind;
 
-/// A part of a request's blocked time.
+/// A part of a request's blocked or parked time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Wait class of the request's block, where it is known.
+    /// Wait class of the request's block, or where it was parked, where it is known.
     pub(crate) class: Option<u16>,
     pub(crate) outcome: Outcome,
     pub(crate) ns: u64,
@@ -19,7 +20,7 @@ pub(crate) struct Piece {
     pub(crate) wait: Option<u32>,
 }
 
-/// A block of the request, or of a thread that held it up.
+/// A block of the request, or a time in which it was parked, or a block of a thread that held it up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait<'a> {
     /// The wait whose end this one held up; `None` for one of the request itself.
@@ -32,7 +33,7 @@ pub(crate) struct Wait<'a> {
     pub(crate) ns: u64,
 }
 
-/// A request's blocked time by what it ended in, and the chains of waits in between.
+/// A request's blocked and parked time by what it ended in, and the chains of waits in between.
 #[derive(Debug, Default)]
 pub(crate) struct Parts<'a> {
     pub(crate) pieces: Vec<Piece>,
@@ -40,7 +41,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) waits: Vec<Wait<'a>>,
 }
 
-/// What a part of blocked time ended in.
+/// What a part of blocked or parked time ended in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Outcome {
     pub(crate) cause: Cause,
@@ -88,7 +89,7 @@ impl Culprit {
     }
 }
 
-/// Splits the blocked time that is known of a request by its intervals.
+/// Splits the blocked and parked time that is known of a request by its intervals.
 pub(crate) fn split(
     timelines: &Timelines,
     thread: ThreadId,
@@ -107,6 +108,14 @@ pub(crate) fn split(
         let Some(by) = kept.by else { continue };
         split.class = kept.class;
         let window = Window(kept.out_ns, kept.wake_ns);
+        let by = match by {
+            By::Thread(thread, WakerIs::BetweenRequests)
+                if kept.away == Some(Away::Parked) && split.is_stranger(thread) =>
+            {
+                By::Thread(thread, WakerIs::Unknown)
+            }
+            by => by,
+        };
         split.waits(kept, by, window, Culprit::OwnInterrupt, 0);
     }
     split.parts
@@ -182,6 +191,14 @@ impl<'a> Split<'a> {
             By::Thread(..) if depth >= MAX_DEPTH => self.unknown(window, Reason::TooDeep, depth),
             By::Thread(thread, is) => self.held_by(thread, is, window, depth + 1),
         }
+    }
+
+    /// Whether nothing at all is known of a thread that ended a parked time, and was in no request then.
+    fn is_stranger(&self, thread: ThreadId) -> bool {
+        let timeline = self.timelines.of(thread);
+        timeline.served_from.is_none()
+            && timeline.helper_since.is_none()
+            && timeline.keyed_from.is_none()
     }
 
     /// What a thread did in this window, at whose end it woke somebody.
@@ -264,8 +281,8 @@ impl<'a> Split<'a> {
             let Some(span) = spans.get(next) else {
                 return self.outside(waker, window, before, after_gap);
             };
-            self.outside(waker, window.before(span.of.begin_ns), before, after_gap);
-            let inside = window.and(Window(span.of.begin_ns, span.until_ns));
+            self.outside(waker, window.before(span.from_ns), before, after_gap);
+            let inside = window.and(Window(span.from_ns, span.until_ns));
             if span.known == Known::RanAtStart {
                 self.unknown(inside, Reason::NotRecorded, depth);
             } else if after_gap {
@@ -296,7 +313,9 @@ impl<'a> Split<'a> {
         } = waker;
         let whose = Culprit::Thread(thread);
         let first_ns = timeline.served_from;
-        let since_ns = match (waker.helper_since, timeline.helper_since) {
+        let keyed_from = timeline.keyed_from;
+        let keyed_from = keyed_from.map(|from| timeline.helper_since.unwrap_or(from).min(from));
+        let since_ns = match (waker.helper_since.or(keyed_from), timeline.helper_since) {
             (Some(since_ns), _) => Some(since_ns),
             // It was a helper, and then served its first request.
             (None, Some(since_ns)) if first_ns.is_some_and(|first| window.1 <= first) => {
@@ -323,7 +342,9 @@ impl<'a> Split<'a> {
     }
 
     fn request(&self, thread: ThreadId, of: RequestOf) -> Culprit {
-        if (thread, of) == self.victim {
+        let (its_thread, its) = self.victim;
+        let is_its = of == its && thread.tgid == its_thread.tgid && self.timelines.is_keyed(of);
+        if is_its || (thread, of) == self.victim {
             Culprit::Itself
         } else {
             Culprit::Request(thread, of.request_type, of.begin_ns)

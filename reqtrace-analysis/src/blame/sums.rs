@@ -1,6 +1,6 @@
 //! Sums of blame: the parts of each complete request in; tables, locks, slowest requests and chains out.
 
-use reqtrace_recording::Holder;
+use reqtrace_recording::{Holder, RequestOf};
 use rustc_hash::FxHashMap;
 
 use super::chains::{Chains, Link};
@@ -13,7 +13,7 @@ use super::texts::{NONE, Number, Texts};
 use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
-use crate::report::Grouping;
+use crate::report::OfText;
 use crate::report::blame::HeldRequest;
 
 /// Labels whose number is remembered.
@@ -36,11 +36,11 @@ pub(super) struct Sums {
     /// Who held the last complete request up.
     pub(super) last: FxHashMap<Key, u64>,
     labels: FxHashMap<Box<[u8]>, Number>,
-    grouping: Option<Grouping>,
+    grouping: Option<OfText>,
 }
 
 impl Sums {
-    pub(super) fn new(names: Names, grouping: Option<Grouping>) -> Self {
+    pub(super) fn new(names: Names, grouping: Option<OfText>) -> Self {
         let types = names.types.len();
         Self {
             names,
@@ -263,7 +263,11 @@ impl Sums {
                 Whose::Thread(self.texts.number(naming.comm(thread).as_str()), NONE)
             }
             Culprit::Request(thread, request_type, begin_ns) => {
-                let label = one.timelines.label(thread, begin_ns);
+                let of = RequestOf {
+                    begin_ns,
+                    request_type,
+                };
+                let label = one.timelines.label(thread, of);
                 Whose::Request(request_type, self.label(&label))
             }
         };
@@ -281,8 +285,8 @@ impl Sums {
         }
         let text = label_text(label);
         let number = match self.grouping {
-            Some(Grouping::Label) => self.texts.number(text.as_str()),
-            Some(Grouping::Fingerprint) | None => self.texts.number(&fingerprint(&text)),
+            Some(OfText::Whole) => self.texts.number(text.as_str()),
+            Some(OfText::Fingerprint) | None => self.texts.number(&fingerprint(&text)),
         };
         if self.labels.len() >= MAX_LABELS {
             self.labels.clear();
@@ -312,6 +316,8 @@ fn held(
         start_unix_ns: victim.start_unix_ns,
         latency_ns: victim.ledger.latency_ns,
         blocked_ns: victim.ledger.blocked_ns() + victim.ledger.unattributed_ns,
+        parked_ns: victim.ledger.parked_ns(),
+        queued_ns: victim.ledger.queued_ns(),
         run_queue_ns: victim.ledger.run_queue_ns,
         preempted_ns: victim.ledger.preempted_ns,
         parts,

@@ -6,101 +6,21 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
-use reqtrace_recording::{
-    AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs, WokenFrom,
-};
+use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::FxHashMap;
 
-use super::{Cause, Reason};
+use super::kept::{By, Kept, ThreadId};
+use super::keyed::{AllKeyed, Keyed, id_of};
 
 /// Threads without any interval or request that are remembered.
 const MAX_IDLE_THREADS: usize = 1 << 16;
-
-/// A thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ThreadId {
-    /// Its process.
-    pub(crate) tgid: u32,
-    /// The thread.
-    pub(crate) tid: u32,
-}
-
-/// What ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// It is not known.
-    Nobody(Reason),
-    /// An interrupt, of this kind.
-    Interrupt(Cause),
-    /// A thread, which was doing this.
-    Thread(ThreadId, WakerIs),
-}
-
-/// An interval.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    pub(crate) thread: ThreadId,
-    pub(crate) sequence: u32,
-    pub(crate) request: Option<RequestOf>,
-    /// The wait class of a block, where it is known.
-    pub(crate) class: Option<u16>,
-    pub(crate) place: Place,
-    /// The futex that it waited on; 0 for other waits.
-    pub(crate) futex: u64,
-    pub(crate) holder: Holder,
-    pub(crate) out_ns: u64,
-    /// When it was woken; of a preemption `out_ns`.
-    pub(crate) wake_ns: u64,
-    pub(crate) in_ns: u64,
-    /// `None` for a preemption.
-    pub(crate) by: Option<By>,
-    /// Where the thread was that ended it.
-    pub(crate) woken_from: Option<WokenFrom>,
-    /// Whether intervals between the one before and this were lost.
-    pub(super) after_gap: bool,
-}
-
-impl Kept {
-    /// Nanoseconds blocked, or preempted.
-    pub(crate) fn off_ns(&self) -> u64 {
-        match self.by {
-            Some(_) => self.wake_ns - self.out_ns,
-            None => self.in_ns - self.out_ns,
-        }
-    }
-
-    /// A stack of this interval; a lost one when its names were of another period.
-    pub(crate) fn stack(&self, id: StackId, period: u32) -> StackId {
-        match id {
-            STACK_NONE => STACK_NONE,
-            _ if self.place.period != period => STACK_LOST,
-            id => id,
-        }
-    }
-
-    /// Nanoseconds on the run queue.
-    pub(crate) fn run_queue_ns(&self) -> u64 {
-        match self.by {
-            Some(_) => self.in_ns - self.wake_ns,
-            None => 0,
-        }
-    }
-}
-
-/// Where a thread left its CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) space: AddressSpace,
-    pub(crate) site: BlockSite,
-    /// Ids of stacks mean something until they are said anew: how often they had been.
-    pub(crate) period: u32,
-}
 
 /// A request, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) of: RequestOf,
+    /// When it began on this thread: the begin of the request, unless it has a key.
+    pub(super) from_ns: u64,
     /// Its id; 0 until its record has come.
     pub(super) id: u64,
     /// It ran until then at least.
@@ -119,6 +39,8 @@ pub(super) enum Known {
     Ended,
     /// Only when it ended: its intervals are not in the trace.
     RanAtStart,
+    /// That this part of it ran here; the request has a key.
+    Part,
 }
 
 /// What is known of a thread.
@@ -134,6 +56,8 @@ pub(super) struct Timeline {
     pub(super) served_from: Option<u64>,
     /// Since when its intervals are recorded although it had served no request.
     pub(super) helper_since: Option<u64>,
+    /// Since when it is known to run requests with a key, between which its intervals are recorded.
+    pub(super) keyed_from: Option<u64>,
     next_sequence: u32,
 }
 
@@ -152,8 +76,8 @@ impl Timeline {
         *served_from = of.begin_ns.min(*served_from);
         let at = self
             .spans
-            .partition_point(|span| span.of.begin_ns < of.begin_ns);
-        let next_ns = |after: usize| self.spans.get(after).map(|span| span.of.begin_ns);
+            .partition_point(|span| span.from_ns < of.begin_ns);
+        let next_ns = |after: usize| self.spans.get(after).map(|span| span.from_ns);
         let is_known = next_ns(at) == Some(of.begin_ns);
         let most_ns = next_ns(at + usize::from(is_known)).unwrap_or(u64::MAX);
         let until_ns = until_ns.max(of.begin_ns).min(most_ns);
@@ -170,9 +94,44 @@ impl Timeline {
         }
         let span = Span {
             of,
+            from_ns: of.begin_ns,
             id: 0,
             until_ns,
             known: Known::Ran,
+            label: Rc::default(),
+        };
+        self.spans.insert(at, span);
+        true
+    }
+
+    /// Notes that a part of a request with a key ran here; returns whether it is a new one.
+    fn ran_part(&mut self, of: RequestOf, from_ns: u64, until_ns: u64) -> bool {
+        let keyed_from = self.keyed_from.get_or_insert(from_ns);
+        *keyed_from = from_ns.min(*keyed_from);
+        let at = self.spans.partition_point(|span| span.from_ns < from_ns);
+        let is_known = self
+            .spans
+            .get(at)
+            .is_some_and(|span| span.from_ns == from_ns);
+        let next = self.spans.get(at + usize::from(is_known));
+        let until_ns = until_ns.min(next.map_or(u64::MAX, |next| next.from_ns));
+        if is_known {
+            let span = &mut self.spans[at];
+            if span.of == of {
+                span.until_ns = span.until_ns.max(until_ns);
+            }
+            return false;
+        }
+        // A thread is in one request at a time.
+        if let Some(before) = at.checked_sub(1).and_then(|at| self.spans.get_mut(at)) {
+            before.until_ns = before.until_ns.min(from_ns);
+        }
+        let span = Span {
+            of,
+            from_ns,
+            id: 0,
+            until_ns,
+            known: Known::Part,
             label: Rc::default(),
         };
         self.spans.insert(at, span);
@@ -190,6 +149,8 @@ pub(crate) struct Timelines {
     spans: VecDeque<ThreadId>,
     /// How many of each are kept.
     most: usize,
+    /// Requests with a key.
+    keyed: AllKeyed,
     /// What is known of all others.
     others: Timeline,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
@@ -197,9 +158,10 @@ pub(crate) struct Timelines {
 }
 
 impl Timelines {
-    /// Keeps so many intervals, and as many requests.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Keeps so many intervals, and as many requests. `keyed`: which request types have a key.
+    pub(crate) fn new(most: usize, keyed: Vec<bool>) -> Self {
         Self {
+            keyed: AllKeyed::new(keyed, most),
             threads: FxHashMap::default(),
             intervals: VecDeque::new(),
             spans: VecDeque::new(),
@@ -209,21 +171,28 @@ impl Timelines {
         }
     }
 
-    /// The request that began then, where it is known.
-    pub(super) fn span(&self, thread: ThreadId, begin_ns: u64) -> Option<&Span> {
+    /// A request, where it is known.
+    fn span(&self, thread: ThreadId, of: RequestOf) -> Option<&Span> {
         let spans = &self.get(thread)?.spans;
-        let at = spans.partition_point(|span| span.of.begin_ns < begin_ns);
-        spans.get(at).filter(|span| span.of.begin_ns == begin_ns)
+        let at = spans.partition_point(|span| span.from_ns < of.begin_ns);
+        spans.get(at).filter(|span| span.of == of)
     }
 
-    /// The type of the request that began then, where that is known.
-    pub(crate) fn request_of(&self, thread: ThreadId, begin_ns: u64) -> Option<RequestOf> {
-        self.span(thread, begin_ns).map(|span| span.of)
+    /// Whether it is a request with a key, which may run on any thread of its process.
+    pub(crate) fn is_keyed(&self, of: RequestOf) -> bool {
+        self.keyed.is_one(of)
     }
 
-    /// The id of the request that began then; 0 while its record has not come.
-    pub(crate) fn request_id(&self, thread: ThreadId, begin_ns: u64) -> u64 {
-        self.span(thread, begin_ns).map_or(0, |span| span.id)
+    fn keyed(&self, thread: ThreadId, of: RequestOf) -> Option<&Keyed> {
+        self.keyed.get(id_of(thread, of))
+    }
+
+    /// The id of a request; 0 while its record has not come.
+    pub(crate) fn request_id(&self, thread: ThreadId, of: RequestOf) -> u64 {
+        if self.is_keyed(of) {
+            return self.keyed(thread, of).map_or(0, |keyed| keyed.id);
+        }
+        self.span(thread, of).map_or(0, |span| span.id)
     }
 
     /// Whose request a thread was in at that time; `None` when it was in none that is known.
@@ -231,7 +200,7 @@ impl Timelines {
         let spans = &self.get(thread)?.spans;
         let at = spans.partition_point(|span| span.until_ns <= at_ns);
         let span = spans.get(at)?;
-        (span.of.begin_ns <= at_ns).then_some(span.of)
+        (span.from_ns <= at_ns).then_some(span.of)
     }
 
     /// The last request that a thread had ended by that time.
@@ -248,21 +217,47 @@ impl Timelines {
     }
 
     /// Its label; empty when it is not known.
-    pub(crate) fn label(&self, thread: ThreadId, begin_ns: u64) -> Rc<[u8]> {
-        let span = self.span(thread, begin_ns);
+    pub(crate) fn label(&self, thread: ThreadId, of: RequestOf) -> Rc<[u8]> {
+        if self.is_keyed(of) {
+            let keyed = self.keyed(thread, of);
+            return keyed
+                .map(|keyed| Rc::clone(&keyed.label))
+                .unwrap_or_default();
+        }
+        let span = self.span(thread, of);
         span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
     }
 
-    /// The intervals of a thread in one of its requests, in order.
-    pub(crate) fn of_request(
+    /// The intervals of a request, in order. Of one with a key those of all threads that ran it, and the
+    /// times in which none did.
+    pub(crate) fn of_request(&self, thread: ThreadId, of: RequestOf, end_ns: u64) -> Vec<&Kept> {
+        if !self.is_keyed(of) {
+            return self.within(thread, of, of.begin_ns, end_ns).collect();
+        }
+        let Some(keyed) = self.keyed(thread, of) else {
+            return Vec::new();
+        };
+        let runs = keyed.runs().iter();
+        let ran = runs.flat_map(|run| {
+            let until_ns = run.until_ns.min(end_ns);
+            self.within(run.thread, of, run.from_ns, until_ns)
+        });
+        let mut all: Vec<&Kept> = ran.chain(&keyed.aways).collect();
+        all.sort_by_key(|kept| kept.out_ns);
+        all
+    }
+
+    /// The intervals of a thread in a request, between two times.
+    fn within(
         &self,
         thread: ThreadId,
         of: RequestOf,
+        from_ns: u64,
         end_ns: u64,
     ) -> impl Iterator<Item = &Kept> {
         let intervals = self.get(thread).map(|timeline| {
             let intervals = &timeline.intervals;
-            let first = intervals.partition_point(|kept| kept.in_ns <= of.begin_ns);
+            let first = intervals.partition_point(|kept| kept.in_ns <= from_ns);
             intervals.range(first..)
         });
         let of_request = move |kept: &&Kept| kept.request == Some(of);
@@ -273,9 +268,15 @@ impl Timelines {
             .filter(of_request)
     }
 
-    /// Whether what a thread did then was forgotten.
-    pub(super) fn has_forgotten(&self, thread: ThreadId, at_ns: u64) -> bool {
-        at_ns < self.of(thread).forgotten_ns
+    /// Whether some of what a request did was forgotten.
+    pub(super) fn has_forgotten(&self, thread: ThreadId, of: RequestOf) -> bool {
+        if self.is_keyed(of) {
+            let ran_on = self.keyed(thread, of).into_iter().flat_map(Keyed::runs);
+            let mut ran_on = ran_on.map(|run| (run.thread, run.from_ns));
+            return self.keyed.has_forgotten(id_of(thread, of))
+                || ran_on.any(|(thread, from_ns)| from_ns < self.of(thread).forgotten_ns);
+        }
+        of.begin_ns < self.of(thread).forgotten_ns
     }
 
     /// What is known of a thread, be it nothing.
@@ -305,13 +306,42 @@ impl Timelines {
         kept.out_ns = kept.out_ns.max(last_ns);
         kept.wake_ns = kept.wake_ns.clamp(kept.out_ns, kept.in_ns);
         timeline.intervals.push_back(kept);
-        let is_new = kept.request.is_some_and(|of| timeline.ran(of, kept.in_ns));
         self.intervals.push_back(kept.thread);
-        if is_new {
-            self.spans.push_back(kept.thread);
+        if let Some(of) = kept.request {
+            self.ran(kept.thread, of, kept.out_ns, kept.in_ns);
         }
         self.forget();
         true
+    }
+
+    /// A thread was in a request at that time, and until then.
+    fn ran(&mut self, thread: ThreadId, of: RequestOf, at_ns: u64, until_ns: u64) {
+        let is_new = if self.is_keyed(of) {
+            let Some(run) = self.keyed.ran(thread, of, at_ns, until_ns) else {
+                return;
+            };
+            let timeline = self.timeline(thread);
+            timeline.ran_part(of, run.from_ns, run.until_ns)
+        } else {
+            self.timeline(thread).ran(of, until_ns)
+        };
+        if is_new {
+            self.spans.push_back(thread);
+        }
+    }
+
+    /// Takes a time in which no thread ran a request. Returns false when it does not follow the one before, so
+    /// that it was left out.
+    pub(crate) fn away(&mut self, kept: Kept) -> bool {
+        let Some(of) = kept.request.filter(|of| self.is_keyed(*of)) else {
+            return false;
+        };
+        self.waker(&kept);
+        // Who ran it before has done so until then.
+        self.ran(kept.thread, of, kept.out_ns, kept.out_ns);
+        let follows = self.keyed.away(of, kept);
+        self.forget();
+        follows
     }
 
     /// Notes what an interval says of its waker.
@@ -320,11 +350,7 @@ impl Timelines {
             return;
         };
         match is {
-            WakerIs::InRequest(of) => {
-                if self.timeline(thread).ran(of, kept.wake_ns) {
-                    self.spans.push_back(thread);
-                }
-            }
+            WakerIs::InRequest(of) => self.ran(thread, of, kept.wake_ns, kept.wake_ns),
             WakerIs::Helper(since_ns) => self.timeline(thread).helper_since = Some(since_ns),
             WakerIs::NotRecorded => self.is_sampled = true,
             WakerIs::BetweenRequests | WakerIs::Unknown => {}
@@ -342,11 +368,16 @@ impl Timelines {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
         };
+        if self.is_keyed(of) {
+            self.ran(thread, of, request.end_ns, request.end_ns);
+            self.keyed.ended(thread, of, request.id, request.label);
+            return self.forget();
+        }
         let timeline = self.timeline(thread);
         let is_new = timeline.ran(of, request.end_ns);
         let at = timeline
             .spans
-            .partition_point(|span| span.of.begin_ns < of.begin_ns);
+            .partition_point(|span| span.from_ns < of.begin_ns);
         if let Some(span) = timeline.spans.get_mut(at) {
             span.known = match request.incomplete {
                 Some(Incomplete::RunningAtStart) => Known::RanAtStart,

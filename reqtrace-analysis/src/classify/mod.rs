@@ -60,7 +60,7 @@ impl Classifier {
         }
         let named = names.len();
         names.extend(WaitClass::ALL.iter().map(|class| class.name().to_owned()));
-        columns::check(&names)?;
+        columns::check(&names, profiles)?;
         let mut services = Vec::new();
         let mut service_of = Vec::new();
         for (service, profile) in profiles.all().iter().enumerate() {

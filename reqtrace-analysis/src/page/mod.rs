@@ -19,7 +19,7 @@ use crate::label::label_text;
 use crate::report::page::{
     Holding, MAX_ROWS, MAX_SLOWEST, Merged, Page, PageRow, SlowRequest, Timeline,
 };
-use crate::report::{Grouping, Ledger, StackKind};
+use crate::report::{Ledger, OfText, StackKind};
 
 use grid::Grid;
 use slowest::Slowest;
@@ -76,7 +76,7 @@ pub(crate) struct Collector {
 
 impl Collector {
     /// For so many request types.
-    pub(crate) fn new(types: usize, start_ns: u64, grouping: Option<Grouping>) -> Self {
+    pub(crate) fn new(types: usize, start_ns: u64, grouping: Option<OfText>) -> Self {
         Self {
             start_ns,
             grid: Grid::default(),
@@ -140,6 +140,10 @@ impl Collector {
             return;
         }
         for kept in timelines.of_request(victim.thread, victim.of, victim.end_ns) {
+            // Parked and queued time is in the ledger, with its names.
+            if kept.away.is_some() {
+                continue;
+            }
             let (kind, ns) = match kept.by {
                 Some(_) => (StackKind::RunQueue, kept.run_queue_ns()),
                 None => (StackKind::Preempted, kept.off_ns()),
@@ -158,7 +162,7 @@ impl Collector {
         {
             let stacks = &mut self.stacks;
             let timeline = timeline::of(victim, parts, timelines, |kept, of| {
-                if !is_named(kept) {
+                if !is_named(kept) || kept.away.is_some() {
                     return None;
                 }
                 let (space, site, kind, class) = match of {
@@ -262,6 +266,8 @@ impl Collector {
             run_queue_ns: ledger.run_queue_ns,
             preempted_ns: ledger.preempted_ns,
             blocked_ns: ledger.blocked_ns() + ledger.unattributed_ns,
+            parked_ns: ledger.parked_ns(),
+            queued_ns: ledger.queued_ns(),
         });
     }
 

@@ -131,6 +131,15 @@ impl Stacks {
         if all > known {
             off.push((self.plain(&[lost], StackKind::Blocked, None), all - known));
         }
+        let away = [
+            (StackKind::Parked, &ledger.parked),
+            (StackKind::Queued, &ledger.queued),
+        ];
+        for (kind, places) in away {
+            for (place, ns) in (0..).zip(places).filter(|(_, ns)| **ns > 0) {
+                off.push((self.plain(&[], kind, Some(place)), *ns));
+            }
+        }
         off.retain(|(_, ns)| *ns > 0);
     }
 

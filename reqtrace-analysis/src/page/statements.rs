@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
-use crate::report::Grouping;
+use crate::report::OfText;
 
 /// Statements that are told apart.
 const MAX_STATEMENTS: usize = 4_096;
@@ -17,7 +17,7 @@ const OTHERS: u32 = 1;
 /// Statements so far.
 #[derive(Debug)]
 pub(super) struct Statements {
-    grouping: Option<Grouping>,
+    grouping: Option<OfText>,
     texts: Vec<Plain>,
     numbers: FxHashMap<Plain, u32>,
     labels: FxHashMap<Box<[u8]>, u32>,
@@ -26,7 +26,7 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(grouping: Option<Grouping>) -> Self {
+    pub(super) fn new(grouping: Option<OfText>) -> Self {
         Self {
             grouping,
             texts: vec![Plain::default(), Plain::of("[other statements]")],
@@ -52,8 +52,8 @@ impl Statements {
     fn new_label(&mut self, label: &[u8]) -> u32 {
         let text = label_text(label);
         let statement = match self.grouping {
-            Some(Grouping::Label) => text,
-            Some(Grouping::Fingerprint) | None => Plain::of(&fingerprint(&text)),
+            Some(OfText::Whole) => text,
+            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(&text)),
         };
         let number = match self.numbers.get(&statement) {
             Some(number) => *number,

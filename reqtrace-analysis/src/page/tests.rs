@@ -63,6 +63,7 @@ fn add(collector: &mut Collector, naming: &mut Numbers, id: u64, stack: u64, blo
         preempted_ns: 1,
         unattributed_ns: 5,
         classes: vec![0, blocked_ns],
+        ..Ledger::default()
     };
     let space = AddressSpace::default();
     let blocked = collector.blocked_in(naming, space, &site(stack), Some(1));

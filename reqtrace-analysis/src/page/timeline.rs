@@ -3,7 +3,9 @@
 use reqtrace_recording::RequestOf;
 use rustc_hash::FxHashMap;
 
-use crate::blame::{By, Cause, Culprit, Kept, Naming, Parts, Piece, ThreadId, Timelines, Victim};
+use crate::blame::{
+    Away, By, Cause, Culprit, Kept, Naming, Parts, Piece, ThreadId, Timelines, Victim,
+};
 use crate::label::label_text;
 use crate::report::page::{Did, EndedBy, Lane, Other, Segment, Timeline};
 
@@ -22,9 +24,9 @@ pub(super) struct Unnamed {
 /// A request of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OtherKey {
-    In(ThreadId, u32, u64),
+    In(ThreadId, RequestOf),
     /// The thread was in none at that time.
-    Before(ThreadId, u64),
+    Before(ThreadId, RequestOf),
 }
 
 /// What a thread other than the request's did.
@@ -81,7 +83,8 @@ pub(super) fn of(
     for kept in timelines.of_request(victim.thread, victim.of, victim.end_ns) {
         let mut push = |from_ns: u64, until_ns: u64, did: Did| {
             let (from_ns, until_ns) = (from_ns.max(begin_ns), until_ns.min(victim.end_ns));
-            let is_block = did == Did::Blocked;
+            let is_block = matches!(did, Did::Blocked | Did::Parked);
+            let has_class = is_block || did == Did::Queued;
             if until_ns > from_ns {
                 own.push(Segment {
                     lane: 0,
@@ -97,17 +100,20 @@ pub(super) fn of(
                         Some(By::Thread(..)) if is_block => stack(kept, Of::Waker),
                         _ => None,
                     },
-                    class: kept.class.map(u32::from).filter(|_| is_block),
+                    class: kept.class.map(u32::from).filter(|_| has_class),
                     ended_by: kept.by.filter(|_| is_block).map(ended_by),
                     other: None,
                 });
             }
         };
-        if kept.by.is_some() {
-            push(kept.out_ns, kept.wake_ns, Did::Blocked);
-            push(kept.wake_ns, kept.in_ns, Did::RunQueue);
-        } else {
-            push(kept.out_ns, kept.in_ns, Did::Preempted);
+        match (kept.away, kept.by) {
+            (Some(Away::Parked), _) => push(kept.out_ns, kept.in_ns, Did::Parked),
+            (Some(Away::Queued), _) => push(kept.out_ns, kept.in_ns, Did::Queued),
+            (None, Some(_)) => {
+                push(kept.out_ns, kept.wake_ns, Did::Blocked);
+                push(kept.wake_ns, kept.in_ns, Did::RunQueue);
+            }
+            (None, None) => push(kept.out_ns, kept.in_ns, Did::Preempted),
         }
     }
     let off_ns: u64 = own.iter().map(|segment| segment.ns).sum();
@@ -219,11 +225,15 @@ fn doer(
 ) -> Option<(ThreadId, Option<OtherKey>)> {
     match culprit {
         Culprit::Request(thread, request, begin_ns) => {
-            Some((thread, Some(OtherKey::In(thread, request, begin_ns))))
+            let of = RequestOf {
+                begin_ns,
+                request_type: request,
+            };
+            Some((thread, Some(OtherKey::In(thread, of))))
         }
         Culprit::Thread(thread) => {
             let before = timelines.request_before(thread, at_ns);
-            let key = before.map(|of| OtherKey::Before(thread, of.begin_ns));
+            let key = before.map(|of| OtherKey::Before(thread, of));
             Some((thread, key))
         }
         // What the request did itself while it waited is in its own lane.
@@ -253,21 +263,12 @@ impl Unnamed {
             comm: naming.comm(*thread),
         });
         let others = self.others.iter().map(|other| match *other {
-            OtherKey::In(thread, request, begin_ns) => Other {
-                id: timelines.request_id(thread, begin_ns),
-                request,
-                label: label_text(&timelines.label(thread, begin_ns)),
-                has_ended: false,
+            OtherKey::In(thread, of) | OtherKey::Before(thread, of) => Other {
+                id: timelines.request_id(thread, of),
+                request: of.request_type,
+                label: label_text(&timelines.label(thread, of)),
+                has_ended: matches!(other, OtherKey::Before(..)),
             },
-            OtherKey::Before(thread, begin_ns) => {
-                let of = timelines.request_of(thread, begin_ns);
-                Other {
-                    id: timelines.request_id(thread, begin_ns),
-                    request: of.map_or(0, |of: RequestOf| of.request_type),
-                    label: label_text(&timelines.label(thread, begin_ns)),
-                    has_ended: true,
-                }
-            }
         });
         Timeline {
             lanes: lanes.collect(),

@@ -59,12 +59,16 @@ pub struct HeldRequest {
     pub latency_ns: u64,
     /// Blocked, ns.
     pub blocked_ns: u64,
+    /// No thread ran it, and it waited for an event, ns.
+    pub parked_ns: u64,
+    /// No thread ran it, and it waited for a thread, ns.
+    pub queued_ns: u64,
     /// Runnable after a wakeup, ns.
     pub run_queue_ns: u64,
     /// Switched out while runnable, ns.
     pub preempted_ns: u64,
-    /// Its blocks, the longest first; those that read alike are one. Parts below 2 % of `blocked_ns` are
-    /// left out.
+    /// Its blocks, the longest first; those that read alike are one. Parts below 2 % of `blocked_ns`
+    /// and `parked_ns` are left out.
     pub parts: Vec<Part>,
 }
 

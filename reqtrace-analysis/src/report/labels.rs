@@ -3,12 +3,45 @@
 use super::Ledger;
 
 /// What one group of requests has in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// The label.
     #[default]
     Label,
     /// The label but for numbers and strings in it.
+    Fingerprint,
+    /// The value of the attribute of this name.
+    Attribute(String),
+    /// The value of the attribute of this name, but for numbers and strings in it.
+    FingerprintOf(String),
+}
+
+impl Grouping {
+    /// The attribute that it asks for.
+    #[must_use]
+    pub fn attribute(&self) -> Option<&str> {
+        match self {
+            Self::Label | Self::Fingerprint => None,
+            Self::Attribute(name) | Self::FingerprintOf(name) => Some(name),
+        }
+    }
+
+    /// How a request's text becomes that of its group. The value of an attribute is put in the place of the
+    /// label before, as it is to be shown.
+    pub(crate) fn of_text(&self) -> OfText {
+        match self {
+            Self::Fingerprint => OfText::Fingerprint,
+            Self::Label | Self::Attribute(_) | Self::FingerprintOf(_) => OfText::Whole,
+        }
+    }
+}
+
+/// What of a text requests are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfText {
+    /// All of it.
+    Whole,
+    /// All but numbers and strings.
     Fingerprint,
 }
 
@@ -58,13 +91,6 @@ impl LabelGroup {
     pub fn add(&mut self, count: u64, max_ns: u64, ledger: &Ledger) {
         self.count += count;
         self.max_ns = self.max_ns.max(max_ns);
-        self.ledger.latency_ns += ledger.latency_ns;
-        self.ledger.on_cpu_ns += ledger.on_cpu_ns;
-        self.ledger.run_queue_ns += ledger.run_queue_ns;
-        self.ledger.preempted_ns += ledger.preempted_ns;
-        self.ledger.unattributed_ns += ledger.unattributed_ns;
-        for (sum, ns) in self.ledger.classes.iter_mut().zip(&ledger.classes) {
-            *sum += ns;
-        }
+        self.ledger.add(ledger);
     }
 }

@@ -2,21 +2,27 @@
 
 pub mod blame;
 mod labels;
+mod ledger;
 mod on_cpu;
 pub mod page;
 pub mod palette;
+mod places;
+mod rows;
 pub mod slow;
 pub mod text;
 mod trace;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::StackId;
 
 use crate::error::Result;
 
+pub(crate) use labels::OfText;
 pub use labels::{Grouping, LabelGroup, LabelGroups};
+pub use ledger::Ledger;
 pub use on_cpu::{HotFunction, NOT_SAMPLED, OnCpu, OnCpuType};
+pub use places::Places;
 pub use reqtrace_recording::{Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, WalkCost};
+pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow};
 pub use trace::{MarkerInfo, TraceInfo};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.
@@ -68,151 +74,6 @@ pub trait Exporter {
     fn finish(&mut self, report: &Report) -> Result<()>;
 }
 
-/// One row of `requests.csv`, all names known.
-#[derive(Clone, Debug)]
-pub struct RequestRow<'a> {
-    /// Unique in the trace, from 1 on, in the order in which requests were seen to end.
-    pub id: u64,
-    /// Begin in nanoseconds since the Unix epoch.
-    pub start_unix_ns: u64,
-    /// Request type.
-    pub request: &'a str,
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Name of the thread.
-    pub comm: &'a Plain,
-    /// Label, empty when none was recorded.
-    pub label: &'a Plain,
-    /// The ledger.
-    pub ledger: &'a Ledger,
-    /// Number of blocks.
-    pub blocks: u32,
-    /// Number of preemptions.
-    pub preemptions: u32,
-    /// Why it is incomplete, if it is.
-    pub incomplete: Option<Incomplete>,
-    /// How many requests it stands for.
-    pub weight: u32,
-    /// Its blocked time by root cause; `None` when the trace has no blame.
-    pub causes: Option<blame::Causes>,
-}
-
-/// One row of `intervals.csv`: when a request was off the CPU.
-#[derive(Clone, Debug)]
-pub struct IntervalRow<'a> {
-    /// The request, as in `requests.csv`.
-    pub request_id: u64,
-    /// Request type.
-    pub request: &'a str,
-    /// Latency of the request, ns.
-    pub latency_ns: u64,
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Name of the wait class; empty for a preemption, and when the stack was lost.
-    pub class: &'a str,
-    /// Switch-out in nanoseconds since the Unix epoch.
-    pub start_unix_ns: u64,
-    /// Blocked or preempted, ns.
-    pub off_ns: u64,
-    /// Runnable after the wakeup, ns.
-    pub run_queue_ns: u64,
-    /// Who ended the wait; `None` for a preemption.
-    pub waker: Option<IntervalWaker>,
-    /// Name of the thread that ended the wait; empty when it was none, or is not known.
-    pub waker_comm: &'a str,
-    /// Address of the futex that it waited on; 0 for other waits.
-    pub futex: u64,
-    /// The thread that held the lock when the wait began; 0 when that is not known.
-    pub holder_tid: u32,
-    /// The request that it was in; 0 for none, and when its record had not come.
-    pub holder_request_id: u64,
-    /// Ids of its stacks, as in the recording.
-    pub user_stack: StackId,
-    /// The kernel's.
-    pub kernel_stack: StackId,
-    /// The frames that say most, innermost first.
-    pub place: &'a str,
-}
-
-/// Who ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IntervalWaker {
-    /// An interrupt of this kind.
-    Interrupt(blame::Cause),
-    /// A thread.
-    Thread {
-        /// Its process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-        /// Whether it served a request.
-        in_request: bool,
-        /// Which; 0 when the record of that had not come 200 ms after the end of the request that waited.
-        request_id: u64,
-    },
-    /// Not known.
-    Unknown,
-}
-
-/// The ledger of one request, or of many added up. All in nanoseconds;
-/// `on_cpu + run_queue + preempted + Σ classes + unattributed = latency`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// From begin to end.
-    pub latency_ns: u64,
-    /// On a CPU.
-    pub on_cpu_ns: u64,
-    /// Runnable after a wakeup.
-    pub run_queue_ns: u64,
-    /// Switched out while runnable.
-    pub preempted_ns: u64,
-    /// Blocked whose stack was lost or found no slot.
-    pub unattributed_ns: u64,
-    /// Blocked per wait class, in the order of [`Report::classes`].
-    pub classes: Vec<u64>,
-}
-
-impl Ledger {
-    /// Adds another one, of the same classes. The classes of an empty ledger are those of the other.
-    pub fn add(&mut self, other: &Self) {
-        self.latency_ns += other.latency_ns;
-        self.on_cpu_ns += other.on_cpu_ns;
-        self.run_queue_ns += other.run_queue_ns;
-        self.preempted_ns += other.preempted_ns;
-        self.unattributed_ns += other.unattributed_ns;
-        self.classes.resize(other.classes.len(), 0);
-        for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
-            *sum += ns;
-        }
-    }
-
-    /// The same, so many times: for a request that stands for others.
-    pub fn add_times(&mut self, other: &Self, weight: u64) {
-        if weight == 1 {
-            return self.add(other);
-        }
-        self.latency_ns += other.latency_ns * weight;
-        self.on_cpu_ns += other.on_cpu_ns * weight;
-        self.run_queue_ns += other.run_queue_ns * weight;
-        self.preempted_ns += other.preempted_ns * weight;
-        self.unattributed_ns += other.unattributed_ns * weight;
-        self.classes.resize(other.classes.len(), 0);
-        for (sum, ns) in self.classes.iter_mut().zip(&other.classes) {
-            *sum += ns * weight;
-        }
-    }
-
-    /// Σ of the class columns.
-    #[must_use]
-    pub fn blocked_ns(&self) -> u64 {
-        self.classes.iter().sum()
-    }
-}
-
 /// Everything a trace found out.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -223,6 +84,10 @@ pub struct Report {
     pub classes: Vec<String>,
     /// How many of `classes` are the profile's named waits.
     pub named_waits: usize,
+    /// Where requests are while no thread runs them.
+    pub places: Places,
+    /// Names of all attributes, of all request types: the order of [`RequestRow::attributes`].
+    pub attributes: Vec<String>,
     /// One entry per request type, in profile order.
     pub requests: Vec<TypeReport>,
     /// Requests by label, one entry per request type; empty without `--group-by`.
@@ -233,6 +98,8 @@ pub struct Report {
     pub page: Option<Box<page::Page>>,
     /// Off-CPU stacks, those with most time first, one per distinct stack, kind and class.
     pub stacks: Vec<StackLine>,
+    /// Time in which no thread ran requests, of complete ones: one line for each request type and place.
+    pub away: Vec<StackLine>,
     /// What requests did on their CPUs; `None` when no samples were taken.
     pub on_cpu: Option<OnCpu>,
     /// The files that their functions are in, those with the most functions first.
@@ -306,6 +173,12 @@ pub struct TypeReport {
     pub other_type: u64,
     /// Counter: ends with no request open, but for the first marker of a thread born in the trace.
     pub ends_without_begin: u64,
+    /// Whether its requests are known by a key.
+    pub is_keyed: bool,
+    /// Counter: resumes, readies, adoptions and ends with a key that no request has.
+    pub unknown_keys: u64,
+    /// Counter: the same with a key whose request another thread runs.
+    pub running_elsewhere: u64,
 }
 
 impl TypeReport {
@@ -375,7 +248,8 @@ pub struct StackLine {
     pub kernel: Vec<String>,
     /// What the time is.
     pub kind: StackKind,
-    /// Wait class of blocked time: an index into [`Report::classes`].
+    /// Wait class of blocked time: an index into [`Report::classes`]. Of parked and queued time its place: an
+    /// index into [`Places::parked`], or [`Places::queued`].
     pub class: Option<usize>,
     /// Nanoseconds.
     pub ns: u64,
@@ -408,6 +282,10 @@ pub enum StackKind {
     Preempted,
     /// On a CPU, by samples.
     OnCpu,
+    /// No thread ran it, and it waited for an event; the only frame says so.
+    Parked,
+    /// No thread ran it, and it waited for a thread; the only frame says so.
+    Queued,
 }
 
 /// A request that was open when tracing stopped.
@@ -427,6 +305,8 @@ pub struct OpenRequest {
     pub running_ns: u64,
     /// For a blocked one: for how long, in which class, user and kernel frames innermost first.
     pub blocked: Option<OpenBlock>,
+    /// Of one that no thread runs: where it is, such as `parked: upstream`, and for how many nanoseconds.
+    pub place: Option<(String, u64)>,
 }
 
 /// Where an open request is blocked.

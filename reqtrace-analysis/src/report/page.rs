@@ -75,7 +75,7 @@ pub struct Cell {
     pub samples: Vec<(u32, u64)>,
     /// By statement, its index first.
     pub statements: Vec<(u32, StatementSum)>,
-    /// By who held them up: index, nanoseconds. They add up to the blocked time.
+    /// By who held them up: index, nanoseconds. They add up to the blocked and parked time.
     pub holdings: Vec<(u32, u64)>,
 }
 
@@ -101,7 +101,8 @@ pub struct PageStack {
     pub frames: Vec<u32>,
     /// What the time is.
     pub kind: StackKind,
-    /// Wait class of blocked time: an index into [`super::Report::classes`]; `None` when the stack was lost.
+    /// Wait class of blocked time: an index into [`super::Report::classes`]; `None` when the stack was lost. Of
+    /// parked and queued time an index into [`super::Places::parked`], or [`super::Places::queued`].
     pub class: Option<u32>,
 }
 
@@ -110,7 +111,7 @@ pub struct PageStack {
 pub struct Holding {
     /// Statement of the requests that waited; empty without labels.
     pub victim: Plain,
-    /// Wait class that they were blocked in; `None` when it is not known.
+    /// Wait class that they were blocked in, or behind all of these where they were parked; `None` when it is not known.
     pub class: Option<u32>,
     /// Who.
     pub culprit: CulpritName,
@@ -141,6 +142,10 @@ pub struct PageRow {
     pub preempted_ns: u64,
     /// Blocked, with an unknown stack too.
     pub blocked_ns: u64,
+    /// No thread ran it, and it waited for an event.
+    pub parked_ns: u64,
+    /// No thread ran it, and it waited for a thread.
+    pub queued_ns: u64,
 }
 
 /// A slow request.
@@ -226,7 +231,8 @@ pub struct Segment {
     pub stack: Option<u32>,
     /// Of a blocked one that a thread ended: index of the stack from which it did, if it is known.
     pub woken_from: Option<u32>,
-    /// Of a blocked one: its wait class.
+    /// Of a blocked one: its wait class. Of a parked or queued one its place: the number of wait classes and
+    /// its index in [`super::Places::parked`], or behind all of these in [`super::Places::queued`].
     pub class: Option<u32>,
     /// Of a blocked one: who ended that.
     pub ended_by: Option<EndedBy>,
@@ -247,6 +253,10 @@ pub enum Did {
     Blocked,
     /// It was in no request.
     BetweenRequests,
+    /// No thread ran the request, and it waited for an event.
+    Parked,
+    /// No thread ran the request, and it waited for a thread.
+    Queued,
 }
 
 /// Who ended a wait.

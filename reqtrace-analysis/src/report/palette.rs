@@ -1,5 +1,7 @@
 //! Colours: what a request's time was in; the colour that stands for it in every picture out.
 
+use std::borrow::Cow;
+
 use super::blame::Cause;
 use super::{Report, StackKind, StackLine};
 
@@ -53,6 +55,10 @@ pub enum Time {
     Blocked(usize),
     /// Blocked, and the stack was lost.
     Unattributed,
+    /// Parked: an index into [`super::Places::parked`].
+    Parked(usize),
+    /// Queued: an index into [`super::Places::queued`].
+    Queued(usize),
 }
 
 impl Time {
@@ -65,19 +71,23 @@ impl Time {
             (StackKind::Preempted, _) => Self::Preempted,
             (StackKind::Blocked, Some(class)) => Self::Blocked(class),
             (StackKind::Blocked, None) => Self::Unattributed,
+            (StackKind::Parked, place) => Self::Parked(place.unwrap_or(usize::MAX)),
+            (StackKind::Queued, place) => Self::Queued(place.unwrap_or(usize::MAX)),
         }
     }
 
     /// Its name, as in the report.
     #[must_use]
-    pub fn name(self, report: &Report) -> &str {
-        match self {
+    pub fn name(self, report: &Report) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
             Self::OnCpu => "on CPU",
             Self::RunQueue => "run queue",
             Self::Preempted => "preempted",
             Self::Blocked(class) => report.classes.get(class).map_or("?", String::as_str),
             Self::Unattributed => "unattributed",
-        }
+            Self::Parked(place) => return Cow::Owned(report.places.parked_words(place)),
+            Self::Queued(place) => return Cow::Owned(report.places.queued_words(place)),
+        })
     }
 
     /// Its colour.
@@ -94,7 +104,17 @@ impl Time {
                 let known = CLASSES.iter().find(|(class, _)| *class == name);
                 known.map_or(UNATTRIBUTED, |(_, colour)| *colour)
             }
+            Self::Parked(place) => of_place(PARKED, place, report.places.parked.len()),
+            Self::Queued(place) => of_place(QUEUED, place, report.places.queued.len()),
         }
+    }
+}
+
+/// The colour of a place; the last one has no name.
+fn of_place((named, nameless): ([Colour; 6], Colour), place: usize, places: usize) -> Colour {
+    match place + 1 < places {
+        true => named[place % named.len()],
+        false => nameless,
     }
 }
 
@@ -126,6 +146,32 @@ const ON_CPU: Colour = Colour::new(230, 100, 72);
 pub const RUN_QUEUE: Colour = Colour::new(240, 196, 64);
 const PREEMPTED: Colour = Colour::new(206, 158, 84);
 const UNATTRIBUTED: Colour = Colour::new(150, 150, 150);
+
+/// Colours of the places where requests are parked, in turn, and of those without a name.
+const PARKED: ([Colour; 6], Colour) = (
+    [
+        Colour::new(134, 150, 184),
+        Colour::new(166, 146, 190),
+        Colour::new(126, 168, 172),
+        Colour::new(178, 158, 142),
+        Colour::new(150, 178, 150),
+        Colour::new(190, 152, 168),
+    ],
+    Colour::new(158, 164, 182),
+);
+
+/// The same of those where they are queued.
+const QUEUED: ([Colour; 6], Colour) = (
+    [
+        Colour::new(222, 206, 120),
+        Colour::new(208, 186, 90),
+        Colour::new(232, 218, 152),
+        Colour::new(196, 196, 96),
+        Colour::new(226, 192, 136),
+        Colour::new(186, 176, 112),
+    ],
+    Colour::new(216, 198, 108),
+);
 
 /// Colours of the built-in classes.
 const CLASSES: [(&str, Colour); 10] = [
@@ -164,6 +210,7 @@ mod tests {
     use super::*;
     use crate::classify::Classifier;
     use crate::profile::Profiles;
+    use crate::report::Places;
 
     #[test]
     fn each_built_in_class_has_a_colour_of_its_own() {
@@ -171,12 +218,21 @@ mod tests {
             "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
         let profiles = Profiles::parse([text], "p").unwrap();
         let classes = Classifier::new(&profiles).unwrap().names().to_vec();
+        let places = |name: &str| vec![name.to_owned(), String::new()];
         let report = Report {
             classes: classes.clone(),
+            places: Places {
+                parked: places("client"),
+                queued: places("pool"),
+            },
             ..Report::default()
         };
         let blocked = (0..classes.len()).map(Time::Blocked);
         let all = [
+            Time::Parked(0),
+            Time::Parked(1),
+            Time::Queued(0),
+            Time::Queued(1),
             Time::OnCpu,
             Time::RunQueue,
             Time::Preempted,
@@ -185,7 +241,7 @@ mod tests {
         let times: Vec<Time> = blocked.chain(all).collect();
         let colours: BTreeSet<Colour> = times.iter().map(|time| time.colour(&report)).collect();
         assert_eq!(colours.len(), times.len());
-        let names: BTreeSet<&str> = times.iter().map(|time| time.name(&report)).collect();
+        let names: BTreeSet<_> = times.iter().map(|time| time.name(&report)).collect();
         assert_eq!(names.len(), times.len());
     }
 

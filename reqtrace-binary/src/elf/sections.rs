@@ -48,6 +48,12 @@ pub struct DefinedSymbols {
 }
 
 impl DefinedSymbols {
+    /// Their names in UTF-8, and their addresses.
+    pub fn named(&self) -> impl Iterator<Item = (&str, u64)> {
+        let symbols = self.symbols.iter();
+        symbols.filter_map(|symbol| Some((self.name(symbol)?, symbol.address)))
+    }
+
     /// The name of one of them; `None` when it has none in UTF-8.
     pub(crate) fn name(&self, symbol: &DefinedSymbol) -> Option<&str> {
         let from = self.strings.get(symbol.name..)?;

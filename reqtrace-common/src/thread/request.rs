@@ -3,6 +3,7 @@
 
 use super::state::{Closed, Interval};
 use crate::cookie::{Frame, Reentry};
+use crate::keyed::KeyedState;
 use crate::limits::{MAX_LONGEST, MAX_SLOTS, SAME_STACK_WINDOW};
 use crate::record::{BlockSite, LongBlock, RequestRecord, STACK_LOST, Slot, reason};
 
@@ -35,6 +36,8 @@ pub struct RequestState {
     pub least: u32,
     /// The request so far. Sums are up to date whenever its thread is on a CPU.
     pub record: RequestRecord,
+    /// What it has in addition if its type has a key or attributes.
+    pub keyed: KeyedState,
 }
 
 /// A begin marker that was hit.
@@ -90,6 +93,7 @@ impl RequestState {
         found: 0,
         least: 0,
         record: RequestRecord::ZERO,
+        keyed: KeyedState::NONE,
     };
 
     /// Whether a request is open, abandoned ones not counted.
@@ -152,6 +156,7 @@ impl RequestState {
         record.label_len = 0;
         record.max_depth = 1;
         record.weight = begin.weight;
+        self.keyed.is_keyed = 0;
         self.begin_sp = begin.sp;
         self.begin_return = begin.return_address;
         self.depth = 1;
@@ -164,6 +169,8 @@ impl RequestState {
         self.record.request_type = begin.request_type;
         self.record.max_depth = 1;
         self.record.weight = 0;
+        self.keyed.is_keyed = 0;
+        self.keyed.has_extra = 0;
         self.begin_sp = begin.sp;
         self.begin_return = 0;
         self.depth = 1;
@@ -201,7 +208,7 @@ impl RequestState {
 
     /// As [`super::Thread::close`].
     #[inline]
-    pub(super) fn close(&mut self, now: u64, why: u32) {
+    pub fn close(&mut self, now: u64, why: u32) {
         if self.status != status::ABANDONED {
             self.record.end_ns = now;
         }

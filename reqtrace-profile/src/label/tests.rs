@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Origin, Profile};
+use crate::{Origin, Profile, ValueSource};
+use reqtrace_common::registers::Register;
 
 const GOOD: &str =
     "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
@@ -40,7 +41,7 @@ fn a_label_is_a_c_string_unless_it_says_otherwise() {
     .unwrap();
     assert_eq!(found[0].function.as_deref(), Some("f(int)"));
     let when = found[0].when.clone().unwrap();
-    assert_eq!(when.equals, [3, -1]);
+    assert_eq!((when.test, when.negate), (Test::OneOf(vec![3, -1]), false));
     assert_eq!(when.value, argument(0, &[4], Some(1)));
     assert_eq!(found[0].value, argument(1, &[8, -16], None));
     assert_eq!(found[0].kind, LabelKind::Counted(argument(2, &[], None)));
@@ -91,7 +92,7 @@ fn what_is_wrong_with_a_label_is_said_with_its_place() {
         (
             "{ arg = 0, when = { arg = 1 } }",
             "7:27",
-            "missing field `equals`",
+            "compares its value with nothing",
         ),
         (
             "{ arg = 0, when = { arg = 1, equals = [] } }",
@@ -102,6 +103,16 @@ fn what_is_wrong_with_a_label_is_said_with_its_place() {
             "{ arg = 0, when = { arg = 1, equals = [1,2,3,4,5] } }",
             "7:47",
             "5 values",
+        ),
+        (
+            "{ arg = 0, when = { arg = 1, equals = \"GET\" } }",
+            "7:27",
+            "one condition: a number",
+        ),
+        (
+            "{ arg = 0, when = { arg = 1, not-equals = 3 } }",
+            "7:27",
+            "one condition: a number",
         ),
         (
             "{ arg = 0, when = { equals = 1 } }",

@@ -87,6 +87,33 @@ pub struct RequestOf {
     pub request_type: u32,
 }
 
+/// A request of a type with a key was parked or queued, and is no more. Only traces with blame have these.
+///
+/// It comes before the request, and before the intervals of the thread that went on with it. Among requests
+/// of types with a key [`RequestOf::begin_ns`] is unique in a process, whatever thread they run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwayInterval {
+    /// The process.
+    pub space: AddressSpace,
+    /// The request.
+    pub request: RequestOf,
+    /// The thread that ran it before.
+    pub from_tid: u32,
+    /// The place; see [`super::Away::place`].
+    pub place: u32,
+    /// Whether it was queued: ready, and waiting for a thread.
+    pub is_queued: bool,
+    /// Since when, `CLOCK_MONOTONIC` ns.
+    pub since_ns: u64,
+    /// Until when, `CLOCK_MONOTONIC` ns.
+    pub until_ns: u64,
+    /// The thread that ended it: the one that goes on with the request, or that has made it ready, or that has
+    /// ended it.
+    pub by_tid: u32,
+    /// The request that this thread was in then.
+    pub by_request: Option<RequestOf>,
+}
+
 /// What an interval was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntervalKind {

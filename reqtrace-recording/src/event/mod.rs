@@ -13,11 +13,12 @@ mod trace;
 pub use reqtrace_base::frame::AddressSpace;
 
 pub use interval::{
-    Futex, Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs, WokenFrom,
+    AwayInterval, Futex, Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs,
+    WokenFrom,
 };
 pub use overhead::{Overhead, ShedSpan};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
-pub use request::{Comm, Incomplete, Open, Request};
+pub use request::{Attribute, Away, Comm, Incomplete, Open, PARKED, QUEUED, Request, Value};
 pub use sample::Sample;
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};
@@ -53,6 +54,8 @@ pub enum Event<'a> {
     Open(&'a Open),
     /// A thread was off the CPU; only with blame.
     Interval(&'a Interval),
+    /// A request was parked or queued; only with blame.
+    Away(&'a AwayInterval),
     /// What a futex lies in that intervals refer to.
     Futex(&'a Futex),
     /// A thread in a request was on a CPU; only when samples are taken.

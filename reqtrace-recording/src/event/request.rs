@@ -2,7 +2,10 @@
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::COMM_LEN;
+use reqtrace_common::marker::MAX_PLACES;
 use reqtrace_common::record::{BlockSite, LongBlock, Slot, reason};
+
+use serde::{Deserialize, Serialize};
 
 use super::AddressSpace;
 
@@ -77,6 +80,53 @@ pub struct Request<'a> {
     pub slots: &'a [Slot],
     /// The longest blocks, the longest first.
     pub longest: &'a [LongBlock],
+    /// Time in which no thread ran it, by place; only of a type with a key.
+    pub away: &'a [Away],
+    /// How often another thread went on with it than the one before.
+    pub moves: u32,
+    /// What it was about, by the order of its type's attributes in the profile; what was not read is left out.
+    pub attributes: &'a [Attribute<'a>],
+}
+
+/// Time in which no thread ran a request: it was parked, or queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// Index of the place's name in the request type ([`reqtrace_common::marker::MAX_PLACES`] of them), then
+    /// [`PARKED`] and [`QUEUED`], which have no name.
+    pub place: u32,
+    /// How often.
+    pub count: u32,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// The place of a request that is parked where the profile gives no name.
+pub const PARKED: u32 = MAX_PLACES as u32;
+
+/// The place of a request that is queued where the profile gives no name.
+pub const QUEUED: u32 = MAX_PLACES as u32 + 1;
+
+/// An attribute of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attribute<'a> {
+    /// Which one of its request type.
+    pub index: u32,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+/// The value of an attribute, as the traced program had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number of 64 bits; whether it is signed, and what its values are called, says the profile.
+    Number(u64),
+    /// A text.
+    Text {
+        /// Its bytes, as far as they were read.
+        bytes: &'a [u8],
+        /// Whether it goes on.
+        is_cut: bool,
+    },
 }
 
 impl Request<'_> {
@@ -95,10 +145,18 @@ impl Request<'_> {
             .saturating_add(self.unattributed_ns)
     }
 
+    /// Nanoseconds in which no thread ran it: parked or queued.
+    #[must_use]
+    pub fn away_ns(&self) -> u64 {
+        let ns = self.away.iter().map(|away| away.ns);
+        ns.fold(0, u64::saturating_add)
+    }
+
     /// Nanoseconds on a CPU: what closes the ledger.
     #[must_use]
     pub fn on_cpu_ns(&self) -> u64 {
-        self.latency_ns().saturating_sub(self.off_cpu_ns())
+        let off_cpu_ns = self.off_cpu_ns().saturating_add(self.away_ns());
+        self.latency_ns().saturating_sub(off_cpu_ns)
     }
 }
 
@@ -115,6 +173,14 @@ pub struct Open {
     pub longest: Vec<LongBlock>,
     /// Where it is blocked and since when, if it is.
     pub blocked_in: Option<(BlockSite, u64)>,
+    /// Its time in which no thread ran it. Where it is parked or queued now, that is in it.
+    pub away: Vec<Away>,
+    /// Where it is parked or queued and since when, if it is.
+    pub away_in: Option<(u32, u64)>,
+    /// Its attributes that are numbers: index and value.
+    pub numbers: Vec<(u32, u64)>,
+    /// Its attributes that are texts: index, bytes, whether the text goes on.
+    pub texts: Vec<(u32, Vec<u8>, bool)>,
 }
 
 impl Open {
@@ -125,8 +191,26 @@ impl Open {
             label: &self.label,
             slots: &self.slots,
             longest: &self.longest,
+            away: &self.away,
             ..self.request
         }
+    }
+
+    /// The attributes, which [`Open::request`] does not have.
+    #[must_use]
+    pub fn attributes(&self) -> Vec<Attribute<'_>> {
+        let numbers = self.numbers.iter().map(|&(index, number)| Attribute {
+            index,
+            value: Value::Number(number),
+        });
+        let texts = self.texts.iter().map(|(index, bytes, is_cut)| Attribute {
+            index: *index,
+            value: Value::Text {
+                bytes,
+                is_cut: *is_cut,
+            },
+        });
+        numbers.chain(texts).collect()
     }
 }
 
@@ -145,6 +229,8 @@ pub enum Incomplete {
     RunningAtStop,
     /// It was blocked when tracing stopped.
     BlockedAtStop,
+    /// It was parked or queued when tracing stopped.
+    ParkedAtStop,
 }
 
 impl Incomplete {
@@ -162,6 +248,7 @@ impl Incomplete {
             reason::RUNNING_AT_START => Self::RunningAtStart,
             reason::RUNNING_AT_STOP => Self::RunningAtStop,
             reason::BLOCKED_AT_STOP => Self::BlockedAtStop,
+            reason::PARKED_AT_STOP => Self::ParkedAtStop,
             other => return Err(other),
         }))
     }
@@ -177,6 +264,7 @@ impl Incomplete {
             Some(Self::RunningAtStart) => reason::RUNNING_AT_START,
             Some(Self::RunningAtStop) => reason::RUNNING_AT_STOP,
             Some(Self::BlockedAtStop) => reason::BLOCKED_AT_STOP,
+            Some(Self::ParkedAtStop) => reason::PARKED_AT_STOP,
         }
     }
 
@@ -190,6 +278,7 @@ impl Incomplete {
             Self::RunningAtStart => "running at start",
             Self::RunningAtStop => "running at stop",
             Self::BlockedAtStop => "blocked at stop",
+            Self::ParkedAtStop => "parked at stop",
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct Window {
     pub histograms: Vec<(StackSumKey, LengthHistogram)>,
     /// Bytes that blocked calls have asked for, by index into `sums`; sums without are left out.
     pub bytes: Vec<(u32, u64)>,
+    /// The fields of `totals` that are not in a recording's own form of them: parked and queued ns, unknown
+    /// keys, and requests that ran elsewhere, by request type; empty when all are 0.
+    pub keyed: Vec<(u64, u64, u64, u64)>,
 }
 
 /// Something was lost.

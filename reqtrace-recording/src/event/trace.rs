@@ -69,7 +69,8 @@ pub struct Options {
 pub struct Marker {
     /// Request type.
     pub request: String,
-    /// `begin` or `end`.
+    /// `begin` or `end`, or another marker of the profile: `resume`, `park`, `idle`, `ready`, `adopt`,
+    /// `attribute`.
     pub marker: String,
     /// Function or offset, with `entry` or `return`.
     pub place: String,

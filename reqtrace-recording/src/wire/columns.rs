@@ -1,11 +1,13 @@
 //! Requests of one block, column by column. What repeats is in a table, and columns hold its index.
 
-use reqtrace_common::record::{BlockSite, LongBlock, Slot};
+mod rows;
+
+use reqtrace_common::record::BlockSite;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::Malformed;
-use crate::event::{AddressSpace, Comm, Incomplete, Request};
+use crate::event::{AddressSpace, Attribute, Incomplete, Request, Value};
+pub(super) use rows::Rows;
 
 /// Requests of one block.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -54,6 +56,30 @@ pub(super) struct Columns {
     long_waker: Vec<u32>,
     /// For each request, its weight less 1; empty when all weights are 1.
     more_weight: Vec<u32>,
+    /// For each request, in how many places it was parked or queued; empty when none was in any.
+    aways: Vec<u32>,
+    // One value for each of these places.
+    away_place: Vec<u32>,
+    away_count: Vec<u32>,
+    away_ns: Vec<u64>,
+    /// For each request, how often it came to another thread; empty when none did.
+    moves: Vec<u32>,
+    /// For each request, how many attributes it has; empty when none has any.
+    attributes: Vec<u32>,
+    // One value for each attribute.
+    /// Its index times 4, and bits of [`attribute_bit`].
+    attribute: Vec<u64>,
+    /// A number, or the index of a text.
+    attribute_value: Vec<u64>,
+    texts: Vec<Vec<u8>>,
+}
+
+/// What is known of an attribute beside its value.
+mod attribute_bit {
+    /// It is a text.
+    pub(super) const TEXT: u64 = 1;
+    /// It is a text that goes on.
+    pub(super) const CUT: u64 = 2;
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
@@ -71,6 +97,7 @@ pub(super) struct Builder {
     sites: FxHashMap<BlockSite, u32>,
     wakers: FxHashMap<(u32, u32), u32>,
     labels: FxHashMap<Vec<u8>, u32>,
+    texts: FxHashMap<Vec<u8>, u32>,
     end_ns: u64,
 }
 
@@ -87,6 +114,14 @@ fn index<T: Clone + Eq + std::hash::Hash>(
     table.push(value.clone());
     known.insert(value, index);
     index
+}
+
+/// Adds the value of the last of so many requests to a column that is empty while all are 0.
+fn push_rare(column: &mut Vec<u32>, requests: usize, value: u32) {
+    if value != 0 || !column.is_empty() {
+        column.resize(requests - 1, 0);
+        column.push(value);
+    }
 }
 
 /// `a - b` of times, which are far below the range.
@@ -136,11 +171,13 @@ impl Builder {
             .push(request.blocks.wrapping_sub(slots) as i32);
         columns.preemptions.push(request.preemptions);
         columns.max_depth.push(request.max_depth);
-        if request.weight != 1 || !columns.more_weight.is_empty() {
-            // The requests before it have the weight 1.
-            columns.more_weight.resize(columns.thread.len() - 1, 0);
-            columns.more_weight.push(request.weight.wrapping_sub(1));
-        }
+        let count = columns.thread.len();
+        push_rare(
+            &mut columns.more_weight,
+            count,
+            request.weight.wrapping_sub(1),
+        );
+        push_rare(&mut columns.moves, count, request.moves);
         columns.slots.push(slots);
         columns.longest.push(request.longest.len() as u32);
         let label = if request.label.is_empty() {
@@ -188,7 +225,46 @@ impl Builder {
                 known => index(&mut self.wakers, &mut columns.wakers, known) + 1,
             });
         }
-        24 + request.label.len() + 8 * request.slots.len() + 12 * request.longest.len()
+        let keyed = self.keyed(request);
+        24 + request.label.len() + 8 * request.slots.len() + 12 * request.longest.len() + keyed
+    }
+
+    /// Adds where it was parked or queued, and its attributes. Returns about how many bytes that takes.
+    fn keyed(&mut self, request: &Request<'_>) -> usize {
+        let columns = &mut self.columns;
+        let count = columns.thread.len();
+        push_rare(&mut columns.aways, count, request.away.len() as u32);
+        for away in request.away {
+            columns.away_place.push(away.place);
+            columns.away_count.push(away.count);
+            columns.away_ns.push(away.ns);
+        }
+        push_rare(
+            &mut columns.attributes,
+            count,
+            request.attributes.len() as u32,
+        );
+        let mut bytes = 12 * (request.away.len() + request.attributes.len());
+        for Attribute { index: of, value } in request.attributes {
+            let (bits, value) = match *value {
+                Value::Number(number) => (0, number),
+                Value::Text {
+                    bytes: text,
+                    is_cut,
+                } => {
+                    let known = self.texts.get(text).copied();
+                    let number = known.unwrap_or_else(|| {
+                        bytes += text.len();
+                        index(&mut self.texts, &mut columns.texts, text.to_vec())
+                    });
+                    let cut = if is_cut { attribute_bit::CUT } else { 0 };
+                    (attribute_bit::TEXT | cut, u64::from(number))
+                }
+            };
+            columns.attribute.push(u64::from(*of) << 2 | bits);
+            columns.attribute_value.push(value);
+        }
+        bytes
     }
 
     /// The columns so far; what comes next begins anew, with the memory of before.
@@ -197,21 +273,9 @@ impl Builder {
         self.sites.clear();
         self.wakers.clear();
         self.labels.clear();
+        self.texts.clear();
         std::mem::take(&mut self.columns)
     }
-}
-
-/// Takes requests out of columns, one after the other.
-#[derive(Debug)]
-pub(super) struct Rows<'a> {
-    columns: &'a Columns,
-    at: usize,
-    end_ns: u64,
-    slot: usize,
-    long: usize,
-    long_site: usize,
-    slots: Vec<Slot>,
-    longest: Vec<LongBlock>,
 }
 
 impl Columns {
@@ -220,112 +284,6 @@ impl Columns {
     }
 
     pub(super) fn rows(&self) -> Rows<'_> {
-        Rows {
-            columns: self,
-            at: 0,
-            end_ns: self.base_ns,
-            slot: 0,
-            long: 0,
-            long_site: 0,
-            slots: Vec::new(),
-            longest: Vec::new(),
-        }
-    }
-}
-
-fn at<T: Copy>(column: &[T], index: usize) -> Result<T, Malformed> {
-    column.get(index).copied().ok_or(Malformed)
-}
-
-impl Rows<'_> {
-    /// The next request; there must be one.
-    pub(super) fn next(&mut self) -> Result<Request<'_>, Malformed> {
-        let columns = self.columns;
-        let row = self.at;
-        let thread = at(&columns.threads, at(&columns.thread, row)? as usize)?;
-        let end_ns = self.end_ns.wrapping_add_signed(at(&columns.end, row)?);
-        let begin_ns = end_ns.wrapping_sub(at(&columns.latency, row)?);
-        let slots = at(&columns.slots, row)?;
-        self.slots.clear();
-        let mut blocked_ns = 0_u64;
-        for _ in 0..slots {
-            let site = at(&columns.sites, at(&columns.slot_site, self.slot)? as usize)?;
-            let ns = at(&columns.slot_blocked, self.slot)?;
-            blocked_ns = blocked_ns.checked_add(ns).ok_or(Malformed)?;
-            self.slots.push(Slot {
-                site,
-                blocked_ns: ns,
-            });
-            self.slot += 1;
-        }
-        self.longest.clear();
-        for _ in 0..at(&columns.longest, row)? {
-            let block = self.long(begin_ns)?;
-            self.longest.push(block);
-        }
-        let label: &[u8] = match at(&columns.label, row)? {
-            0 => &[],
-            index => columns.labels.get(index as usize - 1).ok_or(Malformed)?,
-        };
-        let incomplete = Incomplete::of(at(&columns.reason, row)?).map_err(|_| Malformed)?;
-        self.at += 1;
-        self.end_ns = end_ns;
-        Ok(Request {
-            id: columns.first_id.wrapping_add(row as u64),
-            request_type: at(&columns.request_type, row)?,
-            space: thread.space,
-            tid: thread.tid,
-            incomplete,
-            comm: Comm(thread.comm),
-            label,
-            begin_ns,
-            end_ns,
-            run_queue_ns: at(&columns.run_queue, row)?,
-            preempted_ns: at(&columns.preempted, row)?,
-            blocked_ns,
-            unattributed_ns: at(&columns.unattributed, row)?,
-            blocks: slots.wrapping_add_signed(at(&columns.more_blocks, row)?),
-            preemptions: at(&columns.preemptions, row)?,
-            max_depth: at(&columns.max_depth, row)?,
-            weight: columns
-                .more_weight
-                .get(row)
-                .map_or(1, |more| more.wrapping_add(1)),
-            slots: &self.slots,
-            longest: &self.longest,
-        })
-    }
-
-    fn long(&mut self, begin_ns: u64) -> Result<LongBlock, Malformed> {
-        let columns = self.columns;
-        let long = self.long;
-        self.long += 1;
-        let blocked = at(&columns.long_blocked, long)?;
-        let (site, blocked_ns) = match at(&columns.long_slot, long)? {
-            0 => {
-                let site = at(&columns.long_site, self.long_site)?;
-                self.long_site += 1;
-                (at(&columns.sites, site as usize)?, blocked as u64)
-            }
-            slot => {
-                let slot = at(&self.slots, slot as usize - 1)?;
-                (
-                    slot.site,
-                    slot.blocked_ns.wrapping_sub(blocked.cast_unsigned()),
-                )
-            }
-        };
-        let (waker_tid, waker_tgid) = match at(&columns.long_waker, long)? {
-            0 => (0, 0),
-            index => at(&columns.wakers, index as usize - 1)?,
-        };
-        Ok(LongBlock {
-            site,
-            start_ns: begin_ns.wrapping_add_signed(at(&columns.long_start, long)?),
-            blocked_ns,
-            run_queue_ns: at(&columns.long_run_queue, long)?,
-            waker_tid,
-            waker_tgid,
-        })
+        Rows::of(self)
     }
 }

@@ -55,6 +55,7 @@ impl Encoder {
                 (entry_kind::INTERVAL, write(&WireInterval::from(*interval)))
             }
             Event::Futex(futex) => (entry_kind::FUTEX, write(futex)),
+            Event::Away(away) => (entry_kind::AWAY, write(away)),
             Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
             Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),

@@ -48,6 +48,7 @@ mod entry_kind {
     pub(super) const END: u32 = 18;
     pub(super) const STACKS_ANEW: u32 = 19;
     pub(super) const FUTEX: u32 = 20;
+    pub(super) const AWAY: u32 = 21;
 }
 
 /// The payload of a block of events.

@@ -4,7 +4,7 @@ use reqtrace_common::record::{BlockSite, LongBlock, Slot};
 use serde::{Deserialize, Serialize};
 
 use super::Malformed;
-use crate::event::{AddressSpace, Comm, Incomplete, Open, Request};
+use crate::event::{AddressSpace, Away, Comm, Incomplete, Open, Request};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WireOpen {
@@ -27,6 +27,11 @@ pub(super) struct WireOpen {
     longest: Vec<LongBlock>,
     blocked_in: Option<(BlockSite, u64)>,
     more_weight: u32,
+    away: Vec<Away>,
+    away_in: Option<(u32, u64)>,
+    moves: u32,
+    numbers: Vec<(u32, u64)>,
+    texts: Vec<(u32, Vec<u8>, bool)>,
 }
 
 impl From<&Open> for WireOpen {
@@ -52,6 +57,11 @@ impl From<&Open> for WireOpen {
             longest: open.longest.clone(),
             blocked_in: open.blocked_in,
             more_weight: request.weight.wrapping_sub(1),
+            away: open.away.clone(),
+            away_in: open.away_in,
+            moves: request.moves,
+            numbers: open.numbers.clone(),
+            texts: open.texts.clone(),
         }
     }
 }
@@ -73,7 +83,6 @@ impl TryFrom<WireOpen> for Open {
                 tid: wire.tid,
                 incomplete: Incomplete::of(wire.reason).map_err(|_| Malformed)?,
                 comm: Comm(wire.comm),
-                label: &[],
                 begin_ns: wire.begin_ns,
                 end_ns: wire.end_ns,
                 run_queue_ns: wire.run_queue_ns,
@@ -84,13 +93,17 @@ impl TryFrom<WireOpen> for Open {
                 preemptions: wire.preemptions,
                 max_depth: wire.max_depth,
                 weight: wire.more_weight.wrapping_add(1),
-                slots: &[],
-                longest: &[],
+                moves: wire.moves,
+                ..Request::default()
             },
             label: wire.label,
             slots: wire.slots,
             longest: wire.longest,
             blocked_in: wire.blocked_in,
+            away: wire.away,
+            away_in: wire.away_in,
+            numbers: wire.numbers,
+            texts: wire.texts,
         })
     }
 }

@@ -12,14 +12,16 @@ use reqtrace_common::record::{
     BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
     reason,
 };
-use reqtrace_common::thread::{self, phase, status};
+use reqtrace_common::thread::{self, RequestState, phase, status};
 use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, Thread};
 
+mod extras;
 mod intervals;
 mod samples;
 
 use super::file::file_path;
 
+pub(crate) use extras::{Ends, Extra, Extras, Stamp, away};
 use intervals::helper;
 pub(crate) use intervals::interval;
 pub(crate) use samples::sample;
@@ -88,11 +90,17 @@ pub(crate) enum Record<'a> {
     Interval(&'a [u8]),
     /// The bytes of a sample: see [`sample`].
     Sample(&'a [u8]),
+    /// The bytes of what a request has beside its record: see [`Extras::extra`].
+    Extra(&'a [u8]),
+    /// The bytes of a text: see [`Extras::text`].
+    Text(&'a [u8]),
+    /// The bytes of a time in which no thread ran a request: see [`away`].
+    Away(&'a [u8]),
     /// Another record.
     Other(Other),
 }
 
-/// One record of the ring that is no request, no interval and no sample.
+/// One record of the ring that is news of the surroundings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
     /// A traced process came, changed or went.
@@ -115,6 +123,9 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),
         kind::INTERVAL => Ok(Record::Interval(bytes)),
         kind::SAMPLE => Ok(Record::Sample(bytes)),
+        kind::EXTRA => Ok(Record::Extra(bytes)),
+        kind::TEXT => Ok(Record::Text(bytes)),
+        kind::AWAY => Ok(Record::Away(bytes)),
         kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),
     }
@@ -180,8 +191,18 @@ impl Decoder {
             weight: fields.u32(at!(weight))?,
             slots: &self.slots,
             longest: &self.longest,
+            ..Request::default()
         })
     }
+}
+
+/// An open request, and what its texts are found by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Still {
+    /// The request, without its texts.
+    pub open: Open,
+    /// What [`Extras::texts_of`] takes.
+    pub stamp: Stamp,
 }
 
 /// The open request of a thread, as if it ended at `stop_ns`; `None` when none is open.
@@ -189,7 +210,10 @@ impl Decoder {
 /// # Errors
 ///
 /// [`Malformed`] as for a ring record.
-pub(crate) fn still_open(thread: &thread::Thread, stop_ns: u64) -> Result<Option<Open>, Malformed> {
+pub(crate) fn still_open(
+    thread: &thread::Thread,
+    stop_ns: u64,
+) -> Result<Option<Still>, Malformed> {
     if !thread.request.is_sampled() || thread.request.status == status::NONE {
         return Ok(None);
     }
@@ -217,9 +241,44 @@ pub(crate) fn still_open(thread: &thread::Thread, stop_ns: u64) -> Result<Option
         thread.switch_in(stop_ns);
     }
     thread.close(stop_ns, why);
-    let mut open = from_record(&thread.request.record)?;
-    open.blocked_in = blocked_in;
-    Ok(Some(open))
+    let mut still = from_state(&thread.request)?;
+    still.open.blocked_in = blocked_in;
+    Ok(Some(still))
+}
+
+/// The request that no thread runs, as if it ended at `stop_ns`; `None` when it is not recorded.
+///
+/// # Errors
+///
+/// [`Malformed`] as for a ring record.
+pub(crate) fn still_parked(
+    request: &RequestState,
+    stop_ns: u64,
+    why: u32,
+) -> Result<Option<Still>, Malformed> {
+    if !request.is_sampled() {
+        return Ok(None);
+    }
+    let mut request = *request;
+    let since_ns = request.keyed.since_ns;
+    let stop_ns = stop_ns.max(since_ns);
+    let (_, place) = request.keyed.count_away(stop_ns, 0);
+    request.close(stop_ns, why);
+    let mut still = from_state(&request)?;
+    still.open.away_in = Some((place, since_ns));
+    Ok(Some(still))
+}
+
+/// A closed request with what it has beside its record.
+fn from_state(request: &RequestState) -> Result<Still, Malformed> {
+    let mut open = from_record(&request.record)?;
+    let extra = Extra::of_state(request);
+    extras::closes(&open.request(), &extra.away)?;
+    open.request.moves = extra.moves;
+    open.away = extra.away;
+    open.numbers = extra.numbers;
+    let stamp = (request.record.tgid, request.keyed.extra.stamp_ns);
+    Ok(Still { open, stamp })
 }
 
 /// A whole request record.
@@ -265,7 +324,7 @@ fn from_record(record: &RequestRecord) -> Result<Open, Malformed> {
         label: label.to_vec(),
         slots: slots.to_vec(),
         longest: longest.to_vec(),
-        blocked_in: None,
+        ..Open::default()
     };
     sort(&mut open.longest);
     checked(open.request())?;

@@ -13,12 +13,12 @@ use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::{Process, stacks_wanted};
 use reqtrace_common::filter::StackFilter;
-use reqtrace_common::label::LabelPlan;
-use reqtrace_common::limits::MAX_STACK_SUMS;
+use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED, MAX_STACK_SUMS};
 
 use super::Compiled;
 use super::image::Image;
 use super::labels::LabelTable;
+use super::markers::MarkerTable;
 use super::object::{OBJECT, check_abi};
 use super::probes::ProbePlan;
 use super::sampling::SAMPLER;
@@ -50,6 +50,10 @@ pub struct LoadOptions<'a> {
     pub messages: bool,
     /// How labels are read; `None`: they are not.
     pub labels: Option<&'a LabelTable>,
+    /// Requests of some type are known by a key.
+    pub has_keys: bool,
+    /// What markers do under conditions and with keys, and which attributes they read; `None`: nothing.
+    pub markers: Option<&'a MarkerTable>,
     /// Probes that will be set: only their programs are loaded. `None`: all programs are.
     pub probes: Option<&'a [ProbePlan]>,
 }
@@ -144,6 +148,8 @@ pub fn load(
     let level = level as u8;
     let no_labels = LabelTable::default();
     let labels = options.labels.unwrap_or(&no_labels).plans();
+    let no_markers = MarkerTable::default();
+    let markers = options.markers.unwrap_or(&no_markers);
     let offsets = host.offsets;
     let filter = options.stack_filter;
     let gaps_by_frame_pointers = u32::from(tables.as_ref().is_some_and(Compiled::frame_pointers));
@@ -154,7 +160,14 @@ pub fn load(
         loader.override_global(global, offset, true);
     }
     let known_stacks = known_stacks();
+    let (keys, parked) = if options.has_keys {
+        (MAX_KEYS, MAX_PARKED)
+    } else {
+        (1, 1)
+    };
     let mut ebpf = loader
+        .map_max_entries("KEYS", keys)
+        .map_max_entries("PARKED", parked)
         .map_max_entries("KNOWN_USER", known_stacks)
         .map_max_entries("KNOWN_KERNEL", known_stacks)
         .override_global("KNOWN_STACKS", &known_stacks, true)
@@ -178,6 +191,8 @@ pub fn load(
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
         .map_max_entries("LABEL_PLANS", labels.len() as u32)
+        .map_max_entries("MARKER_PLANS", markers.markers().len() as u32)
+        .map_max_entries("ATTRIBUTE_PLANS", markers.attributes().len() as u32)
         .override_global("STACKS_WANTED", &wanted, true)
         .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
         .override_global("STACK_MIN_NS", &filter.min_ns, true)
@@ -190,11 +205,9 @@ pub fn load(
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
-    let mut plans: Array<&mut MapData, LabelPlan> =
-        Array::try_from(map_mut(&mut ebpf, "LABEL_PLANS")?).map_err(map_error)?;
-    for (index, plan) in labels.iter().enumerate() {
-        plans.set(index as u32, plan, 0).map_err(map_error)?;
-    }
+    fill(&mut ebpf, "LABEL_PLANS", labels)?;
+    fill(&mut ebpf, "MARKER_PLANS", markers.markers())?;
+    fill(&mut ebpf, "ATTRIBUTE_PLANS", markers.attributes())?;
     let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
     let log = kernel_log(&mut ebpf);
@@ -216,6 +229,16 @@ pub fn load(
         tables,
         log,
     })
+}
+
+/// Writes plans into their map.
+fn fill<P: aya::Pod>(ebpf: &mut Ebpf, name: &str, plans: &[P]) -> Result<()> {
+    let mut map: Array<&mut MapData, P> =
+        Array::try_from(map_mut(ebpf, name)?).map_err(map_error)?;
+    for (index, plan) in plans.iter().enumerate() {
+        map.set(index as u32, plan, 0).map_err(map_error)?;
+    }
+    Ok(())
 }
 
 /// Loads the programs of the scheduler, and the one that takes samples if it is wanted, at the same time: the

@@ -4,6 +4,7 @@
 //! [`Session`] (attached).
 
 mod batch;
+mod chains;
 pub mod count;
 pub(crate) mod decode;
 mod detach;
@@ -14,9 +15,11 @@ pub mod guard;
 mod image;
 mod labels;
 mod loader;
+mod markers;
 mod object;
 mod open;
 mod overhead;
+mod planner;
 mod probes;
 pub mod rate;
 pub mod safety;
@@ -32,6 +35,7 @@ mod uprobe;
 
 pub use labels::LabelTable;
 pub use loader::{KernelTypes, LoadOptions, Loaded, Loader, load};
+pub use markers::MarkerTable;
 pub use open::{RunState, Running};
 pub use probes::ProbePlan;
 pub use sampling::{CpuEngine, SamplingPlan};

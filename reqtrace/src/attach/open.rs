@@ -4,13 +4,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
-use log::warn;
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
-use reqtrace_common::thread::{Thread, phase, status};
+use log::{debug, warn};
+use reqtrace_common::keyed::{KeyEntry, KeyId};
+use reqtrace_common::record::{BlockSite, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason};
+use reqtrace_common::thread::{RequestState, Thread, phase, status};
 use reqtrace_recording::Open;
 
 use super::batch;
-use super::decode::still_open;
+use super::decode::{Stamp, Still, still_open, still_parked};
 use super::loader::map_error;
 use crate::error::Result;
 
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Running {
     /// The request as if it ended now, with where it is blocked and since when.
     pub open: Open,
+    /// What its texts are found by.
+    pub(crate) stamp: Stamp,
     /// What its thread does.
     pub state: RunState,
 }
@@ -40,6 +43,8 @@ pub enum RunState {
     RunQueue(u64),
     /// It was preempted then, and waits for a CPU.
     Preempted(u64),
+    /// No thread runs it since then; the place is in [`reqtrace_recording::Open::away_in`].
+    Away(u64),
 }
 
 /// The requests that are open in these states, as if they ended at `stop_ns`. A thread may have been
@@ -52,7 +57,7 @@ pub enum RunState {
 pub(super) fn requests(
     threads: &HashMap<&MapData, u32, Thread>,
     stop_ns: u64,
-) -> Result<Vec<Open>> {
+) -> Result<Vec<Still>> {
     let mut open = Vec::new();
     let mut unfinished = Vec::new();
     for entry in threads {
@@ -85,6 +90,44 @@ pub(super) fn requests(
     Ok(open)
 }
 
+/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or those of one process, which are
+/// taken out then.
+///
+/// # Errors
+///
+/// When the maps cannot be used.
+pub(super) fn parked(
+    keys: &Map,
+    parked: &Map,
+    of: Option<u32>,
+    stop_ns: u64,
+    why: u32,
+) -> Result<Vec<Still>> {
+    let mut stills = Vec::new();
+    let mut gone = Vec::new();
+    batch::entries(parked, |id: &KeyId, request: &RequestState| {
+        if of.is_none_or(|tgid| tgid == id.tgid) {
+            gone.push(*id);
+            match still_parked(request, stop_ns, why) {
+                Ok(still) => stills.extend(still),
+                Err(malformed) => debug!("a parked request could not be read: {malformed}"),
+            }
+        }
+    })?;
+    if of.is_none() {
+        return Ok(stills);
+    }
+    batch::delete::<KeyId, RequestState>(parked, &gone)?;
+    gone.clear();
+    batch::entries(keys, |id: &KeyId, _: &KeyEntry| {
+        if of == Some(id.tgid) {
+            gone.push(*id);
+        }
+    })?;
+    batch::delete::<KeyId, KeyEntry>(keys, &gone)?;
+    Ok(stills)
+}
+
 /// Requests that are open while a trace runs, those that began first: at most `most` of them, and how many
 /// there are. A state may be read in the middle of a change: it counts when it reads the same twice, and
 /// otherwise nothing is told of its thread but that it runs.
@@ -92,14 +135,30 @@ pub(super) fn requests(
 /// # Errors
 ///
 /// When the map cannot be read.
-pub(super) fn running(map: &Map, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
+pub(super) fn running(
+    map: &Map,
+    away: &Map,
+    now_ns: u64,
+    most: usize,
+) -> Result<(Vec<Running>, usize)> {
+    let mut parked = Vec::new();
+    batch::entries(away, |_: &KeyId, request: &RequestState| {
+        // What cannot be decoded was read in the middle of a change.
+        if let Ok(Some(still)) = still_parked(request, now_ns, reason::PARKED_AT_STOP) {
+            parked.push(Running {
+                open: still.open,
+                stamp: still.stamp,
+                state: RunState::Away(request.keyed.since_ns),
+            });
+        }
+    })?;
     let mut open = Vec::new();
     batch::entries(map, |tid: &u32, thread: &Thread| {
         if thread.request.status == status::OPEN && thread.request.is_sampled() {
             open.push((thread.request.record.begin_ns, *tid));
         }
     })?;
-    let all = open.len();
+    let all = open.len() + parked.len();
     open.sort_unstable();
     open.truncate(most);
     let threads: HashMap<&MapData, u32, Thread> = HashMap::try_from(map).map_err(map_error)?;
@@ -118,6 +177,9 @@ pub(super) fn running(map: &Map, now_ns: u64, most: usize) -> Result<(Vec<Runnin
             running.extend(running_one(two, is_stable, now_ns));
         }
     }
+    running.append(&mut parked);
+    running.sort_by_key(|running| running.open.request.begin_ns);
+    running.truncate(most);
     Ok((running, all))
 }
 
@@ -148,8 +210,8 @@ fn running_one(mut thread: Thread, is_stable: bool, now_ns: u64) -> Option<Runni
         thread.state.phase = phase::ON_CPU;
     }
     // What cannot be decoded was read in the middle of a change.
-    let open = still_open(&thread, now_ns).ok()??;
-    Some(Running { open, state })
+    let Still { open, stamp } = still_open(&thread, now_ns).ok()??;
+    Some(Running { open, stamp, state })
 }
 
 /// The stacks that open requests refer to, each maybe more than once.
@@ -157,22 +219,29 @@ fn running_one(mut thread: Thread, is_stable: bool, now_ns: u64) -> Option<Runni
 /// # Errors
 ///
 /// When the map cannot be read.
-pub(super) fn stacks(threads: &Map) -> Result<Vec<StackId>> {
+pub(super) fn stacks(threads: &Map, parked: &Map) -> Result<Vec<StackId>> {
     let mut ids = Vec::new();
     batch::entries(threads, |_: &u32, thread: &Thread| {
-        let record = &thread.request.record;
-        let slots = record.slots.iter().map(|slot| slot.site);
-        let longest = record.longest.iter().map(|block| block.site);
-        for site in slots.chain(longest).chain([thread.state.open_site]) {
-            ids.extend([site.kernel_stack, site.user_stack]);
-        }
-        ids.push(thread.state.waker.stack);
+        add_stacks(&thread.request.record, &mut ids);
+        let site = thread.state.open_site;
+        ids.extend([site.kernel_stack, site.user_stack, thread.state.waker.stack]);
+    })?;
+    batch::entries(parked, |_: &KeyId, request: &RequestState| {
+        add_stacks(&request.record, &mut ids);
     })?;
     ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
     Ok(ids)
 }
 
+fn add_stacks(record: &RequestRecord, ids: &mut Vec<StackId>) {
+    let slots = record.slots.iter().map(|slot| slot.site);
+    let longest = record.longest.iter().map(|block| block.site);
+    for site in slots.chain(longest) {
+        ids.extend([site.kernel_stack, site.user_stack]);
+    }
+}
+
 /// `None` when the state is not whole.
-fn request(thread: &Thread, stop_ns: u64) -> Option<Option<Open>> {
+fn request(thread: &Thread, stop_ns: u64) -> Option<Option<Still>> {
     still_open(thread, stop_ns).ok()
 }

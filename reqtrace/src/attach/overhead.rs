@@ -15,11 +15,16 @@ use crate::error::Result;
 use reqtrace_analysis::report::Overhead;
 
 /// Programs for markers, by their index in the kernel's table.
-const MARKERS: [(&str, u32); 4] = [
+const MARKERS: [(&str, u32); 9] = [
     ("request_begin", program::BEGIN),
     ("request_end", program::END),
     ("request_begin_ret", program::BEGIN_RET),
     ("request_end_ret", program::END_RET),
+    ("marker", program::MARKER),
+    ("marked_begin", program::MARKED_BEGIN),
+    ("marked_end", program::MARKED_END),
+    ("marked_begin_ret", program::MARKED_BEGIN_RET),
+    ("marked_end_ret", program::MARKED_END_RET),
 ];
 
 /// What a trap costs at the probes of each program, in the order of [`MARKERS`].

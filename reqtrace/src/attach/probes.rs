@@ -5,13 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use reqtrace_common::cookie::{Cookie, Frame};
-
 use super::labels::LabelTable;
+use super::markers::MarkerTable;
+use super::planner::Planner;
 use super::uprobe::{Place, not_permitted};
 use crate::error::{Error, Result};
-use crate::profile::{At, ReturnProbe};
-use crate::resolve::{ResolvedMarker, ResolvedProfile, ResolvedRequest};
+use crate::resolve::ResolvedProfile;
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,20 +37,31 @@ impl ProbePlan {
     /// All probes of a profile that was resolved for one or more processes. Processes that share
     /// a file share its probes.
     ///
-    /// With `labels` each begin reads its request's label; how is added to that table.
+    /// With `labels` each begin reads its request's label, and texts of attributes are read; how is added
+    /// to that table. What markers do under conditions, and with keys, is added to the other.
     ///
     /// # Errors
     ///
-    /// When there are more ways to read labels than the table holds.
+    /// When there are more ways to read, or to do something, than the tables hold; when two markers of a
+    /// request type are at one place, and nothing tells which of them is meant.
     pub fn of(
         profiles: &[ResolvedProfile],
         mut labels: Option<&mut LabelTable>,
+        markers: &mut MarkerTable,
     ) -> Result<Vec<Self>> {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
             for (number, request) in profile.numbered() {
-                for mut plan in of_request(number, request, labels.as_deref_mut())? {
+                let mut planner = Planner {
+                    number,
+                    request,
+                    labels: labels.as_deref_mut(),
+                    markers: &mut *markers,
+                };
+                let of_request = planner.plan();
+                let within = |error: Error| error.within(format!("request `{}`", request.name));
+                for mut plan in of_request.map_err(within)? {
                     plan.service = profile.service;
                     let file = Identity::of(&plan.object);
                     if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
@@ -104,65 +114,6 @@ impl ProbePlan {
         .because(error)
         .next(next)
     }
-}
-
-fn of_request(
-    number: usize,
-    request: &ResolvedRequest,
-    labels: Option<&mut LabelTable>,
-) -> Result<Vec<ProbePlan>> {
-    let begin = of_marker(number, request, &request.begin, true, labels)?;
-    let end = of_marker(number, request, &request.end, false, None)?;
-    // Ends first: a begin must never be seen without its end.
-    Ok(end.into_iter().chain(begin).collect())
-}
-
-fn of_marker(
-    number: usize,
-    request: &ResolvedRequest,
-    marker: &ResolvedMarker,
-    is_begin: bool,
-    mut labels: Option<&mut LabelTable>,
-) -> Result<Vec<ProbePlan>> {
-    let by_uretprobe = marker.at == At::Return && request.return_probe == ReturnProbe::Uretprobe;
-    let program = match (is_begin, by_uretprobe) {
-        (true, false) => "request_begin",
-        (false, false) => "request_end",
-        (true, true) => "request_begin_ret",
-        (false, true) => "request_end_ret",
-    };
-    let popped = request.return_probe == ReturnProbe::Uretprobe;
-    let frame = match (request.same_frame, popped) {
-        (false, _) => Frame::Unrelated,
-        (true, false) => Frame::Same,
-        (true, true) => Frame::Popped,
-    };
-    let mut plans = Vec::new();
-    for site in &marker.sites {
-        let label = match &mut labels {
-            Some(labels) => labels.index_of(&site.labels)?,
-            None => 0,
-        };
-        let cookie = Cookie {
-            request_type: number as u8,
-            reentry: request.reentry,
-            frame,
-            condition: site.condition,
-            slot: site.slot,
-            label,
-        };
-        plans.push(ProbePlan {
-            object: marker.object.clone(),
-            file_offset: site.file_offset,
-            semaphore: site.semaphore,
-            instruction: site.instruction,
-            program,
-            cookie: cookie.encode(),
-            shown: format!("`{}` (request `{}`)", marker.symbol, request.name),
-            service: 0,
-        });
-    }
-    Ok(plans)
 }
 
 /// What makes two paths one file.

@@ -35,7 +35,7 @@ pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Result<Judgement> {
     let mut judgement = Judgement::default();
     let requests = || profiles.iter().flat_map(|profile| &profile.requests);
     for request in requests() {
-        for marker in [&request.begin, &request.end] {
+        for (_, marker) in request.markers() {
             judgement.object(&Marked {
                 request,
                 shown: &marker.object_shown,
@@ -93,7 +93,7 @@ impl Judgement {
                     "leave `return-probe` out of the profile; --yes if the marked functions never \
                      run on a fiber",
                 );
-            } else {
+            } else if !request.is_keyed {
                 self.warn(format!(
                     "request `{name}`, `{}`: {shown} uses {function}; where requests run on fibers \
                      that take turns on a thread, they are mixed up (the program is not)",
@@ -184,6 +184,9 @@ mod tests {
             end: marker(At::Return),
             same_frame: true,
             unlabelled: None,
+            is_keyed: false,
+            more: Vec::new(),
+            unread: Vec::new(),
             reentry: Reentry::Nest,
             return_probe,
         }

@@ -15,10 +15,11 @@ use aya::programs::tp_btf::BtfTracePointLink;
 use log::{debug, warn};
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
-use reqtrace_common::record::StackId;
+use reqtrace_common::record::{StackId, reason};
 use reqtrace_common::thread::Thread;
-use reqtrace_recording::{Cost, Open};
+use reqtrace_recording::Cost;
 
+use super::decode::Still;
 use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
@@ -361,7 +362,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
-        open::stacks(map(&self.ebpf, "THREADS")?)
+        open::stacks(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
     }
 
     /// Requests that are open now, while tracing: at most `most`, those that began first, and how many there
@@ -371,7 +372,8 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
-        open::running(map(&self.ebpf, "THREADS")?, now_ns, most)
+        let parked = map(&self.ebpf, "PARKED")?;
+        open::running(map(&self.ebpf, "THREADS")?, parked, now_ns, most)
     }
 
     /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
@@ -379,10 +381,26 @@ impl Session {
     /// # Errors
     ///
     /// When a map cannot be read.
-    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Open>> {
+    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
         let threads: HashMap<_, u32, Thread> =
             HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
-        open::requests(&threads, stop_ns)
+        let mut stills = open::requests(&threads, stop_ns)?;
+        stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
+        Ok(stills)
+    }
+
+    /// Requests of a process that no thread runs, taken out: the process has left, or runs another program.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be used.
+    pub(crate) fn abandoned(&self, tgid: u32, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        self.parked(Some(tgid), at_ns, why)
+    }
+
+    fn parked(&self, of: Option<u32>, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
+        open::parked(keys, parked, of, at_ns, why)
     }
 
     /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].

@@ -19,11 +19,16 @@ use crate::kernel::clock;
 use reqtrace_analysis::report::LateChildren;
 
 /// Programs for markers: those of ends first, so that no begin is seen without its end.
-pub(super) const UPROBES: [&str; 4] = [
+pub(super) const UPROBES: [&str; 9] = [
     "request_end",
     "request_end_ret",
+    "marked_end",
+    "marked_end_ret",
+    "marker",
     "request_begin",
     "request_begin_ret",
+    "marked_begin",
+    "marked_begin_ret",
 ];
 
 /// The service of a process: the index of its profile; `None` when it is of none.

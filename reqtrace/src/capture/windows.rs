@@ -50,12 +50,13 @@ impl Windows {
     /// What is new: a window, and losses.
     pub(crate) fn new_in(&mut self, sums: Sums, until_ns: u64) -> (Window, Vec<(Loss, u64)>) {
         self.totals.resize(sums.totals.len(), TypeTotals::ZERO);
-        let totals = sums
+        let mut totals: Vec<TypeTotals> = sums
             .totals
             .iter()
             .zip(&self.totals)
             .map(|(all, said)| less(all, said))
             .collect();
+        let keyed = keyed(&mut totals);
         self.totals = sums.totals;
         let bytes = (0..).zip(&sums.stacks);
         let bytes = bytes.filter(|(_, (_, sum))| sum.bytes > 0);
@@ -66,6 +67,7 @@ impl Windows {
             sums: sums.stacks,
             histograms: sums.histograms,
             bytes,
+            keyed,
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);
@@ -73,6 +75,22 @@ impl Windows {
         });
         (window, losses.collect())
     }
+}
+
+/// Takes out what a window says beside its totals; nothing when all of it is 0.
+fn keyed(totals: &mut [TypeTotals]) -> Vec<(u64, u64, u64, u64)> {
+    use std::mem::take;
+    let of = |totals: &mut TypeTotals| {
+        (
+            take(&mut totals.parked_ns),
+            take(&mut totals.queued_ns),
+            take(&mut totals.unknown_keys),
+            take(&mut totals.running_elsewhere),
+        )
+    };
+    let keyed: Vec<_> = totals.iter_mut().map(of).collect();
+    let is_zero = keyed.iter().all(|of_type| *of_type == (0, 0, 0, 0));
+    if is_zero { Vec::new() } else { keyed }
 }
 
 /// What was counted since; the longest is that of all.
@@ -93,6 +111,10 @@ fn less(all: &TypeTotals, said: &TypeTotals) -> TypeTotals {
         (&mut new.ends_without_begin, said.ends_without_begin),
         (&mut new.unsampled, said.unsampled),
         (&mut new.beyond, said.beyond),
+        (&mut new.parked_ns, said.parked_ns),
+        (&mut new.queued_ns, said.queued_ns),
+        (&mut new.unknown_keys, said.unknown_keys),
+        (&mut new.running_elsewhere, said.running_elsewhere),
     ] {
         *field = field.wrapping_sub(said);
     }
@@ -111,6 +133,8 @@ mod tests {
         totals.count = count;
         totals.max_ns = 7 * count;
         totals.histogram[5] = count;
+        totals.parked_ns = 3 * count;
+        totals.running_elsewhere = count / 9;
         Sums {
             totals: vec![totals],
             losses: vec![(Loss::RingFull, count)],
@@ -125,7 +149,17 @@ mod tests {
         let mut totals = TypeTotals::ZERO;
         for count in [4, 4, 9] {
             let (window, losses) = windows.new_in(sums(count), 1);
-            totals.merge(&window.totals[0]);
+            let mut new = window.totals[0];
+            assert_eq!((new.parked_ns, new.running_elsewhere), (0, 0));
+            if let Some(keyed) = window.keyed.first() {
+                (
+                    new.parked_ns,
+                    new.queued_ns,
+                    new.unknown_keys,
+                    new.running_elsewhere,
+                ) = *keyed;
+            }
+            totals.merge(&new);
             lost += losses.iter().map(|(_, count)| count).sum::<u64>();
         }
         assert_eq!(totals, sums(9).totals[0]);

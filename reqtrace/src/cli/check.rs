@@ -1,24 +1,21 @@
 //! `reqtrace check`: resolves a profile in a process or a program and prints what would be probed,
 //! and what its named waits match. Nothing is attached.
 
+mod markers;
 mod waits;
+mod words;
 
 use std::path::PathBuf;
 
 use super::library;
 use super::outputs::parse_pids;
 use super::profiles::print;
-use crate::attach::safety;
+use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety};
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, PlaceSpec, Profile, Profiles, RequestSpec, ReturnProbe};
-use crate::resolve::{
-    ObjectFile, Process, ResolvedMarker, ResolvedProfile, ResolvedRequest, Target, resolve,
-    resolve_file, returns, symbols,
-};
+use crate::profile::{Profile, Profiles};
+use crate::resolve::{ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file};
+use markers::describe;
 use waits::Waits;
-
-/// Sites printed for one marker before the rest is only counted.
-const MAX_SITES: usize = 12;
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -141,6 +138,10 @@ fn report(
         text.push('\n');
     }
     print(&text)?;
+    // What a trace would say of markers that are at one place.
+    let mut labels = LabelTable::default();
+    let resolved = std::slice::from_ref(resolved);
+    ProbePlan::of(resolved, Some(&mut labels), &mut MarkerTable::default())?;
     let refused = judgement.refused.into_iter().chain(judgement.doubted);
     refused.into_iter().next().map_or(Ok(()), Err)
 }
@@ -149,7 +150,8 @@ fn report(
 fn sites(resolved: &ResolvedProfile) -> String {
     let mut text = String::new();
     for request in &resolved.requests {
-        for (name, marker) in [("begin", &request.begin), ("end", &request.end)] {
+        for (role, marker) in request.markers() {
+            let name = role.name();
             for site in &marker.sites {
                 text.push_str(&format!(
                     "{name}\t0x{:x}\t{}\t{}\n",
@@ -159,154 +161,6 @@ fn sites(resolved: &ResolvedProfile) -> String {
         }
     }
     text
-}
-
-fn describe(spec: &RequestSpec, request: &ResolvedRequest, target: &Target<'_>) -> Result<String> {
-    let probe = request.return_probe;
-    let end = spec.end.as_ref();
-    let mut text = format!("\nrequest {}\n", request.name);
-    text.push_str(&marker(
-        "begin",
-        Some(&spec.begin),
-        &request.begin,
-        probe,
-        target,
-    )?);
-    text.push_str(&marker("end", end, &request.end, probe, target)?);
-    text.push_str(if request.same_frame {
-        "  an end belongs to its begin by the stack pointer\n"
-    } else {
-        "  begin and end are not of one call: told apart by thread only\n"
-    });
-    match (&request.unlabelled, spec.labels.is_empty()) {
-        (Some(why), _) => text.push_str(&format!("  no label: {why}\n")),
-        (None, false) => text.push_str("  a label is read at begin, with --labels\n"),
-        (None, true) => {}
-    }
-    Ok(text)
-}
-
-fn marker(
-    name: &str,
-    spec: Option<&MarkerSpec>,
-    marker: &ResolvedMarker,
-    probe: ReturnProbe,
-    target: &Target<'_>,
-) -> Result<String> {
-    let is_usdt = spec.is_some_and(|spec| matches!(spec.place, PlaceSpec::Usdt { .. }));
-    let how = match (marker.at, probe) {
-        _ if is_usdt => "USDT",
-        (At::Entry, _) if !marker.is_function => "instruction",
-        (At::Entry, _) => "entry",
-        (At::Return, ReturnProbe::Sites) => "return",
-        (At::Return, ReturnProbe::Uretprobe) => "return by uretprobe",
-    };
-    let mut sites: Vec<String> = marker
-        .sites
-        .iter()
-        .take(MAX_SITES)
-        .map(|site| match (site.condition, site.semaphore) {
-            (Some(_), _) => format!("0x{:x} (conditional)", site.file_offset),
-            (None, Some(_)) => format!("0x{:x} (semaphore)", site.file_offset),
-            (None, None) => format!("0x{:x}", site.file_offset),
-        })
-        .collect();
-    if marker.sites.len() > MAX_SITES {
-        sites.push("…".to_owned());
-    }
-    let count = marker.sites.len();
-    let plural = if count == 1 { "" } else { "s" };
-    let function = if is_usdt || !marker.is_function {
-        String::new()
-    } else {
-        format!("function at offset 0x{:x} · ", marker.entry_offset)
-    };
-    let mut text = format!(
-        "  {name:<5} {} ({how})\n        {} · {function}{count} probe{plural}: {}\n",
-        marker.symbol,
-        marker.object_shown,
-        sites.join(" ")
-    );
-    if !is_usdt {
-        text.push_str(&places(name, marker, probe, target)?);
-    }
-    let skipped = match spec {
-        Some(spec) => skipped(spec, marker, target)?,
-        None => Vec::new(),
-    };
-    if !skipped.is_empty() {
-        text.push_str(&format!(
-            "        tried first and not found: {}\n",
-            skipped.join(", ")
-        ));
-    }
-    Ok(text)
-}
-
-/// The instructions that stand for an entry or a return, and which ones the kernel must single-step.
-fn places(
-    name: &str,
-    marker: &ResolvedMarker,
-    probe: ReturnProbe,
-    target: &Target<'_>,
-) -> Result<String> {
-    let is_return = marker.at == At::Return;
-    if is_return && probe == ReturnProbe::Uretprobe {
-        return Ok(String::new());
-    }
-    let object = target.open(&ObjectFile {
-        open: marker.object.clone(),
-        shown: marker.object_shown.clone(),
-    })?;
-    let mut text = String::new();
-    for site in marker.sites.iter().take(MAX_SITES) {
-        let found = object
-            .address_of(site.file_offset)
-            .and_then(|address| returns::instruction_at(&object, address));
-        let Some((instruction, is_emulated)) = found else {
-            continue;
-        };
-        if !is_return && site.distance == 0 && is_emulated {
-            continue;
-        }
-        let place = match (site.distance, is_return) {
-            (0, _) => String::new(),
-            (bytes, true) => format!(", {bytes} bytes before the return"),
-            (bytes, false) => format!(", {bytes} bytes behind the entry"),
-        };
-        let how = if is_emulated {
-            "emulated by the kernel"
-        } else {
-            "single-stepped by the kernel, which is slower"
-        };
-        text.push_str(&format!(
-            "        {name} at 0x{:x} {instruction}{place} ({how})\n",
-            site.file_offset
-        ));
-    }
-    Ok(text)
-}
-
-/// Alternatives of a marker before the one that was taken, which this program does not have.
-fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker, target: &Target<'_>) -> Result<Vec<String>> {
-    let PlaceSpec::Function { patterns, .. } = &spec.place else {
-        return Ok(Vec::new());
-    };
-    if patterns.len() < 2 {
-        return Ok(Vec::new());
-    }
-    let object = target.open(&ObjectFile {
-        open: marker.object.clone(),
-        shown: marker.object_shown.clone(),
-    })?;
-    let mut skipped = Vec::new();
-    for pattern in patterns {
-        if symbols::find(&object, pattern)?.is_some() {
-            break;
-        }
-        skipped.push(pattern.clone());
-    }
-    Ok(skipped)
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {

@@ -3,6 +3,7 @@
 //! The surest check comes last: the kernel programs are really loaded and attached to the
 //! scheduler, and a probe is set on this program itself and hit.
 
+use log::debug;
 use reqtrace_common::filter::StackFilter;
 
 use super::library::Library;
@@ -109,7 +110,11 @@ fn programs() -> Vec<Finding> {
             ),
             samples,
         ],
-        Err(error) => vec![Finding::missing(subject, &error)],
+        Err(error) => {
+            // With what the verifier says.
+            debug!("{error:?}");
+            vec![Finding::missing(subject, &error)]
+        }
     }
 }
 
@@ -145,6 +150,8 @@ fn load() -> Result<(u64, Finding)> {
         measure_walks: false,
         messages: false,
         labels: None,
+        markers: None,
+        has_keys: true,
         probes: None,
     };
     let types = || KernelTypes::read(&host);

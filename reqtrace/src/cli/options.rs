@@ -153,7 +153,7 @@ impl TraceArgs {
             },
             stack_filter,
             unwind: self.unwind,
-            labels: self.labels || outputs.group_by.is_some(),
+            labels: self.labels,
             cpu_rate: self.cpu_rate,
             cpu_engine: self.cpu_engine,
             blame: self.blame || needs_blame,

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
-
 use crate::error::{Error, Result};
 use crate::report::Grouping;
 use crate::report::csv::Limits;
@@ -103,10 +101,11 @@ pub struct OutputArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
     pub(super) max_bytes: Option<u64>,
 
-    /// Print a second table with one row for each label, or for each fingerprint: the label with ?
-    /// for its numbers and strings (turns --labels on)
-    #[arg(long, value_name = "WHAT", help_heading = "Output")]
-    pub(super) group_by: Option<GroupBy>,
+    /// Print a second table with one row for each label, for each fingerprint, which is the label with ? for
+    /// its numbers and strings, for each value of an attribute (NAME), or for the fingerprints of these
+    /// (fingerprint=NAME); turns --labels on, but for attributes that are numbers
+    #[arg(long, value_name = "WHAT", value_parser = grouping, help_heading = "Output")]
+    pub(super) group_by: Option<Grouping>,
 
     /// Print no table and no progress, only errors and what was lost
     #[arg(short, long, conflicts_with = "verbose")]
@@ -115,15 +114,6 @@ pub struct OutputArgs {
     /// Print sizes, costs and what is done; twice for more
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
-}
-
-/// What rows of the second table stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GroupBy {
-    /// Requests with one label.
-    Label,
-    /// Requests whose labels differ by numbers and quoted strings only: one statement, one path.
-    Fingerprint,
 }
 
 /// What to write and print, checked.
@@ -164,7 +154,7 @@ pub struct Outputs {
     /// Bytes of the CSV at most.
     pub max_bytes: Option<u64>,
     /// A second table of groups.
-    pub group_by: Option<GroupBy>,
+    pub group_by: Option<Grouping>,
     /// No table, no progress.
     pub quiet: bool,
     /// How often `-v` was given.
@@ -260,10 +250,7 @@ impl Outputs {
 
     /// How requests are grouped.
     pub(super) fn grouping(&self) -> Option<Grouping> {
-        self.group_by.map(|by| match by {
-            GroupBy::Label => Grouping::Label,
-            GroupBy::Fingerprint => Grouping::Fingerprint,
-        })
+        self.group_by.clone()
     }
 
     /// For the exporters.
@@ -325,6 +312,20 @@ impl Outputs {
             .next("send all but one of them to a file"));
         }
         Ok(())
+    }
+}
+
+/// What rows of the second table stand for: `label`, `fingerprint`, the name of an attribute, or
+/// `fingerprint=` and that.
+fn grouping(word: &str) -> Result<Grouping, String> {
+    match (word, word.strip_prefix("fingerprint=")) {
+        ("label", _) => Ok(Grouping::Label),
+        ("fingerprint", _) | (_, Some("label")) => Ok(Grouping::Fingerprint),
+        ("", _) | (_, Some("")) => {
+            Err("give label, fingerprint, the name of an attribute, or fingerprint=NAME".to_owned())
+        }
+        (_, Some(name)) => Ok(Grouping::FingerprintOf(name.to_owned())),
+        (name, None) => Ok(Grouping::Attribute(name.to_owned())),
     }
 }
 

@@ -11,7 +11,7 @@ use reqtrace_recording::{self as recording, Ending, Header, Reader};
 use super::outputs::{OutputArgs, Outputs, Stacks, nanoseconds, parse_pids, with_unit};
 use super::show;
 use crate::aggregate::{Aggregator, FilterOptions, Options};
-use crate::classify::Classifier;
+use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
 use crate::profile::Profiles;
 use crate::report::folded::Part;
@@ -141,13 +141,13 @@ pub fn run(args: ReportArgs) -> Result<()> {
         );
     }
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
-    let classes = Classifier::new(&profiles)?.names().to_vec();
+    let columns = Columns::of(&profiles)?;
     let output_options = OutputOptions {
         private: header.options.labels,
         blame: header.blame,
         ..outputs.options()
     };
-    let mut exporters = outputs::open(&output_options, &classes)?;
+    let mut exporters = outputs::open(&output_options, &columns)?;
     let ending = reader
         .read(|event| analysis.event(&event, &mut exporters))
         .map_err(|error| unreadable(path, error))??;

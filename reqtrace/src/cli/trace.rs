@@ -111,7 +111,7 @@ fn raise_descriptors() {
 fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
     let wanted = &options.outputs;
     let files = OutputOptions {
-        private: options.labels,
+        private: options.labels || wanted.group_by.is_some(),
         blame: options.blame,
         asked: Some(signals::has_come),
         ..wanted.options()
@@ -138,7 +138,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .max_overhead(options.max_overhead)
         .accept_risk(options.yes)
         .measure_programs(wanted.verbose > 0)
-        .outputs(move |classes| outputs::open(&files, classes))
+        .outputs(move |columns| outputs::open(&files, columns))
         .on_notice(move |notice| match notice {
             Notice::Note(_) if quiet => {}
             Notice::Warning(text) | Notice::Note(text) => crate::say!("reqtrace: {text}"),

@@ -12,8 +12,8 @@ use reqtrace_recording::Request;
 
 use super::snapshot::{SlowRequest, StatementLine, TypeLine};
 use super::statements::Statements;
-use crate::report::Ledger;
 use crate::report::blame::{Cause, Causes};
+use crate::report::{Ledger, Places};
 use crate::tracer::Running;
 
 /// Seconds that percentiles, rates and ledgers are of.
@@ -36,6 +36,8 @@ pub(super) struct Recent {
     least_ns: u64,
     /// Names of wait classes.
     classes: Vec<String>,
+    /// Where requests are while no thread runs them.
+    places: Places,
 }
 
 struct OfType {
@@ -136,17 +138,20 @@ fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
 
 fn less(all: &Ledger, before: &Ledger) -> Ledger {
     // Before the first second there were none.
-    let before_of = |class: usize| before.classes.get(class).copied().unwrap_or(0);
-    let classes = all.classes.iter().enumerate();
+    let less = |all: &[u64], before: &[u64]| -> Vec<u64> {
+        let before = before.iter().copied().chain(std::iter::repeat(0));
+        let both = all.iter().zip(before);
+        both.map(|(ns, before)| ns.saturating_sub(before)).collect()
+    };
     Ledger {
         latency_ns: all.latency_ns.saturating_sub(before.latency_ns),
         on_cpu_ns: all.on_cpu_ns.saturating_sub(before.on_cpu_ns),
         run_queue_ns: all.run_queue_ns.saturating_sub(before.run_queue_ns),
         preempted_ns: all.preempted_ns.saturating_sub(before.preempted_ns),
         unattributed_ns: all.unattributed_ns.saturating_sub(before.unattributed_ns),
-        classes: classes
-            .map(|(class, ns)| ns.saturating_sub(before_of(class)))
-            .collect(),
+        classes: less(&all.classes, &before.classes),
+        parked: less(&all.parked, &before.parked),
+        queued: less(&all.queued, &before.queued),
     }
 }
 
@@ -159,6 +164,7 @@ impl Recent {
             slowest: Vec::new(),
             least_ns: 0,
             classes: Vec::new(),
+            places: Places::default(),
         }
     }
 
@@ -179,6 +185,7 @@ impl Recent {
         of_type.now.add(latency_ns, request.weight);
         if self.classes.is_empty() {
             self.classes = model.classes();
+            self.places = model.places().clone();
         }
         self.statements.request(request, model);
         if latency_ns > self.least_ns {
@@ -187,7 +194,7 @@ impl Recent {
     }
 
     fn slow(&mut self, request: &Request<'_>, model: &Aggregator) {
-        let parts = parts(&model.ledger(request), &self.classes);
+        let parts = parts(&model.ledger(request), &self.classes, &self.places);
         let mostly = parts.into_iter().next();
         let longest = request
             .longest
@@ -258,7 +265,7 @@ impl Recent {
                     running: running.iter().filter(is_this).count(),
                     rates: of_type.rates.iter().copied().collect(),
                     latency_ns: ledger.latency_ns,
-                    ledger: parts(&ledger, &self.classes),
+                    ledger: parts(&ledger, &self.classes, &self.places),
                     causes: causes.map(|causes| roots(&causes)),
                 }
             })
@@ -272,7 +279,7 @@ impl Recent {
             let said = of_type.and_then(|of_type| of_type.said.back());
             said.map_or_else(String::new, |said| said.name.clone())
         };
-        self.statements.lines(name, &self.classes)
+        self.statements.lines(name, &self.classes, &self.places)
     }
 
     /// The slowest requests of the last minute.
@@ -286,7 +293,7 @@ impl Recent {
 }
 
 /// Parts of a ledger that are not 0, the most time first.
-pub(super) fn parts(ledger: &Ledger, classes: &[String]) -> Vec<(String, u64)> {
+pub(super) fn parts(ledger: &Ledger, classes: &[String], places: &Places) -> Vec<(String, u64)> {
     let fixed = [
         ("on CPU", ledger.on_cpu_ns),
         ("run queue", ledger.run_queue_ns),
@@ -295,7 +302,7 @@ pub(super) fn parts(ledger: &Ledger, classes: &[String]) -> Vec<(String, u64)> {
     ];
     let fixed = fixed.into_iter().map(|(name, ns)| (name.to_owned(), ns));
     let blocked = classes.iter().cloned().zip(ledger.classes.iter().copied());
-    most_first(fixed.chain(blocked))
+    most_first(fixed.chain(blocked).chain(places.times(ledger)))
 }
 
 fn roots(causes: &Causes) -> Vec<(&'static str, u64)> {

@@ -135,6 +135,7 @@ pub(super) fn running(
             RunState::RunQueue(at) => ("run queue".to_owned(), since(at)),
             RunState::Preempted(at) => ("preempted".to_owned(), since(at)),
             RunState::OnCpu => ("on CPU".to_owned(), None),
+            RunState::Away(at) => (place(&request), since(at)),
         };
         Some(RunningRequest {
             request,
@@ -143,6 +144,11 @@ pub(super) fn running(
         })
     });
     named.collect()
+}
+
+fn place(request: &OpenRequest) -> String {
+    let place = request.place.as_ref();
+    place.map_or_else(|| "parked".to_owned(), |(place, _)| place.clone())
 }
 
 fn class(block: Option<&OpenBlock>) -> String {

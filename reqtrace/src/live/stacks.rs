@@ -9,7 +9,8 @@ use reqtrace_base::names::telling;
 use reqtrace_recording::Ending;
 
 use super::snapshot::{StackShown, Stacks};
-use crate::report::{Report, StackKind, StackLine};
+use crate::report::palette::Time;
+use crate::report::{Report, StackLine};
 
 /// Stacks that are shown.
 const MAX_SHOWN: usize = 100;
@@ -44,7 +45,13 @@ fn stacks(report: &Report, index: usize) -> Stacks {
     let name = report.requests.get(index).map(|request| &request.name);
     let of_type = |line: &&StackLine| Some(&line.request) == name;
     let on_cpu = report.on_cpu.iter().flat_map(|on_cpu| &on_cpu.stacks);
-    let mut lines: Vec<&StackLine> = report.stacks.iter().chain(on_cpu).filter(of_type).collect();
+    let mut lines: Vec<&StackLine> = report
+        .stacks
+        .iter()
+        .chain(&report.away)
+        .chain(on_cpu)
+        .filter(of_type)
+        .collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.ns));
     let shown = lines.iter().take(MAX_SHOWN);
     Stacks {
@@ -55,13 +62,7 @@ fn stacks(report: &Report, index: usize) -> Stacks {
 }
 
 fn shown(report: &Report, line: &StackLine) -> StackShown {
-    let what = match (line.kind, line.class) {
-        (StackKind::RunQueue, _) => "run queue",
-        (StackKind::Preempted, _) => "preempted",
-        (StackKind::Blocked, Some(class)) => report.classes.get(class).map_or("", |name| name),
-        (StackKind::Blocked, None) => "unattributed",
-        (StackKind::OnCpu, _) => "on CPU",
-    };
+    let what = Time::of(line).name(report).into_owned();
     let innermost = |frames: &[String]| -> Vec<String> { frames.iter().rev().cloned().collect() };
     let (user, kernel) = (innermost(&line.user), innermost(&line.kernel));
     let short = telling(
@@ -69,7 +70,7 @@ fn shown(report: &Report, line: &StackLine) -> StackShown {
         kernel.iter().map(String::as_str),
     );
     StackShown {
-        what: what.to_owned(),
+        what,
         ns: line.ns,
         count: line.count,
         longest_ns: line.longest_ns,

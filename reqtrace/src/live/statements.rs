@@ -11,7 +11,7 @@ use reqtrace_recording::Request;
 use super::recent::parts;
 use super::snapshot::StatementLine;
 use crate::plain::Plain;
-use crate::report::Ledger;
+use crate::report::{Ledger, Places};
 
 /// Length of a slice.
 const SLICE: Duration = Duration::from_secs(10);
@@ -109,6 +109,7 @@ impl Statements {
         &self,
         name: impl Fn(u32) -> String,
         classes: &[String],
+        places: &Places,
     ) -> Vec<StatementLine> {
         let mut all: HashMap<&Key, Sum> = HashMap::new();
         for (key, sum) in self.slices.iter().flat_map(|slice| &slice.sums) {
@@ -126,7 +127,7 @@ impl Statements {
             count: sum.count,
             latency_ns: sum.ledger.latency_ns,
             max_ns: sum.max_ns,
-            parts: parts(&sum.ledger, classes),
+            parts: parts(&sum.ledger, classes, places),
         };
         shown.map(line).collect()
     }
@@ -146,7 +147,11 @@ mod tests {
     }
 
     fn lines(statements: &Statements) -> Vec<(String, u64, u64, u64)> {
-        let lines = statements.lines(|_| "query".to_owned(), &["disk".to_owned()]);
+        let lines = statements.lines(
+            |_| "query".to_owned(),
+            &["disk".to_owned()],
+            &Places::default(),
+        );
         let line = |line: StatementLine| {
             let statement = line.statement.to_string();
             assert_eq!(

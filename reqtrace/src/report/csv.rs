@@ -6,8 +6,8 @@ mod tray;
 use std::io::Write;
 
 use super::blame::Cause;
-use super::{Exporter, LossLine, Report, RequestRow};
-use crate::classify::columns::{AFTER, BEFORE, causes, column};
+use super::{Exporter, LossLine, Places, Report, RequestRow};
+use crate::classify::columns::{AFTER, Columns, causes};
 use crate::error::Result;
 
 pub use intervals::IntervalsExporter;
@@ -29,18 +29,26 @@ pub struct CsvExporter {
     rows: Tray,
     /// Columns before and after those of root causes; none when they are written.
     header: Option<(Vec<String>, [&'static str; AFTER.len()])>,
+    /// Which places have columns of their own, of those where requests are parked and queued; `None` when no
+    /// request type has a key.
+    named: Option<[usize; 2]>,
+}
+
+/// How many places have a name: all but the last, of each kind.
+fn named(places: &Places) -> Option<[usize; 2]> {
+    let named = |names: &[String]| names.len().saturating_sub(1);
+    (!places.is_empty()).then(|| [named(&places.parked), named(&places.queued)])
 }
 
 impl CsvExporter {
     /// `name` is what errors call the output. It takes a chunk of rows with each write, or refuses it
     /// with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, classes: &[String], limits: Limits) -> Self {
-        let before = BEFORE.into_iter().map(str::to_owned);
-        let before = before.chain(classes.iter().map(|class| column(class)));
+    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
         Self {
             rows: Tray::new(out, name, limits),
-            header: Some((before.collect(), AFTER)),
+            header: Some((columns.before(), AFTER)),
+            named: named(&columns.places),
         }
     }
 
@@ -58,7 +66,7 @@ impl CsvExporter {
 }
 
 /// One row, without a copy of a field: a server has 100,000 of them in a second.
-fn line(line: &mut Tray, row: &RequestRow<'_>) {
+fn line(line: &mut Tray, row: &RequestRow<'_>, named: Option<[usize; 2]>) {
     let ledger = row.ledger;
     line.number(row.id);
     line.number(row.start_unix_ns);
@@ -67,6 +75,9 @@ fn line(line: &mut Tray, row: &RequestRow<'_>) {
     line.number(row.tid.into());
     line.text(&row.comm.csv_field());
     line.text(&row.label.csv_field());
+    for attribute in row.attributes {
+        line.text(&attribute.csv_field());
+    }
     line.number(ledger.latency_ns);
     line.number(ledger.on_cpu_ns);
     line.number(ledger.run_queue_ns);
@@ -75,6 +86,14 @@ fn line(line: &mut Tray, row: &RequestRow<'_>) {
     line.number(ledger.unattributed_ns);
     for ns in &ledger.classes {
         line.number(*ns);
+    }
+    if let Some([parked, queued]) = named {
+        line.number(ledger.parked_ns());
+        line.number(ledger.queued_ns());
+        let parked = ledger.parked.iter().take(parked);
+        for ns in parked.chain(ledger.queued.iter().take(queued)) {
+            line.number(*ns);
+        }
     }
     if let Some(causes) = &row.causes {
         for cause in Cause::ALL {
@@ -97,7 +116,7 @@ impl Exporter for CsvExporter {
             return Ok(());
         }
         self.begin(row.causes.is_some())?;
-        line(&mut self.rows, row);
+        line(&mut self.rows, row, self.named);
         self.rows.end()
     }
 

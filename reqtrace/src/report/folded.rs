@@ -16,7 +16,7 @@ use crate::names::clean;
 /// Which time of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Blocked, on the run queue, preempted.
+    /// Blocked, on the run queue, preempted; parked and queued.
     #[default]
     OffCpu,
     /// On a CPU, by samples, scaled to the exact time.
@@ -46,7 +46,7 @@ pub struct FoldedOptions {
     pub user: bool,
     /// Keep kernel frames; off with `-U`.
     pub kernel: bool,
-    /// Leave out run queue and preempted time (`--blocked-only`).
+    /// Leave out run queue, preempted, parked and queued time (`--blocked-only`).
     pub blocked_only: bool,
     /// Which time (`--stacks`).
     pub part: Part,
@@ -136,7 +136,7 @@ fn stacks(report: &Report, options: FoldedOptions) -> Sums {
     let with_request = report.requests.len() > 1;
     for line in lines(report, options) {
         let time = Time::of(line);
-        let hue = (clean(time.name(report)), time.colour(report));
+        let hue = (clean(&time.name(report)), time.colour(report));
         add(&mut sums, text(line, with_request, options), hue, line.ns);
     }
     sums
@@ -147,16 +147,18 @@ pub(super) fn lines(report: &Report, options: FoldedOptions) -> impl Iterator<It
     let on_cpu = report.on_cpu.as_ref();
     let none: &[StackLine] = &[];
     let of = |lines: fn(&OnCpu) -> &[StackLine]| on_cpu.map_or(none, lines);
-    let (off, on, beside) = match options.part {
-        Part::OffCpu => (report.stacks.as_slice(), none, none),
-        Part::OnCpu => (none, of(|on_cpu| &on_cpu.stacks), none),
+    let (stacks, away) = (report.stacks.as_slice(), report.away.as_slice());
+    let (off, away, on, beside) = match options.part {
+        Part::OffCpu => (stacks, away, none, none),
+        Part::OnCpu => (none, none, of(|on_cpu| &on_cpu.stacks), none),
         Part::All => (
-            report.stacks.as_slice(),
+            stacks,
+            away,
             of(|on_cpu| &on_cpu.stacks),
             of(|on_cpu| &on_cpu.beside),
         ),
     };
-    let all = off.iter().chain(on).chain(beside);
+    let all = off.iter().chain(away).chain(on).chain(beside);
     all.filter(move |line| !options.blocked_only || line.kind == StackKind::Blocked)
 }
 
@@ -172,18 +174,20 @@ fn text(line: &StackLine, with_request: bool, options: FoldedOptions) -> String 
 /// The frames of a stack, outermost first; the last one says what its time is, unless that is blocked.
 pub(super) fn frames(line: &StackLine, options: FoldedOptions) -> Vec<&str> {
     let mut frames: Vec<&str> = Vec::new();
-    if options.user {
+    let is_away = matches!(line.kind, StackKind::Parked | StackKind::Queued);
+    // The frame of a request that no thread runs is nobody's.
+    if options.user || is_away {
         frames.extend(line.user.iter().map(String::as_str));
     }
     let has_stacks = !(line.user.is_empty() && line.kernel.is_empty());
-    if options.delimiter && options.user && options.kernel && has_stacks {
+    if options.delimiter && options.user && options.kernel && has_stacks && !is_away {
         frames.push("-");
     }
     if options.kernel {
         frames.extend(line.kernel.iter().map(String::as_str));
     }
     let top = match line.kind {
-        StackKind::Blocked => None,
+        StackKind::Blocked | StackKind::Parked | StackKind::Queued => None,
         StackKind::RunQueue => Some("[run queue]"),
         StackKind::Preempted => Some("[preempted]"),
         StackKind::OnCpu if line.user.last().is_some_and(|name| name == NOT_SAMPLED) => None,

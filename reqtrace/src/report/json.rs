@@ -106,6 +106,9 @@ pub fn summary(report: &Report) -> Value {
     if let Some(blame) = &report.blame {
         value["blame"] = blame.types.iter().map(blamed::value).collect();
     }
+    if !report.attributes.is_empty() {
+        value["attributes"] = json!(report.attributes);
+    }
     if let Some(filtered) = &report.filtered {
         value["filter"] = json!({
             "which": filtered.which,
@@ -151,7 +154,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),
-        "ledger": ledger(&report.classes, &request.ledger),
+        "ledger": ledger(report, &request.ledger),
         "files": request
             .files
             .iter()
@@ -165,7 +168,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
             .collect::<Vec<_>>(),
         "block_lengths": request.lengths.iter().map(lengths).collect::<Vec<_>>(),
         "classes_exact": request.classes_exact,
-        "slow": request.slow.as_ref().map(|slow| slow::value(slow, &report.classes)),
+        "slow": request.slow.as_ref().map(|slow| slow::value(slow, report)),
         "begins": request.begins,
         "ends": request.ends,
         "nested": request.nested,
@@ -174,6 +177,10 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
     });
     if let Some(groups) = groups {
         value["labels"] = labels::json(groups);
+    }
+    if request.is_keyed {
+        value["unknown_keys"] = json!(request.unknown_keys);
+        value["running_elsewhere"] = json!(request.running_elsewhere);
     }
     value
 }
@@ -203,13 +210,15 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-pub(super) fn ledger(classes: &[String], ledger: &Ledger) -> Value {
-    let classes = classes
+/// With parked and queued time when a request type has a key.
+pub(super) fn ledger(report: &Report, ledger: &Ledger) -> Value {
+    let classes = report
+        .classes
         .iter()
         .zip(&ledger.classes)
         .map(|(name, ns)| (name.clone(), json!(ns)))
         .collect::<serde_json::Map<_, _>>();
-    json!({
+    let mut value = json!({
         "latency_ns": ledger.latency_ns,
         "on_cpu_ns": ledger.on_cpu_ns,
         "run_queue_ns": ledger.run_queue_ns,
@@ -217,11 +226,25 @@ pub(super) fn ledger(classes: &[String], ledger: &Ledger) -> Value {
         "blocked_ns": ledger.blocked_ns(),
         "unattributed_ns": ledger.unattributed_ns,
         "classes_ns": classes,
-    })
+    });
+    if !report.places.is_empty() {
+        value["parked_ns"] = json!(ledger.parked_ns());
+        value["queued_ns"] = json!(ledger.queued_ns());
+        value["parked_in_ns"] = by_place(&report.places.parked, &ledger.parked);
+        value["queued_in_ns"] = by_place(&report.places.queued, &ledger.queued);
+    }
+    value
+}
+
+/// Times by place, of those that have a name.
+fn by_place(names: &[String], times: &[u64]) -> Value {
+    let named = names.iter().zip(times).filter(|(name, _)| !name.is_empty());
+    let named = named.map(|(name, ns)| (name.clone(), json!(ns)));
+    Value::Object(named.collect())
 }
 
 fn open(open: &OpenRequest) -> Value {
-    json!({
+    let mut value = json!({
         "request": open.request,
         "pid": open.pid,
         "tid": open.tid,
@@ -233,5 +256,9 @@ fn open(open: &OpenRequest) -> Value {
             "user": block.user,
             "kernel": block.kernel,
         })),
-    })
+    });
+    if let Some((place, for_ns)) = &open.place {
+        value["place"] = json!({"name": place, "for_ns": for_ns});
+    }
+    value
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::table::NARROW;
 use super::text::{cut, duration, number, share};
-use super::{Grouping, LabelGroup, LabelGroups, Report};
+use super::{Grouping, LabelGroup, LabelGroups, Places, Report};
 use crate::names::clean;
 
 /// Widest name of a wait class in a row.
@@ -18,27 +18,24 @@ const BEFORE_LABEL_NARROW: usize = 29;
 const TAIL: usize = 14;
 
 /// What most of the time was, by its name in the ledger.
-fn mostly<'a>(group: &LabelGroup, classes: &'a [String]) -> &'a str {
+fn mostly(group: &LabelGroup, classes: &[String], places: &Places) -> String {
     let parts = [
         ("on CPU", group.ledger.on_cpu_ns),
         ("run queue", group.ledger.run_queue_ns),
         ("preempted", group.ledger.preempted_ns),
         ("unattributed", group.ledger.unattributed_ns),
     ];
-    let blocked = classes
-        .iter()
-        .map(String::as_str)
-        .zip(group.ledger.classes.iter().copied());
+    let parts = parts.into_iter().map(|(name, ns)| (name.to_owned(), ns));
+    let blocked = classes.iter().cloned();
+    let blocked = blocked.zip(group.ledger.classes.iter().copied());
     // The first of equals.
-    let all = parts.into_iter().chain(blocked);
-    all.fold(
-        ("", 0),
-        |most, part| if part.1 > most.1 { part } else { most },
-    )
-    .0
+    let all = parts.chain(blocked).chain(places.times(&group.ledger));
+    let none = (String::new(), 0);
+    all.fold(none, |most, part| if part.1 > most.1 { part } else { most })
+        .0
 }
 
-fn row(group: &LabelGroup, label: &str, all_ns: u64, classes: &[String], width: usize) -> String {
+fn row(group: &LabelGroup, label: &str, all_ns: u64, report: &Report, width: usize) -> String {
     let mean = group
         .ledger
         .latency_ns
@@ -50,7 +47,7 @@ fn row(group: &LabelGroup, label: &str, all_ns: u64, classes: &[String], width: 
         let label = shortened(label, width - BEFORE_LABEL_NARROW);
         return format!("{count:>9} {time:>8} {mean:>8}  {label}");
     }
-    let mostly = clean(mostly(group, classes));
+    let mostly = clean(&mostly(group, &report.classes, &report.places));
     let mostly = cut(&mostly, CLASS);
     format!(
         "{count:>9} {time:>8} {mean:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
@@ -74,6 +71,25 @@ fn shortened(label: &str, room: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// What the groups are: in the title, above their column, and of several that are not shown.
+fn words(by: &Grouping) -> (String, String, &str) {
+    let (title, column, others) = match by {
+        Grouping::Label => ("Labels".to_owned(), "LABEL".to_owned(), "labels"),
+        Grouping::Fingerprint => (
+            "Fingerprints".to_owned(),
+            "FINGERPRINT OF THE LABEL".to_owned(),
+            "fingerprints",
+        ),
+        Grouping::Attribute(name) => (format!("`{name}`"), name.to_uppercase(), "values"),
+        Grouping::FingerprintOf(name) => (
+            format!("Fingerprints of `{name}`"),
+            format!("FINGERPRINT OF {}", name.to_uppercase()),
+            "fingerprints",
+        ),
+    };
+    (clean(&title), clean(&column), others)
+}
+
 /// The lines of the table, for each request type that has requests; none without `--group-by`.
 pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -88,10 +104,7 @@ pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
                 .map(|group| group.ledger.latency_ns)
                 .sum::<u64>();
         lines.push(String::new());
-        let (title, column, others) = match groups.by {
-            Grouping::Label => ("Labels", "LABEL", "labels"),
-            Grouping::Fingerprint => ("Fingerprints", "FINGERPRINT OF THE LABEL", "fingerprints"),
-        };
+        let (title, column, others) = words(&groups.by);
         lines.push(format!("{title} of `{}`", clean(&request.name)));
         lines.push(if width < NARROW {
             format!("{:>9} {:>8} {:>8}  {column}", "COUNT", "TIME", "MEAN")
@@ -107,12 +120,12 @@ pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
             } else {
                 &group.label
             };
-            lines.push(row(group, label, all_ns, &report.classes, width));
+            lines.push(row(group, label, all_ns, report, width));
         }
         if groups.rest.count > 0 {
             let more = if groups.table_full { "or more " } else { "" };
             let label = format!("({} {more}other {others})", number(groups.rest_labels));
-            lines.push(row(&groups.rest, &label, all_ns, &report.classes, width));
+            lines.push(row(&groups.rest, &label, all_ns, report, width));
         }
     }
     lines
@@ -121,7 +134,7 @@ pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
 /// The same for `summary.json`.
 pub(super) fn json(groups: &LabelGroups) -> Value {
     let group = |group: &LabelGroup| {
-        json!({
+        let mut value = json!({
             "label": group.label,
             "count": group.count,
             "latency_ns": group.ledger.latency_ns,
@@ -131,12 +144,19 @@ pub(super) fn json(groups: &LabelGroups) -> Value {
             "preempted_ns": group.ledger.preempted_ns,
             "blocked_ns": group.ledger.blocked_ns(),
             "unattributed_ns": group.ledger.unattributed_ns,
-        })
+        });
+        if !group.ledger.parked.is_empty() {
+            value["parked_ns"] = json!(group.ledger.parked_ns());
+            value["queued_ns"] = json!(group.ledger.queued_ns());
+        }
+        value
     };
     json!({
-        "by": match groups.by {
-            Grouping::Label => "label",
-            Grouping::Fingerprint => "fingerprint",
+        "by": match &groups.by {
+            Grouping::Label => "label".to_owned(),
+            Grouping::Fingerprint => "fingerprint".to_owned(),
+            Grouping::Attribute(name) => name.clone(),
+            Grouping::FingerprintOf(name) => format!("fingerprint={name}"),
         },
         "shown": groups.shown.iter().map(group).collect::<Vec<_>>(),
         "rest": group(&groups.rest),
@@ -153,7 +173,11 @@ mod tests {
 
     #[test]
     fn a_group_says_what_most_of_its_time_was() {
-        let classes = ["redo log".to_owned(), "lock".to_owned()];
+        let report = Report {
+            classes: vec!["redo log".to_owned(), "lock".to_owned()],
+            ..Report::default()
+        };
+        let mostly = |group: &LabelGroup| mostly(group, &report.classes, &report.places);
         let mut group = LabelGroup::new("update t", 2);
         group.add(
             4,
@@ -165,17 +189,17 @@ mod tests {
                 ..Ledger::default()
             },
         );
-        assert_eq!(mostly(&group, &classes), "lock");
+        assert_eq!(mostly(&group), "lock");
         assert_eq!(
-            row(&group, "update t", 10_000_000, &classes, WIDTH),
+            row(&group, "update t", 10_000_000, &report, WIDTH),
             "        4   80.0 %  2.00 ms  3.00 ms   62.5 %  lock             update t"
         );
-        assert_eq!(mostly(&LabelGroup::new("", 2), &classes), "");
+        assert_eq!(mostly(&LabelGroup::new("", 2)), "");
         let long = row(
             &group,
             "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c",
             10_000_000,
-            &classes,
+            &report,
             WIDTH,
         );
         assert!(

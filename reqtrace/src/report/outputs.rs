@@ -22,6 +22,7 @@ use super::json::JsonExporter;
 use super::perfetto::PerfettoExporter;
 use super::pprof::PprofExporter;
 use super::{Exporter, Report};
+use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
 
 use output::{Handle, Output};
@@ -224,14 +225,13 @@ pub fn check(options: &OutputOptions) -> Result<()> {
     Ok(())
 }
 
-/// Opens all outputs, those on standard output last. `classes` are the names of the wait classes, for
-/// the CSV's header. Everything is checked before anything is created.
+/// Opens all outputs, those on standard output last. `columns` are those of the trace, for the CSV's header. Everything is checked before anything is created.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Usage`] for a path that cannot be written, for one path that two outputs
 /// want, and for two outputs on standard output.
-pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn Exporter>>> {
+pub fn open(options: &OutputOptions, columns: &Columns) -> Result<Vec<Box<dyn Exporter>>> {
     check(options)?;
     if let Some(folder) = &options.out {
         Folder::reach(folder, true).map_err(|refused| {
@@ -249,7 +249,7 @@ pub fn open(options: &OutputOptions, classes: &[String]) -> Result<Vec<Box<dyn E
     files
         .into_iter()
         .chain(stdout)
-        .map(|(format, target)| exporter(format, &target, options, classes))
+        .map(|(format, target)| exporter(format, &target, options, columns))
         .collect()
 }
 
@@ -289,7 +289,7 @@ fn exporter(
     format: Format,
     target: &Target,
     options: &OutputOptions,
-    classes: &[String],
+    columns: &Columns,
 ) -> Result<Box<dyn Exporter>> {
     let (file, partial, name) = match target {
         Target::Stdout => {
@@ -317,7 +317,7 @@ fn exporter(
     let stacks = Shows::Stacks(options.stacks);
     let exporter: Box<dyn Exporter> = match format {
         Format::Json => Box::new(JsonExporter::new(out, &name)),
-        Format::Csv => Box::new(CsvExporter::new(out, &name, classes, options.rows)),
+        Format::Csv => Box::new(CsvExporter::new(out, &name, columns, options.rows)),
         Format::Folded => Box::new(FoldedExporter::new(out, &name, stacks)),
         Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, stacks)),
         Format::Html => Box::new(HtmlExporter::new(out, &name)),
@@ -330,7 +330,7 @@ fn exporter(
             let exporter = PprofExporter::new(out, &name, options.stacks, all_requests);
             Box::new(exporter)
         }
-        Format::Perfetto => Box::new(PerfettoExporter::new(out, &name, classes, options.rows)),
+        Format::Perfetto => Box::new(PerfettoExporter::new(out, &name, columns, options.rows)),
     };
     Ok(Box::new(Output::new(exporter, handle, partial, name)))
 }

@@ -1,7 +1,7 @@
 //! `--perfetto`: requests and their intervals in as they come, packets of a Perfetto trace out, for
 //! <https://ui.perfetto.dev> and all that reads its format.
 //!
-//! Each thread is a track. A request is a slice of its thread; when it was blocked, waited for a CPU or was
+//! Each thread is a track, and each request with a key, which changes threads. A request is a slice of its thread; when it was blocked, waited for a CPU or was
 //! preempted is a slice in it. An arrow goes from the thread that ended a wait to the one that waited.
 
 mod packets;
@@ -15,7 +15,8 @@ use self::wire::{DebugAnnotation, Trace, TracePacket};
 use super::blame::Cause;
 use super::chunks::Chunks;
 use super::csv::Limits;
-use super::{Exporter, IntervalRow, IntervalWaker, LossLine, Report, RequestRow};
+use super::{Exporter, IntervalKind, IntervalRow, IntervalWaker, LossLine, Report, RequestRow};
+use crate::classify::columns::Columns;
 use crate::error::Result;
 use prost::Message as _;
 
@@ -36,15 +37,14 @@ pub struct PerfettoExporter {
     others: Vec<(u32, u32, String)>,
     /// Ids of arrows so far.
     arrows: u64,
-    /// Names of wait classes, in the order of every ledger.
-    classes: Vec<String>,
+    /// Names of wait classes, places and attributes, in the order of every row.
+    columns: Columns,
 }
 
 impl PerfettoExporter {
-    /// `name` is what errors call the output, `classes` are the names of the wait classes. It takes a chunk
-    /// of records with each write, or refuses it with [`std::io::ErrorKind::WouldBlock`].
+    /// `name` is what errors call the output, `columns` are those of the trace. It takes a chunk of records with each write, or refuses it with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, classes: &[String], limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
         Self {
             records: Chunks::new(out, name, limits),
             has_begun: false,
@@ -53,7 +53,7 @@ impl PerfettoExporter {
             inside: Vec::new(),
             others: Vec::new(),
             arrows: 0,
-            classes: classes.to_vec(),
+            columns: columns.clone(),
         }
     }
 
@@ -94,15 +94,17 @@ impl PerfettoExporter {
 
     fn ledger(&self, row: &RequestRow<'_>) -> DebugAnnotation {
         let ledger = row.ledger;
-        let classes = self.classes.iter().zip(&ledger.classes);
+        let classes = self.columns.classes.iter().zip(&ledger.classes);
         let classes = classes.map(|(name, ns)| (name.as_str(), *ns));
+        let places: Vec<(String, u64)> = self.columns.places.times(ledger).collect();
+        let places = places.iter().map(|(name, ns)| (name.as_str(), *ns));
         let fixed = [
             ("on CPU", ledger.on_cpu_ns),
             ("run queue", ledger.run_queue_ns),
             ("preempted", ledger.preempted_ns),
             ("unattributed", ledger.unattributed_ns),
         ];
-        times("ledger_ns", fixed.into_iter().chain(classes))
+        times("ledger_ns", fixed.into_iter().chain(classes).chain(places))
     }
 }
 
@@ -110,6 +112,14 @@ impl PerfettoExporter {
 fn times<'a>(name: &str, all: impl Iterator<Item = (&'a str, u64)>) -> DebugAnnotation {
     let there = all.filter(|(_, ns)| *ns > 0);
     group(name, there.map(|(name, ns)| number(name, ns)).collect())
+}
+
+/// What a request that no thread ran waited in: `parked: upstream`.
+fn words(what: &str, place: &str) -> String {
+    match place {
+        "" => what.to_owned(),
+        place => format!("{what}: {place}"),
+    }
 }
 
 /// The end of a wait, as what is said of the slices around it.
@@ -163,15 +173,22 @@ impl Exporter for PerfettoExporter {
         if !self.records.is_slow_enough(row.latency_ns) {
             return Ok(());
         }
-        let own = Track::thread(row.pid, row.tid);
+        let own = match row.is_keyed {
+            true => Track::request(row.request_id),
+            false => Track::thread(row.pid, row.tid),
+        };
         let Some(by) = row.waker else {
+            let (category, name, ns) = match row.kind {
+                IntervalKind::Queued => ("queued", words("queued", row.class), row.run_queue_ns),
+                _ => ("preempted", "preempted".to_owned(), row.off_ns),
+            };
             let said = Said {
-                category: "preempted",
-                name: "preempted".to_owned(),
+                category,
+                name,
                 notes: vec![number("request_id", row.request_id)],
                 arrow: None,
             };
-            let slice = packets::slice(own, row.start_unix_ns, row.off_ns, said);
+            let slice = packets::slice(own, row.start_unix_ns, ns, said);
             self.inside.extend(slice);
             return Ok(());
         };
@@ -179,12 +196,14 @@ impl Exporter for PerfettoExporter {
         let mut notes = place(row);
         notes.extend(waker(row));
         if row.off_ns > 0 {
+            let (category, name) = match (row.kind, row.class) {
+                (IntervalKind::Parked, class) => ("parked", words("parked", class)),
+                (_, "") => ("blocked", "unattributed".to_owned()),
+                (_, class) => ("blocked", class.to_owned()),
+            };
             let said = Said {
-                category: "blocked",
-                name: match row.class {
-                    "" => "unattributed".to_owned(),
-                    class => class.to_owned(),
-                },
+                category,
+                name,
                 notes: notes.clone(),
                 arrow: None,
             };
@@ -193,7 +212,7 @@ impl Exporter for PerfettoExporter {
         }
         let mut arrow = None;
         if let IntervalWaker::Thread { pid, tid, .. } = by
-            && tid != row.tid
+            && (tid != row.tid || row.kind == IntervalKind::Parked)
         {
             self.others.push((pid, tid, row.waker_comm.to_owned()));
             self.arrows += 1;
@@ -236,7 +255,14 @@ impl Exporter for PerfettoExporter {
         self.begin(row.start_unix_ns)?;
         self.say_again();
         let mut packets = Vec::with_capacity(inside.len() + 3);
-        let track = self.track(row.pid, row.tid, row.comm, &mut packets);
+        let thread = self.track(row.pid, row.tid, row.comm, &mut packets);
+        let track = match row.is_keyed {
+            true => {
+                packets.push(packets::request(row.pid, row.id, row.request));
+                Track::request(row.id)
+            }
+            false => thread,
+        };
         for (pid, tid, comm) in others {
             self.track(pid, tid, &comm, &mut packets);
         }
@@ -247,6 +273,11 @@ impl Exporter for PerfettoExporter {
         ];
         if !row.label.is_empty() {
             notes.push(text("label", row.label));
+        }
+        for (name, value) in self.columns.attributes.iter().zip(row.attributes) {
+            if !value.is_empty() {
+                notes.push(text(name, value));
+            }
         }
         if let Some(causes) = &row.causes {
             let causes = Cause::ALL.map(|cause| (cause.words(), causes.get(cause)));

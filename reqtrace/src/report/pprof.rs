@@ -14,6 +14,7 @@ use prost::Message as _;
 use self::wire::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::blame::Cause;
 use super::folded::{FoldedOptions, frames, lines};
+use super::palette::Time;
 use super::{Exporter, Report, StackKind, StackLine};
 use crate::error::{Error, Result};
 use crate::plain::Plain;
@@ -206,17 +207,11 @@ impl<'a> Builder<'a> {
             .rev()
             .map(|name| self.location(name))
             .collect();
-        let class = match (line.kind, line.class) {
-            (StackKind::RunQueue, _) => "run queue",
-            (StackKind::Preempted, _) => "preempted",
-            (StackKind::Blocked, Some(class)) => report.classes.get(class).map_or("", |name| name),
-            (StackKind::Blocked, None) => "unattributed",
-            (StackKind::OnCpu, _) => "on CPU",
-        };
+        let class = Time::of(line).name(report);
         let labels = [
             self.label("process", &line.comm),
             self.label("request", &line.request),
-            self.label("class", class),
+            self.label("class", &class),
         ];
         let mut rest = line.ns;
         for (cause, ns) in causes.get(line) {

@@ -234,12 +234,13 @@ fn is_long(report: &Report, request: &OpenRequest) -> bool {
 }
 
 fn open_line(request: &OpenRequest) -> String {
-    let blocked = request.blocked.as_ref().map_or_else(
-        || "running".to_owned(),
-        |block| format!("blocked for {} in {}", duration(block.for_ns), block.class),
-    );
+    let what = match (&request.blocked, &request.place) {
+        (Some(block), _) => format!("blocked for {} in {}", duration(block.for_ns), block.class),
+        (None, Some((place, for_ns))) => format!("{place}, for {}", duration(*for_ns)),
+        (None, None) => "running".to_owned(),
+    };
     format!(
-        "{} in thread {} ({}): for {}, {blocked}",
+        "{} in thread {} ({}): for {}, {what}",
         cut(&request.request, NAME),
         request.tid,
         clean(&request.comm),

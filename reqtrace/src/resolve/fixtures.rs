@@ -9,29 +9,29 @@ use tempfile::TempDir;
 use super::elf::Object;
 
 /// A folder with one compiled program in it.
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     folder: TempDir,
     program: PathBuf,
 }
 
 impl Fixture {
     /// Compiles C++.
-    pub(super) fn cpp(source: &str, flags: &[&str]) -> Self {
+    pub(crate) fn cpp(source: &str, flags: &[&str]) -> Self {
         Self::compile("g++", "source.cc", source, flags)
     }
 
     /// Compiles C or, with a file name ending in `S`, assembles.
-    pub(super) fn c(source: &str, flags: &[&str]) -> Self {
+    pub(crate) fn c(source: &str, flags: &[&str]) -> Self {
         Self::compile("gcc", "source.c", source, flags)
     }
 
     /// Assembles.
-    pub(super) fn assembly(source: &str) -> Self {
+    pub(crate) fn assembly(source: &str) -> Self {
         Self::compile("gcc", "source.S", source, &["-nostdlib", "-shared"])
     }
 
     /// Compiles Rust.
-    pub(super) fn rust(source: &str, flags: &[&str]) -> Self {
+    pub(crate) fn rust(source: &str, flags: &[&str]) -> Self {
         Self::compile("rustc", "source.rs", source, flags)
     }
 
@@ -47,20 +47,20 @@ impl Fixture {
     }
 
     /// Strips everything but what is exported.
-    pub(super) fn stripped(self) -> Self {
+    pub(crate) fn stripped(self) -> Self {
         run(Command::new("strip").arg(&self.program));
         self
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.program
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(super) fn object(&self) -> Object {
+    pub(crate) fn object(&self) -> Object {
         Object::open(&self.program, "program").unwrap()
     }
 }

@@ -1,6 +1,7 @@
 //! Markers: a profile's functions and offsets in, file offsets of probes out.
 
 mod found;
+mod request;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
-use super::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest, calls, labels};
+use super::{ProbeSite, ResolvedProfile, calls};
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, builtin};
+use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, builtin};
 
-use found::{Found, Use};
+use found::Found;
 
 /// Resolves a profile in a process.
 ///
@@ -122,48 +123,6 @@ impl Resolver<'_> {
         error.next(advice.unwrap_or(go))
     }
 
-    fn request(&mut self, request: &RequestSpec) -> Result<ResolvedRequest> {
-        let named = |marker: &'static str| {
-            let name = request.name.clone();
-            move |error: Error| error.within(format!("request `{name}`, {marker}"))
-        };
-        let begin_found = self.find(&request.begin).map_err(named("begin"))?;
-        let end_found = match &request.end {
-            Some(end) => self.find(end).map_err(named("end"))?,
-            None => self.return_of(&begin_found).map_err(named("end"))?,
-        };
-        let same_frame = begin_found.at == At::Entry
-            && end_found.at == At::Return
-            && begin_found.file == end_found.file
-            && begin_found.bodies == end_found.bodies;
-        let begin_use = Use {
-            return_probe: request.return_probe,
-            is_tied: false,
-            reads: labels::read(&request.labels),
-        };
-        let end_use = Use {
-            is_tied: same_frame,
-            reads: None,
-            ..begin_use
-        };
-        let mut begin = self
-            .marker(&begin_found, begin_use)
-            .map_err(named("begin"))?;
-        let end = self.marker(&end_found, end_use).map_err(named("end"))?;
-        let unlabelled = self
-            .label(request, &begin_found, &mut begin)
-            .map_err(named("label"))?;
-        Ok(ResolvedRequest {
-            unlabelled,
-            name: request.name.clone(),
-            begin,
-            end,
-            same_frame,
-            reentry: request.reentry,
-            return_probe: request.return_probe,
-        })
-    }
-
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {
         let file = self.target.object(marker.object.as_deref())?.clone();
         match &marker.place {
@@ -215,53 +174,6 @@ impl Resolver<'_> {
                 })
             }
         }
-    }
-
-    /// Gives the sites of a begin their labels; returns why there are none.
-    fn label(
-        &mut self,
-        request: &RequestSpec,
-        found: &Found,
-        begin: &mut ResolvedMarker,
-    ) -> Result<Option<String>> {
-        let mut specs = Vec::new();
-        for label in &request.labels {
-            let fits = match &label.function {
-                None => true,
-                Some(pattern) => symbols::find(&*self.open(&found.file)?, pattern)?
-                    .is_some_and(|function| function.bodies == found.bodies),
-            };
-            if fits {
-                specs.push(label);
-            }
-        }
-        if specs.is_empty() {
-            let missing = !request.labels.is_empty();
-            return Ok(missing.then(|| {
-                format!(
-                    "request `{}`: no label of the profile is for `{}`",
-                    request.name, found.symbol
-                )
-            }));
-        }
-        if found.usdt.is_empty() {
-            let plans = labels::of_function(&specs, &found.symbol, found.is_function)?;
-            for site in &mut begin.sites {
-                site.labels.clone_from(&plans);
-            }
-            return Ok(None);
-        }
-        for place in &found.usdt {
-            let plans = labels::of_usdt(&specs, &found.symbol, place)?;
-            let at = begin
-                .sites
-                .iter_mut()
-                .find(|site| site.file_offset == place.file_offset);
-            if let Some(site) = at {
-                site.labels = plans;
-            }
-        }
-        Ok(None)
     }
 
     /// The end that a request has when its profile names none.

@@ -8,7 +8,9 @@ mod instructions;
 mod labels;
 mod markers;
 mod opened;
+mod plans;
 pub mod process;
+mod readings;
 pub mod returns;
 pub mod search;
 pub mod symbols;
@@ -17,7 +19,7 @@ mod unmatched;
 pub mod usdt;
 
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(test)]
 mod objects;
 
@@ -25,8 +27,9 @@ use std::path::PathBuf;
 
 use reqtrace_common::cookie::{Reentry, ReturnSlot};
 use reqtrace_common::label::LabelPlan;
+use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
-use crate::profile::{At, ReturnProbe};
+use crate::profile::{At, ReturnProbe, Role};
 
 pub use hazards::Hazards;
 pub use markers::{resolve, resolve_file};
@@ -80,6 +83,39 @@ pub struct ResolvedRequest {
     pub return_probe: ReturnProbe,
     /// Why its requests have no label although the profile has one; `None`: they have.
     pub unlabelled: Option<String>,
+    /// Whether requests are known by a key, and not by their thread.
+    pub is_keyed: bool,
+    /// Its other markers: those of keyed requests in the order of
+    /// [`crate::profile::RequestSpec::more_markers`], then those of attributes, as far as they were found.
+    pub more: Vec<(Role, ResolvedMarker)>,
+    /// Ways to read attributes that this program does not have.
+    pub unread: Vec<Unread>,
+}
+
+/// A way to read an attribute that a program does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Name of the attribute.
+    pub attribute: String,
+    /// Which of the ways in the profile: index into [`crate::profile::RequestSpec::attributes`].
+    pub way: usize,
+    /// Whether it would be read with `--labels` only.
+    pub is_text: bool,
+    /// Whether there is another way that the program has.
+    pub is_read: bool,
+    /// Why not.
+    pub why: String,
+}
+
+impl ResolvedRequest {
+    /// All its markers: begin, the others, end.
+    pub fn markers(&self) -> impl Iterator<Item = (Role, &ResolvedMarker)> {
+        let more = self.more.iter().map(|(role, marker)| (*role, marker));
+        [(Role::Begin, &self.begin)]
+            .into_iter()
+            .chain(more)
+            .chain([(Role::End, &self.end)])
+    }
 }
 
 /// One marker, resolved in one object.
@@ -117,6 +153,8 @@ impl ProbeSite {
             slot: ReturnSlot::AT_RSP,
             distance: 0,
             labels: Vec::new(),
+            marks: Vec::new(),
+            attributes: Vec::new(),
             instruction: [0; 2],
         }
     }
@@ -140,6 +178,11 @@ pub struct ProbeSite {
     /// Ways to read the label here, of a begin; the first whose condition holds is taken.
     /// [`LabelPlan::next`] is 0.
     pub labels: Vec<LabelPlan>,
+    /// What is done here, in one way or another; the first whose conditions hold is done. Empty: nothing
+    /// but reading attributes. What refers to other plans is 0.
+    pub marks: Vec<MarkerPlan>,
+    /// Attributes that are read here, those with text among them: of a begin or an end only if that is done.
+    pub attributes: Vec<AttributePlan>,
     /// The first bytes of the instruction there; 0 behind the end of the code.
     pub instruction: [u8; 2],
 }

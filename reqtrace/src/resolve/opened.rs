@@ -1,7 +1,7 @@
 //! Objects that were opened: a file in; the object with all that is asked of it later, parsed once, out.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,6 +11,7 @@ use reqtrace_binary::maps::FileKey;
 use super::elf::Object;
 use super::hazards::{Hazards, hazards};
 use super::process::ObjectFile;
+use crate::debuginfo;
 use crate::error::Result;
 
 /// An object with the symbols of its debug file.
@@ -20,15 +21,52 @@ pub struct Opened {
     /// Debug files that were found and are of another build, one sentence each.
     pub refused: Vec<String>,
     hazards: OnceLock<Hazards>,
+    /// Its debug file, if it has one.
+    debug: Option<File>,
+    /// Its variables, when they were asked for.
+    variables: OnceLock<Vec<Variable>>,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name as it stands in the file.
+    pub name: String,
+    /// Its address as linked; `None`: each thread has its own.
+    pub address: Option<u64>,
 }
 
 impl Opened {
-    pub(super) fn new(object: Object, refused: Vec<String>) -> Self {
+    pub(super) fn new(object: Object, refused: Vec<String>, debug: Option<File>) -> Self {
         Self {
             object,
             refused,
             hazards: OnceLock::new(),
+            debug,
+            variables: OnceLock::new(),
         }
+    }
+
+    /// Its global variables, and those of its debug file.
+    pub fn variables(&self) -> &[Variable] {
+        self.variables.get_or_init(|| {
+            let own = self.object.variables();
+            let mut all: Vec<Variable> = own
+                .map(|(name, address)| Variable {
+                    name: name.to_owned(),
+                    address,
+                })
+                .collect();
+            // A debug file that cannot be read has none.
+            let more = self.debug.as_ref().map(debuginfo::variables);
+            if let Some(Ok(more)) = more {
+                all.extend(more.named().map(|(name, address)| Variable {
+                    name: name.to_owned(),
+                    address: Some(address),
+                }));
+            }
+            all
+        })
     }
 
     /// What probes do not go well with.

@@ -57,6 +57,14 @@ pub struct Exits {
     pub indirect_tail_call: bool,
 }
 
+impl Exits {
+    /// Whether the function can be left by calling another one.
+    #[must_use]
+    pub fn has_tail_calls(&self) -> bool {
+        !self.tail_calls.is_empty() || self.indirect_tail_call
+    }
+}
+
 /// Finds every place at which the function with this body is left. `tied`: the stack pointer will
 /// be compared with that at entry, so that tail callees may be followed.
 #[must_use]
@@ -71,7 +79,18 @@ pub fn end_sites(object: &Object, body: &Range<u64>, tied: bool) -> (Exits, Vec<
         return (Exits::default(), Vec::new());
     };
     let exits = walk.exits();
-    let sites = walk.sites(&exits.sites);
+    let sites = walk.sites(&exits.sites, false);
+    (exits, sites)
+}
+
+/// The same where what the function returns is read: at a tail call it is not known yet.
+#[must_use]
+pub fn result_sites(object: &Object, body: &Range<u64>, tied: bool) -> (Exits, Vec<Site>) {
+    let Some(walk) = walk(object, body, tied) else {
+        return (Exits::default(), Vec::new());
+    };
+    let exits = walk.exits();
+    let sites = walk.sites(&exits.sites, true);
     (exits, sites)
 }
 

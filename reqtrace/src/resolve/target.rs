@@ -94,7 +94,7 @@ impl Target<'_> {
         };
         let mut object = Object::read(&opened, &file.shown)?;
         if object.has_symtab() {
-            return Ok((Opened::new(object, Vec::new()), key));
+            return Ok((Opened::new(object, Vec::new(), None), key));
         }
         let roots = match self {
             Self::Process(process) => Root::of_process(process.pid),
@@ -109,14 +109,18 @@ impl Target<'_> {
                 .into_owned(),
         };
         let mut search = debuginfo::find(&opened, &Links::read(&opened), &roots, &path);
+        let mut used = None;
         if let Some(debug) = search.found {
             match debuginfo::functions(&debug.file) {
-                Ok(functions) => object.add(functions),
+                Ok(functions) => {
+                    object.add(functions);
+                    used = Some(debug.file);
+                }
                 Err(error) => search
                     .refused
                     .push(format!("{} is not used: {error}", debug.shown)),
             }
         }
-        Ok((Opened::new(object, search.refused), key))
+        Ok((Opened::new(object, search.refused, used), key))
     }
 }

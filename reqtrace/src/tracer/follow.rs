@@ -5,15 +5,15 @@ mod window;
 use std::time::{Duration, Instant};
 
 use log::debug;
-use reqtrace_common::record::{ProcessRecord, process_event};
-use reqtrace_recording::{Cost, End, Event, Process, ProcessChange};
+use reqtrace_common::record::{ProcessRecord, process_event, reason};
+use reqtrace_recording::{Cost, End, Event, Open, Process, ProcessChange, Request};
 
 use super::backlog::Backlog;
 use super::guarding::Guarding;
 use super::processes::{Processes, first_space};
 use super::stopper::{Stopper, Waiting};
 use crate::aggregate::MALFORMED;
-use crate::attach::decode::{self, Decoder, Malformed, Other, Record};
+use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Stamp, Still};
 use crate::attach::{Session, Sums};
 use crate::capture::{Names, Running, Stream, Windows};
 use crate::error::Result;
@@ -66,11 +66,22 @@ impl EndedBy {
     }
 }
 
+/// What of the profiles matters to who follows a trace.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keyed {
+    /// Requests of some type are known by a key.
+    pub(super) has_keys: bool,
+    /// Where texts end.
+    pub(super) ends: Ends,
+}
+
 /// Takes records and keeps account of the traced processes.
 pub(super) struct Follower<'a> {
     stream: Stream<'a>,
     names: Names,
     decoder: Decoder,
+    extras: Extras,
+    has_keys: bool,
     windows: Windows,
     /// What was taken out of the kernel's tables, and is not named yet.
     taken: Vec<Sums>,
@@ -88,11 +99,14 @@ impl<'a> Follower<'a> {
         request_types: usize,
         pids: &[u32],
         stopper: Stopper,
+        Keyed { has_keys, ends }: Keyed,
     ) -> Result<Self> {
         let mut follower = Self {
             stream,
             names,
             decoder: Decoder::default(),
+            extras: Extras::new(ends),
+            has_keys,
             windows: Windows::new(),
             taken: Vec::new(),
             request_types,
@@ -123,7 +137,8 @@ impl<'a> Follower<'a> {
     ) -> Result<Stream<'a>> {
         self.names.until(Instant::now() + NAMING);
         self.window(session, stop_ns, true)?;
-        for mut open in session.open_requests(stop_ns)? {
+        for still in session.open_requests(stop_ns)? {
+            let mut open = self.whole(still);
             open.request.id = self.stream.next_id();
             self.names.request(&open.request(), &mut self.stream)?;
             if let Some((site, _)) = open.blocked_in {
@@ -251,8 +266,9 @@ impl<'a> Follower<'a> {
             return Ok(());
         }
         let now_ns = clock::monotonic_ns();
-        let (running, all) = session.running(now_ns, MAX_RUNNING)?;
-        for Running { open, .. } in &running {
+        let (mut running, all) = session.running(now_ns, MAX_RUNNING)?;
+        for Running { open, stamp, .. } in &mut running {
+            open.texts = self.texts(*stamp);
             let request = open.request();
             self.names.request(&request, &mut self.stream)?;
             if let Some((site, _)) = open.blocked_in {
@@ -275,11 +291,11 @@ impl<'a> Follower<'a> {
         for _ in 0..most {
             let backlog = &mut self.backlog;
             let other = session.next_record(|bytes| match decode::record(bytes) {
-                Ok(Record::Request(record) | Record::Interval(record) | Record::Sample(record)) => {
-                    backlog.push(record);
+                Ok(Record::Other(other)) => Some(Ok(other)),
+                Ok(_) => {
+                    backlog.push(bytes);
                     None
                 }
-                Ok(Record::Other(other)) => Some(Ok(other)),
                 Err(malformed) => Some(Err(malformed)),
             });
             match other {
@@ -318,6 +334,7 @@ impl<'a> Follower<'a> {
                 self.appear(process)?;
             }
             process_event::EXEC => {
+                self.abandon(record.tgid, record.time_ns, reason::EXEC, session)?;
                 session.refresh(space)?;
                 self.names.symbols().remember(space);
                 process.change = ProcessChange::Exec;
@@ -374,7 +391,41 @@ impl<'a> Follower<'a> {
         if gone.is_empty() {
             return Ok(());
         }
+        let now_ns = clock::monotonic_ns();
+        for &pid in &gone {
+            self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;
+        }
         session.forget(&gone)
+    }
+
+    /// Requests of a process that nobody will go on with end here.
+    fn abandon(&mut self, tgid: u32, at_ns: u64, why: u32, session: &Session) -> Result<()> {
+        if !self.has_keys {
+            return Ok(());
+        }
+        for still in session.abandoned(tgid, at_ns, why)? {
+            let open = self.whole(still);
+            self.names.request(&open.request(), &mut self.stream)?;
+            let attributes = open.attributes();
+            self.stream.request(Request {
+                attributes: &attributes,
+                ..open.request()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// An open request with its texts.
+    fn whole(&self, Still { mut open, stamp }: Still) -> Open {
+        open.texts = self.texts(stamp);
+        open
+    }
+
+    fn texts(&self, stamp: Stamp) -> Vec<(u32, Vec<u8>, bool)> {
+        let texts = self.extras.texts_of(stamp).into_iter();
+        texts
+            .map(|text| (text.index, text.bytes, text.is_cut))
+            .collect()
     }
 }
 

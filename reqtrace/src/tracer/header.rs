@@ -73,10 +73,9 @@ pub(super) fn header(
     let requests = firsts.flat_map(ResolvedProfile::numbered);
     let markers = requests.flat_map(|(number, request)| {
         let name = names.get(number).unwrap_or(&request.name);
-        [
-            marker(name, "begin", &request.begin),
-            marker(name, "end", &request.end),
-        ]
+        let all = request.markers();
+        all.map(|(role, of_role)| marker(name, role.name(), of_role))
+            .collect::<Vec<_>>()
     });
     let markers = markers.collect();
     let mut texts = profiles.all().iter().map(|profile| profile.text.clone());

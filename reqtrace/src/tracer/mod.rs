@@ -48,6 +48,7 @@ use std::time::Duration;
 use reqtrace_common::filter::StackFilter;
 
 use crate::capture::Notices;
+use crate::classify::columns::Columns;
 use crate::error::Result;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping};
@@ -75,8 +76,8 @@ pub enum Unwind {
     Dwarf,
 }
 
-/// Opens the outputs of a trace; it is given the names of the wait classes.
-type OpenOutputs = Box<dyn FnOnce(&[String]) -> Result<Vec<Box<dyn Exporter>>>>;
+/// Opens the outputs of a trace; it is given its columns.
+type OpenOutputs = Box<dyn FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>>>;
 
 /// What to trace and how. Nothing happens before [`Tracer::start`].
 pub struct Tracer {
@@ -205,11 +206,11 @@ impl Tracer {
         self
     }
 
-    /// Adds requests up by their labels, which are recorded then.
+    /// Adds requests up by their labels or an attribute. Labels are recorded then, but for an attribute that
+    /// is a number.
     #[must_use]
     pub fn group_by(mut self, by: Grouping) -> Self {
         self.options.group_by = Some(by);
-        self.options.labels = true;
         self
     }
 
@@ -315,12 +316,12 @@ impl Tracer {
         self
     }
 
-    /// Opens the outputs of the trace: when it is not refused, and before anything is attached. It is given the names of the wait classes, in
-    /// the order of every ledger.
+    /// Opens the outputs of the trace: when it is not refused, and before anything is attached. It is given the names
+    /// of wait classes, places and attributes, in the order of every row.
     #[must_use]
     pub fn outputs(
         mut self,
-        open: impl FnOnce(&[String]) -> Result<Vec<Box<dyn Exporter>>> + 'static,
+        open: impl FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>> + 'static,
     ) -> Self {
         self.outputs = Box::new(open);
         self

@@ -8,7 +8,7 @@ use log::{debug, info};
 use crate::attach::ServiceOf;
 use crate::capture::Notices;
 use crate::error::{Error, Result};
-use crate::profile::{Profiles, builtin};
+use crate::profile::{Profiles, RequestSpec, builtin};
 use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
 
 /// Tells the service of a process by its program.
@@ -122,13 +122,13 @@ pub(super) fn say_unlabelled(
     resolved: &[ResolvedProfile],
     notices: &Notices,
 ) -> Result<()> {
-    if profiles.requests().all(|request| request.labels.is_empty()) {
+    if !profiles.requests().any(RequestSpec::has_texts) {
         let which = match profiles.all() {
             [one] => format!("the profile `{}` does not say", one.name),
             _ => format!("none of the profiles {} says", profiles.names()),
         };
         return Err(
-            Error::usage(format!("--labels: {which} where a label is")).next(format!(
+            Error::usage(format!("--labels: {which} where a label or a text is")).next(format!(
                 "give a request a label, such as label = {{ arg = 0 }}: docs/profiles.md; \
              built-in profiles with labels: {}",
                 builtin::with_labels().join(", ")
@@ -145,6 +145,25 @@ pub(super) fn say_unlabelled(
         }
     }
     Ok(())
+}
+
+/// An attribute that cannot be read is said, but for texts that nobody asked for.
+pub(super) fn say_unread(resolved: &[ResolvedProfile], labels: bool, notices: &Notices) {
+    let mut said = Vec::new();
+    for request in resolved.iter().flat_map(|profile| &profile.requests) {
+        for unread in &request.unread {
+            let text = format!(
+                "request `{}`: the attribute `{}` is not read: {}",
+                request.name, unread.attribute, unread.why
+            );
+            if unread.is_read {
+                info!("{text}; it is read in another way");
+            } else if (labels || !unread.is_text) && !said.contains(&text) {
+                notices.warn(&text);
+                said.push(text);
+            }
+        }
+    }
 }
 
 /// Named waits without a match, of each profile in the executable of its first process; what cannot be

@@ -14,21 +14,24 @@ use reqtrace_binary::files::Files;
 use reqtrace_recording::{Header, Recorder};
 
 use super::ahead::Ahead;
+use super::follow::Keyed;
 use super::gate::Gate;
 use super::header::header;
 use super::processes::first_space;
-use super::resolved::{resolve_all, resolve_child, say_unlabelled, service_of, unmatched_waits};
+use super::resolved::{
+    resolve_all, resolve_child, say_unlabelled, say_unread, service_of, unmatched_waits,
+};
 use super::stopper::Stopper;
 use super::trace::{Events, Trace};
 use super::{Options, Tracer, Unwind};
 use crate::aggregate::{self, Aggregator};
 use crate::attach::estimate::HitCost;
 use crate::attach::{
-    self, Compiled, CpuEngine, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, ProbePlan,
-    ServiceOf, Session, StackTable, Whom, self_test,
+    self, Compiled, CpuEngine, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, MarkerTable,
+    ProbePlan, ServiceOf, Session, StackTable, Whom, self_test,
 };
 use crate::capture::{Names, Notices};
-use crate::classify::Classifier;
+use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, clock, processes};
 use crate::profile::Profiles;
@@ -45,10 +48,13 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         pids,
         mut processes,
         has_begun,
-        options,
+        mut options,
         outputs: open,
         notices,
     } = tracer;
+    if let Some(by) = &options.group_by {
+        options.labels |= aggregate::needs_texts(&profiles, by)?;
+    }
     for pid in pids {
         processes.push(Process::open(pid)?);
     }
@@ -85,6 +91,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     if options.labels {
         say_unlabelled(&profiles, &resolved, &notices)?;
     }
+    say_unread(&resolved, options.labels, &notices);
     for child in children {
         resolve_child(&profiles, child, &mut processes, &mut resolved);
     }
@@ -94,7 +101,8 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         symbols.remember(first_space(process.pid));
     }
     let mut labels = options.labels.then(LabelTable::default);
-    let plans = ProbePlan::of(&resolved, labels.as_mut())?;
+    let mut markers = MarkerTable::default();
+    let plans = ProbePlan::of(&resolved, labels.as_mut(), &mut markers)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let stats = options
         .measure_programs
@@ -129,7 +137,8 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             types,
             tables,
         };
-        let loaded = load.run(&options, &profiles, labels.as_ref(), &plans);
+        let tables = (labels.as_ref(), &markers);
+        let loaded = load.run(&options, &profiles, tables, &plans);
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
     });
@@ -137,7 +146,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
-    let exporters = open(Classifier::new(&profiles)?.names())?;
+    let exporters = open(&Columns::of(&profiles)?)?;
     let create = |path| outputs::create("--record", path, options.labels);
     let recording = options.record.as_deref().map(create).transpose()?;
     let known = pids.len();
@@ -171,7 +180,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         &header,
         aggregate::Options {
             slower_than_ns: options.slower_than_ns,
-            group_by: options.group_by,
+            group_by: options.group_by.clone(),
             histogram: options.histogram,
             ..aggregate::Options::default()
         },
@@ -189,6 +198,10 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         recorder,
         names: Names::new(stacks, symbols, files),
         request_types: profiles.requests().count(),
+        keyed: Keyed {
+            has_keys: profiles.have_keys(),
+            ends: profiles.text_ends(),
+        },
         pids,
     };
     Ok(Trace::new(
@@ -232,7 +245,7 @@ impl Load<'_> {
         self,
         options: &Options,
         profiles: &Profiles,
-        labels: Option<&LabelTable>,
+        (labels, markers): (Option<&LabelTable>, &MarkerTable),
         plans: &[ProbePlan],
     ) -> Result<Loaded> {
         let tables = self.tables.map(Ahead::wait).transpose()?;
@@ -252,6 +265,8 @@ impl Load<'_> {
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,
                 labels,
+                has_keys: profiles.have_keys(),
+                markers: Some(markers),
                 probes: Some(plans),
             },
             tables,

@@ -9,7 +9,7 @@ use log::info;
 use reqtrace_recording::{Event, Recorder};
 
 use super::Options;
-use super::follow::{EndedBy, Follower};
+use super::follow::{EndedBy, Follower, Keyed};
 use super::guarding::Guarding;
 use super::stopper::Stopper;
 use crate::aggregate::Aggregator;
@@ -44,6 +44,7 @@ pub(super) struct Events {
     pub(super) recorder: Option<(Recorder, String)>,
     pub(super) names: Names,
     pub(super) request_types: usize,
+    pub(super) keyed: Keyed,
     /// All processes that are traced from the start on.
     pub(super) pids: Vec<u32>,
 }
@@ -156,7 +157,8 @@ impl Trace {
             stream.record(recorder, &name);
         }
         let (names, types) = (events.names, events.request_types);
-        let mut follower = Follower::new(stream, names, types, &events.pids, stopper)?;
+        let mut follower =
+            Follower::new(stream, names, types, &events.pids, stopper, events.keyed)?;
         let alive = follower.processes().alive();
         let mut guarding = Guarding::new(options.max_overhead, alive, notices);
         let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;

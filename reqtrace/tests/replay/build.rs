@@ -9,9 +9,9 @@ use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_common::syscall::has_size;
 use reqtrace_recording::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss, Marker,
-    Name, Object, Open, Options, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
-    Stack, Window, Writer,
+    Address, AddressSpace, Away, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss,
+    Marker, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, QUEUED, Request,
+    RequestOf, Sample, Stack, Window, Writer,
 };
 
 /// The traced server.
@@ -21,10 +21,13 @@ pub(crate) const START_NS: u64 = 50_000_000_000;
 /// How long it lasted.
 pub(crate) const DURATION_NS: u64 = 10_000_000_000;
 
+/// The place of the scenes in which requests are queued.
+pub(crate) const POOL_QUEUE: u32 = 2;
+
 /// Process and thread that wake.
 const WAKER: (u32, u32) = (PID, 9588);
 
-const SPACE: AddressSpace = AddressSpace {
+pub(crate) const SPACE: AddressSpace = AddressSpace {
     tgid: PID,
     exec_generation: 0,
 };
@@ -68,6 +71,22 @@ impl Builder {
         Self::with(types, &header)
     }
 
+    /// The same with samples, intervals and labels.
+    pub(crate) fn complete_trace(types: usize, profile: &str) -> Self {
+        let sampled = header(profile);
+        let header = Header {
+            cpu_rate: 199,
+            cpu_engine: "cpu-clock".to_owned(),
+            blame: true,
+            options: Options {
+                labels: true,
+                ..sampled.options
+            },
+            ..sampled
+        };
+        Self::with(types, &header)
+    }
+
     fn with(types: usize, header: &Header) -> Self {
         let mut builder = Self {
             writer: Writer::new(Vec::new(), header).unwrap(),
@@ -93,7 +112,7 @@ impl Builder {
         builder
     }
 
-    fn event(&mut self, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
         self.writer.event(event).unwrap();
     }
 
@@ -111,6 +130,27 @@ impl Builder {
             user_stack: site.user_stack,
             kernel_stack: site.kernel_stack,
         }));
+    }
+
+    /// Resumes that fit no request.
+    pub(crate) fn misfits(&mut self, unknown_keys: u64, running_elsewhere: u64) {
+        self.totals[0].unknown_keys += unknown_keys;
+        self.totals[0].running_elsewhere += running_elsewhere;
+    }
+
+    /// A request that is parked when tracing stops.
+    pub(crate) fn parked_at_stop(&mut self, tid: u32, begin: u64, place: u32, since: u64) {
+        let latency = DURATION_NS - begin;
+        let mut request = self.request(0, tid, begin, latency, &[]);
+        request.request.incomplete = Some(Incomplete::ParkedAtStop);
+        request.away = vec![Away {
+            place,
+            count: 1,
+            ns: DURATION_NS - since,
+        }];
+        request.away_in = Some((place, START_NS + since));
+        self.totals[0].begins += 1;
+        self.open.push(request);
     }
 
     /// A place of blocking; frames are innermost first.
@@ -268,6 +308,12 @@ impl Builder {
         totals.preempted_ns += request.preempted_ns;
         totals.blocked_ns += request.blocked_ns;
         totals.unattributed_ns += request.unattributed_ns;
+        for away in request.away {
+            match away.place {
+                QUEUED | POOL_QUEUE => totals.queued_ns += away.ns,
+                _ => totals.parked_ns += away.ns,
+            }
+        }
         totals.max_ns = totals.max_ns.max(request.latency_ns());
         totals.histogram[bucket(request.latency_ns())] += 1;
     }
@@ -346,10 +392,12 @@ impl Builder {
         self.sent
     }
 
-    fn send(&mut self, request: &Open) {
+    pub(crate) fn send(&mut self, request: &Open) {
         let id = self.next_id();
+        let attributes = request.attributes();
         let request = Request {
             id,
+            attributes: &attributes,
             ..request.request()
         };
         self.event(&Event::Request(request));
@@ -384,12 +432,24 @@ impl Builder {
             .map(|(index, (_, sum))| (index, 4096 * sum.count))
             .collect();
         let stop_ns = START_NS + DURATION_NS;
+        let of_type = |totals: &TypeTotals| {
+            let away = (totals.parked_ns, totals.queued_ns);
+            (
+                away.0,
+                away.1,
+                totals.unknown_keys,
+                totals.running_elsewhere,
+            )
+        };
+        let mut keyed: Vec<_> = self.totals.iter().map(of_type).collect();
+        keyed.retain(|of_type| *of_type != (0, 0, 0, 0));
         let window = Window {
             until_ns: stop_ns,
             totals: self.totals.clone(),
             sums,
             histograms: Vec::new(),
             bytes,
+            keyed,
         };
         self.event(&Event::Window(&window));
         for (loss, count) in std::mem::take(&mut self.losses) {

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure of a test")]
 
 mod build;
+mod keyed;
 mod scenes;
 mod views;
 
@@ -17,9 +18,9 @@ use std::io::Cursor;
 use std::path::PathBuf;
 
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
-use reqtrace::classify::Classifier;
+use reqtrace::classify::columns::Columns;
 use reqtrace::profile::Profiles;
-use reqtrace::report::blame::Causes;
+use reqtrace::report::blame::{Cause, Causes, Reason};
 use reqtrace::report::csv::Limits;
 use reqtrace::report::folded::{FoldedOptions, Part, Shows};
 use reqtrace::report::outputs::{OutputOptions, Target, open};
@@ -77,8 +78,8 @@ fn run_with(recording: &[u8], options: Options) -> Replayed {
             .then(|| Target::File(folder.path().join("intervals.csv"))),
         ..OutputOptions::default()
     };
-    let classes = Classifier::new(&profiles).unwrap().names().to_vec();
-    let mut exporters = open(&outputs, &classes).unwrap();
+    let columns = Columns::of(&profiles).unwrap();
+    let mut exporters = open(&outputs, &columns).unwrap();
     let ending = reader.read(|event| analysis.event(&event, &mut exporters));
     let ending = ending.unwrap().unwrap();
     let report = analysis.finish(&ending, &mut exporters).unwrap();
@@ -187,8 +188,9 @@ fn check_csv(replayed: &Replayed) {
         .position(|name| name == "unattributed_ns")
         .unwrap()
         + 1;
-    // Root causes stand between them, of a trace with blame.
-    let is_behind = |name: &str| name == "blocks" || name == "cause_on_cpu_ns";
+    // Parked and queued time, and root causes, stand between them.
+    let is_behind = |name: &str| ["blocks", "cause_on_cpu_ns", "parked_ns"].contains(&name);
+    let has_keys = header.iter().any(|name| name == "parked_ns");
     let after_classes = header.iter().position(is_behind).unwrap();
     let (mut rows, mut previous_end) = (0, 0);
     let mut latency: HashMap<String, u64> = HashMap::new();
@@ -209,7 +211,17 @@ fn check_csv(replayed: &Replayed) {
         .map(value)
         .into_iter()
         .sum();
-        assert_eq!(value("on_cpu_ns") + off, value("latency_ns"));
+        let away = match has_keys {
+            true => value("parked_ns") + value("queued_ns"),
+            false => 0,
+        };
+        assert_eq!(value("on_cpu_ns") + off + away, value("latency_ns"));
+        if header.iter().any(|name| name == "cause_on_cpu_ns") {
+            let causes = header.iter().filter(|name| name.starts_with("cause_"));
+            let parked = if has_keys { value("parked_ns") } else { 0 };
+            let held_up = value("blocked_ns") + value("unattributed_ns") + parked;
+            assert_eq!(causes.map(value).sum::<u64>(), held_up);
+        }
         let end = value("start_unix_ns") + value("latency_ns");
         assert!(end >= previous_end, "rows are in order of their end");
         previous_end = end;
@@ -232,8 +244,8 @@ fn check_csv(replayed: &Replayed) {
             ledger.on_cpu_ns
                 + ledger.run_queue_ns
                 + ledger.preempted_ns
-                + ledger.blocked_ns()
-                + ledger.unattributed_ns,
+                + ledger.held_up_ns()
+                + ledger.queued_ns(),
             ledger.latency_ns
         );
         if request.classes_exact {
@@ -285,7 +297,7 @@ fn a_real_trace_of_who_held_whom_up() {
     let replayed = scene("locks", &recorded("locks"));
     let blame = replayed.report.blame.as_ref().unwrap();
     for (of_type, request) in blame.types.iter().zip(&replayed.report.requests) {
-        let blocked = request.ledger.blocked_ns() + request.ledger.unattributed_ns;
+        let blocked = request.ledger.held_up_ns();
         assert_eq!(of_type.causes.sum(), blocked, "{}", of_type.request);
         let rows = blame.rows.iter();
         let rows = rows.filter(|row| row.victim_request == of_type.request);
@@ -315,6 +327,96 @@ fn a_recording_that_is_written_again_has_the_same_bytes() {
         // A new field at the end, or another version of zstd: then REQTRACE_BLESS=1 writes them anew.
         assert!(written == bytes, "{name}");
     }
+}
+
+#[test]
+fn requests_that_change_threads() {
+    let recording = keyed::keyed();
+    let options = Options {
+        group_by: Some(Grouping::FingerprintOf("path".to_owned())),
+        ..Options::default()
+    };
+    let replayed = run_with(&recording, options);
+    compare("keyed", &replayed);
+    let report = &replayed.report;
+    assert_eq!(report.places.parked, ["client", "upstream", ""]);
+    assert_eq!(report.places.queued, ["pool queue", ""]);
+    let request = &report.requests[0];
+    assert_eq!((request.count, request.rows), (80, 80));
+    let ledger = &request.ledger;
+    assert_eq!(ledger.parked[0], 80 * 800_000);
+    assert_eq!(ledger.parked[1], 76 * 2_000_000 + 4 * 30_000_000);
+    assert_eq!(ledger.parked[2], 20 * 10_000);
+    assert_eq!(ledger.queued[0], 80 * 30_000 + 1_000 * (0..80).sum::<u64>());
+    // Root causes are those of blocked and parked time, and the rest of it is said to be lost.
+    let blame = report.blame.as_ref().unwrap();
+    let [of_http, _] = blame.types.as_slice() else {
+        panic!("{:?}", blame.types)
+    };
+    assert_eq!(of_http.causes.sum(), ledger.held_up_ns());
+    let lost = of_http
+        .unknown
+        .iter()
+        .find(|(reason, _)| *reason == Reason::Lost);
+    assert_eq!(lost.map(|(_, ns)| *ns), Some(ledger.parked[2]));
+    assert_eq!(of_http.causes.get(Cause::Disk), 80 * 300_000);
+    let chains: u64 = blame.chains.iter().map(|chain| chain.ns).sum();
+    assert_eq!(chains, ledger.held_up_ns());
+    // The whole latency is in the stacks, with a frame for each place.
+    let sum = |part| -> u64 {
+        let options = FoldedOptions {
+            part,
+            ..FoldedOptions::default()
+        };
+        let lines = Shows::Stacks(options).lines(report);
+        lines.iter().map(|(_, micros)| micros * 1000).sum()
+    };
+    let latency: u64 = report.requests.iter().map(|of| of.ledger.latency_ns).sum();
+    assert!(sum(Part::All).abs_diff(latency) <= 10_000);
+    let folded = &replayed.files["stacks.folded"];
+    for frame in [
+        "[parked: client]",
+        "[parked: upstream]",
+        "[parked]",
+        "[queued: pool queue]",
+    ] {
+        assert!(folded.contains(&format!("http;{frame} ")), "{frame}");
+    }
+    let groups: Vec<_> = report.labels[0]
+        .shown
+        .iter()
+        .map(|group| &group.label)
+        .collect();
+    assert_eq!(groups, ["/user/?/cart?x=\\n"]);
+    assert!(
+        report.warnings[0].contains("have a key that no request has"),
+        "{:?}",
+        report.warnings
+    );
+    let open = report.open[0]
+        .place
+        .as_ref()
+        .map(|(words, _)| words.as_str());
+    assert_eq!(open, Some("parked: upstream"));
+}
+
+#[test]
+fn groups_of_a_number_need_no_labels() {
+    let by = |name: &str| Options {
+        group_by: Some(Grouping::Attribute(name.to_owned())),
+        ..Options::default()
+    };
+    let report = run_with(&keyed::keyed(), by("status")).report;
+    let groups = &report.labels[0].shown;
+    let counts: Vec<_> = groups
+        .iter()
+        .map(|group| (group.label.as_str(), group.count))
+        .collect();
+    assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 80);
+    assert!(
+        counts.contains(&("500", 1)) && counts.contains(&("not found", 8)),
+        "{counts:?}"
+    );
 }
 
 #[test]

@@ -24,8 +24,8 @@ name = "row lock"
 functions = ["lock_wait"]
 "#;
 
-const MS: u64 = 1_000_000;
-const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
 
 struct Sites {
     redo: BlockSite,

@@ -136,7 +136,7 @@ fn read_line(line: &str) -> Result<Line> {
     })
 }
 
-fn interval(text: &str) -> Result<Interval> {
+pub(super) fn interval(text: &str) -> Result<Interval> {
     let (least, most) = text.split_once("..").context("not least..most")?;
     Ok(Interval {
         least: least.parse()?,

@@ -6,8 +6,10 @@
 pub mod bounds;
 pub mod compare;
 pub mod log;
+pub mod moving;
 pub mod report;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -65,10 +67,31 @@ impl Truth {
     /// When it does not build or start.
     pub fn open(requests: u64) -> Result<Self> {
         let folder = workspace::scratch()?;
+        let data = folder.path().join("data");
+        let more = [
+            "--data".as_ref(),
+            data.as_os_str(),
+            "--wait-ms".as_ref(),
+            "2".as_ref(),
+        ];
+        Self::start(folder, &more, requests)
+    }
+
+    /// The same with requests that change threads; see [`moving`].
+    ///
+    /// # Errors
+    ///
+    /// When it does not build or start.
+    pub fn open_moving(requests: u64) -> Result<Self> {
+        Self::start(workspace::scratch()?, &["--moving".as_ref()], requests)
+    }
+
+    fn start(folder: TempDir, args: &[&OsStr], requests: u64) -> Result<Self> {
         let mut command = Command::new(workspace::truth()?);
-        command.arg("--data").arg(folder.path().join("data"));
         command.arg("--log").arg(folder.path().join("log"));
-        command.args(["--wait-ms", "2", "--requests", &requests.to_string()]);
+        command
+            .args(["--requests", &requests.to_string()])
+            .args(args);
         let mut process = Child::start(command, folder.path(), "truth")?;
         process.wait_for_line(Stream::Out, "ready", LIMIT)?;
         Ok(Self { process, folder })
@@ -136,5 +159,26 @@ mod tests {
             let measured = line.counters();
             assert!(measured.iter().all(|counter| counter.least <= counter.most));
         }
+    }
+
+    #[test]
+    fn requests_on_the_move_are_logged_in_order() {
+        let mut service = Truth::open_moving(60).unwrap();
+        let count = service.run().unwrap();
+        let lines = moving::read(&service.close().unwrap()).unwrap();
+        assert_eq!(lines.len() as u64, count);
+        assert_eq!(count, 3 * 60);
+        for line in &lines {
+            assert!(line.begin.most <= line.end.least, "{line:?}");
+            let away: i128 = line.away.iter().map(|(_, ns)| ns.least).sum();
+            assert!(away <= line.end.most - line.begin.least, "{line:?}");
+        }
+        let moved = |kind: &str| {
+            lines
+                .iter()
+                .filter(|line| line.kind == kind && line.moves > 0)
+                .count()
+        };
+        assert!(moved("pool") == 60 && moved("loop") == 0 && moved("coroutine") > 0);
     }
 }

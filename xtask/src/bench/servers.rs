@@ -7,14 +7,17 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use reqtrace_tests::apache::Apache;
 use reqtrace_tests::http::ab;
+use reqtrace_tests::http::upstream::Upstream;
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::php_fpm::PhpFpm;
+use reqtrace_tests::redis::Client;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
@@ -78,7 +81,11 @@ impl Count {
 /// When a server or its generator fails, something is lost, or a number is not explained.
 pub(super) fn run(args: &Args) -> Result<()> {
     args.common.prepare_with_servers(&[])?;
-    let mut counts = mariadb()?;
+    let mut counts = mariadb(&[], &["mysql", "mysql-do-command", "mariadb"])?;
+    counts.extend(mariadb(
+        &["--thread-handling=pool-of-threads"],
+        &["mariadb"],
+    )?);
     counts.extend(postgresql()?);
     counts.extend(redis()?);
     counts.extend(nginx()?);
@@ -118,12 +125,12 @@ fn requests(
     Ok(summary.request(request)?.count)
 }
 
-fn mariadb() -> Result<Vec<Count>> {
+fn mariadb(options: &[&str], profiles: &[&str]) -> Result<Vec<Count>> {
     let (test, threads, events) = ("oltp_read_write", 16, 2000);
-    let server = MariaDb::open()?;
+    let server = MariaDb::open_with(options)?;
     let sysbench = Sysbench::prepare(&server, 4, 10_000)?;
     let mut counts = Vec::new();
-    for profile in ["mysql", "mysql-do-command"] {
+    for profile in profiles {
         let before = server.counters()?;
         let mut queries = 0;
         let requests = requests(Path::new(profile), "command", server.pid(), || {
@@ -137,8 +144,11 @@ fn mariadb() -> Result<Vec<Count>> {
         let rest = after.commands_since(&before) - prepares - closes - executes;
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         counts.push(Count {
-            server: "MariaDB 10.11",
-            profile: profile.to_owned(),
+            server: match options {
+                [] => "MariaDB 10.11",
+                _ => "MariaDB 10.11 (thread pool)",
+            },
+            profile: (*profile).to_owned(),
             load: format!("sysbench {test} --threads={threads} --events={events}"),
             generator: queries,
             requests,
@@ -232,26 +242,75 @@ fn redis() -> Result<Vec<Count>> {
             besides: vec![(2, "settings that it asks for".to_owned())],
         });
     }
+    counts.push(blocked(&server)?);
     Ok(counts)
+}
+
+/// Clients that wait for elements of a list, and one that pushes them.
+fn blocked(server: &Server) -> Result<Count> {
+    let (clients, each) = (8, 250);
+    let socket = server.socket();
+    let requests = requests(Path::new("redis"), "command", server.pid(), || {
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..clients)
+                .map(|_| {
+                    scope.spawn(|| -> Result<()> {
+                        let mut client = Client::connect(&socket)?;
+                        for _ in 0..each {
+                            client.ask("BLPOP list 0")?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let mut client = Client::connect(&socket)?;
+            for number in 0..clients * each {
+                client.ask(&format!("RPUSH list {number}"))?;
+            }
+            for client in waiting {
+                client.join().map_err(|_| anyhow!("a client panicked"))??;
+            }
+            Ok(())
+        })
+    })?;
+    Ok(Count {
+        server: "Redis 7.0",
+        profile: "redis".to_owned(),
+        load: format!("{clients} clients with BLPOP {each} times, and as many RPUSH"),
+        generator: clients * each * 2,
+        requests,
+        besides: Vec::new(),
+    })
 }
 
 fn nginx() -> Result<Vec<Count>> {
     let number = 5000;
-    let server = Nginx::start(2)?;
+    let upstream = Upstream::start(|_| Duration::from_millis(1))?;
+    let proxy = format!(
+        "location /slow {{ proxy_pass http://127.0.0.1:{}; }}",
+        upstream.port()
+    );
+    let server = Nginx::start_with(2, "", &proxy)?;
     fs::write(server.documents().join("page"), [b'x'; 4096])?;
     let mut counts = Vec::new();
-    for keep in [&["-k"][..], &[]] {
-        let requests = requests(Path::new("nginx"), "request", server.pid(), || {
-            server.ab("/page", number, 8, keep)
-        })?;
-        counts.push(Count {
-            server: "nginx 1.22",
-            profile: "nginx".to_owned(),
-            load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
-            generator: number,
-            requests,
-            besides: Vec::new(),
-        });
+    for (path, what) in [
+        ("/page", ""),
+        ("/slow", ", proxy_pass to a service that takes 1 ms"),
+    ] {
+        for keep in [&["-k"][..], &[]] {
+            let requests = requests(Path::new("nginx"), "request", server.pid(), || {
+                server.ab(path, number, 8, keep)
+            })?;
+            let load = [&["ab -n 5000 -c 8"], keep].concat().join(" ");
+            counts.push(Count {
+                server: "nginx 1.22",
+                profile: "nginx".to_owned(),
+                load: format!("{load}{what}"),
+                generator: number,
+                requests,
+                besides: Vec::new(),
+            });
+        }
     }
     Ok(counts)
 }

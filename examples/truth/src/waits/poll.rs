@@ -70,7 +70,7 @@ fn take(mut event: &File) -> io::Result<()> {
 }
 
 /// A descriptor that a call returned.
-pub(super) fn owned(fd: i32) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
     checked(fd)?;
     // SAFETY: the kernel has just made it, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -1,6 +1,6 @@
 use super::*;
 use crate::report::blame::{Blame, BlameRow, CulpritName};
-use crate::report::{MarkerInfo, TraceInfo, Unwinding};
+use crate::report::{MarkerInfo, TraceInfo};
 use reqtrace_base::plain::Plain;
 
 fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
@@ -20,22 +20,8 @@ fn report(requests: Vec<TypeReport>, markers: Vec<MarkerInfo>) -> Report {
             duration_ns: 10_000_000_000,
             ..TraceInfo::default()
         },
-        classes: Vec::new(),
-        named_waits: 0,
         requests,
-        labels: Vec::new(),
-        blame: None,
-        page: None,
-        stacks: Vec::new(),
-        on_cpu: None,
-        modules: Vec::new(),
-        open: Vec::new(),
-        losses: Vec::new(),
-        programs: Vec::new(),
-        unwinding: Unwinding::default(),
-        filtered: None,
-        warnings: Vec::new(),
-        hints: Vec::new(),
+        ..Report::default()
     }
 }
 

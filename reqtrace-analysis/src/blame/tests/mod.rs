@@ -1,6 +1,7 @@
 //! The split, by its rules one by one, and against a slow oracle.
 
 mod events;
+mod keyed;
 mod oracle;
 mod reasons;
 mod rules;
@@ -42,7 +43,7 @@ impl Told {
 
     pub(super) fn of_at_most(most: usize) -> Self {
         Self {
-            timelines: Timelines::new(most),
+            timelines: Timelines::new(most, vec![false, true]),
             sequences: BTreeMap::new(),
         }
     }
@@ -58,11 +59,21 @@ impl Told {
         times: [u64; 3],
         by: Option<By>,
     ) -> &mut Self {
+        self.interval_of(tid, request.map(began), times, by)
+    }
+
+    pub(super) fn interval_of(
+        &mut self,
+        tid: u32,
+        request: Option<RequestOf>,
+        times: [u64; 3],
+        by: Option<By>,
+    ) -> &mut Self {
         let sequence = self.sequences.entry(tid).or_default();
         self.timelines.interval(Kept {
             thread: thread(tid),
             sequence: *sequence,
-            request: request.map(began),
+            request,
             class: None,
             place: Place {
                 space: AddressSpace::default(),
@@ -72,6 +83,7 @@ impl Told {
             futex: 0,
             holder: Holder::NoFutex,
             woken_from: None,
+            away: None,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],

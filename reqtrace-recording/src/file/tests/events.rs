@@ -6,10 +6,10 @@ use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
-    Address, AddressSpace, Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete,
-    Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open, Options,
-    Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample, ShedSpan, Stack,
-    Thread, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Away, AwayInterval, Comm, Cost, End, Event, File, Futex, Header, Holder,
+    Incomplete, Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open,
+    Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample, ShedSpan,
+    Stack, Thread, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -25,6 +25,7 @@ pub(super) enum Owned {
     Request(Box<Open>),
     Open(Box<Open>),
     Interval(Box<Interval>),
+    Away(AwayInterval),
     Futex(Futex),
     Sample(Sample),
     Tick(u64),
@@ -48,6 +49,7 @@ impl Owned {
             Event::Request(request) => Self::Request(Box::new(owned(&request))),
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Interval(event) => Self::Interval(Box::new(*event)),
+            Event::Away(event) => Self::Away(*event),
             Event::Futex(event) => Self::Futex(event.clone()),
             Event::Sample(event) => Self::Sample(*event),
             Event::Tick(now_ns) => Self::Tick(now_ns),
@@ -59,7 +61,18 @@ impl Owned {
         }
     }
 
-    pub(super) fn event(&self) -> Event<'_> {
+    /// Hands it out as an event.
+    pub(super) fn with<R>(&self, take: impl FnOnce(&Event<'_>) -> R) -> R {
+        if let Self::Request(request) = self {
+            return take(&Event::Request(Request {
+                attributes: &request.attributes(),
+                ..request.request()
+            }));
+        }
+        take(&self.event())
+    }
+
+    fn event(&self) -> Event<'_> {
         match self {
             Self::Process(event) => Event::Process(event),
             Self::Object(event) => Event::Object(event),
@@ -71,6 +84,7 @@ impl Owned {
             Self::Request(request) => Event::Request(request.request()),
             Self::Open(event) => Event::Open(event),
             Self::Interval(event) => Event::Interval(event),
+            Self::Away(event) => Event::Away(event),
             Self::Futex(event) => Event::Futex(event),
             Self::Sample(event) => Event::Sample(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
@@ -84,6 +98,13 @@ impl Owned {
 }
 
 fn owned(request: &Request<'_>) -> Open {
+    let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+    for attribute in request.attributes {
+        match attribute.value {
+            Value::Number(number) => numbers.push((attribute.index, number)),
+            Value::Text { bytes, is_cut } => texts.push((attribute.index, bytes.to_vec(), is_cut)),
+        }
+    }
     Open {
         label: request.label.to_vec(),
         slots: request.slots.to_vec(),
@@ -92,9 +113,15 @@ fn owned(request: &Request<'_>) -> Open {
             label: &[],
             slots: &[],
             longest: &[],
+            away: &[],
+            attributes: &[],
             ..*request
         },
         blocked_in: None,
+        away: request.away.to_vec(),
+        away_in: None,
+        numbers,
+        texts,
     }
 }
 
@@ -179,8 +206,21 @@ pub(super) fn request(id: u64) -> Open {
             preemptions: (id % 2) as u32,
             max_depth: 1,
             weight: if id % 9 == 4 { 7 } else { 1 },
+            moves: (id % 5) as u32 / 3,
             ..Request::default()
         },
+        away: (0..id % 3)
+            .map(|place| Away {
+                place: place as u32 * 8,
+                count: id as u32,
+                ns: id * 1_000,
+            })
+            .collect(),
+        numbers: (id % 4 == 1).then_some((1, id)).into_iter().collect(),
+        texts: (id % 5 == 2)
+            .then(|| (0, b"/index.html".to_vec(), id.is_multiple_of(2)))
+            .into_iter()
+            .collect(),
         slots,
         longest,
         ..Open::default()
@@ -320,6 +360,23 @@ pub(super) fn some_events() -> Vec<Owned> {
             holder: Holder::NoFutex,
             woken_from: None,
         })),
+        Owned::Away(AwayInterval {
+            space,
+            request: RequestOf {
+                begin_ns: 1_900_000_000,
+                request_type: 1,
+            },
+            from_tid: 4720,
+            place: 8,
+            is_queued: true,
+            since_ns: 1_950_000_000,
+            until_ns: 1_960_000_000,
+            by_tid: 4721,
+            by_request: Some(RequestOf {
+                begin_ns: 1_800_000_000,
+                request_type: 0,
+            }),
+        }),
         Owned::Futex(Futex {
             space,
             address: 0x7f00_1234_5678,
@@ -333,6 +390,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             sums: vec![(key, sum)],
             histograms: vec![(key, lengths)],
             bytes: vec![(0, 12_345)],
+            keyed: vec![(1, 2, 3, 4)],
         })),
         Owned::Loss(Loss {
             name: "ring_full".to_owned(),
@@ -365,6 +423,7 @@ pub(super) fn some_events() -> Vec<Owned> {
         }),
         Owned::Open(Box::new(Open {
             blocked_in: Some((site(3), 1_900_000_000)),
+            away_in: Some((9, 1_950_000_000)),
             ..request(12)
         })),
         Owned::End(End {
@@ -395,7 +454,29 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_keyed()(
+        away in prop::collection::vec((0_u32..10, any::<u32>(), any::<u64>()), 0..4),
+        moves in prop_oneof![3 => Just(0), 1 => any::<u32>()],
+        numbers in prop::collection::vec((0_u32..8, any::<u64>()), 0..3),
+        texts in prop::collection::vec(
+            (0_u32..8, prop::collection::vec(any::<u8>(), 0..5), any::<bool>()),
+            0..3,
+        ),
+    ) -> Open {
+        let away = away.into_iter().map(|(place, count, ns)| Away { place, count, ns });
+        Open {
+            request: Request { moves, ..Request::default() },
+            away: away.collect(),
+            numbers,
+            texts,
+            ..Open::default()
+        }
+    }
+}
+
+prop_compose! {
     fn any_request()(
+        keyed in prop_oneof![Just(Open::default()), any_keyed()],
         id in prop_oneof![1_u64..4, any::<u64>()],
         numbers in any::<[u64; 5]>(),
         counts in any::<[u32; 6]>(),
@@ -403,7 +484,7 @@ prop_compose! {
         label in prop::collection::vec(any::<u8>(), 0..6),
         slots in prop::collection::vec((any_site(), 0..u64::MAX / 32), 0..5),
         longest in prop::collection::vec(any_long(), 0..5),
-        reason in 0_u32..7,
+        reason in 0_u32..8,
     ) -> Open {
         let slots: Vec<Slot> =
             slots.into_iter().map(|(site, blocked_ns)| Slot { site, blocked_ns }).collect();
@@ -417,7 +498,6 @@ prop_compose! {
                 tid,
                 incomplete: Incomplete::of(reason).unwrap(),
                 comm: Comm(comm),
-                label: &[],
                 begin_ns,
                 end_ns,
                 run_queue_ns,
@@ -428,13 +508,12 @@ prop_compose! {
                 preemptions,
                 max_depth,
                 weight: blocks % 3 + 1,
-                slots: &[],
-                longest: &[],
+                ..keyed.request
             },
             label,
             slots,
             longest,
-            blocked_in: None,
+            ..keyed
         }
     }
 }
@@ -444,9 +523,14 @@ pub(super) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
     let all = some_events();
     let event = prop_oneof![
         3 => any_request().prop_map(|request| Owned::Request(Box::new(request))),
-        1 => (any_request(), prop::option::of((any_site(), any::<u64>()))).prop_map(
-            |(request, blocked_in)| Owned::Open(Box::new(Open { blocked_in, ..request }))
-        ),
+        1 => (
+            any_request(),
+            prop::option::of((any_site(), any::<u64>())),
+            prop::option::of((0_u32..10, any::<u64>())),
+        )
+            .prop_map(|(request, blocked_in, away_in)| {
+                Owned::Open(Box::new(Open { blocked_in, away_in, ..request }))
+            }),
         2 => prop::sample::select(all),
         1 => any::<u64>().prop_map(Owned::Tick),
         1 => Just(Owned::StacksAnew),

@@ -17,7 +17,7 @@ use events::{Owned, any_events, header, some_events};
 fn recorded(events: &[Owned], every: usize) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), &header()).unwrap();
     for (index, event) in events.iter().enumerate() {
-        writer.event(&event.event()).unwrap();
+        event.with(|event| writer.event(event)).unwrap();
         if (index + 1) % every == 0 {
             writer.flush().unwrap();
         }

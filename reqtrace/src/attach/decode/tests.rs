@@ -37,9 +37,11 @@ fn request(bytes: &[u8]) -> Result<Open, Malformed> {
             label: &[],
             slots: &[],
             longest: &[],
+            away: &[],
+            attributes: &[],
             ..request
         },
-        blocked_in: None,
+        ..Open::default()
     })
 }
 
@@ -113,7 +115,7 @@ fn counts_reasons_and_sums_are_checked() {
     assert_eq!(broken(|r| r.run_queue_ns = 681), Malformed::Ledger);
     assert_eq!(broken(|r| r.end_ns = 1), Malformed::Ledger);
     assert_eq!(broken(|r| r.preempted_ns = u64::MAX), Malformed::Ledger);
-    assert_eq!(request(&[9, 0, 0, 0]), Err(Malformed::Kind(9)));
+    assert_eq!(request(&[99, 0, 0, 0]), Err(Malformed::Kind(99)));
     assert!(matches!(request(&[]), Err(Malformed::Short { .. })));
 }
 
@@ -142,7 +144,7 @@ fn an_open_request_is_closed_at_the_stop() {
     assert_eq!(still_open(&thread::Thread::ZERO, 5_000), Ok(None));
 
     let closed = |thread: &thread::Thread, stop_ns| {
-        let open = still_open(thread, stop_ns).unwrap().unwrap();
+        let open = still_open(thread, stop_ns).unwrap().unwrap().open;
         (open.request, open.blocked_in)
     };
     let (running, _) = closed(&open_state(None, 0), 5_000);
@@ -163,8 +165,10 @@ fn an_open_request_is_closed_at_the_stop() {
 #[test]
 fn what_was_seen_after_the_stop_closes_its_ledger_all_the_same() {
     // Begun after it.
-    let closed =
-        |thread: &thread::Thread, stop_ns| still_open(thread, stop_ns).unwrap().unwrap().request;
+    let closed = |thread: &thread::Thread, stop_ns| {
+        let still = still_open(thread, stop_ns).unwrap().unwrap();
+        still.open.request
+    };
     let begun = closed(&open_state(None, 0), 900);
     assert_eq!((begun.latency_ns(), begun.on_cpu_ns()), (0, 0));
 

@@ -22,6 +22,7 @@ fn open(request: &str, tid: u32, label: &str, running_ns: u64) -> OpenRequest {
         label: Plain::of(label),
         running_ns,
         blocked: None,
+        place: None,
     }
 }
 

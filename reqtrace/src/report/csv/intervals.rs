@@ -7,7 +7,7 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use super::Limits;
 use super::tray::Tray;
 use crate::error::Result;
-use crate::report::{Exporter, IntervalRow, IntervalWaker, LossLine, Report};
+use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker, LossLine, Report};
 
 /// The columns.
 const COLUMNS: [&str; 19] = [
@@ -113,9 +113,11 @@ impl Exporter for IntervalsExporter {
         self.rows.text(row.request);
         self.rows.number(row.pid.into());
         self.rows.number(row.tid.into());
-        let kind = match row.waker {
-            Some(_) => "blocked",
-            None => "preempted",
+        let kind = match row.kind {
+            IntervalKind::Blocked => "blocked",
+            IntervalKind::Preempted => "preempted",
+            IntervalKind::Parked => "parked",
+            IntervalKind::Queued => "queued",
         };
         self.rows.text(kind);
         self.rows.text(row.class);

@@ -27,6 +27,10 @@ pub(super) struct Data<'a> {
     class_colors: Vec<String>,
     /// Of on CPU, run queue, preempted, and blocked in a lost stack.
     colors: [String; 4],
+    /// Where requests are parked, and where they are queued, in words; none when no type has a key.
+    places: [Vec<String>; 2],
+    /// Their colours.
+    place_colors: [Vec<String>; 2],
     causes: Vec<[&'static str; 2]>,
     reasons: Vec<&'static str>,
     column_ns: u64,
@@ -62,6 +66,10 @@ struct Cells {
     unattributed: Vec<u64>,
     /// All classes of the first cell, of the second, and so on.
     classes: Vec<u64>,
+    /// All places where requests are parked of the first cell, and so on.
+    parked: Vec<u64>,
+    /// The same of those where they are queued.
+    queued: Vec<u64>,
     /// All causes of the first cell, and so on.
     causes: Vec<u64>,
     /// How many stacks a cell has; then their numbers and nanoseconds.
@@ -82,15 +90,15 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(cells: &[Cell], classes: usize) -> Self {
+    fn of(cells: &[Cell], report: &Report) -> Self {
         let mut all = Self::default();
         for cell in cells {
-            all.add(cell, classes);
+            all.add(cell, report);
         }
         all
     }
 
-    fn add(&mut self, cell: &Cell, classes: usize) {
+    fn add(&mut self, cell: &Cell, report: &Report) {
         self.request.push(cell.request);
         self.column.push(cell.column);
         self.row.push(cell.row);
@@ -100,8 +108,14 @@ impl Cells {
         self.run_queue.push(cell.ledger.run_queue_ns);
         self.preempted.push(cell.ledger.preempted_ns);
         self.unattributed.push(cell.ledger.unattributed_ns);
-        let blocked = |class: usize| cell.ledger.classes.get(class).copied().unwrap_or(0);
-        self.classes.extend((0..classes).map(blocked));
+        let whole = |times: &[u64], names: &[String]| -> Vec<u64> {
+            let time = |index: usize| times.get(index).copied().unwrap_or(0);
+            (0..names.len()).map(time).collect()
+        };
+        let (ledger, places) = (&cell.ledger, &report.places);
+        self.classes.extend(whole(&ledger.classes, &report.classes));
+        self.parked.extend(whole(&ledger.parked, &places.parked));
+        self.queued.extend(whole(&ledger.queued, &places.queued));
         self.causes.extend(causes(&cell.causes));
         self.stacks.push(cell.stacks.len());
         for (stack, ns) in &cell.stacks {
@@ -169,6 +183,8 @@ fn tree(stacks: &[PageStack]) -> (Nodes, Stacks) {
             StackKind::RunQueue => 1,
             StackKind::Preempted => 2,
             StackKind::OnCpu => 3,
+            StackKind::Parked => 4,
+            StackKind::Queued => 5,
         });
         all.class.push(stack.class.map_or(-1, i64::from));
     }
@@ -262,6 +278,8 @@ struct Rows {
     run_queue: Vec<u64>,
     preempted: Vec<u64>,
     blocked: Vec<u64>,
+    parked: Vec<u64>,
+    queued: Vec<u64>,
 }
 
 impl Rows {
@@ -278,6 +296,8 @@ impl Rows {
             all.run_queue.push(row.run_queue_ns);
             all.preempted.push(row.preempted_ns);
             all.blocked.push(row.blocked_ns);
+            all.parked.push(row.parked_ns);
+            all.queued.push(row.queued_ns);
         }
         all
     }
@@ -300,6 +320,8 @@ struct Slow<'a> {
     preempted: u64,
     unattributed: u64,
     classes: &'a [u64],
+    parked: &'a [u64],
+    queued: &'a [u64],
     causes: Option<Vec<u64>>,
     timeline: Option<Line<'a>>,
 }
@@ -313,6 +335,8 @@ impl<'a> Slow<'a> {
             preempted_ns,
             unattributed_ns,
             ref classes,
+            ref parked,
+            ref queued,
         } = slow.ledger;
         Self {
             id: slow.id,
@@ -329,6 +353,8 @@ impl<'a> Slow<'a> {
             preempted: preempted_ns,
             unattributed: unattributed_ns,
             classes,
+            parked,
+            queued,
             causes: slow.causes.as_ref().map(|of| causes(of).collect()),
             timeline: slow.timeline.as_ref().map(Line::of),
         }
@@ -436,6 +462,30 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
             Time::Unattributed,
         ]
         .map(|time| time.colour(report).hex()),
+        places: {
+            let (parked, queued) = (&report.places.parked, &report.places.queued);
+            let places = &report.places;
+            [
+                (0..parked.len())
+                    .map(|place| places.parked_words(place))
+                    .collect(),
+                (0..queued.len())
+                    .map(|place| places.queued_words(place))
+                    .collect(),
+            ]
+        },
+        place_colors: {
+            let colour = |time: Time| time.colour(report).hex();
+            let places = &report.places;
+            [
+                (0..places.parked.len())
+                    .map(|place| colour(Time::Parked(place)))
+                    .collect(),
+                (0..places.queued.len())
+                    .map(|place| colour(Time::Queued(place)))
+                    .collect(),
+            ]
+        },
         causes: Cause::ALL
             .iter()
             .map(|cause| [cause.name(), cause.words()])
@@ -443,7 +493,7 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         reasons: Reason::ALL.iter().map(|reason| reason.words()).collect(),
         column_ns: page.column_ns,
         edges_ns: &page.edges_ns,
-        cells: Cells::of(&page.cells, report.classes.len()),
+        cells: Cells::of(&page.cells, report),
         statements: page.statements.iter().map(Plain::as_str).collect(),
         frames,
         nodes,

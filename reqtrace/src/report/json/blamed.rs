@@ -26,7 +26,7 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
 }
 
 fn slow(request: &HeldRequest) -> Value {
-    json!({
+    let mut value = json!({
         "id": request.id,
         "pid": request.pid,
         "tid": request.tid,
@@ -38,7 +38,12 @@ fn slow(request: &HeldRequest) -> Value {
         "run_queue_ns": request.run_queue_ns,
         "preempted_ns": request.preempted_ns,
         "parts": request.parts.iter().map(part).collect::<Vec<_>>(),
-    })
+    });
+    if request.parked_ns + request.queued_ns > 0 {
+        value["parked_ns"] = json!(request.parked_ns);
+        value["queued_ns"] = json!(request.queued_ns);
+    }
+    value
 }
 
 fn part(part: &Part) -> Value {

@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 
 use super::ledger;
+use crate::report::Report;
 use reqtrace_analysis::report::slow::{Band, SlowBlock, SlowRequests};
 
 /// As it stands in `summary.json`.
-pub(super) fn value(slow: &SlowRequests, classes: &[String]) -> Value {
+pub(super) fn value(slow: &SlowRequests, report: &Report) -> Value {
     let band = |band: &Band| {
         json!({
             "count": band.count,
             "from_ns": band.from_ns,
             "to_ns": band.to_ns,
-            "ledger": ledger(classes, &band.ledger),
+            "ledger": ledger(report, &band.ledger),
         })
     };
     let block = |block: &SlowBlock| {

@@ -4,7 +4,7 @@ use super::*;
 use crate::error::Kind;
 
 fn message(options: &OutputOptions) -> String {
-    match open(options, &[]) {
+    match open(options, &Columns::default()) {
         Ok(_) => panic!("it could be opened"),
         Err(error) => {
             assert_eq!(error.kind(), Kind::Usage);
@@ -22,7 +22,7 @@ fn a_folder_gets_all_five_files() {
         out: Some(out.clone()),
         ..OutputOptions::default()
     };
-    let mut exporters = open(&options, &[]).unwrap();
+    let mut exporters = open(&options, &Columns::default()).unwrap();
     assert_eq!(exporters.len(), 5);
     finish(&mut Report::default(), &mut exporters).unwrap();
     for name in [
@@ -48,7 +48,7 @@ fn what_was_there_stays_when_nothing_comes() {
     };
     check(&options).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    drop(open(&options, &[]).unwrap());
+    drop(open(&options, &Columns::default()).unwrap());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(&old).unwrap(), "yesterday");
 }
@@ -64,7 +64,7 @@ fn one_that_fails_does_not_keep_the_others() {
         ..OutputOptions::default()
     };
     fs::create_dir(folder.path().join("gone")).unwrap();
-    let mut exporters = open(&options, &[]).unwrap();
+    let mut exporters = open(&options, &Columns::default()).unwrap();
     fs::remove_dir_all(folder.path().join("gone")).unwrap();
     let error = finish(&mut Report::default(), &mut exporters).unwrap_err();
     assert!(

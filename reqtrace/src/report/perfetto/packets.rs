@@ -11,13 +11,20 @@ const SEQUENCE: u32 = 1;
 /// Added to a PID, it is the number of that process's track. Threads have no such number: theirs is below.
 const PROCESS: u64 = 1 << 63;
 
-/// A track: a process or a thread.
+/// Added to the id of a request with a key, it is the number of its track.
+const REQUEST: u64 = 1 << 62;
+
+/// A track: a process, a thread, or a request that changes threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Track(u64);
 
 impl Track {
     pub(super) fn process(pid: u32) -> Self {
         Self(PROCESS | u64::from(pid))
+    }
+
+    pub(super) fn request(id: u64) -> Self {
+        Self(REQUEST | id)
     }
 
     pub(super) fn thread(pid: u32, tid: u32) -> Self {
@@ -63,6 +70,16 @@ pub(super) fn process(pid: u32, name: &str) -> TracePacket {
             pid: i32::try_from(pid).ok(),
             process_name: Some(name.to_owned()),
         }),
+        ..TrackDescriptor::default()
+    }))
+}
+
+/// A request has a track, among those of its process. Viewers put those of one name together.
+pub(super) fn request(pid: u32, id: u64, name: &str) -> TracePacket {
+    packet(Data::TrackDescriptor(TrackDescriptor {
+        uuid: Some(Track::request(id).0),
+        name: Some(name.to_owned()),
+        parent_uuid: Some(Track::process(pid).0),
         ..TrackDescriptor::default()
     }))
 }

@@ -59,10 +59,14 @@ pub(super) struct Clock {
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub(super) uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(super) process: Option<ProcessDescriptor>,
     #[prost(message, optional, tag = "4")]
     pub(super) thread: Option<ThreadDescriptor>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(super) parent_uuid: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -45,7 +45,16 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     line("", [""; 4]);
     line(
         &format!("Who held `{}` up", cut(&request.name, 18)),
-        ["of blocked", "per request", "requests", "mostly in"],
+        [
+            if request.is_keyed {
+                "of waiting"
+            } else {
+                "of blocked"
+            },
+            "per request",
+            "requests",
+            "mostly in",
+        ],
     );
     let per_request = |ns: u64| match ns.checked_div(blame.requests).unwrap_or(0) {
         0 if ns > 0 => "<1 ns".to_owned(),

@@ -114,6 +114,33 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     if ledger.unattributed_ns > 0 {
         row(2, "unattributed", ledger.unattributed_ns, "");
     }
+    if request.is_keyed {
+        let places = &report.places;
+        for (name, names, times) in [
+            ("parked", &places.parked, &ledger.parked),
+            ("queued", &places.queued, &ledger.queued),
+        ] {
+            row(2, name, times.iter().sum(), "");
+            for (place, ns) in of_places(names, times) {
+                row(5, place, ns, "");
+            }
+        }
+    }
+}
+
+/// Times by place, the most first; none when nothing of it has a name.
+fn of_places<'a>(names: &'a [String], times: &[u64]) -> Vec<(&'a str, u64)> {
+    let times = names.iter().map(String::as_str).zip(times.iter().copied());
+    let mut times: Vec<_> = times.filter(|(_, ns)| *ns > 0).collect();
+    if times.iter().all(|(name, _)| name.is_empty()) {
+        return Vec::new();
+    }
+    times.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let named = times.into_iter().map(|(name, ns)| match name {
+        "" => ("(no name)", ns),
+        name => (name, ns),
+    });
+    named.collect()
 }
 
 /// `← innermost ← its caller` of the stack that has most time of a class.

@@ -152,6 +152,17 @@ fn rows(report: &Report, slow: &SlowRequests) -> Vec<Row> {
             ledger.classes.get(class).copied().unwrap_or(0)
         })
     }));
+    let places = &report.places;
+    rows.extend((0..places.parked.len()).map(|place| {
+        mean(&places.parked_words(place), &|ledger| {
+            ledger.parked.get(place).copied().unwrap_or(0)
+        })
+    }));
+    rows.extend((0..places.queued.len()).map(|place| {
+        mean(&places.queued_words(place), &|ledger| {
+            ledger.queued.get(place).copied().unwrap_or(0)
+        })
+    }));
     rows.retain(|row| row.typical + row.slowest > 0);
     rows.sort_by_key(|row| (Reverse(row.difference()), row.name.clone()));
     rows

@@ -1,6 +1,12 @@
+use reqtrace_common::label::NO_REGISTER;
+use reqtrace_common::registers::Register;
+
 use super::*;
-use crate::profile::{Origin, Profile};
+use crate::profile::{Origin, Profile, ValueSource};
 use crate::resolve::fixtures::Fixture;
+use crate::resolve::readings::Arguments;
+use crate::resolve::target::Target;
+use crate::resolve::usdt::{ArgumentValue, UsdtSite};
 use crate::resolve::{ResolvedRequest, resolve_file};
 
 /// `dispatch_command` as MariaDB 10.11, MySQL 8 and something else declare it.
@@ -182,7 +188,16 @@ fn a_probes_note_says_where_its_arguments_are() {
             }),
         ),
     ]);
-    let plan = |spec: LabelSpec| of_usdt(&[&spec], "a:b", &site).map(|plans| plans[0]);
+    let own = std::env::current_exe().unwrap();
+    let target = Target::file(&own);
+    let object = target.open(target.executable()).unwrap();
+    let place = Place {
+        symbol: "a:b",
+        arguments: Arguments::Usdt(&site),
+        object: &object,
+        address: Some(site.address),
+    };
+    let plan = |spec: LabelSpec| plans(&[&spec], &place).map(|plans| plans[0]);
     let text = plan(spec(0, &[], LabelKind::CString)).unwrap().value;
     assert_eq!(start(&text), (Register::Rbx.index(), &[][..], 8));
     let byte = plan(spec(1, &[], LabelKind::Unsigned)).unwrap().value;

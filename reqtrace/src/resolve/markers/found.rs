@@ -5,12 +5,14 @@ use std::ops::Range;
 use super::Resolver;
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
+use crate::resolve::elf::Object;
 use crate::resolve::process::ObjectFile;
-use crate::resolve::returns::{self, Reads, Site};
+use crate::resolve::returns::{self, Exits, Reads, Site};
 use crate::resolve::usdt::UsdtSite;
 use crate::resolve::{ProbeSite, ResolvedMarker, symbols};
 
 /// A marker's code, found.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The object it is in.
     pub(super) file: ObjectFile,
@@ -71,11 +73,9 @@ impl Resolver<'_> {
                 sites.push(ProbeSite::at(offset_of(body.start)?));
                 continue;
             }
-            let (exits, mut ends) = returns::end_sites(&object, body, its_use.is_tied);
-            if its_use.reads.is_some() {
-                // Registers are read as they are when the function has been left.
-                let itself = |(address, condition): &_| Site::itself(*address, *condition);
-                ends = exits.sites.iter().map(itself).collect();
+            let (exits, ends) = ends(&object, body, its_use);
+            if its_use.reads == Some(Reads::Result) && exits.has_tail_calls() {
+                return Err(no_result(&object, &exits, &found.symbol));
             }
             if exits.reenters {
                 warnings.push(format!(
@@ -83,19 +83,11 @@ impl Resolver<'_> {
                     found.symbol
                 ));
             }
-            if !exits.tail_calls.is_empty() || exits.indirect_tail_call {
-                let mut callees: Vec<String> = exits
-                    .tail_calls
-                    .iter()
-                    .map(|target| symbols::name_at(&object, *target))
-                    .collect();
-                if exits.indirect_tail_call {
-                    callees.push("a function pointer".to_owned());
-                }
+            if exits.has_tail_calls() {
                 let tail_call = format!(
                     "`{}` can end in a tail call (of {}): that call's time is not in it",
                     found.symbol,
-                    callees.join(", ")
+                    tail_callees(&object, &exits)
                 );
                 if is_built_in {
                     notes.push(tail_call);
@@ -139,6 +131,43 @@ impl Resolver<'_> {
             hazards: object.hazards(),
         })
     }
+}
+
+/// Where a function is left, and what to probe there.
+fn ends(object: &Object, body: &Range<u64>, its_use: Use) -> (Exits, Vec<Site>) {
+    match its_use.reads {
+        None | Some(Reads::Arguments) => returns::end_sites(object, body, its_use.is_tied),
+        Some(Reads::Result) => returns::result_sites(object, body, its_use.is_tied),
+        Some(Reads::Anything) => {
+            // Registers are read as they are when the function has been left.
+            let exits = returns::exits(object, body, its_use.is_tied);
+            let itself = |(address, condition): &_| Site::itself(*address, *condition);
+            let sites = exits.sites.iter().map(itself).collect();
+            (exits, sites)
+        }
+    }
+}
+
+fn tail_callees(object: &Object, exits: &Exits) -> String {
+    let targets = exits.tail_calls.iter();
+    let mut callees: Vec<String> = targets
+        .map(|target| symbols::name_at(object, *target))
+        .collect();
+    if exits.indirect_tail_call {
+        callees.push("a function pointer".to_owned());
+    }
+    callees.join(", ")
+}
+
+fn no_result(object: &Object, exits: &Exits, symbol: &str) -> Error {
+    Error::usage(format!(
+        "`{symbol}` can end in a tail call (of {}), where it is not known yet what it returns",
+        tail_callees(object, exits)
+    ))
+    .next(
+        "add called-by with the function that calls it, which has the result, or name a function \
+         that returns by itself",
+    )
 }
 
 fn probe_site(offset_of: impl Fn(u64) -> Result<u64>, site: Site) -> Result<ProbeSite> {

@@ -68,11 +68,13 @@ pub fn instruction_at(object: &Object, address: u64) -> Option<(String, bool)> {
     Some((name, is_emulated_at(object, address)))
 }
 
-/// What a request reads at a begin, so that no instruction in between may change it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is read at a marker, so that no instruction in between may change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reads {
     /// Arguments in registers, or nothing.
     Arguments,
+    /// What a function returns, where it is left.
+    Result,
     /// Other registers, or arguments on the stack.
     Anything,
 }
@@ -91,8 +93,8 @@ pub fn entry(object: &Object, body: &std::ops::Range<u64>, reads: Reads) -> Site
 
 impl Walk<'_> {
     /// The sites for all instructions that leave the function, each by its address and, of a jump,
-    /// its condition.
-    pub(super) fn sites(&self, exits: &[(u64, Option<u8>)]) -> Vec<Site> {
+    /// its condition. `with_result`: what the function returns is in its register there already.
+    pub(super) fn sites(&self, exits: &[(u64, Option<u8>)], with_result: bool) -> Vec<Site> {
         let stepped = |exit: u64| !is_emulated_at(self.object, exit);
         let flow = if exits.iter().any(|(exit, _)| stepped(*exit)) {
             Flow::of(self)
@@ -103,7 +105,7 @@ impl Walk<'_> {
         let mut sites: Vec<Site> = Vec::new();
         for (exit, condition) in exits {
             let moved = stepped(*exit)
-                .then(|| self.sites_before(&flow, *exit))
+                .then(|| self.sites_before(&flow, *exit, with_result))
                 .flatten()
                 .filter(|moved| {
                     let more = moved.iter().filter(|site| site.condition.is_some());
@@ -133,7 +135,7 @@ impl Walk<'_> {
 
     /// Walks back from an instruction that leaves the function, over what is always executed before
     /// it, to what the kernel emulates.
-    fn sites_before(&self, flow: &Flow, exit: u64) -> Option<Vec<Site>> {
+    fn sites_before(&self, flow: &Flow, exit: u64, with_result: bool) -> Option<Vec<Site>> {
         let frames = self.object.frames();
         if frames.at_entry_level(exit) != Some(true) {
             return None;
@@ -164,7 +166,7 @@ impl Walk<'_> {
                     sites.push(self.site(flow, code, None, 0, place, distance)?);
                 }
                 FlowControl::Next => {
-                    if !is_harmless(code) {
+                    if !is_harmless(code) || with_result && writes(code, Register::RAX) {
                         return None;
                     }
                     place = before(place, code)?;

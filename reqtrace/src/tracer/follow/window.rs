@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use log::debug;
 use reqtrace_common::loss::Loss;
-use reqtrace_recording::Event;
+use reqtrace_recording::{Event, Request};
 
 use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
-use crate::attach::decode::{self, Record};
+use crate::attach::decode::{self, Malformed, Record};
 use crate::error::Result;
 
 /// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
@@ -116,14 +116,20 @@ impl Follower<'_> {
                     }
                     Err(malformed) => Err(malformed),
                 },
-                _ => match self.decoder.request(record) {
-                    Ok(request) => {
-                        self.names.request(&request, &mut self.stream)?;
-                        self.stream.request(request)?;
+                Ok(Record::Extra(bytes)) => self.extras.extra(bytes),
+                Ok(Record::Text(bytes)) => match self.extras.text(bytes) {
+                    Ok(0) => Ok(()),
+                    Ok(lost) => {
+                        self.stream.lost(Loss::TextRingFull.name(), lost)?;
                         Ok(())
                     }
                     Err(malformed) => Err(malformed),
                 },
+                Ok(Record::Away(bytes)) => match decode::away(bytes) {
+                    Ok(away) => self.stream.send(&Event::Away(&away)).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
+                _ => self.request(record)?,
             };
             if let Err(malformed) = said {
                 malformed_record(malformed, &mut self.stream)?;
@@ -132,5 +138,25 @@ impl Follower<'_> {
         backlog.clear();
         self.backlog = backlog;
         Ok(())
+    }
+
+    /// Names a request and says it, with what came before it.
+    fn request(&mut self, record: &[u8]) -> Result<Result<(), Malformed>> {
+        let request = match self.decoder.request(record) {
+            Ok(request) => request,
+            Err(malformed) => return Ok(Err(malformed)),
+        };
+        self.names.request(&request, &mut self.stream)?;
+        match self.extras.take(&request) {
+            Ok(None) => self.stream.request(request)?,
+            Ok(Some(extra)) => self.stream.request(Request {
+                away: &extra.away,
+                moves: extra.moves,
+                attributes: &extra.attributes(),
+                ..request
+            })?,
+            Err(malformed) => return Ok(Err(malformed)),
+        }
+        Ok(Ok(()))
     }
 }

@@ -32,9 +32,11 @@ pub(super) struct Site {
     pub(super) offset: u64,
 }
 
-/// The places in what `reqtrace check --sites` prints: tabs between marker, offset, file, request.
+/// The places in what `reqtrace check --sites` prints: tabs between marker, offset, file, request. Markers
+/// that share a place have one probe there.
 pub(super) fn parse_sites(text: &str) -> Result<Vec<Site>> {
-    text.lines()
+    let sites: Result<Vec<Site>> = text
+        .lines()
         .map(|line| {
             let wrong = || format!("`reqtrace check --sites` printed {line:?}");
             let fields: Vec<&str> = line.split('\t').collect();
@@ -47,7 +49,14 @@ pub(super) fn parse_sites(text: &str) -> Result<Vec<Site>> {
                 offset: u64::from_str_radix(digits, 16).with_context(wrong)?,
             })
         })
-        .collect()
+        .collect();
+    let mut once = Vec::new();
+    for site in sites? {
+        if !once.contains(&site) {
+            once.push(site);
+        }
+    }
+    Ok(once)
 }
 
 /// Programs and what holds them in place.

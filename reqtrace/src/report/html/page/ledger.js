@@ -3,13 +3,22 @@
 import { el, fill } from './dom.js';
 import { duration, number, share } from './format.js';
 import { LOST } from './model.js';
-import { blockedOf } from './sums.js';
+import { heldUpOf } from './sums.js';
 
 /** @typedef {import('./model.js').Model} Model */
 /** @typedef {import('./sums.js').Sum} Sum */
 
 /** Lines below this share of everything are put together. */
 const LEAST = 0.005;
+
+/**
+ * The time that root causes are known of.
+ * @param {Model} model
+ * @returns {string}
+ */
+export function heldUpWords(model) {
+  return model.firstQueued > model.firstParked ? 'blocked and parked' : 'blocked';
+}
 
 /**
  * One line of a comparison.
@@ -36,11 +45,11 @@ export function drawLedger(node, model, own, other, otherName) {
     name, color: null, own: own.causes[at], other: other.causes[at], key,
   }));
   const tables = [
-    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency),
+    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency'),
   ];
   if (model.has_blame) {
-    tables.push(comparison('causes-table', 'What blocked time came down to', causes, own, other, otherName,
-      blockedOf(own), blockedOf(other)));
+    tables.push(comparison('causes-table', `What ${heldUpWords(model)} time came down to`, causes, own, other, otherName,
+      heldUpOf(model, own), heldUpOf(model, other), heldUpWords(model)));
   }
   fill(node, tables);
 }
@@ -54,9 +63,10 @@ export function drawLedger(node, model, own, other, otherName) {
  * @param {string} otherName
  * @param {number} ownAll
  * @param {number} otherAll
+ * @param {string} allName
  * @returns {HTMLElement}
  */
-function comparison(id, title, lines, own, other, otherName, ownAll, otherAll) {
+function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName) {
   const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => (sum.count > 0 ? ns / sum.count : 0);
   const difference = each(ownAll, own) - each(otherAll, other);
   const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), 1);
@@ -87,7 +97,7 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll) {
         el('th', { scope: 'col', class: 'num' }, 'of difference'))),
       el('tbody', null, shown.map(row)),
       el('tfoot', null, el('tr', null,
-        el('th', { scope: 'row' }, id === 'ledger-table' ? 'latency' : 'blocked'),
+        el('th', { scope: 'row' }, allName),
         el('td', { class: 'num strong' }, duration(each(ownAll, own))),
         el('td', { class: 'num' }, `${number(own.count)} | ${number(other.count)} requests`),
         el('td', { class: 'num' }, other.count > 0 ? duration(each(otherAll, other)) : '–'),
@@ -125,7 +135,7 @@ export function ledgerBar(model, states, latency) {
  * @returns {number[]}
  */
 export function statesOf(slow) {
-  return [slow.on_cpu, slow.run_queue, slow.preempted, slow.unattributed, ...slow.classes];
+  return [slow.on_cpu, slow.run_queue, slow.preempted, slow.unattributed, ...slow.classes, ...slow.parked, ...slow.queued];
 }
 
 /**

@@ -38,6 +38,8 @@
  * @property {number} preempted
  * @property {number} unattributed
  * @property {number[]} classes
+ * @property {number[]} parked
+ * @property {number[]} queued
  * @property {number[] | null} causes
  * @property {Timeline | null} timeline
  *
@@ -61,6 +63,8 @@
  * @property {number[]} preempted
  * @property {number[]} unattributed
  * @property {number[]} classes
+ * @property {number[]} parked
+ * @property {number[]} queued
  * @property {number[]} causes
  * @property {number[]} stacks
  * @property {number[]} stack
@@ -86,6 +90,8 @@
  * @property {number[]} run_queue
  * @property {number[]} preempted
  * @property {number[]} blocked
+ * @property {number[]} parked
+ * @property {number[]} queued
  *
  * @typedef {object} Data
  * @property {number} version
@@ -93,6 +99,8 @@
  * @property {string} start_unix_ns
  * @property {string[]} class_colors
  * @property {[string, string, string, string]} colors
+ * @property {[string[], string[]]} places
+ * @property {[string[], string[]]} place_colors
  * @property {[string, string][]} causes
  * @property {string[]} reasons
  * @property {number} column_ns
@@ -112,11 +120,14 @@
  * @property {number} max_rows
  * @property {number} max_slowest
  *
- * What time was spent in: on CPU, run queue, preempted, lost stacks, and then the wait classes.
+ * What time was spent in: on CPU, run queue, preempted, lost stacks, then the wait classes, then the places where
+ * requests are parked, then those where they are queued.
  * @typedef {{name: string, color: string}} State
  *
  * @typedef {Data & {
  *   states: State[],
+ *   firstParked: number,
+ *   firstQueued: number,
  *   stackState: Int32Array,
  *   cellCount: number,
  *   columns: number,
@@ -167,6 +178,11 @@ function modelOf(data) {
   data.summary.classes.forEach((/** @type {{name: string}} */ one, /** @type {number} */ at) => {
     states.push({ name: one.name, color: data.class_colors[at] });
   });
+  const firstParked = states.length;
+  const firstQueued = firstParked + data.places[0].length;
+  data.places.forEach((places, queued) => places.forEach((name, at) => {
+    states.push({ name, color: data.place_colors[queued][at] });
+  }));
   const stackState = Int32Array.from(stacks.kind, (kind, at) => {
     if (kind === 3) {
       return ON_CPU;
@@ -177,6 +193,12 @@ function modelOf(data) {
     if (kind === 2) {
       return PREEMPTED;
     }
+    if (kind === 4) {
+      return firstParked + stacks.class[at];
+    }
+    if (kind === 5) {
+      return firstQueued + stacks.class[at];
+    }
     return stacks.class[at] < 0 ? LOST : FIRST_CLASS + stacks.class[at];
   });
   const duration = data.summary.trace.duration_ns;
@@ -184,6 +206,8 @@ function modelOf(data) {
   return {
     ...data,
     states,
+    firstParked,
+    firstQueued,
     stackState,
     cellCount: cells.count.length,
     columns: Math.max(1, last + 1, Math.ceil(duration / Math.max(1, data.column_ns))),

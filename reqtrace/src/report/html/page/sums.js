@@ -9,7 +9,7 @@ import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
  * @property {number} count
  * @property {number} latency
  * @property {Float64Array} states nanoseconds of each state
- * @property {Float64Array} causes blocked time by root cause
+ * @property {Float64Array} causes blocked and parked time by root cause
  * @property {Float64Array} stacks nanoseconds of each stack; those on a CPU are by samples, scaled
  * @property {number} samples
  * @property {Float64Array} holdings nanoseconds of each entry of who held whom up
@@ -113,7 +113,8 @@ export function typicalCells(model, cells) {
  */
 export function sumOf(model, cells) {
   const of = model.cells;
-  const classes = model.states.length - FIRST_CLASS;
+  const classes = model.firstParked - FIRST_CLASS;
+  const [parked, queued] = model.places.map((places) => places.length);
   const kinds = model.causes.length;
   const sum = {
     count: 0,
@@ -137,6 +138,12 @@ export function sumOf(model, cells) {
     states[LOST] += of.unattributed[cell];
     for (let at = 0; at < classes; at += 1) {
       states[FIRST_CLASS + at] += of.classes[cell * classes + at];
+    }
+    for (let at = 0; at < parked; at += 1) {
+      states[model.firstParked + at] += of.parked[cell * parked + at];
+    }
+    for (let at = 0; at < queued; at += 1) {
+      states[model.firstQueued + at] += of.queued[cell * queued + at];
     }
     for (let at = 0; at < kinds; at += 1) {
       causes[at] += of.causes[cell * kinds + at];
@@ -196,10 +203,11 @@ function shareOut(ns, samples, stacks, notSampled) {
 }
 
 /**
- * Blocked time.
+ * Blocked and parked time: that of which root causes are known.
+ * @param {Model} model
  * @param {Sum} sum
  * @returns {number}
  */
-export function blockedOf(sum) {
-  return sum.states.slice(LOST).reduce((all, ns) => all + ns, 0);
+export function heldUpOf(model, sum) {
+  return sum.states.slice(LOST, model.firstQueued).reduce((all, ns) => all + ns, 0);
 }

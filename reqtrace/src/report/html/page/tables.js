@@ -2,7 +2,7 @@
 
 import { el, fill } from './dom.js';
 import { duration, moment, number, share } from './format.js';
-import { ledgerBar, mainState, statesOf } from './ledger.js';
+import { heldUpWords, ledgerBar, mainState, statesOf } from './ledger.js';
 import { culpritWords, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
 import { look, view } from './state.js';
 
@@ -50,6 +50,10 @@ export function slowestOf(model, type, box) {
     states[RUN_QUEUE] = rows.run_queue[at];
     states[PREEMPTED] = rows.preempted[at];
     states[LOST] = rows.blocked[at];
+    if (model.firstQueued > model.firstParked) {
+      states[model.firstQueued - 1] = rows.parked[at];
+      states[model.states.length - 1] = rows.queued[at];
+    }
     return {
       id: rows.id[at],
       request: rows.request[at],
@@ -191,7 +195,7 @@ export function drawHeld(node, model, own) {
   }
   fill(node,
     el('div', { class: 'scroll' }, el('table', { id: 'held-table', 'data-all-ns': all },
-      el('thead', null, el('tr', null, ['root cause', 'who', 'of blocked', '', 'per request', 'mostly in']
+      el('thead', null, el('tr', null, ['root cause', 'who', `of ${heldUpWords(model)}`, '', 'per request', 'mostly in']
         .map((name, at) => el('th', { scope: 'col', class: at === 2 || at === 4 ? 'num' : null }, name)))),
       el('tbody', null, rows))),
     matrix(model, own));

@@ -20,6 +20,8 @@ const TOP = 4;
 const AXIS = 22;
 const BLOCKED = 3;
 const BETWEEN = 4;
+/** From here on no thread ran the request. */
+const PARKED = 5;
 /** Frames that a tip shows. */
 const FRAMES = 16;
 /** Those of the thread that ended a wait. */
@@ -327,7 +329,7 @@ function laneName(model, line, lane) {
 function tipOf(model, line, segment) {
   const did = line.did[segment];
   const lane = line.lane[segment];
-  const name = did === BLOCKED ? stateName(model, line, segment)
+  const name = did === BLOCKED || did >= PARKED ? stateName(model, line, segment)
     : ['on CPU', 'run queue', 'preempted', '', 'between its requests'][did];
   const tip = [`${name} ${duration(line.ns[segment])}`, `at ${duration(line.from[segment])}`];
   if (lane > 0) {
@@ -335,7 +337,7 @@ function tipOf(model, line, segment) {
   }
   tip.push(...frameLines(model, line.stack[segment], FRAMES));
   const by = line.by[segment];
-  if (did === BLOCKED && by !== -1) {
+  if ((did === BLOCKED || did === PARKED) && by !== -1) {
     const from = line.woken_from[segment];
     tip.push(`ended by ${byWords(model, line, by)}${from >= 0 ? ', which was in' : ''}`);
     tip.push(...frameLines(model, from, WAKER_FRAMES));

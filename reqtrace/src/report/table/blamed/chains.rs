@@ -41,12 +41,13 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
 /// What no thread held up.
 fn own(lines: &mut Vec<String>, request: &HeldRequest) {
     let least = request.latency_ns / 50;
-    for (ns, cause) in [
-        (request.run_queue_ns, Cause::RunQueue),
-        (request.preempted_ns, Cause::Preempted),
+    for (ns, what) in [
+        (request.run_queue_ns, Cause::RunQueue.words()),
+        (request.preempted_ns, Cause::Preempted.words()),
+        (request.queued_ns, "queued"),
     ] {
         if ns > least {
-            lines.push(format!("    {:>8} {}", duration(ns), cause.words()));
+            lines.push(format!("    {:>8} {what}", duration(ns)));
         }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! In: a port and a path. Out: exactly so many requests, or an error.
 
+pub mod client;
+pub mod upstream;
+
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;

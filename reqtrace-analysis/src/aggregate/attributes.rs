@@ -1,0 +1,187 @@
+//! Attributes: what requests were about, as the traced program had it, in; text for columns and groups out.
+
+use reqtrace_base::plain::Plain;
+use reqtrace_recording::{Header, Request, Value};
+
+use crate::classify::columns;
+use crate::error::{Error, Result};
+use crate::fingerprint::fingerprint_of;
+use crate::label::text_of;
+use crate::profile::{AttributeSpec, LabelKind, Profiles};
+use crate::report::Grouping;
+
+/// The attributes of all request types.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attributes {
+    /// Of all types, each once.
+    pub(super) names: Vec<String>,
+    /// Of each type, by the attribute's number there.
+    types: Vec<Vec<OfType>>,
+    group: Option<Group>,
+}
+
+/// An attribute of one request type.
+#[derive(Clone, Debug)]
+struct OfType {
+    /// Index into [`Attributes::names`].
+    column: usize,
+    is_signed: bool,
+    /// What numbers are called.
+    names: Vec<(i64, Plain)>,
+}
+
+/// The attribute that requests are grouped by.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    column: usize,
+    /// But for its numbers and strings.
+    is_fingerprint: bool,
+}
+
+impl Attributes {
+    /// Those of the profiles.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] when requests are to be grouped by an attribute that no request type has, or
+    /// by a text that was not recorded.
+    pub(super) fn new(
+        profiles: &Profiles,
+        grouping: Option<&Grouping>,
+        header: &Header,
+    ) -> Result<Self> {
+        let names = columns::attributes(profiles);
+        let types = profiles.requests().map(|request| {
+            let of_type = request.attribute_names().into_iter().map(|name| {
+                let mut specs = request.attributes.iter();
+                let spec = specs.find(|spec| spec.name == name);
+                let names_of = spec.into_iter().flat_map(|spec| &spec.names);
+                OfType {
+                    column: names.iter().position(|known| known == name).unwrap_or(0),
+                    is_signed: spec.is_some_and(|spec| spec.kind == LabelKind::Integer),
+                    names: names_of
+                        .map(|(number, name)| (*number, Plain::of(name)))
+                        .collect(),
+                }
+            });
+            of_type.collect()
+        });
+        let types = types.collect();
+        let group = match grouping.and_then(|by| Some((by, by.attribute()?))) {
+            Some((by, name)) => {
+                if needs_texts(profiles, by)? && !header.options.labels {
+                    return Err(no_texts(name));
+                }
+                let column = names.iter().position(|known| known == name).unwrap_or(0);
+                Some(Group {
+                    column,
+                    is_fingerprint: matches!(by, Grouping::FingerprintOf(_)),
+                })
+            }
+            None => None,
+        };
+        Ok(Self {
+            names,
+            types,
+            group,
+        })
+    }
+
+    /// The text of each attribute, in the order of the names; none when there are no attributes at all.
+    pub(super) fn texts(&self, request: &Request<'_>) -> Vec<Plain> {
+        let mut texts = vec![Plain::default(); self.names.len()];
+        self.each(request, |column, of_type, value| {
+            texts[column] = of_type.text(value);
+        });
+        texts
+    }
+
+    /// The text that stands for a request's group, in place of its label; `None` unless requests are grouped by
+    /// an attribute.
+    pub(super) fn group(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let group = self.group?;
+        let mut found = String::new();
+        self.each(request, |column, of_type, value| {
+            if column == group.column {
+                let text = of_type.text(value);
+                let is_cut = matches!(value, Value::Text { is_cut: true, .. });
+                found = match group.is_fingerprint {
+                    true => fingerprint_of(&text, is_cut),
+                    false => text.into(),
+                };
+            }
+        });
+        Some(found.into_bytes())
+    }
+
+    fn each(&self, request: &Request<'_>, mut take: impl FnMut(usize, &OfType, Value<'_>)) {
+        let Some(of_type) = self.types.get(request.request_type as usize) else {
+            return;
+        };
+        for attribute in request.attributes {
+            if let Some(known) = of_type.get(attribute.index as usize) {
+                take(known.column, known, attribute.value);
+            }
+        }
+    }
+}
+
+impl OfType {
+    fn text(&self, value: Value<'_>) -> Plain {
+        match value {
+            Value::Text { bytes, is_cut } => text_of(bytes, is_cut),
+            Value::Number(number) => {
+                let signed = number.cast_signed();
+                let name = self.names.iter().find(|(known, _)| *known == signed);
+                match name {
+                    Some((_, name)) => name.clone(),
+                    None if self.is_signed => Plain::of(&signed.to_string()),
+                    None => Plain::of(&number.to_string()),
+                }
+            }
+        }
+    }
+}
+
+fn unknown(name: &str, names: &[String]) -> Error {
+    let next = match names {
+        [] => "the profile has none: group by label or fingerprint, or add a [[request.attribute]]"
+            .to_owned(),
+        names => format!(
+            "it has {}; label and fingerprint always are something to group by",
+            names.join(", ")
+        ),
+    };
+    Error::usage(format!(
+        "--group-by {name}: no request type of the profile has an attribute of that name"
+    ))
+    .next(next)
+}
+
+fn no_texts(name: &str) -> Error {
+    Error::usage(format!(
+        "--group-by {name}: the attribute is a text, and the recording has no texts"
+    ))
+    .next("record with --labels, or trace with --group-by")
+}
+
+/// Whether texts of requests have to be recorded for these groups.
+///
+/// # Errors
+///
+/// [`crate::error::Kind::Usage`] when no request type has the attribute.
+pub fn needs_texts(profiles: &Profiles, by: &Grouping) -> Result<bool> {
+    let Some(name) = by.attribute() else {
+        return Ok(true);
+    };
+    let specs = profiles.requests().flat_map(|request| &request.attributes);
+    let mut specs = specs.filter(|spec| spec.name == name).peekable();
+    if specs.peek().is_none() {
+        return Err(unknown(name, &columns::attributes(profiles)));
+    }
+    Ok(specs.any(AttributeSpec::is_text))
+}
+
+#[cfg(test)]
+#[path = "attributes/tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+//! What is kept of each interval.
+
+use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_recording::{AddressSpace, Holder, RequestOf, WakerIs, WokenFrom};
+
+use super::{Cause, Reason};
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ThreadId {
+    /// Its process.
+    pub(crate) tgid: u32,
+    /// The thread.
+    pub(crate) tid: u32,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It is not known.
+    Nobody(Reason),
+    /// An interrupt, of this kind.
+    Interrupt(Cause),
+    /// A thread, which was doing this.
+    Thread(ThreadId, WakerIs),
+}
+
+/// An interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) thread: ThreadId,
+    pub(crate) sequence: u32,
+    pub(crate) request: Option<RequestOf>,
+    /// The wait class of a block, where it is known.
+    pub(crate) class: Option<u16>,
+    pub(crate) place: Place,
+    /// The futex that it waited on; 0 for other waits.
+    pub(crate) futex: u64,
+    pub(crate) holder: Holder,
+    pub(crate) out_ns: u64,
+    /// When it was woken; of a preemption `out_ns`.
+    pub(crate) wake_ns: u64,
+    pub(crate) in_ns: u64,
+    /// `None` for a preemption.
+    pub(crate) by: Option<By>,
+    /// Where the thread was that ended it.
+    pub(crate) woken_from: Option<WokenFrom>,
+    /// No thread ran the request: `thread` is the one that had, and there is no place.
+    pub(crate) away: Option<Away>,
+    /// Whether intervals between the one before and this were lost.
+    pub(super) after_gap: bool,
+}
+
+/// What a request waited for while no thread ran it. Its class stands behind those of the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Away {
+    /// An event.
+    Parked,
+    /// A thread; as of a preemption there is nobody who ended it.
+    Queued,
+}
+
+impl Kept {
+    /// Nanoseconds blocked, preempted or parked.
+    pub(crate) fn off_ns(&self) -> u64 {
+        match self.by {
+            Some(_) => self.wake_ns - self.out_ns,
+            None if self.away.is_some() => 0,
+            None => self.in_ns - self.out_ns,
+        }
+    }
+
+    /// A stack of this interval; a lost one when its names were of another period.
+    pub(crate) fn stack(&self, id: StackId, period: u32) -> StackId {
+        match id {
+            STACK_NONE => STACK_NONE,
+            _ if self.place.period != period => STACK_LOST,
+            id => id,
+        }
+    }
+
+    /// Nanoseconds on the run queue, or queued.
+    pub(crate) fn run_queue_ns(&self) -> u64 {
+        match self.by {
+            Some(_) => self.in_ns - self.wake_ns,
+            None if self.away.is_some() => self.in_ns - self.out_ns,
+            None => 0,
+        }
+    }
+}
+
+/// Where a thread left its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) space: AddressSpace,
+    pub(crate) site: BlockSite,
+    /// Ids of stacks mean something until they are said anew: how often they had been.
+    pub(crate) period: u32,
+}

@@ -1,0 +1,193 @@
+//! Requests with a key: where they were parked and queued, and which threads ran them when, in; their whole
+//! story, whatever threads it is on, out.
+//!
+//! Such a request runs on one thread at a time, and on any. Among those of a process the time of their begin
+//! is unique.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use reqtrace_recording::RequestOf;
+use rustc_hash::FxHashMap;
+
+use super::kept::{Kept, ThreadId};
+
+/// A request with a key: its process, and its begin.
+pub(super) type KeyedId = (u32, u64);
+
+/// The id of a request that runs on a thread.
+pub(super) fn id_of(thread: ThreadId, of: RequestOf) -> KeyedId {
+    (thread.tgid, of.begin_ns)
+}
+
+/// A part of a request that ran on one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) thread: ThreadId,
+    pub(super) from_ns: u64,
+    /// It ran until then at least.
+    pub(super) until_ns: u64,
+}
+
+/// What is known of a request with a key.
+#[derive(Debug)]
+pub(super) struct Keyed {
+    /// Its id; 0 until its record has come.
+    pub(super) id: u64,
+    /// As the program had it.
+    pub(super) label: Rc<[u8]>,
+    /// Where it was while no thread ran it, by time.
+    pub(super) aways: VecDeque<Kept>,
+    /// By time.
+    runs: Vec<Run>,
+    /// What was before is forgotten.
+    pub(super) forgotten_ns: u64,
+}
+
+impl Keyed {
+    /// When the part began that it was in at that time.
+    fn resumed_ns(&self, begin_ns: u64, at_ns: u64) -> u64 {
+        let mut before = self.aways.iter().rev();
+        let last = before.find(|away| away.in_ns <= at_ns);
+        last.map_or(begin_ns.max(self.forgotten_ns), |away| away.in_ns)
+    }
+
+    /// It ran then, on this thread. Returns the part, if it has any length.
+    fn ran(&mut self, thread: ThreadId, begin_ns: u64, at_ns: u64, until_ns: u64) -> Option<Run> {
+        let from_ns = self.resumed_ns(begin_ns, at_ns);
+        if until_ns <= from_ns {
+            return None;
+        }
+        let same = |run: &&mut Run| run.from_ns == from_ns && run.thread == thread;
+        if let Some(known) = self.runs.iter_mut().rev().find(same) {
+            known.until_ns = known.until_ns.max(until_ns);
+            return Some(*known);
+        }
+        let run = Run {
+            thread,
+            from_ns,
+            until_ns,
+        };
+        let at = self.runs.partition_point(|run| run.from_ns <= from_ns);
+        self.runs.insert(at, run);
+        Some(run)
+    }
+
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+/// All that are known. Memory is bounded: what came first is forgotten first.
+#[derive(Debug, Default)]
+pub(super) struct AllKeyed {
+    /// Which request types have a key.
+    types: Vec<bool>,
+    requests: FxHashMap<KeyedId, Keyed>,
+    /// Each once for itself, and once for each time that it was parked or queued.
+    order: VecDeque<KeyedId>,
+    most: usize,
+    /// Requests that began before were forgotten.
+    forgotten_ns: u64,
+}
+
+impl AllKeyed {
+    pub(super) fn new(types: Vec<bool>, most: usize) -> Self {
+        Self {
+            types,
+            most,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn is_one(&self, of: RequestOf) -> bool {
+        self.types.get(of.request_type as usize) == Some(&true)
+    }
+
+    pub(super) fn get(&self, id: KeyedId) -> Option<&Keyed> {
+        self.requests.get(&id)
+    }
+
+    /// Whether a part of it was forgotten.
+    pub(super) fn has_forgotten(&self, id: KeyedId) -> bool {
+        match self.get(id) {
+            Some(keyed) => keyed.forgotten_ns > 0,
+            None => id.1 <= self.forgotten_ns,
+        }
+    }
+
+    fn entry(&mut self, id: KeyedId) -> &mut Keyed {
+        let order = &mut self.order;
+        self.requests.entry(id).or_insert_with(|| {
+            order.push_back(id);
+            Keyed {
+                id: 0,
+                label: Rc::default(),
+                aways: VecDeque::new(),
+                runs: Vec::new(),
+                forgotten_ns: 0,
+            }
+        })
+    }
+
+    /// A thread ran it at that time, and until then. Returns the part.
+    pub(super) fn ran(
+        &mut self,
+        thread: ThreadId,
+        of: RequestOf,
+        at_ns: u64,
+        until_ns: u64,
+    ) -> Option<Run> {
+        let keyed = self.entry(id_of(thread, of));
+        let run = keyed.ran(thread, of.begin_ns, at_ns, until_ns);
+        self.forget();
+        run
+    }
+
+    /// It was parked or queued. Returns false when that does not follow what came before, so that it was left
+    /// out.
+    pub(super) fn away(&mut self, of: RequestOf, away: Kept) -> bool {
+        let id = id_of(away.thread, of);
+        let keyed = self.entry(id);
+        let last_ns = keyed.aways.back().map_or(of.begin_ns, |last| last.in_ns);
+        if away.out_ns < last_ns || away.in_ns < away.out_ns {
+            return false;
+        }
+        keyed.aways.push_back(away);
+        self.order.push_back(id);
+        self.forget();
+        true
+    }
+
+    /// Its record has come.
+    pub(super) fn ended(&mut self, thread: ThreadId, of: RequestOf, id: u64, label: &[u8]) {
+        let keyed = self.entry(id_of(thread, of));
+        keyed.id = id;
+        keyed.label = label.into();
+    }
+
+    fn forget(&mut self) {
+        while self.order.len() > self.most {
+            let Some(oldest) = self.order.pop_front() else {
+                return;
+            };
+            let Some(keyed) = self.requests.get_mut(&oldest) else {
+                continue;
+            };
+            if let Some(gone) = keyed.aways.pop_front() {
+                keyed.forgotten_ns = gone.in_ns;
+                keyed.runs.retain(|run| run.until_ns > gone.in_ns);
+            } else {
+                self.requests.remove(&oldest);
+                self.forgotten_ns = self.forgotten_ns.max(oldest.1);
+            }
+        }
+    }
+
+    /// How many requests are kept, and how often they were away.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> (usize, usize) {
+        let aways = self.requests.values().map(|keyed| keyed.aways.len());
+        (self.requests.len(), aways.sum())
+    }
+}

@@ -1,0 +1,63 @@
+//! Where requests are while no thread runs them: names by number.
+
+use super::Ledger;
+
+/// Names of the places where requests are parked or queued, in the order of every ledger. The last of each
+/// list is empty: it stands for time that the profile gives no name. Both lists are empty when no request
+/// type has a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Where they wait for an event.
+    pub parked: Vec<String>,
+    /// Where they wait for a thread.
+    pub queued: Vec<String>,
+}
+
+impl Places {
+    /// Whether no request is ever parked or queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+
+    /// All names that the profile gives.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        let all = self.parked.iter().chain(&self.queued);
+        all.map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// All places in words, and their times in a ledger.
+    pub fn times(&self, ledger: &Ledger) -> impl Iterator<Item = (String, u64)> {
+        let parked = ledger.parked.iter().enumerate();
+        let parked = parked.map(|(place, ns)| (self.parked_words(place), *ns));
+        let queued = ledger.queued.iter().enumerate();
+        parked.chain(queued.map(|(place, ns)| (self.queued_words(place), *ns)))
+    }
+
+    /// The name of a place by its number behind so many wait classes; empty where it has none.
+    pub(crate) fn name_behind(&self, classes: usize, number: u16) -> &str {
+        let mut all = self.parked.iter().chain(&self.queued);
+        let place = usize::from(number).checked_sub(classes);
+        let name = place.and_then(|place| all.nth(place));
+        name.map_or("", String::as_str)
+    }
+
+    /// In words: `parked: upstream`, or `parked` where there is no name.
+    #[must_use]
+    pub fn parked_words(&self, place: usize) -> String {
+        words("parked", self.parked.get(place))
+    }
+
+    /// In words: `queued: pool queue`, or `queued` where there is no name.
+    #[must_use]
+    pub fn queued_words(&self, place: usize) -> String {
+        words("queued", self.queued.get(place))
+    }
+}
+
+fn words(what: &str, name: Option<&String>) -> String {
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => format!("{what}: {name}"),
+        None => what.to_owned(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Rows: what outputs are given while a trace runs, one request or interval at a time.
+
+use reqtrace_base::plain::Plain;
+use reqtrace_common::record::StackId;
+use reqtrace_recording::Incomplete;
+
+use super::{Ledger, blame};
+
+/// One row of `requests.csv`, all names known.
+#[derive(Clone, Debug)]
+pub struct RequestRow<'a> {
+    /// Unique in the trace, from 1 on, in the order in which requests were seen to end.
+    pub id: u64,
+    /// Begin in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: &'a Plain,
+    /// Label, empty when none was recorded.
+    pub label: &'a Plain,
+    /// What it was about, in the order of [`super::Report::attributes`]; empty texts for what was not read.
+    pub attributes: &'a [Plain],
+    /// The ledger.
+    pub ledger: &'a Ledger,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of preemptions.
+    pub preemptions: u32,
+    /// Why it is incomplete, if it is.
+    pub incomplete: Option<Incomplete>,
+    /// How many requests it stands for.
+    pub weight: u32,
+    /// Whether it is known by a key, and changes threads.
+    pub is_keyed: bool,
+    /// Its blocked and parked time by root cause; `None` when the trace has no blame.
+    pub causes: Option<blame::Causes>,
+}
+
+/// One row of `intervals.csv`: when a request was off the CPU.
+#[derive(Clone, Debug)]
+pub struct IntervalRow<'a> {
+    /// The request, as in `requests.csv`.
+    pub request_id: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// Latency of the request, ns.
+    pub latency_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread; of a parked or queued request the one that ran it before.
+    pub tid: u32,
+    /// Whether the request is known by a key, and changes threads.
+    pub is_keyed: bool,
+    /// What it was.
+    pub kind: IntervalKind,
+    /// Name of the wait class; empty for a preemption, and when the stack was lost. Of a parked or queued request
+    /// the name of its place, empty where it has none.
+    pub class: &'a str,
+    /// Switch-out in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Blocked, preempted or parked, ns.
+    pub off_ns: u64,
+    /// Runnable after the wakeup, or queued, ns.
+    pub run_queue_ns: u64,
+    /// Who ended the wait; `None` for a preemption, and of a queued request.
+    pub waker: Option<IntervalWaker>,
+    /// Name of the thread that ended the wait; empty when it was none, or is not known.
+    pub waker_comm: &'a str,
+    /// Address of the futex that it waited on; 0 for other waits.
+    pub futex: u64,
+    /// The thread that held the lock when the wait began; 0 when that is not known.
+    pub holder_tid: u32,
+    /// The request that it was in; 0 for none, and when its record had not come.
+    pub holder_request_id: u64,
+    /// Ids of its stacks, as in the recording.
+    pub user_stack: StackId,
+    /// The kernel's.
+    pub kernel_stack: StackId,
+    /// The frames that say most, innermost first.
+    pub place: &'a str,
+}
+
+/// What a request did in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalKind {
+    /// Its thread waited.
+    Blocked,
+    /// Another had its thread's CPU.
+    Preempted,
+    /// No thread ran it, and it waited for an event.
+    Parked,
+    /// No thread ran it, and it waited for a thread.
+    Queued,
+}
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntervalWaker {
+    /// An interrupt of this kind.
+    Interrupt(blame::Cause),
+    /// A thread.
+    Thread {
+        /// Its process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// Whether it served a request.
+        in_request: bool,
+        /// Which; 0 when the record of that had not come 200 ms after the end of the request that waited.
+        request_id: u64,
+    },
+    /// Not known.
+    Unknown,
+}

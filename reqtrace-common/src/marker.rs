@@ -1,0 +1,139 @@
+//! Markers that need more than a cookie: conditions, keys and attributes. Plans made by user space in;
+//! what the kernel programs do at a probe out.
+//!
+//! A probe's cookie names the first plan of a chain. The first plan whose conditions hold is carried out.
+
+use crate::label::Reading;
+
+/// Conditions of one marker or attribute; all must hold.
+pub const MAX_CONDITIONS: usize = 2;
+
+/// Numbers that a condition may name.
+pub const MAX_NUMBERS: usize = 4;
+
+/// Longest text of a condition in bytes, without its NUL.
+pub const MAX_CONDITION_TEXT: usize = 30;
+
+/// Plans of one probe that are tried.
+pub const MAX_MARKER_ALTERNATIVES: usize = 8;
+
+/// Attributes that one probe may read.
+pub const MAX_SITE_ATTRIBUTES: usize = 8;
+
+/// Attributes of one request type.
+pub const MAX_ATTRIBUTES: usize = 8;
+
+/// Names for where a request is while no thread runs it, in one request type: parked or queued.
+pub const MAX_PLACES: usize = 8;
+
+/// Longest text of an attribute in bytes.
+pub const MAX_TEXT: usize = 1024;
+
+/// What a marker does.
+pub mod op {
+    /// Nothing but reading attributes.
+    pub const NONE: u32 = 0;
+    /// A request begins.
+    pub const BEGIN: u32 = 1;
+    /// A thread runs the request from here on.
+    pub const RESUME: u32 = 2;
+    /// No thread runs the request from here on: it waits for an event.
+    pub const PARK: u32 = 3;
+    /// The event has come: the request waits for a thread.
+    pub const READY: u32 = 4;
+    /// The request goes by another key from here on.
+    pub const ADOPT: u32 = 5;
+    /// The request ends.
+    pub const END: u32 = 6;
+}
+
+/// Bits of [`MarkerPlan::flags`].
+pub mod marker_flag {
+    /// The request is the one that the thread runs: no key is read.
+    pub const CURRENT: u32 = 1;
+    /// Of a begin: a request with this key that is parked or queued goes on.
+    pub const OR_RESUME: u32 = 2;
+    /// Of a resume: keys that name no request are expected, and not counted.
+    pub const TOUCH: u32 = 4;
+}
+
+/// Kinds of conditions.
+pub mod condition_kind {
+    /// It always holds.
+    pub const NONE: u32 = 0;
+    /// The value is one of `numbers`.
+    pub const ONE_OF: u32 = 1;
+    /// `numbers[0] <= value <= numbers[1]`.
+    pub const RANGE: u32 = 2;
+    /// The value points to this text, which a NUL ends.
+    pub const TEXT: u32 = 3;
+}
+
+/// A condition on a number or a text.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Condition {
+    /// The number, or the address of the text.
+    pub value: Reading,
+    /// What it is compared with.
+    pub numbers: [i64; MAX_NUMBERS],
+    /// One of [`condition_kind`].
+    pub kind: u32,
+    /// Not 0: it holds where it would not.
+    pub negate: u32,
+    /// Used entries of `numbers`, or bytes of `text`.
+    pub used: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// A text, NUL behind it.
+    pub text: [u8; MAX_CONDITION_TEXT + 2],
+}
+
+/// What is done at a probe if conditions hold.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MarkerPlan {
+    /// All must hold.
+    pub when: [Condition; MAX_CONDITIONS],
+    /// The key, without [`marker_flag::CURRENT`].
+    pub key: Reading,
+    /// Of [`op::ADOPT`]: the key from here on.
+    pub to: Reading,
+    /// One of [`op`].
+    pub op: u32,
+    /// Bits of [`marker_flag`].
+    pub flags: u32,
+    /// Index of the place's name and 1: where a request is parked or queued, or of a resume, what it had
+    /// waited for; 0: no name is given here.
+    pub place: u32,
+    /// Index of the first [`AttributePlan`] of this plan, 0 for none.
+    pub attributes: u32,
+    /// Index of a [`crate::label::LabelPlan`], of a begin; 0 for none.
+    pub label: u32,
+    /// Index of the plan to try when a condition does not hold, 0 for none.
+    pub next: u32,
+}
+
+/// How an attribute is read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AttributePlan {
+    /// All must hold.
+    pub when: [Condition; MAX_CONDITIONS],
+    /// The value, or the address of the text.
+    pub value: Reading,
+    /// Length of the text in bytes, of [`crate::label::label_kind::BYTES`].
+    pub length: Reading,
+    /// One of [`crate::label::label_kind`].
+    pub kind: u32,
+    /// Which attribute of its request type it is.
+    pub index: u32,
+    /// Bytes of the text at most, 1 to [`MAX_TEXT`].
+    pub most: u32,
+    /// Not 0: a later value takes the place of an earlier one.
+    pub keep_last: u32,
+    /// Index of the next one to read here, 0 for none.
+    pub next: u32,
+    /// Always 0.
+    pub pad: u32,
+}

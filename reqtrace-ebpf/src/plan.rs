@@ -1,0 +1,285 @@
+//! Plans of markers: registers at a probe in; which plan holds, what its readings yield, and the attributes
+//! that it reads, out.
+//!
+//! Runs in the traced thread. Memory that is not there is no fault: a condition on it does not hold, a key is
+//! unknown, and an attribute is left out and counted.
+
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::generated::{
+    bpf_get_smp_processor_id, bpf_probe_read_user, bpf_probe_read_user_str,
+};
+
+use reqtrace_common::label::label_kind;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::marker::{
+    AttributePlan, Condition, MAX_ATTRIBUTES, MAX_CONDITION_TEXT, MAX_CONDITIONS,
+    MAX_MARKER_ALTERNATIVES, MAX_NUMBERS, MAX_SITE_ATTRIBUTES, MAX_TEXT, MarkerPlan,
+    condition_kind,
+};
+use reqtrace_common::record::{TextHead, kind};
+use reqtrace_common::thread::Thread;
+
+use crate::emit;
+use crate::label::number;
+use crate::maps::{ATTRIBUTE_PLANS, MARKER_PLANS, RING, lose};
+
+/// Room for the texts that are short, as most are; others have room for the longest.
+const SHORT: usize = 128;
+
+/// A [`reqtrace_common::record::TextRecord`], with this much room.
+#[repr(C)]
+struct Text<const ROOM: usize> {
+    head: TextHead,
+    text: [u8; ROOM],
+}
+
+/// The first plan of a chain whose conditions hold.
+#[inline(always)]
+pub(crate) fn first(regs: *mut pt_regs, chain: u16) -> Option<&'static MarkerPlan> {
+    let mut index = u32::from(chain);
+    let mut tries = 0;
+    while tries < MAX_MARKER_ALTERNATIVES && index != 0 {
+        let plan = MARKER_PLANS.get_ptr(index)?;
+        // SAFETY: points into the map, which user space filled before any probe was set.
+        let plan = unsafe { &*plan };
+        if all_hold(regs, &plan.when) {
+            return Some(plan);
+        }
+        index = plan.next;
+        tries += 1;
+    }
+    None
+}
+
+#[inline(always)]
+fn all_hold(regs: *mut pt_regs, conditions: &[Condition; MAX_CONDITIONS]) -> bool {
+    let mut index = 0;
+    while index < MAX_CONDITIONS {
+        let condition = &conditions[index];
+        if condition.kind == condition_kind::NONE {
+            return true;
+        }
+        if !holds(regs, condition) {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+#[inline(always)]
+fn holds(regs: *mut pt_regs, condition: &Condition) -> bool {
+    let Some(value) = number(regs, &condition.value) else {
+        return false;
+    };
+    let fits = if condition.kind == condition_kind::TEXT {
+        let Some(fits) = is_text(value, condition) else {
+            return false;
+        };
+        fits
+    } else {
+        is_number(value as i64, condition)
+    };
+    fits != (condition.negate != 0)
+}
+
+#[inline(always)]
+fn is_number(value: i64, condition: &Condition) -> bool {
+    if condition.kind == condition_kind::RANGE {
+        return condition.numbers[0] <= value && value <= condition.numbers[1];
+    }
+    let mut index = 0;
+    while index < MAX_NUMBERS {
+        if index < condition.used as usize && condition.numbers[index] == value {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// Compares a text that a NUL ends; `None` when it could not be read.
+#[inline(always)]
+fn is_text(address: u64, condition: &Condition) -> Option<bool> {
+    const WORDS: usize = (MAX_CONDITION_TEXT + 2) / 8;
+    let mut text = [0_u64; WORDS];
+    // SAFETY: the helper writes at most as many bytes as the array has, the last one a NUL.
+    let read = unsafe {
+        bpf_probe_read_user_str(
+            text.as_mut_ptr().cast(),
+            (8 * WORDS) as u32,
+            address as *const c_void,
+        )
+    };
+    if read <= 0 {
+        return None;
+    }
+    // With its NUL, and so that one that is cut is never as long.
+    if read as u32 != condition.used + 1 {
+        return Some(false);
+    }
+    let wanted = (&raw const condition.text).cast::<u64>();
+    let mut differs = 0;
+    let mut index = 0;
+    while index < WORDS {
+        // SAFETY: the array of bytes has as many words.
+        differs |= text[index] ^ unsafe { wanted.add(index).read_unaligned() };
+        index += 1;
+    }
+    Some(differs == 0)
+}
+
+/// Reads the attributes of a plan for a request of this type, which the thread runs or is about to begin.
+#[inline(always)]
+pub(crate) fn attributes(regs: *mut pt_regs, first: u32, request_type: u32, thread: &mut Thread) {
+    let mut index = first;
+    let mut tries = 0;
+    while tries < MAX_SITE_ATTRIBUTES && index != 0 {
+        let Some(plan) = ATTRIBUTE_PLANS.get_ptr(index) else {
+            return;
+        };
+        // SAFETY: as in `first`.
+        let plan = unsafe { &*plan };
+        if all_hold(regs, &plan.when) {
+            attribute(regs, plan, request_type, thread);
+        }
+        index = plan.next;
+        tries += 1;
+    }
+}
+
+#[inline(always)]
+fn attribute(regs: *mut pt_regs, plan: &AttributePlan, request_type: u32, thread: &mut Thread) {
+    let tgid = thread.state.tgid;
+    let extra = thread.request.keyed.extra();
+    let bit = 1_u32 << (plan.index & 31);
+    if plan.keep_last == 0 && (extra.numbers_set | extra.texts_set) & bit != 0 {
+        return;
+    }
+    let Some(value) = number(regs, &plan.value) else {
+        lose(Loss::LabelUnreadable);
+        return;
+    };
+    if plan.kind == label_kind::NUMBER {
+        // A mask, and no comparison: Linux 6.1 forgets what was compared when the number was on the stack.
+        let index = plan.index as usize & (MAX_ATTRIBUTES - 1);
+        // SAFETY: the mask keeps the index below the length, a power of two.
+        unsafe {
+            let numbers = (&raw mut extra.numbers).cast::<u64>();
+            numbers.add(index).write_volatile(value);
+        }
+        extra.numbers_set |= bit;
+        return;
+    }
+    let length = if plan.kind == label_kind::BYTES {
+        let Some(length) = number(regs, &plan.length) else {
+            lose(Loss::LabelUnreadable);
+            return;
+        };
+        Some(length)
+    } else {
+        None
+    };
+    if extra.stamp_ns == 0 {
+        extra.stamp_ns = unique_now();
+    }
+    let head = TextHead {
+        kind: kind::TEXT,
+        tgid,
+        stamp_ns: extra.stamp_ns,
+        request_type,
+        index: plan.index,
+        len: 0,
+        is_cut: 0,
+    };
+    let most = u64::from(plan.most);
+    let is_sent = if most <= SHORT as u64 {
+        text::<SHORT>(head, value, length, most)
+    } else {
+        text::<MAX_TEXT>(head, value, length, most)
+    };
+    if is_sent {
+        extra.texts_set |= bit;
+    }
+}
+
+/// Sends a text. `length` is `None` for one that a NUL ends. Whether there was one.
+#[inline(always)]
+fn text<const ROOM: usize>(head: TextHead, address: u64, length: Option<u64>, most: u64) -> bool {
+    let Some(mut record) = RING.reserve::<Text<ROOM>>(0) else {
+        lose(Loss::TextRingFull);
+        return false;
+    };
+    let record_ptr = record.as_mut_ptr();
+    let most = if most > ROOM as u64 {
+        ROOM as u64
+    } else {
+        most
+    };
+    // SAFETY: the helpers write at most `most` bytes, which the record has.
+    let read = unsafe {
+        (*record_ptr).head = head;
+        let into = (&raw mut (*record_ptr).text).cast::<c_void>();
+        match length {
+            None => c_string(into, address, most),
+            Some(length) => bytes(into, ROOM as u32, address, length, most),
+        }
+    };
+    let Some((len, is_cut)) = read else {
+        lose(Loss::LabelUnreadable);
+        record.discard(0);
+        return false;
+    };
+    // SAFETY: points into the record.
+    unsafe {
+        (*record_ptr).head.len = len;
+        (*record_ptr).head.is_cut = u32::from(is_cut);
+    }
+    record.submit(emit::wakeup());
+    true
+}
+
+/// Reads up to a NUL. Returns the length and whether it goes on.
+#[inline(always)]
+unsafe fn c_string(into: *mut c_void, address: u64, most: u64) -> Option<(u32, bool)> {
+    // SAFETY: by the caller.
+    let read =
+        unsafe { bpf_probe_read_user_str(into.cast(), most as u32, address as *const c_void) };
+    if read <= 0 {
+        return None;
+    }
+    // With the NUL, which takes the place of a byte where the text is cut.
+    Some((read as u32 - 1, read as u64 == most))
+}
+
+#[inline(always)]
+unsafe fn bytes(
+    into: *mut c_void,
+    room: u32,
+    address: u64,
+    length: u64,
+    most: u64,
+) -> Option<(u32, bool)> {
+    let is_cut = length > most;
+    let len = if is_cut { most as u32 } else { length as u32 };
+    // SAFETY: a local value. Linux 6.1 does not see from the comparison above that it is no negative number.
+    let len = unsafe { (&raw const len).read_volatile() };
+    if len > room {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let result = unsafe { bpf_probe_read_user(into, len, address as *const c_void) };
+    (result == 0).then_some((len, is_cut))
+}
+
+/// A time a little before now that nothing else has: no CPU comes here twice in 64 ns, and each has its own
+/// last six bits.
+#[inline(always)]
+pub(crate) fn unique_now() -> u64 {
+    // SAFETY: no precondition.
+    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    (now.wrapping_sub(64) & !63) | u64::from(cpu & 63)
+}

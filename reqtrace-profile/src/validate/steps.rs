@@ -1,0 +1,268 @@
+//! What markers do with requests that have a key, and under which conditions: what `schema` read in,
+//! checked [`MarkerSpec`]s out.
+
+use toml::Spanned;
+
+use super::Checker;
+use super::marker::Place;
+use super::places::NamedPlace;
+use crate::schema::list::OneOrMany;
+use crate::schema::marker::{Key, Marker};
+use crate::schema::{self, value};
+use crate::value::{Moment, Values};
+use crate::{KeySpec, MarkerSpec, Role, ValueSource, ValueSpec};
+use reqtrace_base::error::{Error, Result};
+
+/// What a key of a marker that has none is to get.
+const KEY: &str =
+    "add a key = { … } below [[request]], which makes requests known by it, or leave this out";
+
+/// Checks the markers of one request type.
+pub(super) struct Steps<'a> {
+    pub(super) checker: &'a Checker<'a>,
+    /// The key of its requests, if they have one.
+    pub(super) key: Option<&'a ValueSpec>,
+    pub(super) places: &'a [NamedPlace],
+}
+
+impl Checker<'_> {
+    /// The key of a request type, which its markers have unless they have their own.
+    pub(super) fn type_key(
+        &self,
+        key: Option<&Spanned<value::Value>>,
+    ) -> Result<Option<ValueSpec>> {
+        let values = Values {
+            source: &self.source,
+            moment: Moment::Any,
+        };
+        key.map(|key| values.value(key.get_ref(), key.span()))
+            .transpose()
+    }
+
+    /// What only requests with a key can have, and what these cannot.
+    pub(super) fn suits_the_key(&self, request: &schema::Request) -> Result<()> {
+        if request.key.is_none() {
+            let lists = [
+                (Role::Resume, &request.resume),
+                (Role::Park, &request.park),
+                (Role::Idle, &request.idle),
+                (Role::Ready, &request.ready),
+                (Role::Adopt, &request.adopt),
+            ];
+            for (role, list) in lists {
+                if let Some(list) = list {
+                    return Err(self
+                        .source
+                        .error(
+                            list.span(),
+                            format!(
+                                "`{}` is for requests with a `key`, and this one has none",
+                                role.name()
+                            ),
+                        )
+                        .next(KEY));
+                }
+            }
+            return Ok(());
+        }
+        let refused = [
+            ("reentry", request.reentry.as_ref().map(Spanned::span)),
+            (
+                "return-probe",
+                request.return_probe.as_ref().map(Spanned::span),
+            ),
+        ];
+        for (key, span) in refused {
+            if let Some(span) = span {
+                let next = match key {
+                    "reentry" => {
+                        "leave it out: a begin with the key of a request that lives closes that one"
+                    }
+                    _ => "leave it out: returns of requests with a key are probed where they are",
+                };
+                return Err(self
+                    .source
+                    .error(span, format!("a request with a `key` has no `{key}`"))
+                    .next(next));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Steps<'_> {
+    /// Checks a list of markers.
+    pub(super) fn markers(
+        &self,
+        role: Role,
+        list: Option<Spanned<OneOrMany<Marker>>>,
+    ) -> Result<Vec<MarkerSpec>> {
+        let Some(list) = list else {
+            return Ok(Vec::new());
+        };
+        let span = list.span();
+        let all = OneOrMany::all(list);
+        if all.is_empty() {
+            let name = role.name();
+            return Err(self
+                .checker
+                .source
+                .error(span, format!("{name} is an empty list"))
+                .next(format!("leave {name} out, or name at least one marker")));
+        }
+        all.into_iter()
+            .map(|marker| self.marker(role, marker))
+            .collect()
+    }
+
+    /// Checks a marker.
+    pub(super) fn marker(&self, role: Role, mut marker: Spanned<Marker>) -> Result<MarkerSpec> {
+        let span = marker.span();
+        let given = marker.get_mut();
+        let (key, to, when) = (given.key.take(), given.to.take(), given.when.take());
+        let (place_name, touch) = (given.place.take(), given.touch.take());
+        let Place {
+            place,
+            object,
+            called_by,
+        } = self.checker.place(marker)?;
+        let values = Values {
+            source: &self.checker.source,
+            moment: Moment::of(&place),
+        };
+        if let Some(touch) = touch.as_ref().filter(|_| role != Role::Resume) {
+            return Err(self.misplaced(touch, "touch", "resume"));
+        }
+        if let Some(to) = to.as_ref().filter(|_| role != Role::Adopt) {
+            return Err(self.misplaced(to, "to", "adopt"));
+        }
+        let to = match (role, to) {
+            (Role::Adopt, None) => {
+                return Err(self
+                    .checker
+                    .source
+                    .error(span, "`adopt` does not say which key the request gets")
+                    .next("add to = { arg = 1 }"));
+            }
+            (_, Some(to)) => Some(values.value(to.get_ref(), to.span())?),
+            (_, None) => None,
+        };
+        Ok(MarkerSpec {
+            role,
+            key: self.key_of(role, key, values, span)?,
+            waits_in: self.index_of(role, place_name)?,
+            when: values.conditions(when)?,
+            is_touch: touch.is_some_and(Spanned::into_inner),
+            to,
+            place,
+            object,
+            called_by,
+        })
+    }
+
+    fn misplaced<T>(&self, given: &Spanned<T>, key: &str, role: &str) -> Error {
+        self.checker
+            .source
+            .error(given.span(), format!("`{key}` belongs to `{role}` only"))
+    }
+
+    fn index_of(&self, role: Role, name: Option<Spanned<String>>) -> Result<Option<usize>> {
+        let Some(name) = name else {
+            return Ok(None);
+        };
+        if !matches!(role, Role::Resume | Role::Park | Role::Idle | Role::Ready) {
+            return Err(self
+                .checker
+                .source
+                .error(
+                    name.span(),
+                    format!(
+                        "`as` names where a request is parked or queued, and `{}` does neither",
+                        role.name()
+                    ),
+                )
+                .next("it belongs to `park`, `idle`, `ready` and `resume`"));
+        }
+        let mut places = self.places.iter();
+        Ok(places.position(|place| place.name == *name.get_ref()))
+    }
+
+    fn key_of(
+        &self,
+        role: Role,
+        given: Option<Spanned<Key>>,
+        values: Values<'_>,
+        span: std::ops::Range<usize>,
+    ) -> Result<KeySpec> {
+        let name = role.name();
+        let source = &self.checker.source;
+        let Some(of_type) = self.key else {
+            return match given {
+                None => Ok(KeySpec::Current),
+                Some(given) => Err(source
+                    .error(
+                        given.span(),
+                        format!("this `{name}` has a key, and its request has none"),
+                    )
+                    .next(KEY)),
+            };
+        };
+        if role == Role::Attribute {
+            return Ok(KeySpec::Current);
+        }
+        if let Some(given) = given {
+            if role == Role::Idle {
+                return Err(source
+                    .error(
+                        given.span(),
+                        "`idle` is about whatever the thread runs, so it has no key",
+                    )
+                    .next("leave the key out, or write `park`"));
+            }
+            return match given.get_ref() {
+                Key::Current if matches!(role, Role::Begin | Role::Resume) => Err(source.error(
+                    given.span(),
+                    format!(
+                        "`current` is the request that the thread runs, and a `{name}` is where a \
+                         thread takes another one"
+                    ),
+                )),
+                Key::Current => Ok(KeySpec::Current),
+                Key::Value(value) => Ok(KeySpec::Key(values.value(value, given.span())?)),
+            };
+        }
+        if role == Role::Idle {
+            return Ok(KeySpec::Current);
+        }
+        let is_there = match (&of_type.source, values.moment) {
+            (ValueSource::Argument(_), Moment::Return) => false,
+            (ValueSource::Result, moment) => moment == Moment::Return,
+            _ => true,
+        };
+        match role {
+            _ if is_there => Ok(KeySpec::Key(of_type.clone())),
+            Role::Park | Role::End if values.moment == Moment::Return => Ok(KeySpec::Current),
+            _ if values.moment == Moment::Return => Err(source
+                .error(
+                    span,
+                    format!(
+                        "this `{name}` is at a return, where the argument is gone that is the \
+                         request's key"
+                    ),
+                )
+                .next("add key = { arg = \"result\" }, or a register that has the key then")),
+            _ => Err(source
+                .error(
+                    span,
+                    format!(
+                        "the request's key is what a function returns, and this `{name}` is not at \
+                         a return"
+                    ),
+                )
+                .next("add a key, such as key = { arg = 0 }")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

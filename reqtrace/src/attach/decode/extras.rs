@@ -1,0 +1,287 @@
+//! What a request has beside its record: records that come before it in, its places, numbers and texts out.
+//!
+//! The record of a request may get lost, and so may its texts: what waits for too long is let go and counted.
+
+use std::mem::{offset_of, size_of};
+
+use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
+use reqtrace_common::record::{AwayRecord, ExtraRecord, TextHead, waker_is};
+use reqtrace_common::thread::RequestState;
+use reqtrace_recording::{AddressSpace, Attribute, Away, AwayInterval, Request, RequestOf, Value};
+use rustc_hash::FxHashMap;
+
+use super::{Fields, Malformed, request_type};
+
+/// Requests whose texts are kept while they run. A text is read when it is told, and given to its request at
+/// the end.
+const MOST: usize = 1 << 17;
+
+/// Bytes at which texts end, by request type and index of the attribute.
+pub(crate) type Ends = Vec<Vec<Option<u8>>>;
+
+/// What tells requests apart whose texts have come: process and time.
+pub(crate) type Stamp = (u32, u64);
+
+/// What belongs to requests that have not come yet.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    ends: Ends,
+    /// By thread and begin.
+    pending: FxHashMap<(u32, u64), Extra>,
+    texts: FxHashMap<Stamp, Vec<Text>>,
+}
+
+/// What a request has beside its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// Where it was while no thread ran it.
+    pub(crate) away: Vec<Away>,
+    /// How often another thread went on with it.
+    pub(crate) moves: u32,
+    /// Index and value of attributes that are numbers.
+    pub(crate) numbers: Vec<(u32, u64)>,
+    /// Attributes that are texts.
+    pub(crate) texts: Vec<Text>,
+    stamp: Stamp,
+}
+
+/// An attribute that is text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// Which attribute.
+    pub(crate) index: u32,
+    /// As far as it was read.
+    pub(crate) bytes: Vec<u8>,
+    /// It goes on.
+    pub(crate) is_cut: bool,
+}
+
+impl Extra {
+    /// The attributes, in the order of their indices.
+    pub(crate) fn attributes(&self) -> Vec<Attribute<'_>> {
+        let numbers = self.numbers.iter().map(|&(index, number)| Attribute {
+            index,
+            value: Value::Number(number),
+        });
+        let texts = self.texts.iter().map(|text| Attribute {
+            index: text.index,
+            value: Value::Text {
+                bytes: &text.bytes,
+                is_cut: text.is_cut,
+            },
+        });
+        let mut all: Vec<Attribute<'_>> = numbers.chain(texts).collect();
+        all.sort_unstable_by_key(|attribute| attribute.index);
+        all
+    }
+
+    /// What a request has that is open.
+    pub(super) fn of_state(request: &RequestState) -> Self {
+        if request.keyed.has_extra == 0 {
+            return Self::default();
+        }
+        Self::of(&request.keyed.extra)
+    }
+
+    fn of(record: &ExtraRecord) -> Self {
+        let places = record.away_ns.iter().zip(&record.aways);
+        let away = (0..).zip(places).filter(|(_, (_, count))| **count != 0);
+        let numbers = (0..).zip(&record.numbers);
+        let numbers = numbers.filter(|(index, _)| record.numbers_set & 1 << index != 0);
+        Self {
+            away: away
+                .map(|(place, (&ns, &count))| Away { place, count, ns })
+                .collect(),
+            moves: record.moves,
+            numbers: numbers.map(|(index, &number)| (index, number)).collect(),
+            texts: Vec::new(),
+            stamp: (record.tgid, record.stamp_ns),
+        }
+    }
+}
+
+impl Extras {
+    /// Texts end before these bytes.
+    pub(crate) fn new(ends: Ends) -> Self {
+        Self {
+            ends,
+            ..Self::default()
+        }
+    }
+
+    /// Takes an [`ExtraRecord`].
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the bytes are not one of this version.
+    pub(crate) fn extra(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        macro_rules! at {
+            ($field:ident) => {
+                offset_of!(ExtraRecord, $field)
+            };
+        }
+        let fields = Fields(bytes);
+        fields.bytes(0, size_of::<ExtraRecord>())?;
+        let mut record = ExtraRecord {
+            tgid: fields.u32(at!(tgid))?,
+            tid: fields.u32(at!(tid))?,
+            moves: fields.u32(at!(moves))?,
+            begin_ns: fields.u64(at!(begin_ns))?,
+            stamp_ns: fields.u64(at!(stamp_ns))?,
+            numbers_set: fields.u32(at!(numbers_set))?,
+            ..ExtraRecord::ZERO
+        };
+        for place in 0..MAX_PLACES + 2 {
+            record.away_ns[place] = fields.u64(at!(away_ns) + 8 * place)?;
+            record.aways[place] = fields.u32(at!(aways) + 4 * place)?;
+        }
+        for index in 0..MAX_ATTRIBUTES {
+            record.numbers[index] = fields.u64(at!(numbers) + 8 * index)?;
+        }
+        if self.pending.len() >= MOST {
+            // Their records were lost, which the kernel has counted.
+            self.pending.clear();
+        }
+        let key = (record.tid, record.begin_ns);
+        self.pending.insert(key, Extra::of(&record));
+        Ok(())
+    }
+
+    /// Takes a text. Returns how many requests lost theirs for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the bytes are not one of this version.
+    pub(crate) fn text(&mut self, bytes: &[u8]) -> Result<u64, Malformed> {
+        macro_rules! at {
+            ($field:ident) => {
+                offset_of!(TextHead, $field)
+            };
+        }
+        let fields = Fields(bytes);
+        let len = fields.count(at!(len), MAX_TEXT)?;
+        let request_type = request_type(fields.u32(at!(request_type))?)?;
+        let index = fields.u32(at!(index))?;
+        let mut text = fields.bytes(size_of::<TextHead>(), len)?;
+        let mut is_cut = fields.u32(at!(is_cut))? != 0;
+        let ends = self.ends.get(request_type as usize);
+        let end = ends.and_then(|ends| ends.get(index as usize)).copied();
+        if let Some(end) = end.flatten()
+            && let Some(position) = text.iter().position(|byte| *byte == end)
+        {
+            text = &text[..position];
+            is_cut = false;
+        }
+        let mut lost = 0;
+        if self.texts.len() >= MOST {
+            lost = self.let_go();
+        }
+        let stamp = (fields.u32(at!(tgid))?, fields.u64(at!(stamp_ns))?);
+        let texts = self.texts.entry(stamp).or_default();
+        texts.retain(|text| text.index != index);
+        texts.push(Text {
+            index,
+            bytes: text.to_vec(),
+            is_cut,
+        });
+        Ok(lost)
+    }
+
+    /// Lets the older half of the texts go. Returns of how many requests they were.
+    fn let_go(&mut self) -> u64 {
+        let mut stamps: Vec<u64> = self.texts.keys().map(|(_, stamp)| *stamp).collect();
+        let middle = stamps.len() / 2;
+        let (_, middle, _) = stamps.select_nth_unstable(middle);
+        let middle = *middle;
+        let before = self.texts.len();
+        self.texts.retain(|(_, stamp), _| *stamp >= middle);
+        (before - self.texts.len()) as u64
+    }
+
+    /// What belongs to a request; `None` when there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the ledger does not close.
+    pub(crate) fn take(&mut self, request: &Request<'_>) -> Result<Option<Extra>, Malformed> {
+        if self.pending.is_empty() {
+            return Ok(None);
+        }
+        let Some(mut extra) = self.pending.remove(&(request.tid, request.begin_ns)) else {
+            return Ok(None);
+        };
+        if let Some(texts) = self.texts.remove(&extra.stamp) {
+            extra.texts = texts;
+        }
+        closes(request, &extra.away)?;
+        Ok(Some(extra))
+    }
+
+    /// The texts of a request that is open.
+    pub(crate) fn texts_of(&self, stamp: Stamp) -> Vec<Text> {
+        self.texts.get(&stamp).cloned().unwrap_or_default()
+    }
+}
+
+/// Checks that there is room for the time in which no thread ran it.
+pub(super) fn closes(request: &Request<'_>, away: &[Away]) -> Result<(), Malformed> {
+    let away = away
+        .iter()
+        .try_fold(0_u64, |sum, away| sum.checked_add(away.ns));
+    let all = away.and_then(|away| away.checked_add(request.off_cpu_ns()));
+    match all {
+        Some(all) if all <= request.latency_ns() => Ok(()),
+        _ => Err(Malformed::Ledger),
+    }
+}
+
+/// Decodes where a request was while no thread ran it.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not an [`AwayRecord`] of this version.
+pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(AwayRecord, $field)
+        };
+    }
+    let fields = Fields(bytes);
+    fields.bytes(0, size_of::<AwayRecord>())?;
+    let (since_ns, until_ns) = (fields.u64(at!(since_ns))?, fields.u64(at!(until_ns))?);
+    if until_ns < since_ns {
+        return Err(Malformed::Interval);
+    }
+    let place = fields.u32(at!(place))?;
+    if place as usize >= MAX_PLACES + 2 {
+        return Err(Malformed::Count(place));
+    }
+    let by_request = match fields.u32(at!(by_is))? {
+        waker_is::UNKNOWN => None,
+        waker_is::IN_REQUEST => Some(RequestOf {
+            begin_ns: fields.u64(at!(by_begin_ns))?,
+            request_type: request_type(fields.u32(at!(by_request_type))?)?,
+        }),
+        other => return Err(Malformed::Waker(other)),
+    };
+    Ok(AwayInterval {
+        space: AddressSpace {
+            tgid: fields.u32(at!(tgid))?,
+            exec_generation: fields.u32(at!(exec_generation))?,
+        },
+        request: RequestOf {
+            begin_ns: fields.u64(at!(request_begin_ns))?,
+            request_type: request_type(fields.u32(at!(request_type))?)?,
+        },
+        from_tid: fields.u32(at!(from_tid))?,
+        place,
+        is_queued: fields.u32(at!(queued))? != 0,
+        since_ns,
+        until_ns,
+        by_tid: fields.u32(at!(by_tid))?,
+        by_request,
+    })
+}
+
+#[cfg(test)]
+mod tests;

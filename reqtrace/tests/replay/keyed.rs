@@ -1,0 +1,300 @@
+//! The recorded scene of requests that change threads.
+
+use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};
+use reqtrace_recording::{
+    AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, PARKED, RequestOf,
+    Waker, WakerContext,
+};
+
+use crate::build::{Builder, Off, POOL_QUEUE, SPACE, START_NS};
+use crate::scenes::{MS, US};
+
+/// A server with an event loop and workers: requests with keys, which change threads.
+const KEYED: &str = r#"
+[profile]
+name = "web"
+
+[[request]]
+name = "http"
+key = { arg = 0 }
+begin = { function = "create_request" }
+resume = { function = "on_event" }
+park = [
+    { function = "send", at = "return", as = "client" },
+    { function = "ask", at = "return", as = "upstream" },
+    { function = "pause", at = "return" },
+]
+ready = { function = "pool_push", as = "pool queue" }
+end = { function = "free_request" }
+
+[[request.attribute]]
+name = "status"
+arg = 0
+deref = [8]
+type = "unsigned"
+on = "end"
+names = { 200 = "OK", 404 = "not found" }
+
+[[request.attribute]]
+name = "path"
+arg = 0
+deref = [16]
+
+[[request]]
+name = "tick"
+begin = { function = "tick" }
+"#;
+
+/// The event loop, and a worker.
+const LOOP: u32 = 9600;
+const WORKER: u32 = 9601;
+
+/// A story of each request: the loop begins it, and parks it for the client; goes on with it, and parks it for
+/// another service, whose answer comes to the loop; that hands it to a worker, which waits for the disk.
+pub(crate) fn keyed() -> Vec<u8> {
+    let mut builder = Builder::complete_trace(2, KEYED);
+    let sites = keyed_sites(&mut builder);
+    for index in 0..80_u64 {
+        one_of_keys(&mut builder, &sites, index);
+    }
+    builder.complete(1, 9610, 6_000 * MS, 4 * MS, &[]);
+    builder.misfits(40, 0);
+    builder.parked_at_stop(LOOP, 9_000 * MS, 1, 9_000 * MS + 40 * US);
+    builder.finish()
+}
+
+struct KeyedSites {
+    disk: BlockSite,
+    completion: u64,
+    packet: u64,
+    handle: BlockSite,
+    render: BlockSite,
+}
+
+fn keyed_sites(builder: &mut Builder) -> KeyedSites {
+    let read = [
+        "__schedule",
+        "schedule",
+        "io_schedule",
+        "folio_wait_bit_common",
+        "filemap_read",
+    ];
+    let received = [
+        "try_to_wake_up",
+        "sock_def_readable",
+        "tcp_data_queue",
+        "napi_poll",
+        "__irq_exit_rcu",
+    ];
+    let completed = ["try_to_wake_up", "blk_mq_end_request", "__irq_exit_rcu"];
+    let mut user = |names: &[&str]| BlockSite {
+        kernel_stack: STACK_NONE,
+        ..builder.site(&[], names, -1, FILE_NONE)
+    };
+    let (handle, render) = (
+        user(&["parse", "create_request", "main"]),
+        user(&["render", "work"]),
+    );
+    KeyedSites {
+        disk: builder.site(&read, &["pread64", "load", "work"], 17, FILE_NONE),
+        completion: builder.site(&completed, &[], -1, FILE_NONE).kernel_stack,
+        packet: builder.site(&received, &[], -1, FILE_NONE).kernel_stack,
+        handle,
+        render,
+    }
+}
+
+/// One request of [`keyed`].
+fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
+    let begin = 10 * MS + index * 50 * MS;
+    let of = RequestOf {
+        begin_ns: begin,
+        request_type: 0,
+    };
+    let away = |place, since, until, by_tid| AwayInterval {
+        space: AddressSpace::default(),
+        request: of,
+        from_tid: LOOP,
+        place,
+        is_queued: place == POOL_QUEUE,
+        since_ns: begin + since,
+        until_ns: begin + until,
+        by_tid,
+        by_request: None,
+    };
+    // For the client, for the other service, and for a worker; slow ones for the service.
+    let service = if index % 20 == 7 { 30 * MS } else { 2 * MS };
+    let client = (100 * US, 900 * US);
+    let upstream = (950 * US, 950 * US + service);
+    let queued = (upstream.1, upstream.1 + 30 * US + index * US);
+    // The loop sleeps until packets come.
+    for (number, (since, until)) in (0..).zip([client, upstream]) {
+        builder.interval(&interval(
+            (LOOP, 2 * index as u32 + number),
+            None,
+            [
+                begin + since + 20 * US,
+                begin + until - 40 * US,
+                begin + until - 10 * US,
+            ],
+            packet(sites),
+        ));
+    }
+    let parked = [
+        away(0, client.0, client.1, LOOP),
+        away(1, upstream.0, upstream.1, LOOP),
+        away(POOL_QUEUE, queued.0, queued.1, WORKER),
+    ];
+    for one in &parked {
+        builder.away(one);
+    }
+    let worker = queued.1;
+    let block = (worker + 100 * US, 300 * US, 20 * US);
+    builder.interval(&interval(
+        (WORKER, index as u32),
+        Some(of),
+        [
+            begin + block.0,
+            begin + block.0 + block.1,
+            begin + block.0 + block.1 + block.2,
+        ],
+        disk(sites),
+    ));
+    builder.sample(0, LOOP, begin, sites.handle);
+    builder.sample(0, WORKER, begin, sites.render);
+    builder.sample(0, WORKER, begin, sites.render);
+    let pause = if index.is_multiple_of(4) { 10 * US } else { 0 };
+    let latency = block.0 + block.1 + block.2 + 200 * US + pause;
+    let mut places: Vec<Away> = parked
+        .iter()
+        .map(|one| Away {
+            place: one.place,
+            count: 1,
+            ns: one.until_ns - one.since_ns,
+        })
+        .collect();
+    if pause > 0 {
+        // Its record of this was lost.
+        let (place, count) = (PARKED, 1);
+        places.push(Away {
+            place,
+            count,
+            ns: pause,
+        });
+    }
+    let off = [Off::Block(sites.disk, block.1, block.2)];
+    let text = format!("/user/{}/cart?x=\n", index % 6);
+    let status = if index.is_multiple_of(10) { 404 } else { 200 };
+    let status = if index == 33 { 500 } else { status };
+    builder.keyed(
+        (WORKER, begin, latency),
+        &off,
+        &places,
+        (status, text.as_bytes()),
+    );
+}
+
+fn interval(
+    (tid, sequence): (u32, u32),
+    request: Option<RequestOf>,
+    [out_ns, wake_ns, in_ns]: [u64; 3],
+    (site, waker): (BlockSite, Waker),
+) -> Interval {
+    Interval {
+        space: AddressSpace::default(),
+        tid,
+        sequence,
+        request,
+        site,
+        out_ns,
+        kind: IntervalKind::Blocked { wake_ns, waker },
+        in_ns,
+        futex: 0,
+        holder: Holder::NoFutex,
+        woken_from: None,
+    }
+}
+
+/// A helper's wait, which has no stacks, until a packet came.
+fn packet(sites: &KeyedSites) -> (BlockSite, Waker) {
+    let waker = Waker {
+        context: WakerContext::Unclear,
+        stack: sites.packet,
+        ..Waker::UNKNOWN
+    };
+    let site = BlockSite {
+        syscall: 232,
+        ..BlockSite::PREEMPTED
+    };
+    (site, waker)
+}
+
+/// A wait for the disk.
+fn disk(sites: &KeyedSites) -> (BlockSite, Waker) {
+    let waker = Waker {
+        context: WakerContext::Unclear,
+        stack: sites.completion,
+        ..Waker::UNKNOWN
+    };
+    (sites.disk, waker)
+}
+
+impl Builder {
+    /// A thread was off the CPU; times since the start.
+    pub(crate) fn interval(&mut self, interval: &Interval) {
+        let on = |ns| START_NS + ns;
+        let kind = match interval.kind {
+            IntervalKind::Preempted => IntervalKind::Preempted,
+            IntervalKind::Blocked { wake_ns, waker } => IntervalKind::Blocked {
+                wake_ns: on(wake_ns),
+                waker,
+            },
+        };
+        self.event(&Event::Interval(&Interval {
+            space: SPACE,
+            out_ns: on(interval.out_ns),
+            in_ns: on(interval.in_ns),
+            request: interval.request.map(since_start),
+            kind,
+            ..*interval
+        }));
+    }
+
+    /// No thread ran a request; times since the start.
+    pub(crate) fn away(&mut self, away: &AwayInterval) {
+        self.event(&Event::Away(&AwayInterval {
+            space: SPACE,
+            request: since_start(away.request),
+            since_ns: START_NS + away.since_ns,
+            until_ns: START_NS + away.until_ns,
+            by_request: away.by_request.map(since_start),
+            ..*away
+        }));
+    }
+
+    /// A complete request with a key: where it was parked and queued, how often it came to another thread,
+    /// and its attributes, a number and a text.
+    pub(crate) fn keyed(
+        &mut self,
+        (tid, begin, latency): (u32, u64, u64),
+        off: &[Off],
+        away: &[Away],
+        (number, text): (u64, &[u8]),
+    ) {
+        let mut request = self.request(0, tid, begin, latency, off);
+        request.away = away.to_vec();
+        request.request.moves = 1;
+        request.numbers = vec![(0, number)];
+        request.texts = vec![(1, text.to_vec(), false)];
+        self.total(&request.request());
+        self.sum(0, off);
+        self.send(&request);
+    }
+}
+
+fn since_start(of: RequestOf) -> RequestOf {
+    RequestOf {
+        begin_ns: START_NS + of.begin_ns,
+        ..of
+    }
+}
