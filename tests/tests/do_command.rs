@@ -14,9 +14,9 @@ use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::{ledger, rows};
 
 const THREADS: u32 = 2;
-const EVENTS: u64 = 200;
-/// Transactions in a second: each connection is idle most of the time.
-const RATE: u32 = 100;
+const EVENTS: u64 = 100;
+/// Transactions in a second: each connection is idle most of the time, also on a slow disk.
+const RATE: u32 = 25;
 
 #[test]
 fn it_begins_after_the_wait_for_the_client() {
