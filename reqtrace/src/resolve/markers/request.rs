@@ -5,7 +5,6 @@ use super::found::{Found, Use};
 use crate::error::{Error, Result};
 use crate::profile::{
     At, AttributeAt, AttributeSpec, LabelSpec, MarkerSpec, RequestSpec, ReturnProbe, Role,
-    ValueSpec,
 };
 use crate::resolve::opened::Opened;
 use crate::resolve::readings::{Arguments, Place, reads};
@@ -51,6 +50,7 @@ struct Way<'a> {
     /// Which attribute of the request type.
     index: usize,
     place: usize,
+    reads: Option<Reads>,
 }
 
 impl Resolver<'_> {
@@ -108,25 +108,40 @@ impl Resolver<'_> {
             });
         }
         let mut unread = Vec::new();
-        let ways = self.attributes(request, (begin.place, end.place), &mut places, &mut unread)?;
+        let mut ways =
+            self.attributes(request, (begin.place, end.place), &mut places, &mut unread)?;
 
         // `None`: only an attribute wanted it, and the program does not have it.
         let mut markers: Vec<Option<ResolvedMarker>> = Vec::new();
-        for (index, (found, its_use)) in places.all.iter().enumerate() {
-            let mut steps = [&begin, &end].into_iter().chain(&more);
-            let marker = match steps.find(|step| step.place == index) {
-                Some(step) => {
-                    let marker = self.marker(found, *its_use);
-                    Some(marker.map_err(named(step.role.name()))?)
+        for (index, (found, of_markers)) in places.all.iter().enumerate() {
+            let with = |ways: &[Way<'_>]| {
+                let of_place = ways.iter().filter(|way| way.place == index);
+                let reads = of_place.map(|way| way.reads).max().flatten();
+                Use {
+                    reads: of_markers.reads.max(reads),
+                    ..*of_markers
                 }
-                None => match self.marker(found, *its_use) {
-                    Ok(marker) => Some(marker),
-                    Err(error) => {
-                        let of_place = ways.iter().filter(|way| way.place == index);
-                        unread.extend(all_missing(of_place, error)?);
-                        None
-                    }
-                },
+            };
+            let mut steps = [&begin, &end].into_iter().chain(&more);
+            let step = steps.find(|step| step.place == index);
+            let marker = match (self.marker(found, with(&ways)), step) {
+                (Ok(marker), _) => Some(marker),
+                (Err(error), None) => {
+                    let of_place = ways.iter().filter(|way| way.place == index);
+                    unread.extend(all_missing(of_place, error)?);
+                    None
+                }
+                (Err(error), Some(step)) => {
+                    // It may be a marker without the attributes that read what its function returns.
+                    let is_lost =
+                        |way: &Way<'_>| way.place == index && way.reads == Some(Reads::Result);
+                    let (lost, kept): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_lost);
+                    ways = kept;
+                    let marker = self.marker(found, with(&ways));
+                    let marker = marker.map_err(named(step.role.name()))?;
+                    unread.extend(all_missing(lost.iter(), error)?);
+                    Some(marker)
+                }
             };
             markers.push(marker);
         }
@@ -208,7 +223,7 @@ impl Resolver<'_> {
                 AttributeAt::Begin => begin,
                 AttributeAt::End => end,
                 AttributeAt::Marker(marker) => match self.find(marker) {
-                    Ok(found) => places.add(found, use_of(reads(plans::values_of_attribute(spec)))),
+                    Ok(found) => places.add(found, use_of(None)),
                     Err(error) => {
                         unread.push(missing(spec, way, error)?);
                         continue;
@@ -221,6 +236,7 @@ impl Resolver<'_> {
                 way,
                 index: index.unwrap_or_default(),
                 place,
+                reads: reads(plans::values_of_attribute(spec)),
             });
         }
         Ok(ways)
@@ -289,25 +305,14 @@ fn use_of(reads: Option<Reads>) -> Use {
     }
 }
 
-/// What is read where a request begins.
+/// What is read where a request begins, but for attributes.
 fn at_begin(request: &RequestSpec) -> Option<Reads> {
-    let attributes = values_on(request, &AttributeAt::Begin);
-    let all = labels::values(&request.labels).chain(attributes);
-    reads(all.chain(plans::values_of_marker(&request.begin)))
+    reads(labels::values(&request.labels).chain(plans::values_of_marker(&request.begin)))
 }
 
-/// What is read where it ends.
+/// What is read where it ends, but for attributes.
 fn at_end(request: &RequestSpec) -> Option<Reads> {
-    let of_marker = request.end.iter().flat_map(plans::values_of_marker);
-    reads(values_on(request, &AttributeAt::End).chain(of_marker))
-}
-
-fn values_on<'a>(
-    request: &'a RequestSpec,
-    on: &'a AttributeAt,
-) -> impl Iterator<Item = &'a ValueSpec> {
-    let those = request.attributes.iter().filter(move |one| one.read == *on);
-    those.flat_map(plans::values_of_attribute)
+    reads(request.end.iter().flat_map(plans::values_of_marker))
 }
 
 /// Tells attributes that are read in another way from those that are not read at all.

@@ -252,6 +252,34 @@ fn an_attribute_that_a_program_does_not_have_is_noted() {
 }
 
 #[test]
+fn a_result_that_is_not_known_at_a_tail_call_is_unread_and_the_end_stays() {
+    let result = "[[request.attribute]]\nname = \"number\"\non = \"end\"\ntype = \"integer\"\narg = \"result\"\n\
+        [[request.attribute]]\nname = \"of all\"\non = \"end\"\ntype = \"integer\"\nglobal = \"table\"";
+    let request = resolved(&format!("begin = {{ function = \"jump\" }}\n{result}")).unwrap();
+    let [unread] = request.unread.as_slice() else {
+        panic!("{:?}", request.unread);
+    };
+    assert_eq!(
+        (unread.attribute.as_str(), unread.is_read),
+        ("number", false)
+    );
+    assert!(
+        unread.why.contains("can end in a tail call"),
+        "{}",
+        unread.why
+    );
+    for site in &request.end.sites {
+        assert_eq!(site.attributes.len(), 1, "the other one is read");
+    }
+    // A marker that needs the result itself has no end without it.
+    let text = refused(
+        "begin = { function = \"run\" }\nend = { function = \"jump\", at = \"return\", \
+         when = { arg = \"result\", equals = 0 } }",
+    );
+    assert!(text.contains("tail call"), "{text}");
+}
+
+#[test]
 fn markers_at_one_place_share_its_probes() {
     // The label needs a register that the beginning of the function changes: the probe stays at the entry.
     let alone = resolved(&format!("{KEYED}resume = {{ function = \"run\" }}")).unwrap();
