@@ -35,14 +35,7 @@ fn requests_on_the_move_are_what_the_service_measured() {
     for more in [&[][..], &["--blame"]] {
         let (outcome, lines) = moving::trace(MOVING, more).unwrap();
         let summary = outcome.checked().unwrap();
-        for kind in ["pool", "loop", "coroutine"] {
-            let request = summary.request(kind).unwrap();
-            assert_eq!((request.count, request.rows), (MOVING, MOVING), "{kind}");
-            assert_eq!((request.begins, request.ends), (MOVING, MOVING), "{kind}");
-            // One that was touched and named no request is not counted.
-            let misfits = (request.unknown_keys, request.running_elsewhere);
-            assert_eq!(misfits, (Some(0), Some(0)), "{kind}");
-        }
+        moving::check_counts(&summary, MOVING).unwrap();
         let offset = summary.trace.monotonic_to_unix_ns;
         moving::check(&lines, &outcome.rows().unwrap(), offset).unwrap();
         // No thread waits for the next event inside a request.

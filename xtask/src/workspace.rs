@@ -106,11 +106,6 @@ pub(crate) fn shop_profile() -> PathBuf {
     root().join("examples/shop/shop.toml")
 }
 
-/// The profile of the example that measures its own waits.
-pub(crate) fn truth_profile() -> PathBuf {
-    root().join("examples/truth/truth.toml")
-}
-
 /// The first file of that name in `PATH` or in the system's directories, which a user's `PATH` may
 /// lack.
 pub(crate) fn find_command(name: &str) -> Option<PathBuf> {

@@ -98,6 +98,11 @@ impl Line {
 ///
 /// When one is not as described.
 pub fn read(log: &str) -> Result<Vec<Line>> {
+    each_line(log, read_line)
+}
+
+/// Reads each line with its own reader; an error names the line.
+pub(super) fn each_line<T>(log: &str, read_line: fn(&str) -> Result<T>) -> Result<Vec<T>> {
     let lines = log.lines();
     lines
         .map(|line| read_line(line).with_context(|| format!("log line {line:?}")))

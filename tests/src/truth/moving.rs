@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::log::{Interval, interval};
+use super::log::{Interval, each_line, interval};
 use crate::reqtrace::{Outcome, Trace};
 use crate::rows::Row;
+use crate::summary::Summary;
 use crate::workspace;
 
 /// Places that the kinds name, in the order of the profile, and whether requests are queued there.
@@ -22,6 +23,9 @@ const PLACES: [(&str, bool); 5] = [
     ("event", false),
     ("executor", true),
 ];
+
+/// The kinds of requests: the request types of the profile.
+const KINDS: [&str; 3] = ["pool", "loop", "coroutine"];
 
 /// One request, as it measured itself.
 #[derive(Clone, Debug)]
@@ -61,6 +65,23 @@ pub fn trace(requests: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
         bail!("reqtrace ended with {:?}\n{}", outcome.code, outcome.said());
     }
     Ok((outcome, read(&log)?))
+}
+
+/// Checks that there are so many requests of each kind, all with a row, and that no marker was of another one.
+///
+/// # Errors
+///
+/// With the kind and what was counted.
+pub fn check_counts(summary: &Summary, of_each: u64) -> Result<()> {
+    for kind in KINDS {
+        let request = summary.request(kind)?;
+        let counts = [request.count, request.rows, request.begins, request.ends];
+        ensure!(counts == [of_each; 4], "{kind}: {request:?}");
+        // One that was touched and named no request is not counted.
+        let misfits = [request.unknown_keys, request.running_elsewhere];
+        ensure!(misfits == [Some(0); 2], "{kind}: {request:?}");
+    }
+    Ok(())
 }
 
 /// Checks that each request of the log is one complete row, within its brackets, and was parked and queued
@@ -158,10 +179,7 @@ impl Line {
 ///
 /// When one is not as described.
 pub fn read(log: &str) -> Result<Vec<Line>> {
-    let lines = log.lines();
-    lines
-        .map(|line| read_line(line).with_context(|| format!("log line {line:?}")))
-        .collect()
+    each_line(log, read_line)
 }
 
 fn read_line(line: &str) -> Result<Line> {

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The guest's init: traces the example services and sends the results to the second serial port. What is printed here goes to the first one, the console.
 
-/bin/busybox mkdir -p /proc /sys /dev /tmp /data /disk /out/truth /sbin /usr/bin /usr/sbin
+/bin/busybox mkdir -p /proc /sys /dev /tmp /data /disk /out /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 
@@ -12,9 +12,8 @@ ATTACH_SECONDS=60
 TRUTH_REQUESTS=15
 # Longer than an emulated machine takes to come to the wait.
 TRUTH_WAIT_MS=20
-TRUTH_SECONDS=120
+MOVING_REQUESTS=60
 KNOWN_CALLS=15
-KNOWN_SECONDS=120
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -111,44 +110,23 @@ kill -TERM "$shop"
 wait "$shop"
 record shop $?
 
-# The example that measures its own waits does so when it is told, and ends when it is told.
-mkfifo /tmp/told
-truth --data /disk --log /out/truth/log --requests "$TRUTH_REQUESTS" --wait-ms "$TRUTH_WAIT_MS" \
-    </tmp/told >/out/truth.out 2>/out/truth.err &
-truth=$!
-exec 3>/tmp/told
-wait_for /out/truth.out ready 30
-reqtrace -v --profile /truth.toml -p "$truth" "$TRACE_SECONDS" --out /out/truth/trace \
-    >/out/truth/report.txt 2>/out/truth/reqtrace.err &
-tracer=$!
-if wait_attached "$tracer" /out/truth/reqtrace.err; then
-    echo go >&3
-    wait_for /out/truth.out '[0-9]* requests' "$TRUTH_SECONDS"
-fi
-kill -TERM "$tracer" 2>/dev/null
-wait "$tracer"
-record truth/reqtrace $?
-echo end >&3
-wait "$truth"
-record truth $?
-
-# Services whose requests wait because of somebody who is known; one of them tells its child's number.
-known() {
+# Traces a service that says "ready" (and the number of its child, if it has one), works after a line on its standard
+# input, and ends with that. In: its name, how the line begins that says that it has worked, its command, the
+# tracer's options.
+traced() {
     local out=/out/$1
     mkdir -p "$out"
     mkfifo "/tmp/$1"
-    "$1" "$KNOWN_CALLS" /disk <"/tmp/$1" >"$out/service.out" 2>"$out/service.err" &
+    $3 <"/tmp/$1" >"$out/service.out" 2>"$out/service.err" &
     local service=$!
     exec 5>"/tmp/$1"
     wait_for "$out/service.out" ready 30
     local pids=$service$(sed -n 's/^ready /,/p' "$out/service.out")
-    # Under emulation tracing takes its share: stacks of interrupts are wanted all the same.
-    reqtrace --blame --max-overhead 100 --profile "/$1.toml" -p "$pids" "$TRACE_SECONDS" --out "$out/trace" \
-        5>&- >"$out/report.txt" 2>"$out/reqtrace.err" &
+    reqtrace $4 -p "$pids" "$TRACE_SECONDS" --out "$out/trace" 5>&- >"$out/report.txt" 2>"$out/reqtrace.err" &
     local tracer=$!
     if wait_attached "$tracer" "$out/reqtrace.err"; then
         echo go >&5
-        wait_for "$out/service.out" done "$KNOWN_SECONDS"
+        wait_for "$out/service.out" "$2" "$TRACE_SECONDS"
     fi
     kill -TERM "$tracer" 2>/dev/null
     wait "$tracer"
@@ -157,9 +135,18 @@ known() {
     wait "$service"
     record "$1/service" $?
 }
-known chains
-known locks
-known pair
+
+# The example that measures its own waits, and its requests that change threads.
+traced truth '[0-9]* requests' \
+    "truth --data /disk --log /out/truth/log --requests $TRUTH_REQUESTS --wait-ms $TRUTH_WAIT_MS" "-v --profile /truth.toml"
+traced moving '[0-9]* requests' "truth --moving --log /out/moving/log --requests $MOVING_REQUESTS" \
+    "--blame --max-overhead 100 --profile /moving.toml"
+
+# Services whose requests wait because of somebody who is known. Under emulation tracing takes its share: stacks of
+# interrupts are wanted all the same.
+for name in chains locks pair; do
+    traced "$name" done "$name $KNOWN_CALLS /disk" "--blame --max-overhead 100 --profile /$name.toml"
+done
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

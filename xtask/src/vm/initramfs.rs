@@ -11,12 +11,12 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use reqtrace_tests::{chains, fixtures};
+use reqtrace_tests::{chains, fixtures, truth};
 
 use super::cpio::Archive;
 use crate::{
     process,
-    workspace::{Binaries, find_command, root, shop_profile, truth_profile},
+    workspace::{Binaries, find_command, root, shop_profile},
 };
 
 /// What the kernel starts.
@@ -68,7 +68,8 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     archive.file("trials.sh", TRIALS.as_bytes());
     archive.link("bin/sh", "busybox");
     archive.file("shop.toml", &read(&shop_profile())?);
-    archive.file("truth.toml", &read(&truth_profile())?);
+    archive.file("truth.toml", &read(&truth::profile())?);
+    archive.file("moving.toml", &read(&truth::moving::profile())?);
     archive.file("generated.toml", GENERATED_PROFILE.as_bytes());
     for service in chains::SERVICES {
         let profile = format!("{}.toml", service.name);

@@ -10,11 +10,13 @@ use reqtrace_tests::{
     chains::{self, Service},
     ledger, reqtrace, rows,
     summary::Summary,
-    truth::{bounds, compare::Comparison},
+    truth::{bounds, compare::Comparison, moving},
 };
 
 use super::boot::read;
 
+/// How many requests of each kind change threads in the guest: `MOVING_REQUESTS` of `guest.sh`.
+const MOVING_REQUESTS: u64 = 60;
 /// How often the guest calls each kind of request whose culprits are known: `KNOWN_CALLS` of `guest.sh`.
 const KNOWN_CALLS: usize = 15;
 /// How much of their blocked time has to have the right root causes.
@@ -33,41 +35,41 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
             "the kernel did not say {words:?}: parameter not taken"
         );
     }
-    for program in [
-        "doctor",
-        "classes",
-        "reqtrace",
-        "report",
-        "load",
-        "shop",
-        "truth/reqtrace",
-        "truth",
-    ] {
+    for program in ["doctor", "classes", "reqtrace", "report", "load", "shop"] {
         ended_well(results, program)?;
     }
     let under_load = load(results)?;
     let measured = measured(results).context("the example that measures its own waits")?;
+    let moved = moved(results).context("the example's requests that change threads")?;
     let mut kinds = 0;
     for service in chains::SERVICES {
         known(results, &service).with_context(|| format!("the service {}", service.name))?;
         kinds += service.kinds.len();
     }
     Ok(format!(
-        "{under_load}; {measured}; {kinds} kinds of requests held up by whom they have to be"
+        "{under_load}; {measured}; {moved}; {kinds} kinds of requests held up by whom they have to be"
     ))
 }
 
-/// A service whose requests wait because of somebody who is known.
-fn known(results: &Path, service: &Service) -> Result<()> {
-    let of = |name: &str| read(results, &format!("{}/{name}", service.name));
+/// The files of a service that the guest traced, by their names, if both it and the tracer ended well.
+fn of_traced(results: &Path, name: &str) -> Result<impl Fn(&str) -> Result<String>> {
+    let folder = results.join(name);
+    let of = move |file: &str| read(&folder, file);
     for program in ["reqtrace", "service"] {
         let status = of(&format!("{program}.status"))?;
         ensure!(
             status.trim() == "0",
-            "{program} ended with {status}: {}",
+            "{program} ended with {status}: {}{}",
+            of("service.err")?,
             of("reqtrace.err")?
         );
     }
+    Ok(of)
+}
+
+/// A service whose requests wait because of somebody who is known.
+fn known(results: &Path, service: &Service) -> Result<()> {
+    let of = of_traced(results, service.name)?;
     let rows = rows::read(&of("trace/requests.csv")?)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     blamed::check(&rows, &blamed)?;
@@ -156,19 +158,20 @@ fn samples(results: &Path) -> Result<String> {
 
 /// The example that measures its own waits: every kind of them in its wait class.
 fn measured(results: &Path) -> Result<String> {
-    let summary = Summary::read(&read(results, "truth/trace/summary.json")?)?;
+    let of = of_traced(results, "truth")?;
+    let summary = Summary::read(&of("trace/summary.json")?)?;
     let lost = summary.lost();
     ensure!(lost == 0, "{lost} lost: {:?}", summary.losses);
     let comparison = Comparison::of(
-        &read(results, "truth/log")?,
-        &read(results, "truth/trace/requests.csv")?,
+        &of("log")?,
+        &of("trace/requests.csv")?,
         summary.trace.monotonic_to_unix_ns,
     )?;
     // Not against the CPU clock: an emulated machine's scheduler keeps another time than its clock.
     bounds::check(&comparison, summary.unseen())?;
     bounds::check_company(&comparison)?;
     // With -v they are all walked again; one that is another would be a loss.
-    let said = read(results, "truth/reqtrace.err")?;
+    let said = of("reqtrace.err")?;
     let remembered = reqtrace::remembered(&said).context("no stack was remembered")?;
     ensure!(
         remembered.user > 0 && remembered.kernel > 0,
@@ -179,6 +182,24 @@ fn measured(results: &Path) -> Result<String> {
         comparison.kinds.len(),
         remembered.user,
         remembered.kernel
+    ))
+}
+
+/// The example's requests that change threads: every one of them as it measured itself.
+fn moved(results: &Path) -> Result<String> {
+    let of = of_traced(results, "moving")?;
+    let summary = Summary::read(&of("trace/summary.json")?)?;
+    let lost = summary.lost();
+    ensure!(lost == 0, "{lost} lost: {:?}", summary.losses);
+    moving::check_counts(&summary, MOVING_REQUESTS)?;
+    let csv = of("trace/requests.csv")?;
+    ledger::check(&csv)?;
+    let lines = moving::read(&of("log")?)?;
+    let offset = summary.trace.monotonic_to_unix_ns;
+    moving::check(&lines, &rows::read(&csv)?, offset)?;
+    Ok(format!(
+        "{} requests on the move as measured by themselves",
+        lines.len()
     ))
 }
 
@@ -217,8 +238,6 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         "report.txt",
         "serve.err",
         "load.out",
-        "truth.err",
-        "truth/reqtrace.err",
     ] {
         let text = fs::read(results.join(name)).unwrap_or_default();
         let text =
