@@ -19,14 +19,19 @@ use crate::tracer::{CPU_RATE, CpuEngine, SamplingPlan};
 
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct DoctorArgs {}
+pub struct DoctorArgs {
+    /// Print what the kernel's verifier says of a program that it refuses
+    #[arg(short, long)]
+    pub verbose: bool,
+}
 
 /// Runs it.
 ///
 /// # Errors
 ///
 /// [`crate::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
-pub fn run(_: &DoctorArgs) -> Result<()> {
+pub fn run(args: &DoctorArgs) -> Result<()> {
+    super::logger::start(u8::from(args.verbose) * 2);
     let mut findings = examine();
     let tried = subjects(&findings, State::Missing).is_empty();
     if tried {
@@ -146,6 +151,7 @@ fn load() -> Result<(u64, Finding)> {
         stack_filter: StackFilter::ALL,
         histogram: false,
         blame: true,
+        before: None,
         samples: true,
         measure_walks: false,
         messages: false,
