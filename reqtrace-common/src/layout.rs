@@ -2,6 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::before::{LastRead, Unread};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
@@ -47,10 +48,12 @@ const _: () = {
     assert!(size_of::<Process>() == 24);
     assert!(size_of::<ThreadState>() == 192);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<ExtraRecord>() == 232);
+    assert!(size_of::<ExtraRecord>() == 240);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
     assert!(size_of::<AwayRecord>() == 72);
+    assert!(size_of::<Unread>() == 16);
+    assert!(size_of::<LastRead>() == 24);
     assert!(size_of::<KeyId>() == 16);
     assert!(size_of::<KeyEntry>() == 24);
     assert!(size_of::<KeyedState>() == 48 + size_of::<ExtraRecord>());

@@ -53,6 +53,10 @@ pub const MAX_FILES: u32 = 16384;
 /// Longest path of a file in bytes; of a longer one the last names are kept.
 pub const MAX_PATH: usize = 512;
 
+/// Sockets of the whole machine whose unread data is remembered with `--before`, some 80 bytes each. Of more, those
+/// of which nothing was heard for the longest time are forgotten, and their next request has no time.
+pub const MAX_SOCKETS: u32 = 65536;
+
 /// The rarest sampling: one of so many requests. Sums of a trace times this stay far below 2^64.
 pub const MAX_SAMPLE_EVERY: u64 = 1 << 20;
 

@@ -401,8 +401,8 @@ pub struct SampleRecord {
     pub kernel_stack: StackId,
 }
 
-/// What a request has beside its [`RequestRecord`]: time in which no thread ran it, and numbers. Sent before
-/// that record, of types with a key or with attributes.
+/// What a request has beside its [`RequestRecord`]: time in which no thread ran it, numbers, and when its data came.
+/// Sent before that record, where there is any of these.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraRecord {
@@ -431,6 +431,8 @@ pub struct ExtraRecord {
     pub texts_set: u32,
     /// Values of attributes that are numbers.
     pub numbers: [u64; MAX_ATTRIBUTES],
+    /// When the data came that it began with, `CLOCK_MONOTONIC` nanoseconds; 0: not known.
+    pub arrived_ns: u64,
 }
 
 /// What stands before a text that a request was about: see [`TextRecord`].

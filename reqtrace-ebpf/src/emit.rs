@@ -52,12 +52,15 @@ pub(crate) fn extra(record: &ExtraRecord) {
     }
 }
 
-/// Sends where a request was while no thread ran it.
+/// Sends where a request was while no thread ran it. It is written into the ring at once: markers have no
+/// stack to spare.
 #[inline(always)]
-pub(crate) fn away(record: &AwayRecord) {
-    if RING.output::<AwayRecord>(record, wakeup()).is_err() {
-        lose(Loss::IntervalRingFull);
-    }
+pub(crate) fn away(record: AwayRecord) {
+    let Some(mut entry) = RING.reserve::<AwayRecord>(0) else {
+        return lose(Loss::IntervalRingFull);
+    };
+    entry.write(record);
+    entry.submit(wakeup());
 }
 
 /// Sends an interval. One that is lost shows by its number.

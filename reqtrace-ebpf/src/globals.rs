@@ -97,3 +97,39 @@ pub(crate) static GAPS_BY_FRAME_POINTERS: Global<u32> = Global::new(0);
 /// Stacks of each kind that are remembered per CPU: a power of two, at least 8.
 #[unsafe(no_mangle)]
 pub(crate) static KNOWN_STACKS: Global<u32> = Global::new(8);
+
+/// 1 with `--before`: when the data came that a request begins with. 0 takes the code out.
+#[unsafe(no_mangle)]
+pub(crate) static BEFORE_WANTED: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_family` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_FAMILY: Global<u32> = Global::new(0);
+
+/// Offset of `sk_socket` in the running kernel's `sock`: null until it is accepted.
+#[unsafe(no_mangle)]
+pub(crate) static SK_SOCKET: Global<u32> = Global::new(0);
+
+/// Offset of `sk_receive_queue.qlen` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_QUEUE_LEN: Global<u32> = Global::new(0);
+
+/// Offset of `len` in the running kernel's `sk_buff`.
+#[unsafe(no_mangle)]
+pub(crate) static SKB_LEN: Global<u32> = Global::new(0);
+
+/// Offset of `data` in the running kernel's `sk_buff`.
+#[unsafe(no_mangle)]
+pub(crate) static SKB_DATA: Global<u32> = Global::new(0);
+
+/// Offset of `rcv_nxt` in the running kernel's `tcp_sock`: what comes next.
+#[unsafe(no_mangle)]
+pub(crate) static TCP_RECEIVED: Global<u32> = Global::new(0);
+
+/// Offset of `copied_seq` in the running kernel's `tcp_sock`: what is read next.
+#[unsafe(no_mangle)]
+pub(crate) static TCP_COPIED: Global<u32> = Global::new(0);
+
+/// Offset of `icsk_ulp_ops` in the running kernel's `inet_connection_sock`: TLS in the kernel, and the like.
+#[unsafe(no_mangle)]
+pub(crate) static ICSK_ULP_OPS: Global<u32> = Global::new(0);

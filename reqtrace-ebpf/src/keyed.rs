@@ -19,7 +19,7 @@ use crate::globals::LABELS_WANTED;
 use crate::maps::{KEYS, PARKED, THREADS, draw_weight, lose, set_tid_flag, tid_flag};
 use crate::request::{self, Marked};
 use crate::totals::{self, Counter};
-use crate::{blame, emit, label, plan};
+use crate::{before, blame, emit, label, plan};
 
 /// A marker of a type with a key, or one that only reads attributes.
 #[inline(always)]
@@ -70,6 +70,8 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let mut kernel = Kernel {
         regs,
         plan,
+        tgid: marked.tgid,
+        tid: marked.tid,
         request_type,
     };
     keyed::hit(&mut kernel, thread, &hit);
@@ -89,7 +91,8 @@ fn attributes(regs: *mut pt_regs, plan: &MarkerPlan, marked: &Marked, request_ty
     // SAFETY: as in `marker`.
     let thread = unsafe { &mut *thread };
     if thread.request.status == status::OPEN && thread.request.record.request_type == request_type {
-        plan::attributes(regs, plan.attributes, request_type, thread);
+        let request = &mut thread.request;
+        plan::attributes(regs, plan.attributes, marked.tgid, request_type, request);
     }
 }
 
@@ -134,6 +137,8 @@ fn rest(tid: u32, thread: *mut Thread) {
 struct Kernel<'a> {
     regs: *mut pt_regs,
     plan: &'a MarkerPlan,
+    tgid: u32,
+    tid: u32,
     request_type: u32,
 }
 
@@ -245,6 +250,7 @@ impl World for Kernel<'_> {
         } else {
             flag::UNSAMPLED
         };
+        before::pass(thread.state.tid);
         set_tid_flag(thread.state.tid, byte);
     }
 
@@ -266,10 +272,16 @@ impl World for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn read(&mut self, thread: &mut Thread, is_begin: bool) {
-        plan::attributes(self.regs, self.plan.attributes, self.request_type, thread);
+    fn read(&mut self, request: &mut RequestState, is_begin: bool) {
+        if is_begin {
+            before::begins(self.tid, request);
+        } else if !request.is_sampled() {
+            return;
+        }
+        let first = self.plan.attributes;
+        plan::attributes(self.regs, first, self.tgid, self.request_type, request);
         if is_begin && LABELS_WANTED.load() != 0 {
-            let record = &mut thread.request.record;
+            let record = &mut request.record;
             record.label_len = label::read(self.regs, self.plan.label as u16, record);
         }
     }
@@ -296,7 +308,7 @@ impl World for Kernel<'_> {
         let by = &thread.request;
         let is_other = by.status == status::OPEN && !core::ptr::eq(by, request);
         let record = &request.record;
-        emit::away(&AwayRecord {
+        emit::away(AwayRecord {
             kind: kind::AWAY,
             tgid: record.tgid,
             from_tid: record.tid,

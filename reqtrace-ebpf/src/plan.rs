@@ -20,7 +20,7 @@ use reqtrace_common::marker::{
     condition_kind,
 };
 use reqtrace_common::record::{TextHead, kind};
-use reqtrace_common::thread::Thread;
+use reqtrace_common::thread::RequestState;
 
 use crate::emit;
 use crate::label::number;
@@ -132,9 +132,15 @@ fn is_text(address: u64, condition: &Condition) -> Option<bool> {
     Some(differs == 0)
 }
 
-/// Reads the attributes of a plan for a request of this type, which the thread runs or is about to begin.
+/// Reads the attributes of a plan for a request of this type, in whose process the marker was hit.
 #[inline(always)]
-pub(crate) fn attributes(regs: *mut pt_regs, first: u32, request_type: u32, thread: &mut Thread) {
+pub(crate) fn attributes(
+    regs: *mut pt_regs,
+    first: u32,
+    tgid: u32,
+    request_type: u32,
+    request: &mut RequestState,
+) {
     let mut index = first;
     let mut tries = 0;
     while tries < MAX_SITE_ATTRIBUTES && index != 0 {
@@ -144,7 +150,7 @@ pub(crate) fn attributes(regs: *mut pt_regs, first: u32, request_type: u32, thre
         // SAFETY: as in `first`.
         let plan = unsafe { &*plan };
         if all_hold(regs, &plan.when) {
-            attribute(regs, plan, request_type, thread);
+            attribute(regs, plan, tgid, request_type, request);
         }
         index = plan.next;
         tries += 1;
@@ -152,9 +158,14 @@ pub(crate) fn attributes(regs: *mut pt_regs, first: u32, request_type: u32, thre
 }
 
 #[inline(always)]
-fn attribute(regs: *mut pt_regs, plan: &AttributePlan, request_type: u32, thread: &mut Thread) {
-    let tgid = thread.state.tgid;
-    let extra = thread.request.keyed.extra();
+fn attribute(
+    regs: *mut pt_regs,
+    plan: &AttributePlan,
+    tgid: u32,
+    request_type: u32,
+    request: &mut RequestState,
+) {
+    let extra = request.keyed.extra();
     let bit = 1_u32 << (plan.index & 31);
     if plan.keep_last == 0 && (extra.numbers_set | extra.texts_set) & bit != 0 {
         return;

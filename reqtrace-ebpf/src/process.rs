@@ -15,7 +15,7 @@ use crate::maps::{
 };
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{blame, emit};
+use crate::{before, blame, emit};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -27,6 +27,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     let child: Task = ctx.arg(1);
     let tid = task::tid(child);
     let tgid = task::tgid(child);
+    before::born(tid);
     if tid_flag(tid) != flag::NONE {
         // The exit of the thread that had this id before was missed.
         set_tid_flag(tid, flag::NONE);

@@ -13,6 +13,7 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{RequestRecord, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Thread};
 
+use crate::before;
 use crate::emit;
 use crate::globals::LABELS_WANTED;
 use crate::label;
@@ -106,6 +107,7 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     }
     let weight = draw_weight();
     if weight == 0 {
+        before::pass(hit.tid);
         thread.open_unsampled(&begin);
         tids.set(hit.tid, flag::UNSAMPLED);
         return 0;
@@ -121,8 +123,10 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
         0
     };
     thread.request.keyed.has_extra = 0;
+    before::begins(hit.tid, &mut thread.request);
     if attributes != 0 {
-        plan::attributes(regs, attributes, request_type, thread);
+        let request = &mut thread.request;
+        plan::attributes(regs, attributes, hit.tgid, request_type, request);
     }
     let begin = Begin {
         now: bpf_now(),
@@ -214,7 +218,8 @@ fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
     match thread.request.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
             if attributes != 0 && thread.request.is_sampled() {
-                plan::attributes(regs, attributes, request_type, thread);
+                let request = &mut thread.request;
+                plan::attributes(regs, attributes, hit.tgid, request_type, request);
             }
             let now = if thread.request.is_sampled() {
                 leave_request(thread, hit.tid)

@@ -32,6 +32,7 @@ const TAKEN: &[&str] = &[
     "complete",
     "reason",
     "weight",
+    "waited_before_ns",
 ];
 
 /// One `[[request.attribute]]`: a way to read an attribute.

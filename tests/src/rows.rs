@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 
 /// Columns of nanoseconds that are no wait class.
-const NOT_A_CLASS: [&str; 9] = [
+const NOT_A_CLASS: [&str; 10] = [
     "start_unix_ns",
     "latency_ns",
     "on_cpu_ns",
@@ -17,7 +17,11 @@ const NOT_A_CLASS: [&str; 9] = [
     "unattributed_ns",
     PARKED,
     QUEUED,
+    WAITED,
 ];
+
+/// The last column, of a trace with `--before`.
+const WAITED: &str = "waited_before_ns";
 
 /// Columns of request types with a key. Behind them stand those of the places, each with its name.
 const PARKED: &str = "parked_ns";
@@ -71,6 +75,9 @@ pub struct Row {
     pub places: BTreeMap<String, u64>,
     /// What it was about, by the attributes' names; empty texts for what was not read.
     pub attributes: BTreeMap<String, String>,
+    /// How long its data had been waiting when it began, ns; `None` where that is not known, and without
+    /// `--before`.
+    pub waited_before_ns: Option<u64>,
     /// How often it blocked.
     pub blocks: u64,
     /// How often it was preempted.
@@ -222,6 +229,10 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         queued_ns: of_keys(QUEUED)?,
         places,
         attributes,
+        waited_before_ns: match text(WAITED) {
+            Ok("") | Err(_) => None,
+            Ok(_) => Some(number(WAITED)?),
+        },
         blocks: number("blocks")?,
         preemptions: number("preemptions")?,
         complete: text("complete")?.parse()?,
@@ -252,5 +263,12 @@ mod tests {
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(row.attributes, attributes.into());
         assert_eq!(classes(&text).unwrap(), ["redo_log"]);
+        assert_eq!(row.waited_before_ns, None);
+        for (waited, is) in [("0", Some(0)), ("70", Some(70)), ("", None)] {
+            let text = text.replace(",weight\n", ",weight,waited_before_ns\n");
+            let text = text.replace(",,1\n", &format!(",,1,{waited}\n"));
+            assert_eq!(read(&text).unwrap()[0].waited_before_ns, is);
+            assert_eq!(classes(&text).unwrap(), ["redo_log"]);
+        }
     }
 }

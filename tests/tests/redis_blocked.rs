@@ -90,8 +90,10 @@ fn a_blocked_command_is_parked_until_there_is_an_element() {
         assert!(row.places["key"] * 10 > row.latency_ns * 9, "{row:?}");
     }
     assert!(popped[5].latency_ns > PAUSE_NS * 9 / 10, "{popped:?}");
+    // A push that ends the wait of another client goes on meanwhile.
     for (exchange, row) in pushes.iter().zip(&pushed) {
         within_the_clients_time(exchange, row, offset);
+        assert_eq!(row.parked_ns, 0, "{row:?}");
     }
 }
 

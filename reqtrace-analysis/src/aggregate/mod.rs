@@ -7,6 +7,7 @@
 //! rows of the last 200 ms, samples of requests that have not ended, and with blame the last intervals of threads.
 
 mod attributes;
+mod before;
 mod blamed;
 mod files;
 mod filter;
@@ -136,7 +137,7 @@ impl Aggregator {
         let types: Vec<TypeState> = profiles
             .request_names()
             .iter()
-            .map(|name| TypeState::new(name, &empty))
+            .map(|name| TypeState::new(name, &empty, header.before))
             .collect();
         let of_text = options.group_by.as_ref().map(Grouping::of_text);
         // The kernel's sums cannot be taken apart by request.
@@ -444,6 +445,7 @@ impl Aggregator {
             preemptions: row.preemptions,
             incomplete: row.incomplete,
             weight: row.weight,
+            waited_before_ns: row.waited_before_ns,
             is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,
         };

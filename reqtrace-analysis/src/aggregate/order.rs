@@ -33,6 +33,7 @@ pub(super) struct Row {
     pub(super) preemptions: u32,
     pub(super) incomplete: Option<Incomplete>,
     pub(super) weight: u32,
+    pub(super) waited_before_ns: Option<u64>,
     /// Its stacks, for the page.
     pub(super) stacks: OwnStacks,
 }
@@ -55,6 +56,7 @@ impl Row {
             preemptions: request.preemptions,
             incomplete: request.incomplete,
             weight: request.weight,
+            waited_before_ns: request.waited_before_ns,
             stacks: OwnStacks::default(),
         }
     }
@@ -156,6 +158,7 @@ mod tests {
             preemptions: 0,
             incomplete: None,
             weight: 1,
+            waited_before_ns: None,
             stacks: OwnStacks::default(),
         }
     }

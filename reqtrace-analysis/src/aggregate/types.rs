@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
+use super::before::Before;
 use super::tail::Tail;
 use crate::report::{Latency, Ledger};
 use reqtrace_recording::{Incomplete, Request};
@@ -52,11 +53,13 @@ pub(super) struct TypeState {
     histogram: Option<Histogram<u64>>,
     max_ns: u64,
     pub(super) tail: Tail,
+    /// Only when the trace records it.
+    pub(super) before: Option<Before>,
 }
 
 impl TypeState {
     /// `empty` is a ledger without any time.
-    pub(super) fn new(name: &str, empty: &Ledger) -> Self {
+    pub(super) fn new(name: &str, empty: &Ledger, has_before: bool) -> Self {
         Self {
             name: name.to_owned(),
             complete: Arrived::new(empty),
@@ -66,6 +69,7 @@ impl TypeState {
             histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),
             max_ns: 0,
             tail: Tail::default(),
+            before: has_before.then(Before::new),
         }
     }
 
@@ -77,6 +81,9 @@ impl TypeState {
             return;
         }
         self.complete.add(ledger, weight);
+        if let Some(before) = &mut self.before {
+            before.add(request);
+        }
         self.max_ns = self.max_ns.max(ledger.latency_ns);
         if let Some(histogram) = &mut self.histogram {
             histogram.saturating_record_n(ledger.latency_ns, weight);

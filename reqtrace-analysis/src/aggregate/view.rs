@@ -4,6 +4,7 @@
 use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Ending;
 
+use super::before::Before;
 use super::filter::Filter;
 use super::labels::Labels;
 use super::samples::Samples;
@@ -189,6 +190,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         is_keyed: false,
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
+        waited_before: state.before.as_ref().map(Before::report),
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Columns {
     pub places: Places,
     /// Names of all attributes.
     pub attributes: Vec<String>,
+    /// Whether there is [`BEFORE_BEGIN`].
+    pub has_before: bool,
 }
 
 impl Columns {
@@ -29,7 +31,14 @@ impl Columns {
             classes: Classifier::new(profiles)?.names().to_vec(),
             places: places(profiles),
             attributes: attributes(profiles),
+            has_before: false,
         })
+    }
+
+    /// With the time before requests began, or without.
+    #[must_use]
+    pub fn with_before(self, has_before: bool) -> Self {
+        Self { has_before, ..self }
     }
 
     /// Columns before those of root causes.
@@ -81,6 +90,9 @@ pub const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];
 
 /// Columns after those of the wait classes.
 pub const AFTER: [&str; 5] = ["blocks", "preemptions", "complete", "reason", "weight"];
+
+/// The last column, of a trace with `--before`: how long a request's data had been waiting when it began.
+pub const BEFORE_BEGIN: &str = "waited_before_ns";
 
 /// Columns between those, of a trace with blame: one for each root cause.
 pub fn causes() -> impl Iterator<Item = String> {
@@ -150,6 +162,7 @@ pub(super) fn check(classes: &[String], profiles: &Profiles) -> Result<()> {
         let is_fixed = [&BEFORE[..], &AFTER, &OF_KEYS]
             .iter()
             .any(|fixed| fixed.contains(&wanted.as_str()));
+        let is_fixed = is_fixed || wanted == BEFORE_BEGIN;
         if is_fixed || causes().any(|column| column == wanted) {
             return Err(Error::usage(format!(
                 "the {what} `{name}` would hide the CSV column `{wanted}`"

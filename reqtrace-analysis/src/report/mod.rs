@@ -179,6 +179,26 @@ pub struct TypeReport {
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.
     pub running_elsewhere: u64,
+    /// How long their data had been waiting when they began; `None` unless that was recorded.
+    pub waited_before: Option<WaitedBefore>,
+}
+
+/// How long the data of complete requests had been waiting at their sockets when they began: no part of their
+/// latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct WaitedBefore {
+    /// Complete requests whose records arrived; with `--sample` all that they stand for.
+    pub requests: u64,
+    /// Those of which it is known. Everything below is about these.
+    pub known: u64,
+    /// Arithmetic mean in nanoseconds, rounded down.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Exact maximum.
+    pub max_ns: u64,
 }
 
 impl TypeReport {

@@ -35,6 +35,8 @@ pub struct RequestRow<'a> {
     pub incomplete: Option<Incomplete>,
     /// How many requests it stands for.
     pub weight: u32,
+    /// How long its data had been waiting when it began, ns; `None`: not known.
+    pub waited_before_ns: Option<u64>,
     /// Whether it is known by a key, and changes threads.
     pub is_keyed: bool,
     /// Its blocked and parked time by root cause; `None` when the trace has no blame.

@@ -86,6 +86,9 @@ pub struct Request<'a> {
     pub moves: u32,
     /// What it was about, by the order of its type's attributes in the profile; what was not read is left out.
     pub attributes: &'a [Attribute<'a>],
+    /// How long its data, or its connection, had been waiting at the socket when it began, ns; no part of its
+    /// latency. `None`: not known. Only of a trace with [`super::Header::before`].
+    pub waited_before_ns: Option<u64>,
 }
 
 /// Time in which no thread ran a request: it was parked, or queued.

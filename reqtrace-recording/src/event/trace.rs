@@ -35,6 +35,8 @@ pub struct Header {
     pub cpu_rate: u32,
     /// What takes the samples: `cpu-clock` or `cycles`; empty when none are taken.
     pub cpu_engine: String,
+    /// Whether it is recorded how long data had been waiting when a request began.
+    pub before: bool,
 }
 
 impl Header {

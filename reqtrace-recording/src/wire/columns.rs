@@ -72,6 +72,8 @@ pub(super) struct Columns {
     /// A number, or the index of a text.
     attribute_value: Vec<u64>,
     texts: Vec<Vec<u8>>,
+    /// For each request, how long its data had waited before it, and 1; 0: not known. Empty when none is known.
+    waited_before: Vec<u64>,
 }
 
 /// What is known of an attribute beside its value.
@@ -117,11 +119,21 @@ fn index<T: Clone + Eq + std::hash::Hash>(
 }
 
 /// Adds the value of the last of so many requests to a column that is empty while all are 0.
-fn push_rare(column: &mut Vec<u32>, requests: usize, value: u32) {
-    if value != 0 || !column.is_empty() {
-        column.resize(requests - 1, 0);
+fn push_rare<T: Default + Clone + PartialEq>(column: &mut Vec<T>, requests: usize, value: T) {
+    if value != T::default() || !column.is_empty() {
+        column.resize(requests - 1, T::default());
         column.push(value);
     }
+}
+
+/// A time that may not be known: itself and 1, or 0.
+pub(super) fn wire_optional(ns: Option<u64>) -> u64 {
+    ns.map_or(0, |ns| ns.saturating_add(1))
+}
+
+/// The reverse of [`wire_optional`].
+pub(super) fn optional(wire: u64) -> Option<u64> {
+    wire.checked_sub(1)
 }
 
 /// `a - b` of times, which are far below the range.
@@ -178,6 +190,11 @@ impl Builder {
             request.weight.wrapping_sub(1),
         );
         push_rare(&mut columns.moves, count, request.moves);
+        push_rare(
+            &mut columns.waited_before,
+            count,
+            wire_optional(request.waited_before_ns),
+        );
         columns.slots.push(slots);
         columns.longest.push(request.longest.len() as u32);
         let label = if request.label.is_empty() {

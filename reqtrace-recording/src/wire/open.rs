@@ -4,6 +4,7 @@ use reqtrace_common::record::{BlockSite, LongBlock, Slot};
 use serde::{Deserialize, Serialize};
 
 use super::Malformed;
+use super::columns::{optional, wire_optional};
 use crate::event::{AddressSpace, Away, Comm, Incomplete, Open, Request};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +33,7 @@ pub(super) struct WireOpen {
     moves: u32,
     numbers: Vec<(u32, u64)>,
     texts: Vec<(u32, Vec<u8>, bool)>,
+    waited_before: u64,
 }
 
 impl From<&Open> for WireOpen {
@@ -62,6 +64,7 @@ impl From<&Open> for WireOpen {
             moves: request.moves,
             numbers: open.numbers.clone(),
             texts: open.texts.clone(),
+            waited_before: wire_optional(request.waited_before_ns),
         }
     }
 }
@@ -94,6 +97,7 @@ impl TryFrom<WireOpen> for Open {
                 max_depth: wire.max_depth,
                 weight: wire.more_weight.wrapping_add(1),
                 moves: wire.moves,
+                waited_before_ns: optional(wire.waited_before),
                 ..Request::default()
             },
             label: wire.label,

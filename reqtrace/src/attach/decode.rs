@@ -275,6 +275,7 @@ fn from_state(request: &RequestState) -> Result<Still, Malformed> {
     let extra = Extra::of_state(request);
     extras::closes(&open.request(), &extra.away)?;
     open.request.moves = extra.moves;
+    open.request.waited_before_ns = extra.waited_before_ns(open.request.begin_ns);
     open.away = extra.away;
     open.numbers = extra.numbers;
     let stamp = (request.record.tgid, request.keyed.extra.stamp_ns);

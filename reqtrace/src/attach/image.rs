@@ -68,14 +68,18 @@ impl Image {
             .filter_map(|(name, map)| Some((name, super::session::map_fd(map)?)))
             .collect();
         let maps = std::mem::take(&mut object.maps);
-        let tied = maps.iter().filter_map(|(name, map)| {
-            let file = files.get(name.as_str())?;
-            Some((name.as_str(), *file, map))
+        // A map that is left out would silently be another one in the programs.
+        let tied = maps.iter().map(|(name, map)| {
+            let file = files.get(name.as_str());
+            let missing =
+                || Error::failed(format!("the kernel object's map `{name}` was not made"));
+            Ok((name.as_str(), *file.ok_or_else(missing)?, map))
         });
+        let tied = tied.collect::<Result<Vec<_>>>()?;
         let sections = object.functions.keys().map(|(section, _)| *section);
         let sections = sections.collect();
         object
-            .relocate_maps(tied, &sections)
+            .relocate_maps(tied.into_iter(), &sections)
             .map_err(|error| broken(&error))?;
         object
             .relocate_calls(&sections)

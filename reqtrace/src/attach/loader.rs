@@ -13,7 +13,7 @@ use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::{Process, stacks_wanted};
 use reqtrace_common::filter::StackFilter;
-use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED, MAX_STACK_SUMS};
+use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED, MAX_SOCKETS, MAX_STACK_SUMS, MAX_THREADS};
 
 use super::Compiled;
 use super::image::Image;
@@ -25,7 +25,7 @@ use super::sampling::SAMPLER;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::error::{Error, Result};
-use crate::kernel::{Host, PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::{Host, PAGE_FAULT, SocketTypes, TRACEPOINTS};
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ pub struct LoadOptions<'a> {
     pub histogram: bool,
     /// Send intervals of threads in requests, and who ended them.
     pub blame: bool,
+    /// Where sockets keep what, if it is recorded how long data had waited; `None`: it is not.
+    pub before: Option<&'a SocketTypes>,
     /// Load the program that takes samples.
     pub samples: bool,
     /// Count what walking user stacks takes.
@@ -159,6 +161,15 @@ pub fn load(
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
+    let (sockets, readers) = match options.before {
+        Some(_) => (MAX_SOCKETS, MAX_THREADS),
+        None => (1, 1),
+    };
+    if let Some(types) = options.before {
+        for (global, offset) in types.globals() {
+            loader.override_global(global, offset, true);
+        }
+    }
     let known_stacks = known_stacks();
     let (keys, parked) = if options.has_keys {
         (MAX_KEYS, MAX_PARKED)
@@ -168,6 +179,8 @@ pub fn load(
     let mut ebpf = loader
         .map_max_entries("KEYS", keys)
         .map_max_entries("PARKED", parked)
+        .map_max_entries("SOCKETS", sockets)
+        .map_max_entries("READS", readers)
         .map_max_entries("KNOWN_USER", known_stacks)
         .map_max_entries("KNOWN_KERNEL", known_stacks)
         .override_global("KNOWN_STACKS", &known_stacks, true)
@@ -201,6 +214,7 @@ pub fn load(
         .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("BLAME_WANTED", &u32::from(options.blame), true)
+        .override_global("BEFORE_WANTED", &u32::from(options.before.is_some()), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
@@ -257,6 +271,12 @@ fn load_programs(ebpf: &mut Ebpf, btf: &Btf, options: LoadOptions<'_>) -> Result
     let wanted = || {
         TRACEPOINTS
             .into_iter()
+            .chain(
+                options
+                    .before
+                    .into_iter()
+                    .flat_map(SocketTypes::tracepoints),
+            )
             .chain(options.samples.then_some(SAMPLER))
     };
     let programs = ebpf.programs_mut();

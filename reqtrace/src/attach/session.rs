@@ -37,7 +37,7 @@ use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::error::{Error, Result};
-use crate::kernel::{PAGE_FAULT, TRACEPOINTS, clock};
+use crate::kernel::{PAGE_FAULT, TRACEPOINTS, clock, sockets};
 use crate::symbolize::AddressSpace;
 use reqtrace_analysis::report::LateChildren;
 
@@ -107,14 +107,7 @@ impl Loaded {
         let mut tracepoints = Vec::new();
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            let link = program
-                .attach()
-                .and_then(|id| program.take_link(id))
-                .map_err(|error| {
-                    Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
-                        .because(chain(&error))
-                })?;
-            tracepoints.push(link);
+            tracepoints.push(attach(name, program)?);
         }
         // It was loaded if it is wanted and there.
         let faults: &mut BtfTracePoint = program(&mut self.ebpf, PAGE_FAULT)?;
@@ -123,6 +116,13 @@ impl Loaded {
             match link {
                 Ok(link) => tracepoints.push(link),
                 Err(error) => debug!("files of page faults are not known: {}", chain(&error)),
+            }
+        }
+        for name in sockets::all_tracepoints() {
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
+            // They were loaded if they are wanted.
+            if program.fd().is_ok() {
+                tracepoints.push(attach(name, program)?);
             }
         }
         let sampling = match sampling {
@@ -436,6 +436,14 @@ impl Session {
     }
 }
 
+fn attach(name: &str, program: &mut BtfTracePoint) -> Result<BtfTracePointLink> {
+    let link = program.attach().and_then(|id| program.take_link(id));
+    link.map_err(|error| {
+        Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
+            .because(chain(&error))
+    })
+}
+
 fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
     for link in tracepoints {
         if let Err(error) = link.detach() {
@@ -454,9 +462,12 @@ impl Drop for Session {
 /// The descriptor of a map of one of the kinds that the kernel programs have.
 pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
     use aya::maps::Map;
-    let (Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data)) = map
-    else {
-        return None;
-    };
-    Some(data.fd().as_fd().as_raw_fd())
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        _ => None,
+    }
 }

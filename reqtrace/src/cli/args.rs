@@ -174,6 +174,11 @@ pub struct TraceArgs {
     #[arg(long, conflicts_with = "sample", help_heading = "Output")]
     pub(super) blame: bool,
 
+    /// Find out how long a request's data, or its connection, had been waiting at the socket when the
+    /// request began
+    #[arg(long, help_heading = "Output")]
+    pub(super) before: bool,
+
     /// Samples a second and CPU of what requests do on their CPUs, 1 to 999; 0: none. Only threads in a
     /// request have their stacks walked
     #[arg(

@@ -43,6 +43,8 @@ pub struct TraceOptions {
     pub labels: bool,
     /// Record intervals, for blame.
     pub blame: bool,
+    /// Record how long data had been waiting when requests began.
+    pub before: bool,
     /// Samples a second and CPU; 0: none.
     pub cpu_rate: u32,
     /// What takes them.
@@ -157,6 +159,7 @@ impl TraceArgs {
             cpu_rate: self.cpu_rate,
             cpu_engine: self.cpu_engine,
             blame: self.blame || needs_blame,
+            before: self.before,
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,

@@ -141,7 +141,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         );
     }
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
-    let columns = Columns::of(&profiles)?;
+    let columns = Columns::of(&profiles)?.with_before(header.before);
     let output_options = OutputOptions {
         private: header.options.labels,
         blame: header.blame,

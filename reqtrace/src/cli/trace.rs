@@ -124,6 +124,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .labels(options.labels)
         .histogram(wanted.histogram)
         .blame(options.blame)
+        .before(options.before)
         .samples((options.cpu_rate > 0).then_some(SamplingPlan {
             rate_hz: options.cpu_rate,
             engine: options.cpu_engine,

@@ -11,6 +11,7 @@ mod files;
 pub mod give_up;
 pub mod privileges;
 pub mod processes;
+pub(crate) mod sockets;
 pub mod threads;
 pub mod uretprobe;
 pub mod usage;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use files::FileOffsets;
+pub use sockets::SocketTypes;
 
 /// Where the kernel shows its BTF.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use super::blame::Cause;
 use super::{Exporter, LossLine, Places, Report, RequestRow};
-use crate::classify::columns::{AFTER, Columns, causes};
+use crate::classify::columns::{AFTER, BEFORE_BEGIN, Columns, causes};
 use crate::error::Result;
 
 pub use intervals::IntervalsExporter;
@@ -32,6 +32,7 @@ pub struct CsvExporter {
     /// Which places have columns of their own, of those where requests are parked and queued; `None` when no
     /// request type has a key.
     named: Option<[usize; 2]>,
+    has_before: bool,
 }
 
 /// How many places have a name: all but the last, of each kind.
@@ -49,6 +50,7 @@ impl CsvExporter {
             rows: Tray::new(out, name, limits),
             header: Some((columns.before(), AFTER)),
             named: named(&columns.places),
+            has_before: columns.has_before,
         }
     }
 
@@ -61,7 +63,8 @@ impl CsvExporter {
             names.extend(causes());
         }
         let names = names.iter().map(String::as_str);
-        self.rows.header(names.chain(after))
+        let before = self.has_before.then_some(BEFORE_BEGIN);
+        self.rows.header(names.chain(after).chain(before))
     }
 }
 
@@ -117,6 +120,11 @@ impl Exporter for CsvExporter {
         }
         self.begin(row.causes.is_some())?;
         line(&mut self.rows, row, self.named);
+        match row.waited_before_ns {
+            _ if !self.has_before => {}
+            Some(ns) => self.rows.number(ns),
+            None => self.rows.text(""),
+        }
         self.rows.end()
     }
 

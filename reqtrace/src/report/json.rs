@@ -182,6 +182,9 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         value["unknown_keys"] = json!(request.unknown_keys);
         value["running_elsewhere"] = json!(request.running_elsewhere);
     }
+    if let Some(waited) = &request.waited_before {
+        value["waited_before"] = json!(waited);
+    }
     value
 }
 

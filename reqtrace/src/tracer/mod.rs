@@ -100,6 +100,7 @@ struct Options {
     slower_than_ns: Option<u64>,
     histogram: bool,
     blame: bool,
+    before: bool,
     samples: Option<SamplingPlan>,
     user_stacks: bool,
     preempted_stacks: bool,
@@ -142,6 +143,7 @@ impl Tracer {
                 slower_than_ns: None,
                 histogram: false,
                 blame: false,
+                before: false,
                 samples: Some(SamplingPlan {
                     rate_hz: CPU_RATE,
                     engine: CpuEngine::CpuClock,
@@ -226,6 +228,14 @@ impl Tracer {
     #[must_use]
     pub fn blame(mut self, blame: bool) -> Self {
         self.options.blame = blame;
+        self
+    }
+
+    /// Finds out how long the data of each request, or its connection, had been waiting at a socket when the
+    /// request began.
+    #[must_use]
+    pub fn before(mut self, before: bool) -> Self {
+        self.options.before = before;
         self
     }
 

@@ -33,7 +33,7 @@ use crate::attach::{
 use crate::capture::{Names, Notices};
 use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
-use crate::kernel::{Host, clock, processes};
+use crate::kernel::{Host, SocketTypes, clock, processes};
 use crate::profile::Profiles;
 use crate::report::outputs;
 use crate::resolve::{Objects, Process};
@@ -87,6 +87,16 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         let host = host.clone();
         move || KernelTypes::read(&host)
     });
+    let sockets = options
+        .before
+        .then(|| SocketTypes::read(&host))
+        .transpose()?;
+    if sockets.as_ref().is_some_and(|types| !types.has_unix()) {
+        notices.warn(
+            "--before: this kernel does not say when data comes to Unix sockets, which Linux 6.3 and later do: \
+             only TCP connections have a time before the begin",
+        );
+    }
     let mut resolved = resolved?;
     if options.labels {
         say_unlabelled(&profiles, &resolved, &notices)?;
@@ -136,6 +146,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             loader,
             types,
             tables,
+            sockets: sockets.as_ref(),
         };
         let tables = (labels.as_ref(), &markers);
         let loaded = load.run(&options, &profiles, tables, &plans);
@@ -146,7 +157,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
-    let exporters = open(&Columns::of(&profiles)?)?;
+    let exporters = open(&Columns::of(&profiles)?.with_before(options.before))?;
     let create = |path| outputs::create("--record", path, options.labels);
     let recording = options.record.as_deref().map(create).transpose()?;
     let known = pids.len();
@@ -167,6 +178,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         start_ns: session.start_ns(),
         unmatched_waits: unmatched.wait()?,
         blame: options.blame,
+        before: options.before,
         cpu_rate: session
             .cpu_engine()
             .and(options.samples)
@@ -238,6 +250,7 @@ struct Load<'a> {
     loader: Ahead<Loader>,
     types: Ahead<Result<KernelTypes>>,
     tables: Option<Ahead<Compiled>>,
+    sockets: Option<&'a SocketTypes>,
 }
 
 impl Load<'_> {
@@ -261,6 +274,7 @@ impl Load<'_> {
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
                 blame: options.blame,
+                before: self.sockets,
                 samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,

@@ -151,6 +151,7 @@ pub(super) fn header() -> Header {
         blame: true,
         cpu_rate: 199,
         cpu_engine: "cpu-clock".to_owned(),
+        before: true,
     }
 }
 
@@ -207,6 +208,7 @@ pub(super) fn request(id: u64) -> Open {
             max_depth: 1,
             weight: if id % 9 == 4 { 7 } else { 1 },
             moves: (id % 5) as u32 / 3,
+            waited_before_ns: (id % 7 > 2).then_some(id * 333),
             ..Request::default()
         },
         away: (0..id % 3)
@@ -457,6 +459,7 @@ prop_compose! {
     fn any_keyed()(
         away in prop::collection::vec((0_u32..10, any::<u32>(), any::<u64>()), 0..4),
         moves in prop_oneof![3 => Just(0), 1 => any::<u32>()],
+        waited_before_ns in prop::option::of(0..u64::MAX),
         numbers in prop::collection::vec((0_u32..8, any::<u64>()), 0..3),
         texts in prop::collection::vec(
             (0_u32..8, prop::collection::vec(any::<u8>(), 0..5), any::<bool>()),
@@ -465,7 +468,7 @@ prop_compose! {
     ) -> Open {
         let away = away.into_iter().map(|(place, count, ns)| Away { place, count, ns });
         Open {
-            request: Request { moves, ..Request::default() },
+            request: Request { moves, waited_before_ns, ..Request::default() },
             away: away.collect(),
             numbers,
             texts,

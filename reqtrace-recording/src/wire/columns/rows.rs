@@ -2,7 +2,7 @@
 
 use reqtrace_common::record::{LongBlock, Slot};
 
-use super::{Columns, attribute_bit};
+use super::{Columns, attribute_bit, optional};
 use crate::event::{Attribute, Away, Comm, Incomplete, Request, Value};
 use crate::wire::Malformed;
 
@@ -24,8 +24,8 @@ pub(in crate::wire) struct Rows<'a> {
 }
 
 /// The value of a request in a column that is empty while all are 0.
-fn rare(column: &[u32], row: usize) -> u32 {
-    column.get(row).copied().unwrap_or(0)
+fn rare<T: Default + Copy>(column: &[T], row: usize) -> T {
+    column.get(row).copied().unwrap_or_default()
 }
 
 fn at<T: Copy>(column: &[T], index: usize) -> Result<T, Malformed> {
@@ -107,6 +107,7 @@ impl<'a> Rows<'a> {
             away: &self.away,
             moves: rare(&columns.moves, row),
             attributes: &self.attributes,
+            waited_before_ns: optional(rare(&columns.waited_before, row)),
         })
     }
 

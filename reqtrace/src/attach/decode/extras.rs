@@ -43,6 +43,8 @@ pub(crate) struct Extra {
     /// Attributes that are texts.
     pub(crate) texts: Vec<Text>,
     stamp: Stamp,
+    /// When the data came that it began with, `CLOCK_MONOTONIC` ns; 0: not known.
+    arrived_ns: u64,
 }
 
 /// An attribute that is text.
@@ -75,6 +77,12 @@ impl Extra {
         all
     }
 
+    /// How long its data had been there when it began, ns; `None`: not known. A request with a key has a begin
+    /// that may be some nanoseconds before the clock.
+    pub(crate) fn waited_before_ns(&self, begin_ns: u64) -> Option<u64> {
+        (self.arrived_ns != 0).then(|| begin_ns.saturating_sub(self.arrived_ns))
+    }
+
     /// What a request has that is open.
     pub(super) fn of_state(request: &RequestState) -> Self {
         if request.keyed.has_extra == 0 {
@@ -96,6 +104,7 @@ impl Extra {
             numbers: numbers.map(|(index, &number)| (index, number)).collect(),
             texts: Vec::new(),
             stamp: (record.tgid, record.stamp_ns),
+            arrived_ns: record.arrived_ns,
         }
     }
 }
@@ -129,6 +138,7 @@ impl Extras {
             begin_ns: fields.u64(at!(begin_ns))?,
             stamp_ns: fields.u64(at!(stamp_ns))?,
             numbers_set: fields.u32(at!(numbers_set))?,
+            arrived_ns: fields.u64(at!(arrived_ns))?,
             ..ExtraRecord::ZERO
         };
         for place in 0..MAX_PLACES + 2 {

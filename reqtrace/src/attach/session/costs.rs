@@ -16,7 +16,7 @@ use crate::attach::overhead;
 use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;
 use crate::error::{Error, Result};
-use crate::kernel::{TRACEPOINTS, clock};
+use crate::kernel::{TRACEPOINTS, clock, sockets};
 
 impl Session {
     /// What tracing took since the start, without what the processes took.
@@ -79,6 +79,12 @@ impl Session {
                 .fd()
                 .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
             costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
+        }
+        for name in sockets::all_tracepoints() {
+            let program: &BtfTracePoint = program_of(ebpf, name)?;
+            if let Ok(file) = program.fd() {
+                costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
+            }
         }
         if self.sampling.engine.is_some() {
             let program: &PerfEvent = program_of(ebpf, SAMPLER)?;

@@ -3,7 +3,7 @@
 use super::NAME;
 use super::page::{Page, bar, frames};
 use crate::report::text::{cut, duration, number, rate, share};
-use crate::report::{Report, StackKind, TypeReport};
+use crate::report::{Report, StackKind, TypeReport, WaitedBefore};
 
 /// Columns left of the frames of a class.
 const BEFORE_FRAMES: usize = 59;
@@ -114,6 +114,15 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     if ledger.unattributed_ns > 0 {
         row(2, "unattributed", ledger.unattributed_ns, "");
     }
+    parked(&mut row, report, request);
+    if let Some(waited) = &request.waited_before {
+        page.wrapped("  Before the begin: ", &before(waited));
+    }
+}
+
+/// Time in which no thread ran requests.
+fn parked(row: &mut impl FnMut(usize, &str, u64, &str), report: &Report, request: &TypeReport) {
+    let ledger = &request.ledger;
     if request.is_keyed {
         let places = &report.places;
         for (name, names, times) in [
@@ -126,6 +135,27 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
             }
         }
     }
+}
+
+/// How long data had been waiting.
+fn before(waited: &WaitedBefore) -> String {
+    if waited.known == 0 {
+        return format!(
+            "of none of {} requests is known how long their data had been waiting at a socket",
+            number(waited.requests)
+        );
+    }
+    format!(
+        "the data of {} of {} requests ({}) had been waiting at a socket: mean {}, p50 {}, p99 {}, max {}. \
+         Of the others it is not known, and it is no part of the time above",
+        number(waited.known),
+        number(waited.requests),
+        share(waited.known, waited.requests),
+        duration(waited.mean_ns),
+        duration(waited.p50_ns),
+        duration(waited.p99_ns),
+        duration(waited.max_ns),
+    )
 }
 
 /// Times by place, the most first; none when nothing of it has a name.

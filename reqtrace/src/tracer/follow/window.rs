@@ -153,6 +153,7 @@ impl Follower<'_> {
                 away: &extra.away,
                 moves: extra.moves,
                 attributes: &extra.attributes(),
+                waited_before_ns: extra.waited_before_ns(request.begin_ns),
                 ..request
             })?,
             Err(malformed) => return Ok(Err(malformed)),

@@ -1,0 +1,314 @@
+//! Time before requests begin: segments, messages and connections that come to sockets, and reads of them, in;
+//! since when the data had been there that a thread read last, out. Only with `--before`.
+//!
+//! The programs for TCP run with the socket's lock held, or own it. Those for Unix sockets do not.
+
+use core::mem::size_of;
+
+use aya_ebpf::Global;
+use aya_ebpf::helpers::generated::{bpf_get_socket_cookie, bpf_probe_read_kernel};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::LruHashMap;
+use aya_ebpf::programs::BtfTracePointContext;
+use reqtrace_common::before::{LastRead, NOT_KNOWN, Unread};
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::thread::RequestState;
+
+use crate::globals::{
+    BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA, SKB_LEN, TCP_COPIED,
+    TCP_RECEIVED,
+};
+use crate::maps::{stopped, tid_flag};
+use crate::request::{bpf_now, traced};
+use crate::task::current_ids;
+
+/// Unread data by the cookie of the socket; sized by user space before loading.
+#[map]
+static SOCKETS: LruHashMap<u64, Unread> = LruHashMap::with_max_entries(1, 0);
+
+/// What threads of traced processes have read outside of requests; sized in the same way.
+#[map]
+static READS: LruHashMap<u32, LastRead> = LruHashMap::with_max_entries(1, 0);
+
+/// A `struct sock` or `struct sk_buff` of the kernel.
+type Object = *const u8;
+
+const AF_UNIX: u16 = 1;
+/// States of `enum tcp_state`.
+const ESTABLISHED: i32 = 1;
+const SYN_RECV: i32 = 3;
+const CLOSE: i32 = 7;
+
+/// Bytes of a TCP header that are read: up to its length.
+const HEADER: usize = 16;
+
+/// `tcp_probe(sk, skb)`: a segment came to a connection that is established.
+#[inline(always)]
+pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
+    if stopped() {
+        return 0;
+    }
+    let sk: Object = ctx.arg(0);
+    let skb: Object = ctx.arg(1);
+    // SAFETY: loads of fields from BTF pointers; a fault yields 0.
+    let (len, data, accepted) = unsafe {
+        let owner = field::<u64>(sk, &SK_SOCKET);
+        (
+            field::<u32>(skb, &SKB_LEN),
+            field::<u64>(skb, &SKB_DATA),
+            owner != 0,
+        )
+    };
+    let Some(header) = read::<[u8; HEADER]>(data as Object) else {
+        return 0;
+    };
+    let header_len = u32::from(header[12] >> 4) << 2;
+    if len <= header_len {
+        return 0;
+    }
+    let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    let end = sequence.wrapping_add(len - header_len);
+    let Some((received, copied)) = sequences(sk) else {
+        return 0;
+    };
+    // Data that was sent twice is not new.
+    if (end.wrapping_sub(received) as i32) <= 0 {
+        return 0;
+    }
+    let socket = cookie(sk);
+    let has_more = received != copied;
+    put(
+        socket,
+        &Unread::with(known(socket), bpf_now(), has_more, accepted),
+    );
+    0
+}
+
+/// `tcp_rcv_space_adjust(sk)`: the current thread has read from a connection.
+#[inline(always)]
+pub(crate) fn tcp_read(ctx: &BtfTracePointContext) -> i32 {
+    let Some((tid, in_request)) = reader() else {
+        return 0;
+    };
+    let sk: Object = ctx.arg(0);
+    // With TLS in the kernel an interrupt reads, and the current thread has nothing to do with it.
+    let ulp = read::<u64>(at(sk, &ICSK_ULP_OPS));
+    if ulp != Some(0) {
+        return 0;
+    }
+    let Some((received, copied)) = sequences(sk) else {
+        return 0;
+    };
+    has_read(sk, received != copied, tid, in_request);
+    0
+}
+
+/// `inet_sock_set_state(sk, old, new)`: a connection is there, or is no more.
+#[inline(always)]
+pub(crate) fn state(ctx: &BtfTracePointContext) -> i32 {
+    let sk: Object = ctx.arg(0);
+    let old: i32 = ctx.arg(1);
+    let new: i32 = ctx.arg(2);
+    if new == CLOSE {
+        let _ = SOCKETS.remove(cookie(sk));
+    } else if old == SYN_RECV && new == ESTABLISHED && !stopped() {
+        // SAFETY: a load of a field from a BTF pointer.
+        let owner = unsafe { field::<u64>(sk, &SK_SOCKET) };
+        // With TCP Fast Open it may have been accepted before.
+        if owner == 0 {
+            put(cookie(sk), &Unread::connected(bpf_now()));
+        }
+    }
+    0
+}
+
+/// `sk_data_ready(sk)`: something came to a socket.
+#[inline(always)]
+pub(crate) fn message(ctx: &BtfTracePointContext) -> i32 {
+    let sk: Object = ctx.arg(0);
+    if !is_unix(sk) || stopped() {
+        return 0;
+    }
+    let queued = queued(sk);
+    if queued != 0 {
+        let socket = cookie(sk);
+        put(
+            socket,
+            &Unread::with_queued(known(socket), bpf_now(), queued),
+        );
+    }
+    0
+}
+
+/// `sock_recv_length(sk, length, flags)`: the current thread has received.
+#[inline(always)]
+pub(crate) fn unix_read(ctx: &BtfTracePointContext) -> i32 {
+    let sk: Object = ctx.arg(0);
+    let length: i32 = ctx.arg(1);
+    if length <= 0 || !is_unix(sk) {
+        return 0;
+    }
+    if let Some((tid, in_request)) = reader() {
+        has_read(sk, queued(sk) != 0, tid, in_request);
+    }
+    0
+}
+
+/// A request begins on the current thread: when its data came goes into what is sent beside its record.
+#[inline(always)]
+pub(crate) fn begins(tid: u32, request: &mut RequestState) {
+    if BEFORE_WANTED.load() == 0 {
+        return;
+    }
+    let since_ns = take(tid);
+    if since_ns != 0 {
+        request.keyed.extra().arrived_ns = since_ns;
+    }
+}
+
+/// What the thread has read is of no request that begins later.
+#[inline(always)]
+pub(crate) fn pass(tid: u32) {
+    if BEFORE_WANTED.load() != 0 {
+        take(tid);
+    }
+}
+
+/// A thread gets this id.
+#[inline(always)]
+pub(crate) fn born(tid: u32) {
+    if BEFORE_WANTED.load() != 0 {
+        let _ = READS.remove(tid);
+    }
+}
+
+#[inline(always)]
+fn take(tid: u32) -> u64 {
+    match READS.get_ptr_mut(tid) {
+        // SAFETY: the entry of the current thread; an entry of another that takes its place costs a time.
+        Some(last) => unsafe { (*last).take() },
+        None => 0,
+    }
+}
+
+/// The current thread, if its process is traced, and whether it is in a request.
+#[inline(always)]
+fn reader() -> Option<(u32, bool)> {
+    if stopped() {
+        return None;
+    }
+    let (tgid, tid) = current_ids();
+    match tid_flag(tid) {
+        flag::IN_REQUEST | flag::UNSAMPLED => Some((tid, true)),
+        flag::KNOWN | flag::BORN => Some((tid, false)),
+        _ => traced(tgid).map(|_| (tid, false)),
+    }
+}
+
+/// A thread has read from a socket; `is_rest` says whether there is more.
+#[inline(always)]
+fn has_read(sk: Object, is_rest: bool, tid: u32, in_request: bool) {
+    let socket = cookie(sk);
+    let since_ns = match SOCKETS.get_ptr_mut(socket) {
+        // SAFETY: points into the map. Of Unix sockets it may change meanwhile: see `with_queued`.
+        Some(unread) => unsafe { (*unread).read(is_rest) },
+        None => NOT_KNOWN,
+    };
+    if in_request {
+        return;
+    }
+    if let Some(last) = READS.get_ptr_mut(tid) {
+        // SAFETY: the entry of the current thread.
+        unsafe { (*last).read(socket, since_ns, is_rest) }
+        return;
+    }
+    let mut last = LastRead {
+        socket: 0,
+        since_ns: 0,
+        is_rest: 0,
+    };
+    last.read(socket, since_ns, is_rest);
+    let _ = READS.insert(tid, last, 0);
+}
+
+/// A number that no other socket has, as long as the machine runs. An address is used again, and the kernel does
+/// not say when a Unix socket is closed.
+#[inline(always)]
+fn cookie(sk: Object) -> u64 {
+    // SAFETY: a BTF pointer to a socket.
+    unsafe { bpf_get_socket_cookie(sk.cast_mut().cast()) }
+}
+
+#[inline(always)]
+fn known(socket: u64) -> Unread {
+    match SOCKETS.get_ptr(socket) {
+        // SAFETY: copied at once.
+        Some(unread) => unsafe { *unread },
+        None => Unread {
+            first_ns: 0,
+            last_ns: 0,
+        },
+    }
+}
+
+#[inline(always)]
+fn put(socket: u64, unread: &Unread) {
+    if let Some(entry) = SOCKETS.get_ptr_mut(socket) {
+        // SAFETY: points into the map.
+        unsafe { *entry = *unread };
+        return;
+    }
+    let _ = SOCKETS.insert(socket, unread, 0);
+}
+
+/// How far a connection has received, and how far of that was read.
+#[inline(always)]
+fn sequences(sk: Object) -> Option<(u32, u32)> {
+    let received = read(at(sk, &TCP_RECEIVED))?;
+    Some((received, read(at(sk, &TCP_COPIED))?))
+}
+
+#[inline(always)]
+fn is_unix(sk: Object) -> bool {
+    // SAFETY: a load of a field from a BTF pointer.
+    unsafe { field::<u16>(sk, &SK_FAMILY) == AF_UNIX }
+}
+
+/// Messages that wait at a socket.
+#[inline(always)]
+fn queued(sk: Object) -> u32 {
+    // SAFETY: a load of a field from a BTF pointer.
+    unsafe { field::<u32>(sk, &SK_QUEUE_LEN) }
+}
+
+#[inline(always)]
+fn at(object: Object, offset: &Global<u32>) -> Object {
+    object.wrapping_add(offset.load() as usize)
+}
+
+/// A field of what a BTF pointer points to.
+#[inline(always)]
+unsafe fn field<T>(object: Object, offset: &Global<u32>) -> T {
+    // SAFETY: by the caller; the offset comes from the kernel's own types.
+    unsafe {
+        object
+            .add(offset.load() as usize)
+            .cast::<T>()
+            .read_volatile()
+    }
+}
+
+/// A value behind an address that has no type of its own.
+#[inline(always)]
+fn read<T: Default + Copy>(address: Object) -> Option<T> {
+    let mut value = T::default();
+    // SAFETY: the helper writes the size of the value, into it.
+    let failed = unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            address.cast(),
+        )
+    };
+    (failed == 0).then_some(value)
+}
