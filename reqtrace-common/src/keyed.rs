@@ -30,28 +30,50 @@ use crate::marker::{marker_flag, op};
 use crate::record::reason;
 use crate::thread::{Begin, Thread, status};
 
-/// Takes one hit of a marker.
+/// Takes one hit of a marker. Attributes are read at one place for most markers: what is inlined here is verified
+/// by the kernel as often as it stands here.
 #[inline(always)]
 pub fn hit<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
-    let is_mine = runs(thread, hit);
+    let is_running = runs(thread, hit);
+    let is_taken_up = !is_running && takes_up(world, hit);
+    if is_taken_up && !resume(world, thread, hit) {
+        return;
+    }
+    if is_taken_up || is_running && hit.op != op::BEGIN {
+        world.read(&mut thread.request, false);
+    }
     match hit.op {
-        op::BEGIN => begin(world, thread, hit, is_mine),
-        op::RESUME if is_mine || resume(world, thread, hit) => {
-            world.read(&mut thread.request, false);
-        }
-        op::RESUME => {}
-        op::PARK | op::READY if is_mine => {
-            world.read(&mut thread.request, false);
+        _ if is_taken_up => {}
+        op::BEGIN => begin(world, thread, hit, is_running),
+        op::PARK | op::READY if is_running => {
             let queued = hit.op == op::READY;
             leave(world, thread, place_of(hit), queued);
         }
         op::PARK => park_another(world, hit),
         op::READY => ready(world, thread, hit),
-        op::ADOPT => adopt(world, thread, hit, is_mine),
-        op::END => end(world, thread, hit, is_mine),
-        _ if is_mine => world.read(&mut thread.request, false),
+        op::ADOPT => adopt(world, thread, hit, is_running),
+        op::END if is_running => {
+            world.ended(hit.id.request_type);
+            close(world, thread, reason::COMPLETE);
+        }
+        op::END => end_another(world, thread, hit),
         _ => {}
     }
+}
+
+/// Whether the thread is to go on with a request that it does not run.
+#[inline(always)]
+fn takes_up<W: World>(world: &mut W, hit: &Hit) -> bool {
+    if hit.op != op::BEGIN {
+        return hit.op == op::RESUME;
+    }
+    if hit.flags & marker_flag::OR_RESUME == 0 {
+        return false;
+    }
+    let Some(entry) = world.entry(&hit.id) else {
+        return false;
+    };
+    matches!(Where::decode(world.look(entry).word), Where::Away)
 }
 
 /// Whether the thread runs the request that is meant.
@@ -77,33 +99,18 @@ fn place_of(hit: &Hit) -> u32 {
 
 #[inline(always)]
 fn begin<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool) {
-    let known = world.entry(&hit.id);
-    if hit.flags & marker_flag::OR_RESUME != 0
-        && !is_mine
-        && let Some(entry) = known
-        && let Where::Away = Where::decode(world.look(entry).word)
-    {
-        if resume(world, thread, hit) {
-            world.read(&mut thread.request, false);
-        }
-        return;
-    }
     world.begun(hit.id.request_type);
     if thread.request.status == status::OPEN && thread.request.keyed.is_keyed == 0 {
         world.misfit(hit.id.request_type, Misfit::OtherType);
         return;
     }
-    let known = if is_mine {
+    if is_mine {
         // The key is used again, so the end of the request before went unseen.
         close(world, thread, reason::NO_END);
-        world.entry(&hit.id)
-    } else {
-        if thread.request.status == status::OPEN {
-            leave(world, thread, PARKED, false);
-        }
-        known
-    };
-    if let Some(entry) = known {
+    } else if thread.request.status == status::OPEN {
+        leave(world, thread, PARKED, false);
+    }
+    if let Some(entry) = world.entry(&hit.id) {
         close_stored(world, thread, &hit.id, entry, reason::NO_END);
     }
     let stamp_ns = world.unique_now();
@@ -373,13 +380,10 @@ fn adopt<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool)
     world.remove(&from);
 }
 
+/// An end of a request that the thread does not run.
 #[inline(always)]
-fn end<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool) {
+fn end_another<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
     world.ended(hit.id.request_type);
-    if is_mine {
-        world.read(&mut thread.request, false);
-        return close(world, thread, reason::COMPLETE);
-    }
     let is_named = hit.flags & marker_flag::CURRENT == 0;
     let Some(entry) = is_named.then(|| world.entry(&hit.id)).flatten() else {
         return world.misfit(hit.id.request_type, Misfit::EndWithoutBegin);
