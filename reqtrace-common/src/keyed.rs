@@ -111,7 +111,7 @@ fn begin<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool)
         leave(world, thread, PARKED, false);
     }
     if let Some(entry) = world.entry(&hit.id) {
-        close_stored(world, thread, &hit.id, entry, reason::NO_END);
+        close_stored(world, thread, &hit.id, entry);
     }
     let stamp_ns = world.unique_now();
     let weight = world.weight();
@@ -348,7 +348,7 @@ fn adopt<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool)
         return;
     }
     if let Some(other) = world.entry(&hit.to) {
-        close_stored(world, thread, &hit.to, other, reason::NO_END);
+        close_stored(world, thread, &hit.to, other);
     }
     let new = KeyEntry {
         word: if is_own { found.word } else { busy },
@@ -388,8 +388,10 @@ fn end_another<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
     let Some(entry) = is_named.then(|| world.entry(&hit.id)).flatten() else {
         return world.misfit(hit.id.request_type, Misfit::EndWithoutBegin);
     };
-    // One that another thread runs is closed by that, at its next marker.
-    close_stored(world, thread, &hit.id, entry, reason::COMPLETE);
+    if let Some(found) = claim(world, &hit.id, entry) {
+        world.with_stored(&hit.id, |world, request| world.read(request, false));
+        close_claimed(world, thread, &hit.id, &found, reason::COMPLETE);
+    }
     world.remove(&hit.id);
 }
 
@@ -414,24 +416,34 @@ fn close_left<W: World>(world: &mut W, thread: &mut Thread, now: u64, why: u32) 
     world.send(&mut thread.request);
 }
 
-/// Closes a request that no thread runs. One that another thread runs is closed at that thread's next marker,
-/// since its key is another request's by then.
+/// Closes a request that no thread runs, as incomplete.
 #[inline(always)]
-fn close_stored<W: World>(world: &mut W, thread: &Thread, id: &KeyId, entry: W::Entry, why: u32) {
+fn close_stored<W: World>(world: &mut W, thread: &Thread, id: &KeyId, entry: W::Entry) {
+    if let Some(found) = claim(world, id, entry) {
+        close_claimed(world, thread, id, &found, reason::NO_END);
+    }
+}
+
+/// Takes a request that no thread runs, so that nobody else does. One that another thread runs is closed at that
+/// thread's next marker, since its key is another request's by then.
+#[inline(always)]
+fn claim<W: World>(world: &mut W, id: &KeyId, entry: W::Entry) -> Option<KeyEntry> {
     let found = world.look(entry);
     let (away, busy) = (Where::Away.encode(), Where::Busy.encode());
     if found.word != away || !world.exchange(entry, away, busy) {
         world.misfit(id.request_type, Misfit::Elsewhere);
-        return;
+        return None;
     }
+    Some(found)
+}
+
+#[inline(always)]
+fn close_claimed<W: World>(world: &mut W, thread: &Thread, id: &KeyId, found: &KeyEntry, why: u32) {
     if found.weight == 0 {
         return;
     }
     let now = world.now();
     world.with_stored(id, |world, request| {
-        if why == reason::COMPLETE {
-            world.read(request, false);
-        }
         let (_, place) = request.keyed.count_away(now, 0);
         world.was_away(request, place, now, thread);
         request.close(now, why);

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::helpers::generated::{
-    bpf_get_smp_processor_id, bpf_probe_read_user, bpf_probe_read_user_str,
+    bpf_get_smp_processor_id, bpf_loop, bpf_probe_read_user, bpf_probe_read_user_str,
 };
 
 use reqtrace_common::label::label_kind;
@@ -132,7 +132,19 @@ fn is_text(address: u64, condition: &Condition) -> Option<bool> {
     Some(differs == 0)
 }
 
+/// What it takes to read the attributes of one marker.
+struct Reader {
+    regs: *mut pt_regs,
+    request: *mut RequestState,
+    /// The plan that comes next; 0: none.
+    index: u32,
+    tgid: u32,
+    request_type: u32,
+}
+
 /// Reads the attributes of a plan for a request of this type, in whose process the marker was hit.
+///
+/// A callback: the kernel verifies it once, and not once for each attribute that there may be.
 #[inline(always)]
 pub(crate) fn attributes(
     regs: *mut pt_regs,
@@ -141,20 +153,53 @@ pub(crate) fn attributes(
     request_type: u32,
     request: &mut RequestState,
 ) {
-    let mut index = first;
-    let mut tries = 0;
-    while tries < MAX_SITE_ATTRIBUTES && index != 0 {
-        let Some(plan) = ATTRIBUTE_PLANS.get_ptr(index) else {
-            return;
-        };
-        // SAFETY: as in `first`.
-        let plan = unsafe { &*plan };
-        if all_hold(regs, &plan.when) {
-            attribute(regs, plan, tgid, request_type, request);
-        }
-        index = plan.next;
-        tries += 1;
+    if first == 0 {
+        return;
     }
+    let mut reader = Reader {
+        regs,
+        request,
+        index: first,
+        tgid,
+        request_type,
+    };
+    // SAFETY: the callback's context is the reader, which outlives the loop.
+    unsafe {
+        bpf_loop(
+            MAX_SITE_ATTRIBUTES as u32,
+            read_next as *mut c_void,
+            (&raw mut reader).cast(),
+            0,
+        );
+    }
+}
+
+/// Reads one attribute. Returns 1 if there is no other.
+extern "C" fn read_next(_: u32, reader: *mut Reader) -> i64 {
+    // SAFETY: the context of `attributes`.
+    let (regs, request, index, tgid, request_type) = unsafe {
+        let Reader {
+            regs,
+            request,
+            index,
+            tgid,
+            request_type,
+        } = &*reader;
+        (*regs, &mut **request, *index, *tgid, *request_type)
+    };
+    let Some(plan) = ATTRIBUTE_PLANS.get_ptr(index) else {
+        return 1;
+    };
+    // SAFETY: as in `first`.
+    let plan = unsafe { &*plan };
+    if all_hold(regs, &plan.when) {
+        attribute(regs, plan, tgid, request_type, request);
+    }
+    // SAFETY: as above.
+    unsafe {
+        (*reader).index = plan.next;
+    }
+    i64::from(plan.next == 0)
 }
 
 #[inline(always)]

@@ -8,7 +8,7 @@ export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 LOAD_CONNECTIONS=4
 LOAD_REQUESTS=1000
 TRACE_SECONDS=120
-ATTACH_SECONDS=60
+ATTACH_SECONDS=120
 TRUTH_REQUESTS=15
 # Longer than an emulated machine takes to come to the wait.
 TRUTH_WAIT_MS=20
@@ -140,7 +140,7 @@ traced() {
 traced truth '[0-9]* requests' \
     "truth --data /disk --log /out/truth/log --requests $TRUTH_REQUESTS --wait-ms $TRUTH_WAIT_MS" "-v --profile /truth.toml"
 traced moving '[0-9]* requests' "truth --moving --log /out/moving/log --requests $MOVING_REQUESTS" \
-    "--blame --max-overhead 100 --profile /moving.toml"
+    "--max-overhead 100 --profile /moving.toml"
 
 # Services whose requests wait because of somebody who is known. Under emulation tracing takes its share: stacks of
 # interrupts are wanted all the same.
