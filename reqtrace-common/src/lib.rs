@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod argument;
 pub mod config;
 pub mod cookie;
 pub mod cost;
@@ -28,4 +29,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
