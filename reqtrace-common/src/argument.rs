@@ -36,7 +36,7 @@ pub struct ArgumentId {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArgumentState {
-    /// The call that had it last: a [`Caller`].
+    /// The call that had it last, but for those inside another one that has it: a [`Caller`].
     pub last: u64,
     /// One bit for each function that had it.
     pub functions: u64,
@@ -59,7 +59,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// As one word, so that it is exchanged at once.
+    /// As one word, so that it is read and written at once.
     #[must_use]
     #[inline]
     pub const fn encode(self) -> u64 {
@@ -93,7 +93,7 @@ pub struct FunctionCalls {
 pub struct Steps {
     /// On the same thread, which had no other argument there in between.
     pub direct: u64,
-    /// The same, while the outermost function that has the argument has not returned.
+    /// The same, while the first function runs, or one that it calls: a call inside another.
     pub inside: u64,
     /// On the same thread, after the first function had another argument on it.
     pub turns: u64,

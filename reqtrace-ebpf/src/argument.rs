@@ -1,8 +1,8 @@
 //! First arguments of watched functions: a call in; in maps, where its argument was before, out.
 //!
 //! Runs in the watched thread, and can be preempted at any instruction. Two threads that have one
-//! argument at the same moment may each take the other for the one before: what is counted then is
-//! still that the argument was with both.
+//! argument at the same moment may both come from the one before: what is counted then is still that the
+//! argument was with both.
 
 use core::ffi::c_void;
 
@@ -16,7 +16,7 @@ use reqtrace_common::argument::{
 };
 use reqtrace_common::limits::MAX_WATCHED;
 
-use crate::assembly::{add, exchange, set_bits};
+use crate::assembly::{add, set_bits};
 
 /// By argument. Room for one unless arguments are watched: then the loader asks for
 /// [`reqtrace_common::limits::MAX_ARGUMENTS`], and for more of the others too.
@@ -104,7 +104,7 @@ fn come_first(id: &ArgumentId, caller: Caller, frame: u64, calls: *mut FunctionC
 #[inline(always)]
 fn come_back(state: *mut ArgumentState, value: u64, caller: Caller, frame: u64) {
     // SAFETY: points into the map.
-    let before = Caller::decode(unsafe { exchange(&raw mut (*state).last, caller.encode()) });
+    let before = Caller::decode(unsafe { (&raw const (*state).last).read_volatile() });
     // SAFETY: as above.
     unsafe {
         set_bits(&raw mut (*state).functions, 1 << caller.function);
@@ -120,16 +120,17 @@ fn come_back(state: *mut ArgumentState, value: u64, caller: Caller, frame: u64) 
         } else if has_turned(before, value) {
             &raw mut (*steps).turns
         } else if runs_inside(state, frame) {
+            // The outer function is still the one that has it.
             add(&raw mut (*steps).inside, 1);
             return;
         } else {
             &raw mut (*steps).direct
         }
     };
-    // SAFETY: points into the map. Only the thread that has the argument writes its frame, but for two that have it
-    // at once.
+    // SAFETY: points into the map.
     unsafe {
         add(counter, 1);
+        (&raw mut (*state).last).write_volatile(caller.encode());
         (&raw mut (*state).frame).write_volatile(frame);
         (&raw mut (*state).return_address).write_volatile(return_address(frame));
     }

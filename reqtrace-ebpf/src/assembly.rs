@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, compare_exchange, exchange, set_bits};
+pub(crate) use bpf::{add, address_of, compare_exchange, set_bits};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, compare_exchange, exchange, set_bits};
+pub(crate) use host::{add, address_of, compare_exchange, set_bits};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -46,25 +46,6 @@ mod bpf {
                 target = in(reg) target,
                 new = in(reg) new,
                 inout("r0") expected => found,
-            );
-        }
-        found
-    }
-
-    /// Stores a value, and returns the one found.
-    ///
-    /// # Safety
-    ///
-    /// `target` points to an aligned `u64` in a map.
-    #[inline(always)]
-    pub(crate) unsafe fn exchange(target: *mut u64, new: u64) -> u64 {
-        let found;
-        // SAFETY: by the contract of this function.
-        unsafe {
-            asm!(
-                "{value} = xchg_64({target} + 0, {value})",
-                target = in(reg) target,
-                value = inout(reg) new => found,
             );
         }
         found
@@ -119,11 +100,6 @@ mod host {
     }
 
     pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
-        // SAFETY: never called.
-        unsafe { target.replace(new) }
-    }
-
-    pub(crate) unsafe fn exchange(target: *mut u64, new: u64) -> u64 {
         // SAFETY: never called.
         unsafe { target.replace(new) }
     }

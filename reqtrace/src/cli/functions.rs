@@ -93,10 +93,10 @@ pub fn run(args: &FunctionsArgs) -> Result<()> {
         allowed: if args.yes { 100.0 } else { args.max_probe_rate },
     });
     if args.as_profile {
-        starter::check(&search, &findings)?;
-        let watched = limits
-            .map(|limits| Watched::of(&search, &findings, limits))
-            .transpose()?;
+        let watched = match limits {
+            Some(limits) => Some(Watched::of(&search, &findings, limits)?),
+            None => None,
+        };
         return print(&starter::profile(&search, &findings, watched.as_ref())?);
     }
     if let Some(limits) = limits {

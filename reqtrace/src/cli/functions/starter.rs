@@ -41,19 +41,7 @@ const WAITS: &str = "\
 # functions = [\"*::lock_account*\"]  # by a function on the stack
 ";
 
-/// Whether the matches are few enough to be disassembled.
-///
-/// # Errors
-///
-/// They are not.
-pub(super) fn check(search: &Search, findings: &Findings) -> Result<()> {
-    if findings.count() > MAX_EXAMINED {
-        return Err(too_many(search, findings));
-    }
-    Ok(())
-}
-
-/// The text, for at most 256 matches.
+/// The text.
 ///
 /// # Errors
 ///
@@ -64,6 +52,9 @@ pub(super) fn profile(
     findings: &Findings,
     watched: Option<&Watched>,
 ) -> Result<String> {
+    if watched.is_none() && findings.count() > MAX_EXAMINED {
+        return Err(too_many(search, findings));
+    }
     let mut names = BTreeSet::new();
     let proposed = watched.map(|watched| proposed::of(findings, watched, &mut names));
     let proposed = proposed.unwrap_or_default();
@@ -172,13 +163,14 @@ fn head(search: &Search, findings: &Findings, watched: Option<&Watched>) -> Stri
         }
     };
     let name = executable.clone().unwrap_or_else(|| "service".to_owned());
-    let (counted, key) = match watched {
-        Some(_) => (" --count", ""),
-        None => (
-            "",
+    let counted = watched.map(|watched| format!(" --count {}", comment(&watched.seconds)));
+    let counted = counted.unwrap_or_default();
+    let key = match watched {
+        Some(_) => "",
+        None => {
             "# `--count 5` together with --as-profile also looks for a key: requests that change threads\n\
-             # need one.\n",
-        ),
+             # need one.\n"
+        }
     };
     let mut text = format!(
         "# A start, made by: reqtrace functions {where_} '{}' --as-profile{counted}\n\

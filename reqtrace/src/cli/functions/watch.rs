@@ -21,6 +21,8 @@ pub(super) struct Watched {
     pub(super) functions: Vec<WatchedFunction>,
     /// Keys that requests may have.
     pub(super) proposals: Vec<Proposal>,
+    /// For how long it was asked for.
+    pub(super) seconds: String,
     /// For how long.
     pub(super) elapsed: Duration,
     /// Calls that were not noted, because a table was full.
@@ -87,6 +89,7 @@ impl Watched {
         Ok(Self {
             functions,
             proposals,
+            seconds: limits.seconds.to_owned(),
             elapsed: measured.elapsed,
             unnoted: arguments.unnoted,
         })
