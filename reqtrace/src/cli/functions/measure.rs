@@ -159,12 +159,11 @@ impl Plan {
         limits: Limits<'_>,
     ) -> Result<Measured> {
         let attach = |plan: &Self, whose: Whose<'_>| Counter::attach(&plan.places, whose);
-        self.measure(search, findings, limits, attach, |_, _| Ok(()))
+        self.measure(search, findings, limits, attach, |_| Ok(()))
     }
 
     /// Counts the hits, and notes first arguments: the number of a function is
-    /// [`Counted::number`]. `look` is called now and then
-    /// with what share of the time is over.
+    /// [`Counted::number`]. `look` is called now and then.
     ///
     /// # Errors
     ///
@@ -174,7 +173,7 @@ impl Plan {
         search: &Search,
         findings: &Findings,
         limits: Limits<'_>,
-        look: impl FnMut(&Counter, f64) -> Result<()>,
+        look: impl FnMut(&Counter) -> Result<()>,
     ) -> Result<Measured> {
         let attach = |plan: &Self, whose: Whose<'_>| {
             let counted = plan.counted.iter();
@@ -192,7 +191,7 @@ impl Plan {
         findings: &Findings,
         limits: Limits<'_>,
         attach: impl FnOnce(&Self, Whose<'_>) -> Result<Counter>,
-        mut at_look: impl FnMut(&Counter, f64) -> Result<()>,
+        mut at_look: impl FnMut(&Counter) -> Result<()>,
     ) -> Result<Measured> {
         let Limits { seconds, allowed } = limits;
         let duration = parse_duration(seconds).map_err(|_| {
@@ -216,8 +215,7 @@ impl Plan {
             if !seen.is_harmless() && rate::is_certain(&seen, allowed / 100.0) {
                 return Err(refusal(&self.counted, &hits, &seen, allowed));
             }
-            let over = started.elapsed().as_secs_f64() / duration.as_secs_f64().max(1e-6);
-            at_look(&watch.counter, over)
+            at_look(&watch.counter)
         });
         if outcome.is_err() {
             watch.counter.detach();

@@ -20,8 +20,8 @@ const RARE: u64 = 20;
 /// Values that come back are no accident: so many of a hundred calls.
 const AGAIN: u64 = 10;
 
-/// Values that were new late in the count, from which on those that were new early tell nothing: these may be of
-/// requests that ran already when it began.
+/// So many values that were new late in the count tell where requests begin. Those that were new before may be of
+/// requests that ran already when it began, which are first seen anywhere.
 const ENOUGH_LATE: u64 = 10;
 
 /// What was noted.
@@ -30,8 +30,8 @@ pub(super) struct Noted<'a> {
     pub(super) arguments: &'a Arguments,
     /// Calls of each function, with whatever argument.
     pub(super) calls: &'a [u64],
-    /// Arguments that were new by a moment early in the count, by function.
-    pub(super) early: &'a [u64],
+    /// Arguments that were new by moments of the count, in their order; by function.
+    pub(super) early: &'a [Vec<u64>],
 }
 
 /// Functions that may work on one kind of requests.
@@ -219,11 +219,17 @@ fn part(arguments: &Arguments, group: &[usize], function: usize) -> Part {
 
 /// The function that has most arguments before the others.
 fn begin(noted: &Noted<'_>, parts: &[Part]) -> Option<usize> {
-    let early = |part: &Part| noted.early.get(part.function).copied().unwrap_or(0);
-    let late = |part: &Part| part.first.saturating_sub(early(part));
-    let is_late = parts.iter().map(late).sum::<u64>() >= ENOUGH_LATE;
-    let first = |part: &Part| if is_late { late(part) } else { part.first };
-    clear(&parts.iter().map(first).collect::<Vec<_>>())
+    let first: Vec<u64> = parts.iter().map(|part| part.first).collect();
+    let late = |early: &Vec<u64>| -> Vec<u64> {
+        let early = |part: &Part| early.get(part.function).copied().unwrap_or(0);
+        let late = parts
+            .iter()
+            .map(|part| part.first.saturating_sub(early(part)));
+        late.collect()
+    };
+    let mut moments = noted.early.iter().rev().map(late);
+    let enough = moments.find(|late| late.iter().sum::<u64>() >= ENOUGH_LATE);
+    clear(&enough.unwrap_or(first))
 }
 
 /// The function behind which the argument is not seen again, or begins anew.

@@ -12,9 +12,6 @@ use super::proposal::{Noted, Proposal, proposals};
 use crate::error::{Error, Result};
 use crate::report::text::number;
 
-/// The share of the count after which an argument that is new is one of a request that has begun meanwhile.
-const EARLY: f64 = 0.2;
-
 /// What was seen of the functions.
 pub(super) struct Watched {
     /// Each that was watched.
@@ -58,10 +55,11 @@ impl Watched {
             ))
             .next("list them without --count, and give a longer pattern or --object"));
         }
-        let mut early = None;
-        let mut measured = plan.note(search, findings, limits, |counter, over| {
-            if early.is_none() && over >= EARLY {
-                early = Some(counter.first_arguments(count)?);
+        let mut early: Vec<Vec<u64>> = Vec::new();
+        let mut measured = plan.note(search, findings, limits, |counter| {
+            let first = counter.first_arguments(count)?;
+            if early.last() != Some(&first) {
+                early.push(first);
             }
             Ok(())
         })?;
@@ -84,7 +82,7 @@ impl Watched {
         let proposals = proposals(&Noted {
             arguments: &arguments,
             calls: &calls,
-            early: &early.unwrap_or_default(),
+            early: &early,
         });
         Ok(Self {
             functions,
