@@ -60,7 +60,10 @@ fn a_file_has_its_name_when_it_is_gone() {
     let losses = outcome.summary().unwrap().losses;
     let unnamed = |loss: &&Loss| loss.name.starts_with("file_");
     for loss in losses.iter().filter(unnamed) {
-        assert!(loss.name == "file_collision" && loss.count <= 3, "{losses:?}");
+        assert!(
+            loss.name == "file_collision" && loss.count <= 3,
+            "{losses:?}"
+        );
     }
     // Some bytes are there before they are read.
     assert!(many[0].blocks > FIFOS * 9 / 10, "{} blocks", many[0].blocks);
