@@ -185,8 +185,8 @@ impl<'a> Draft<'a> {
             );
         } else {
             text.push_str(
-                "# It is not clear which function ends a request: none of them is the last for most values. Give\n\
-                 # a pattern that fits it.\n",
+                "# It is not clear which function ends a request: none of them is the last for most values, and called for\n\
+                 # them only then. Give a pattern that fits it.\n",
             );
         }
         text.push_str("# So this is no request type yet:\n#\n");
