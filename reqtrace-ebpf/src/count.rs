@@ -61,9 +61,7 @@ fn note_argument(ctx: ProbeContext) -> u32 {
 fn count(ctx: &ProbeContext) -> Option<u64> {
     if EVERY_PROCESS.load() == 0 {
         let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        if COUNTED_PROCESSES.get_ptr(tgid).is_none() {
-            return None;
-        }
+        COUNTED_PROCESSES.get_ptr(tgid)?;
     }
     // SAFETY: a uprobe's context has a cookie.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.regs.cast()) };

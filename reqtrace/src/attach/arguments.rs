@@ -63,7 +63,7 @@ impl Arguments {
         }
         let values: HashMap<_, ArgumentId, ArgumentState> =
             HashMap::try_from(map(ebpf, "ARGUMENTS")?).map_err(map_error)?;
-        for value in values.iter() {
+        for value in &values {
             let (id, state) = value.map_err(map_error)?;
             read.values.push(Value {
                 tgid: id.tgid,

@@ -36,6 +36,7 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
     for program in [
         "doctor",
         "classes",
+        "functions",
         "reqtrace",
         "report",
         "load",
@@ -213,6 +214,7 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         "doctor.txt",
         "doctor.err",
         "classes.err",
+        "functions.err",
         "reqtrace.err",
         "report.txt",
         "serve.err",
