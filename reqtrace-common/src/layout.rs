@@ -2,13 +2,16 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::argument::{ArgumentId, ArgumentState, Caller, FunctionCalls, Steps};
 use crate::before::{LastRead, Unread};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
 use crate::keyed::{KeyEntry, KeyId, KeyedState};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
-use crate::limits::{MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
+use crate::limits::{
+    MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, MAX_WATCHED, RING_BYTES,
+};
 use crate::marker::{
     AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_TEXT, MarkerPlan,
 };
@@ -74,10 +77,17 @@ const _: () = {
     assert!(size_of::<Reading>() == 8 + 4 * 5 + 7 + 5);
     assert!(size_of::<LabelPlan>() == 3 * size_of::<Reading>() + 8 * MAX_EQUALS + 16);
     assert!(RING_BYTES.is_power_of_two());
+    assert!(size_of::<ArgumentId>() == 16);
+    assert!(size_of::<ArgumentState>() == 40);
+    assert!(size_of::<Caller>() == 8);
+    assert!(size_of::<FunctionCalls>() == 16);
+    assert!(size_of::<Steps>() == 32);
+    assert!(MAX_WATCHED.is_power_of_two() && MAX_WATCHED <= u64::BITS);
 };
 
 #[cfg(feature = "user")]
 mod pod {
+    use super::{ArgumentId, ArgumentState, Caller, FunctionCalls, Steps};
     use super::{AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState};
     use super::{Control, FileRecord, Filled, LabelPlan, LengthHistogram, Mappings, Process};
     use super::{
@@ -106,6 +116,7 @@ mod pod {
             RequestRecord
         );
         pod!(AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState);
+        pod!(ArgumentId, ArgumentState, Caller, FunctionCalls, Steps);
         pod!(Mappings, Row);
         pod!(
             LengthHistogram,

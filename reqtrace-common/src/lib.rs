@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod argument;
 pub mod before;
 pub mod config;
 pub mod cookie;

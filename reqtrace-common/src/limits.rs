@@ -46,6 +46,17 @@ pub const RING_BYTES: u32 = 8 << 20;
 /// waits for a grace period of the kernel, so more would be no pleasure.
 pub const MAX_COUNTED: u32 = 4096;
 
+/// Functions whose first arguments are watched at once: one bit of a word for each. A power of two, so
+/// that a mask bounds its number.
+pub const MAX_WATCHED: u32 = 64;
+
+/// First arguments that are watched, some 100 bytes each: objects that a busy server makes in a few seconds, since
+/// allocators use addresses again.
+pub const MAX_ARGUMENTS: u32 = 65536;
+
+/// Pairs of a thread and a watched function, some 70 bytes each: 64 threads that call all of them.
+pub const MAX_CALLERS: u32 = 4096;
+
 /// Files that are remembered, 32 bytes each: of more, those that were not blocked on for the longest time are
 /// forgotten, and send their names again. User space forgets names after as many.
 pub const MAX_FILES: u32 = 16384;

@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, compare_exchange};
+pub(crate) use bpf::{add, address_of, compare_exchange, set_bits};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, compare_exchange};
+pub(crate) use host::{add, address_of, compare_exchange, set_bits};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -51,6 +51,23 @@ mod bpf {
         found
     }
 
+    /// Sets bits of a word whose bits other CPUs set at the same time.
+    ///
+    /// # Safety
+    ///
+    /// `word` points to an aligned `u64` in a map.
+    #[inline(always)]
+    pub(crate) unsafe fn set_bits(word: *mut u64, bits: u64) {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "lock *(u64 *)({word} + 0) |= {bits}",
+                word = in(reg) word,
+                bits = in(reg) bits,
+            );
+        }
+    }
+
     /// A pointer as a number: the verifier allows no arithmetic on one to a program's context.
     ///
     /// # Safety
@@ -85,6 +102,11 @@ mod host {
     pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
         // SAFETY: never called.
         unsafe { target.replace(new) }
+    }
+
+    pub(crate) unsafe fn set_bits(word: *mut u64, bits: u64) {
+        // SAFETY: never called.
+        unsafe { *word |= bits }
     }
 
     pub(crate) unsafe fn address_of(pointer: *const c_void, _cell: *mut u64) -> u64 {

@@ -1,12 +1,14 @@
-//! A kernel program of its own that only counts: how often places in code are hit.
+//! Kernel programs of their own that only count: how often places in code are hit, and where the
+//! first arguments of functions come back.
 //!
-//! In: hits of uprobes, told apart by the attach cookie. Out: one counter for each. It is an object
-//! apart, so that counting costs none of the tracer's maps.
+//! In: hits of uprobes, told apart by the attach cookie. Out: one counter for each, and what
+//! [`argument`] notes. It is an object apart, so that counting costs none of the tracer's maps.
 
 #![no_std]
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
+mod argument;
 #[allow(
     unused_imports,
     dead_code,
@@ -45,13 +47,21 @@ fn count_hit(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// The same at the entry of a function; the upper half of the cookie is its number.
+#[uprobe]
+fn note_argument(ctx: ProbeContext) -> u32 {
+    if let Some(cookie) = count(&ctx) {
+        argument::note(ctx.regs, (cookie >> 32) as u32);
+    }
+    0
+}
+
+/// Counts a hit, and returns its cookie if it is one that counts.
 #[inline(always)]
-fn count(ctx: &ProbeContext) {
+fn count(ctx: &ProbeContext) -> Option<u64> {
     if EVERY_PROCESS.load() == 0 {
         let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        if COUNTED_PROCESSES.get_ptr(tgid).is_none() {
-            return;
-        }
+        COUNTED_PROCESSES.get_ptr(tgid)?;
     }
     // SAFETY: a uprobe's context has a cookie.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.regs.cast()) };
@@ -59,6 +69,7 @@ fn count(ctx: &ProbeContext) {
         // SAFETY: points into the map.
         unsafe { assembly::add(hits, 1) }
     }
+    Some(cookie)
 }
 
 #[unsafe(link_section = "license")]

@@ -7,6 +7,11 @@
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
+#[allow(
+    unused_imports,
+    dead_code,
+    reason = "the counting programs use the rest of it"
+)]
 mod assembly;
 mod before;
 mod blame;

@@ -1,7 +1,8 @@
 //! Counting only: places in code in, how often each is hit out. For `reqtrace functions --count`,
 //! and to measure how often markers would be hit before anything else is attached.
 //!
-//! The kernel program is an object apart from the tracer's, with two small maps.
+//! The kernel programs are an object apart from the tracer's, with small maps, unless first arguments are
+//! noted too ([`super::arguments`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -11,6 +12,7 @@ use aya::maps::{self, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfLoader};
 use reqtrace_common::limits::MAX_COUNTED;
 
+use super::arguments::{self, Arguments};
 use super::detach;
 use super::image::Image;
 use super::loader::{explain_load, map, map_error, map_mut};
@@ -20,8 +22,11 @@ use super::targets::executables;
 use super::uprobe::{self, Engine, Refused, Setter, UprobeLink};
 use crate::error::{Error, Result};
 
-/// Name of the kernel program.
-const PROGRAM: &str = "count_hit";
+/// Name of the kernel program that counts.
+const COUNT: &str = "count_hit";
+
+/// Name of the one that notes the first argument besides.
+const NOTE: &str = "note_argument";
 
 /// One place to count at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,12 +72,38 @@ impl Counter {
     /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program, or does not permit a
     /// probe; a failure, when it refuses all probes.
     pub fn attach(places: &[Place], whose: Whose<'_>) -> Result<Self> {
-        let mut counter = Self::load(whose)?;
+        Self::load(whose, COUNT)?.set(COUNT, places, whose, |_| 0)
+    }
+
+    /// The same where functions begin, of which the first arguments are noted:
+    /// [`Counter::arguments`]. `functions` has the number of each place's function, below
+    /// [`reqtrace_common::limits::MAX_WATCHED`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Counter::attach`].
+    pub fn noting(places: &[Place], functions: &[u32], whose: Whose<'_>) -> Result<Self> {
+        let function = |place: usize| functions.get(place).copied().unwrap_or(0);
+        Self::load(whose, NOTE)?.set(NOTE, places, whose, function)
+    }
+
+    fn set(
+        self,
+        program: &str,
+        places: &[Place],
+        whose: Whose<'_>,
+        function: impl Fn(usize) -> u32,
+    ) -> Result<Self> {
+        let mut counter = self;
         let places = &places[..places.len().min(MAX_COUNTED as usize)];
-        let at = at(places, whose);
-        let (links, refused) = counter.setter.set(PROGRAM, &at)?;
+        let mut at = at(places, whose);
+        let of: Vec<usize> = at.iter().map(|place| place.cookie as usize).collect();
+        for (place, &index) in at.iter_mut().zip(&of) {
+            place.cookie |= u64::from(function(index)) << 32;
+        }
+        let (links, refused) = counter.setter.set(program, &at)?;
         let of_place = |one: Refused| Refused {
-            index: at[one.index].cookie as usize,
+            index: of[one.index],
             ..one
         };
         let refused = refused.into_iter().map(of_place).collect();
@@ -97,10 +128,16 @@ impl Counter {
         Ok(counter)
     }
 
-    fn load(whose: Whose<'_>) -> Result<Self> {
+    fn load(whose: Whose<'_>, program: &str) -> Result<Self> {
         check_abi(COUNT_OBJECT)?;
         let everybody = u32::from(!matches!(whose, Whose::Processes(_)));
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        if program == NOTE {
+            for (map, entries) in arguments::MAPS {
+                loader.map_max_entries(map, entries);
+            }
+        }
+        let mut ebpf = loader
             .override_global("EVERY_PROCESS", &everybody, true)
             .load(COUNT_OBJECT)
             .map_err(|error| explain_load(&error))?;
@@ -112,7 +149,7 @@ impl Counter {
                 counted.insert(pid, 1, 0).map_err(map_error)?;
             }
         }
-        let setter = Setter::new(Image::of(COUNT_OBJECT, &ebpf)?, &[PROGRAM])?;
+        let setter = Setter::new(Image::of(COUNT_OBJECT, &ebpf)?, &[program])?;
         Ok(Self {
             ebpf,
             setter,
@@ -147,6 +184,26 @@ impl Counter {
                 Ok(of_cpus.iter().sum())
             })
             .collect()
+    }
+
+    /// What was noted of first arguments so far, of these many functions. Nothing, unless they are
+    /// noted.
+    ///
+    /// # Errors
+    ///
+    /// When a map of the kernel's cannot be read.
+    pub fn arguments(&self, functions: usize) -> Result<Arguments> {
+        Arguments::read(&self.ebpf, functions)
+    }
+
+    /// Arguments so far that no function had before, by the function that had them first.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's map cannot be read.
+    pub fn first_arguments(&self, functions: usize) -> Result<Vec<u64>> {
+        let calls = arguments::calls(&self.ebpf, functions)?;
+        Ok(calls.iter().map(|calls| calls.first).collect())
     }
 
     /// Takes the probes out.

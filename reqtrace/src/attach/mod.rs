@@ -3,6 +3,7 @@
 //! Two types say how far it has come: [`Loaded`] (the verifier has taken the programs) and
 //! [`Session`] (attached).
 
+pub mod arguments;
 mod batch;
 mod chains;
 pub mod count;

@@ -92,15 +92,20 @@ impl Watch {
     ///
     /// As [`Counter::attach`].
     pub fn start(places: &[Place], whose: Whose<'_>, pids: &[u32], cost: HitCost) -> Result<Self> {
-        let counter = Counter::attach(places, whose)?;
-        Ok(Self {
+        Ok(Self::of(Counter::attach(places, whose)?, pids, cost))
+    }
+
+    /// The same with probes that are set.
+    #[must_use]
+    pub fn of(counter: Counter, pids: &[u32], cost: HitCost) -> Self {
+        Self {
             counter,
             cost,
             pids: pids.to_owned(),
             started: Instant::now(),
             cpu: cpu_time(pids),
             threads: Threads::of(pids),
-        })
+        }
     }
 
     /// What counting took so far, as if it were all there is to tracing. `kinds` are those of the

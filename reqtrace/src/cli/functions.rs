@@ -4,7 +4,11 @@
 mod count;
 mod find;
 mod listing;
+mod measure;
+mod proposal;
+mod proposed;
 mod starter;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -13,6 +17,8 @@ use super::outputs::parse_pids;
 use super::profiles::print;
 use crate::error::{Error, Result};
 use find::Findings;
+use measure::Limits;
+use watch::Watched;
 
 /// Matches listed before the rest is only counted, unless `--limit` says otherwise.
 const LISTED: usize = 100;
@@ -41,8 +47,9 @@ pub struct FunctionsArgs {
     #[arg(long, value_name = "N", default_value_t = LISTED)]
     pub limit: usize,
 
-    /// Count for so many seconds how often each match is hit
-    #[arg(long, value_name = "SECONDS", conflicts_with = "as_profile")]
+    /// Count for so many seconds how often each match is hit; with --as-profile also look for a key, a first
+    /// argument that comes back on other threads or after others
+    #[arg(long, value_name = "SECONDS")]
     pub count: Option<String>,
 
     /// Stop counting when that takes more than this share of the CPU time; 100 never stops
@@ -59,7 +66,8 @@ pub struct FunctionsArgs {
     #[arg(short, long, requires = "count")]
     pub yes: bool,
 
-    /// Print a profile to start from, with one request type for each match
+    /// Print a profile to start from, with one request type for each match; with --count also with one for
+    /// functions that may work on the same requests, told apart by a key
     #[arg(long, conflicts_with = "limit")]
     pub as_profile: bool,
 }
@@ -80,12 +88,19 @@ struct Search {
 pub fn run(args: &FunctionsArgs) -> Result<()> {
     let search = search(args)?;
     let findings = Findings::of(&search, args.object.as_deref())?;
-    if let Some(seconds) = &args.count {
-        let allowed = if args.yes { 100.0 } else { args.max_probe_rate };
-        return count::run(&search, &findings, seconds, args.limit, allowed);
-    }
+    let limits = args.count.as_deref().map(|seconds| Limits {
+        seconds,
+        allowed: if args.yes { 100.0 } else { args.max_probe_rate },
+    });
     if args.as_profile {
-        return print(&starter::profile(&search, &findings)?);
+        let watched = match limits {
+            Some(limits) => Some(Watched::of(&search, &findings, limits)?),
+            None => None,
+        };
+        return print(&starter::profile(&search, &findings, watched.as_ref())?);
+    }
+    if let Some(limits) = limits {
+        return count::run(&search, &findings, limits, args.limit);
     }
     print(&listing::text(&findings, args.limit))
 }

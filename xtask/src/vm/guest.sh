@@ -89,6 +89,10 @@ if [ -z "$address" ]; then
     finish
 fi
 
+# Nothing calls them yet: it is tried whether this kernel takes the program that notes arguments.
+reqtrace functions -p "$shop" 'shop::service::*' --as-profile --count 1 >/out/functions.toml 2>/out/functions.err
+record functions $?
+
 reqtrace --profile /shop.toml -p "$shop" "$TRACE_SECONDS" --labels --out /out/trace --record /tmp/trace.rec \
     >/out/report.txt 2>/out/reqtrace.err &
 tracer=$!

@@ -35,7 +35,15 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
             "the kernel did not say {words:?}: parameter not taken"
         );
     }
-    for program in ["doctor", "classes", "reqtrace", "report", "load", "shop"] {
+    for program in [
+        "doctor",
+        "classes",
+        "functions",
+        "reqtrace",
+        "report",
+        "load",
+        "shop",
+    ] {
         ended_well(results, program)?;
     }
     let under_load = load(results)?;
@@ -234,6 +242,7 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         "doctor.txt",
         "doctor.err",
         "classes.err",
+        "functions.err",
         "reqtrace.err",
         "report.txt",
         "serve.err",

@@ -6,6 +6,8 @@ use reqtrace_common::limits::MAX_REQUEST_TYPES;
 
 use super::Search;
 use super::find::{Finding, Findings};
+use super::proposed;
+use super::watch::Watched;
 use crate::error::{Error, Result};
 use crate::report::text::number;
 use crate::resolve::ObjectFile;
@@ -43,26 +45,31 @@ const WAITS: &str = "\
 ///
 /// # Errors
 ///
-/// More matches than a profile has request types, or none that can be a request.
-pub(super) fn profile(search: &Search, findings: &Findings) -> Result<String> {
-    let too_many = || {
-        Error::usage(format!(
-            "`{}` fits {} functions and probes; a profile has at most {MAX_REQUEST_TYPES} request \
-             types",
-            search.pattern,
-            number(findings.count() as u64)
-        ))
-        .next("list them without --as-profile, and give a pattern that fits those you want")
-    };
-    if findings.count() > MAX_EXAMINED {
-        return Err(too_many());
+/// More matches than a profile has request types, unless they were watched; none that can be a
+/// request.
+pub(super) fn profile(
+    search: &Search,
+    findings: &Findings,
+    watched: Option<&Watched>,
+) -> Result<String> {
+    if watched.is_none() && findings.count() > MAX_EXAMINED {
+        return Err(too_many(search, findings));
     }
+    let mut names = BTreeSet::new();
+    let proposed = watched.map(|watched| proposed::of(findings, watched, &mut names));
+    let proposed = proposed.unwrap_or_default();
     let mut requests = Vec::new();
     let mut left_out = Vec::new();
-    for found in &findings.objects {
-        for function in &found.functions {
+    for (at, found) in findings.objects.iter().enumerate() {
+        for (index, function) in found.functions.iter().enumerate() {
+            if proposed.functions.contains(&(at, index)) {
+                continue;
+            }
             match function.probing(&found.object) {
-                Probing::Sites(count) => requests.push(of_function(found, function, count)),
+                Probing::Sites(count) => {
+                    let calls = watched.and_then(|watched| watched.calls(at, index));
+                    requests.push((calls, of_function(found, function, count)));
+                }
                 Probing::NeverReturns => left_out.push(format!(
                     "{}: never returns, so it would need an `end`",
                     function.signature
@@ -75,7 +82,7 @@ pub(super) fn profile(search: &Search, findings: &Findings) -> Result<String> {
         }
         for probe in &found.probes {
             match end_of(probe, found) {
-                Some(end) => requests.push(of_probe(found, probe, end)),
+                Some(end) => requests.push((None, of_probe(found, probe, end))),
                 None if is_end(probe, found) => {}
                 None => left_out.push(format!(
                     "{}: no probe is known to end what it begins",
@@ -84,10 +91,23 @@ pub(super) fn profile(search: &Search, findings: &Findings) -> Result<String> {
             }
         }
     }
-    if requests.len() > MAX_REQUEST_TYPES {
-        return Err(too_many());
+    let room = MAX_REQUEST_TYPES - proposed.requests;
+    if requests.len() > room {
+        if watched.is_none() {
+            return Err(too_many(search, findings));
+        }
+        // Those that are called most stay; what was not counted goes last.
+        requests.sort_by_key(|(calls, _)| std::cmp::Reverse(*calls));
+        let rest = requests.split_off(room);
+        left_out.extend(rest.into_iter().map(|(calls, request)| {
+            let calls = calls.map_or_else(|| "not counted".to_owned(), of_calls);
+            format!(
+                "{}: {calls}, and a profile has at most {MAX_REQUEST_TYPES} request types",
+                request.name
+            )
+        }));
     }
-    if requests.is_empty() {
+    if requests.is_empty() && proposed.requests == 0 {
         return Err(Error::usage(format!(
             "nothing that `{}` fits can be a request by itself: {}",
             search.pattern,
@@ -95,45 +115,9 @@ pub(super) fn profile(search: &Search, findings: &Findings) -> Result<String> {
         ))
         .next("look for a function that is called once a request and returns"));
     }
-    Ok(text(search, findings, requests, &left_out))
-}
-
-/// One `[[request]]` to be.
-struct Request {
-    name: String,
-    comment: String,
-    begin: String,
-    end: Option<String>,
-}
-
-fn text(
-    search: &Search,
-    findings: &Findings,
-    requests: Vec<Request>,
-    left_out: &[String],
-) -> String {
-    let executable = executable(search, findings);
-    let where_ = match (&search.binary, search.pids.as_slice()) {
-        (Some(binary), _) => binary.to_string_lossy().into_owned(),
-        (None, pids) => {
-            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-            format!("-p {}", pids.join(","))
-        }
-    };
-    let name = executable.clone().unwrap_or_else(|| "service".to_owned());
-    let mut text = format!(
-        "# A start, made by: reqtrace functions {where_} '{}' --as-profile\n\
-         # Keep the functions that are called once a request and return when it is done, and give\n\
-         # them the names that your users would. `reqtrace check --profile FILE {where_}` says what\n\
-         # would be probed; `reqtrace functions {where_} PATTERN --count 5` how often it is called.\n\n\
-         [profile]\nname = {}\n",
-        comment(&search.pattern),
-        quoted(&name)
-    );
-    if let Some(executable) = &executable {
-        text.push_str(&format!("executables = [{}]\n", quoted(executable)));
-    }
-    let mut names = BTreeSet::new();
+    let requests = requests.into_iter().map(|(_, request)| request);
+    let mut text = head(search, findings, watched);
+    text.push_str(&proposed.text);
     for request in requests {
         text.push_str(&format!(
             "\n# {}\n[[request]]\nname  = {}\nbegin = {}\n",
@@ -145,18 +129,76 @@ fn text(
             text.push_str(&format!("end   = {end}\n"));
         }
     }
-    if !left_out.is_empty() {
-        text.push_str("\n# Left out:\n");
-        for what in left_out.iter().take(MAX_LEFT_OUT) {
-            text.push_str(&format!("#   {}\n", comment(what)));
-        }
-        let more = left_out.len().saturating_sub(MAX_LEFT_OUT);
-        if more > 0 {
-            text.push_str(&format!("#   and {more} more\n"));
-        }
-    }
+    text.push_str(&of_left_out(&left_out));
     text.push('\n');
     text.push_str(WAITS);
+    Ok(text)
+}
+
+fn too_many(search: &Search, findings: &Findings) -> Error {
+    Error::usage(format!(
+        "`{}` fits {} functions and probes; a profile has at most {MAX_REQUEST_TYPES} request types",
+        search.pattern,
+        number(findings.count() as u64)
+    ))
+    .next("list them without --as-profile, and give a pattern that fits those you want")
+}
+
+/// One `[[request]]` to be.
+struct Request {
+    name: String,
+    comment: String,
+    begin: String,
+    end: Option<String>,
+}
+
+/// What the profile is, and `[profile]`.
+fn head(search: &Search, findings: &Findings, watched: Option<&Watched>) -> String {
+    let executable = executable(search, findings);
+    let where_ = match (&search.binary, search.pids.as_slice()) {
+        (Some(binary), _) => binary.to_string_lossy().into_owned(),
+        (None, pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("-p {}", pids.join(","))
+        }
+    };
+    let name = executable.clone().unwrap_or_else(|| "service".to_owned());
+    let counted = watched.map(|watched| format!(" --count {}", comment(&watched.seconds)));
+    let counted = counted.unwrap_or_default();
+    let key = match watched {
+        Some(_) => "",
+        None => {
+            "# `--count 5` together with --as-profile also looks for a key: requests that change threads\n\
+             # need one.\n"
+        }
+    };
+    let mut text = format!(
+        "# A start, made by: reqtrace functions {where_} '{}' --as-profile{counted}\n\
+         # Keep the functions that are called once a request and return when it is done, and give\n\
+         # them the names that your users would. `reqtrace check --profile FILE {where_}` says what\n\
+         # would be probed; `reqtrace functions {where_} PATTERN --count 5` how often it is called.\n\
+         {key}\n[profile]\nname = {}\n",
+        comment(&search.pattern),
+        quoted(&name)
+    );
+    if let Some(executable) = &executable {
+        text.push_str(&format!("executables = [{}]\n", quoted(executable)));
+    }
+    text
+}
+
+fn of_left_out(left_out: &[String]) -> String {
+    if left_out.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\n# Left out:\n");
+    for what in left_out.iter().take(MAX_LEFT_OUT) {
+        text.push_str(&format!("#   {}\n", comment(what)));
+    }
+    let more = left_out.len().saturating_sub(MAX_LEFT_OUT);
+    if more > 0 {
+        text.push_str(&format!("#   and {more} more\n"));
+    }
     text
 }
 
@@ -173,11 +215,7 @@ fn executable(search: &Search, findings: &Findings) -> Option<String> {
 fn of_function(found: &Finding, function: &Match, returns: usize) -> Request {
     let place = match function.spelling(&found.object) {
         Some(name) => format!("function = {}", quoted(&name)),
-        None => {
-            let entry = function.bodies.first().map_or(0, |body| body.start);
-            let offset = found.object.file_offset(entry).unwrap_or(entry);
-            format!("offset = {offset:#x}")
-        }
+        None => format!("offset = {:#x}", offset(found, function)),
     };
     let s = if returns == 1 { "" } else { "s" };
     Request {
@@ -186,6 +224,18 @@ fn of_function(found: &Finding, function: &Match, returns: usize) -> Request {
         begin: marker(found, &place),
         end: None,
     }
+}
+
+/// Where a function begins in its file.
+pub(super) fn offset(found: &Finding, function: &Match) -> u64 {
+    let entry = function.bodies.first().map_or(0, |body| body.start);
+    found.object.file_offset(entry).unwrap_or(entry)
+}
+
+/// So many calls.
+pub(super) fn of_calls(calls: u64) -> String {
+    let s = if calls == 1 { "" } else { "s" };
+    format!("{} call{s}", number(calls))
 }
 
 fn of_probe(found: &Finding, probe: &UsdtProbe, end: &UsdtProbe) -> Request {
@@ -199,7 +249,8 @@ fn of_probe(found: &Finding, probe: &UsdtProbe, end: &UsdtProbe) -> Request {
     }
 }
 
-fn marker(found: &Finding, place: &str) -> String {
+/// A marker there, as TOML.
+pub(super) fn marker(found: &Finding, place: &str) -> String {
     if found.is_executable {
         format!("{{ {place} }}")
     } else {
@@ -239,7 +290,8 @@ fn ends(begin: &str, end: &str) -> bool {
     })
 }
 
-fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
+/// The name, or one like it that is not taken.
+pub(super) fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
     let mut tried = name.to_owned();
     let mut number = 2;
     while !names.insert(tried.clone()) {
@@ -250,12 +302,12 @@ fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
 }
 
 /// A TOML string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
 /// Text for one line of a comment.
-fn comment(text: &str) -> String {
+pub(super) fn comment(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
