@@ -254,7 +254,7 @@ fn an_attribute_that_a_program_does_not_have_is_noted() {
 #[test]
 fn a_result_that_is_not_known_at_a_tail_call_is_unread_and_the_end_stays() {
     let result = "[[request.attribute]]\nname = \"number\"\non = \"end\"\ntype = \"integer\"\narg = \"result\"\n\
-        [[request.attribute]]\nname = \"of all\"\non = \"end\"\ntype = \"integer\"\nglobal = \"table\"";
+        [[request.attribute]]\nname = \"table\"\non = \"end\"\ntype = \"integer\"\nglobal = \"table\"";
     let request = resolved(&format!("begin = {{ function = \"jump\" }}\n{result}")).unwrap();
     let [unread] = request.unread.as_slice() else {
         panic!("{:?}", request.unread);
