@@ -141,13 +141,13 @@ fn parked(row: &mut impl FnMut(usize, &str, u64, &str), report: &Report, request
 fn before(waited: &WaitedBefore) -> String {
     if waited.known == 0 {
         return format!(
-            "of none of {} requests is known how long their data had been waiting at a socket",
+            "how long data had been waiting at a socket is known of none of {} requests",
             number(waited.requests)
         );
     }
     format!(
         "the data of {} of {} requests ({}) had been waiting at a socket: mean {}, p50 {}, p99 {}, max {}. \
-         Of the others it is not known, and it is no part of the time above",
+         This is no part of the time above",
         number(waited.known),
         number(waited.requests),
         share(waited.known, waited.requests),
