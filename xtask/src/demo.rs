@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// The files that `--out` leaves.
-const OUTPUTS: [&str; 4] = [
+const OUTPUTS: [&str; 5] = [
+    "report.html",
     "summary.json",
     "requests.csv",
     "stacks.folded",
