@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::process::{Child, Stream, run};
+use crate::reqtrace::{Outcome, Trace};
 use crate::workspace;
 
 /// How long compiling or working may take.
@@ -80,6 +81,19 @@ impl Fixture {
     pub fn work(&mut self) -> Result<String> {
         self.process.tell("go")?;
         self.process.wait_for_line(Stream::Out, "done", LIMIT)
+    }
+
+    /// Traces all its work, from before it begins until it has ended. Gives what came of that and its
+    /// results.
+    ///
+    /// # Errors
+    ///
+    /// When one of both does not start, dies or takes too long.
+    pub fn traced(mut self, profile: &Path, options: &[&str]) -> Result<(Outcome, String)> {
+        let trace = Trace::start(profile, self.pid(), options)?;
+        let results = self.work()?;
+        self.end()?;
+        Ok((trace.wait()?, results))
     }
 
     /// Lets it end.

@@ -20,14 +20,11 @@ const ROUNDS: usize = 20;
 
 /// Traces the service; gives what it said of each request, too.
 fn trace(more: &[&str]) -> (Outcome, String) {
-    let mut fixture = Fixture::start("waited", &[&ROUNDS.to_string()]).unwrap();
+    let fixture = Fixture::start("waited", &[&ROUNDS.to_string()]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
-    let trace = Trace::start(&profile, fixture.pid(), more).unwrap();
-    let said = fixture.work().unwrap();
-    fixture.end().unwrap();
-    let outcome = trace.wait().unwrap();
-    outcome.checked().unwrap();
-    (outcome, said)
+    let traced = fixture.traced(&profile, more).unwrap();
+    traced.0.checked().unwrap();
+    traced
 }
 
 fn in_order(outcome: &Outcome) -> Vec<Row> {

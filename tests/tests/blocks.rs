@@ -23,12 +23,9 @@ fn trace(more: &[&str]) -> Outcome {
 
 /// The same, with how many of the sleeps were blocks.
 fn trace_and_sleeps(more: &[&str]) -> (Outcome, u64) {
-    let mut fixture = Fixture::start("blocks", &[&CALLS.to_string()]).unwrap();
+    let fixture = Fixture::start("blocks", &[&CALLS.to_string()]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
-    let trace = Trace::start(&profile, fixture.pid(), more).unwrap();
-    let said = fixture.work().unwrap();
-    fixture.end().unwrap();
-    let outcome = trace.wait().unwrap();
+    let (outcome, said) = fixture.traced(&profile, more).unwrap();
     outcome.checked().unwrap();
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, CALLS);

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reqtrace_tests::fixtures::Fixture;
-use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::summary::Loss;
 use reqtrace_tests::{ledger, rows, workspace};
 use serde_json::Value;
@@ -13,13 +12,15 @@ use serde_json::Value;
 const CALLS: usize = 40;
 /// As in the fixture.
 const FIFOS: u64 = 40_000;
+/// Of 100 ms some pass before the thread leaves its CPU.
+const FIRST_NS: u64 = 95_000_000;
 
 #[test]
 fn a_file_has_its_name_when_it_is_gone() {
     // Beside the other results of tests: in memory no sync would wait.
     let folder = workspace::scratch().unwrap();
     let path = folder.path().display().to_string();
-    let mut fixture = Fixture::start("shortlived", &[&CALLS.to_string(), &path]).unwrap();
+    let fixture = Fixture::start("shortlived", &[&CALLS.to_string(), &path]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
     let text = std::fs::read_to_string(&profile).unwrap();
     let more = format!(
@@ -30,10 +31,7 @@ fn a_file_has_its_name_when_it_is_gone() {
          \n[[wait]]\nname = \"fifo\"\nfiles = [\"*/fifo*\"]\n"
     );
     std::fs::write(&profile, format!("{text}{more}")).unwrap();
-    let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
-    fixture.work().unwrap();
-    fixture.end().unwrap();
-    let outcome = trace.wait().unwrap();
+    let (outcome, said) = fixture.traced(&profile, &[]).unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let (handled, many): (Vec<_>, Vec<_>) = outcome
@@ -49,15 +47,31 @@ fn a_file_has_its_name_when_it_is_gone() {
     assert!(before.iter().all(|name| *name == "shortlived"), "{names:?}");
     assert!(after.iter().all(|name| *name == "renamed"), "{names:?}");
 
-    // Each call waits for both files, one after the other on one descriptor.
-    for row in &handled {
-        let class = |name: &str| row.classes[name];
-        assert!(class("journal") > 0 && class("scratch") > 0, "{row:?}");
+    // The calls wait for both files, one after the other on one descriptor. Some disks are done before a
+    // thread has left its CPU; the fixture says which syncs waited. The kernel of some machines hides a switch.
+    let summary = outcome.summary().unwrap();
+    let syncs = said.split(' ').skip(1).map(|call| {
+        let (journal, scratch) = call.split_once(':').unwrap();
+        [journal, scratch].map(|waits| waits.parse::<u64>().unwrap())
+    });
+    let mut waited = [0; 2];
+    let mut wrong = Vec::new();
+    for (row, [journal, scratch]) in handled.iter().zip(syncs) {
+        let is_named = |name: &str| row.classes[name] > 0;
+        waited[0] += journal;
+        waited[1] += scratch;
+        let fits = is_named("scratch") == (scratch > 0) && (journal == 0 || is_named("journal"));
+        if !fits {
+            wrong.push((journal, scratch, row));
+        }
     }
+    assert!(waited[0] > 0 && waited[1] > 0, "{said}");
+    let few = summary.unseen() + CALLS as u64 / 10;
+    assert!(wrong.len() as u64 <= few, "{wrong:#?}");
 
     // More files than the kernel remembers: all have their names, but for the few that share their
     // id of 32 bits with another one of the table: one in every five runs or so.
-    let losses = outcome.summary().unwrap().losses;
+    let losses = &summary.losses;
     let unnamed = |loss: &&Loss| loss.name.starts_with("file_");
     for loss in losses.iter().filter(unnamed) {
         assert!(
@@ -67,7 +81,9 @@ fn a_file_has_its_name_when_it_is_gone() {
     }
     // Some bytes are there before they are read.
     assert!(many[0].blocks > FIFOS * 9 / 10, "{} blocks", many[0].blocks);
-    assert!(rows::sum(&many, "fifo") > 0, "{many:?}");
+    // The longest wait was for the first, whose name was sent long before the request ended.
+    let first = rows::sum(&many, "fifo");
+    assert!(first >= FIRST_NS, "{many:?} {losses:?}");
 }
 
 /// A page that is mapped is waited for without a descriptor; a call that reads says how much.
@@ -77,17 +93,14 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
     const BYTES: u64 = 4096;
     let folder = workspace::scratch().unwrap();
     let path = folder.path().display().to_string();
-    let mut fixture = Fixture::start("reads", &[&CALLS.to_string(), &path]).unwrap();
+    let fixture = Fixture::start("reads", &[&CALLS.to_string(), &path]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
-    let trace = Trace::start(&profile, fixture.pid(), &["--blame"]).unwrap();
-    let waited = fixture.work().unwrap();
-    let waited: Vec<u64> = waited
+    let (outcome, said) = fixture.traced(&profile, &["--blame"]).unwrap();
+    let waited: Vec<u64> = said
         .split(' ')
         .skip(1)
         .map(|word| word.parse().unwrap())
         .collect();
-    fixture.end().unwrap();
-    let outcome = trace.wait().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
 
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, Map, MapData};
 use log::{debug, warn};
 use reqtrace_common::keyed::{KeyEntry, KeyId};
-use reqtrace_common::record::{BlockSite, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason};
+use reqtrace_common::record::{
+    BlockSite, FILE_UNKNOWN, FileId, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason,
+};
 use reqtrace_common::thread::{RequestState, Thread, phase, status};
 use reqtrace_recording::Open;
 
@@ -218,26 +220,45 @@ fn running_one(mut thread: Thread, is_stable: bool, now_ns: u64) -> Option<Runni
 ///
 /// # Errors
 ///
-/// When the map cannot be read.
+/// When a map cannot be read.
 pub(super) fn stacks(threads: &Map, parked: &Map) -> Result<Vec<StackId>> {
     let mut ids = Vec::new();
-    batch::entries(threads, |_: &u32, thread: &Thread| {
-        add_stacks(&thread.request.record, &mut ids);
-        let site = thread.state.open_site;
-        ids.extend([site.kernel_stack, site.user_stack, thread.state.waker.stack]);
-    })?;
-    batch::entries(parked, |_: &KeyId, request: &RequestState| {
-        add_stacks(&request.record, &mut ids);
+    places(threads, parked, |site, waker| {
+        ids.extend([site.kernel_stack, site.user_stack, waker]);
     })?;
     ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
     Ok(ids)
 }
 
-fn add_stacks(record: &RequestRecord, ids: &mut Vec<StackId>) {
-    let slots = record.slots.iter().map(|slot| slot.site);
-    let longest = record.longest.iter().map(|block| block.site);
-    for site in slots.chain(longest) {
-        ids.extend([site.kernel_stack, site.user_stack]);
+/// The files that open requests refer to, each maybe more than once.
+///
+/// # Errors
+///
+/// When a map cannot be read.
+pub(super) fn files(threads: &Map, parked: &Map) -> Result<Vec<FileId>> {
+    let mut ids = Vec::new();
+    places(threads, parked, |site, _| ids.push(site.file))?;
+    ids.retain(|id| *id > FILE_UNKNOWN);
+    Ok(ids)
+}
+
+/// Where open requests blocked; where they are blocked, with the stack of the waker.
+fn places(threads: &Map, parked: &Map, mut take: impl FnMut(&BlockSite, StackId)) -> Result<()> {
+    batch::entries(threads, |_: &u32, thread: &Thread| {
+        of_record(&thread.request.record, &mut take);
+        take(&thread.state.open_site, thread.state.waker.stack);
+    })?;
+    batch::entries(parked, |_: &KeyId, request: &RequestState| {
+        of_record(&request.record, &mut take);
+    })
+}
+
+fn of_record(record: &RequestRecord, mut take: impl FnMut(&BlockSite, StackId)) {
+    for slot in &record.slots {
+        take(&slot.site, STACK_NONE);
+    }
+    for block in &record.longest {
+        take(&block.site, STACK_NONE);
     }
 }
 

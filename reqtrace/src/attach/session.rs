@@ -15,7 +15,7 @@ use aya::programs::tp_btf::BtfTracePointLink;
 use log::{debug, warn};
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
-use reqtrace_common::record::{StackId, reason};
+use reqtrace_common::record::{FileId, StackId, reason};
 use reqtrace_common::thread::Thread;
 use reqtrace_recording::Cost;
 
@@ -363,6 +363,15 @@ impl Session {
     /// When a map cannot be read.
     pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
         open::stacks(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
+    }
+
+    /// Files that open requests blocked on, or are blocked on.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn files_in_use(&self) -> Result<Vec<FileId>> {
+        open::files(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
     }
 
     /// Requests that are open now, while tracing: at most `most`, those that began first, and how many there

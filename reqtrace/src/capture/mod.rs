@@ -3,6 +3,7 @@
 //! Everything that needs root, the kernel or `/proc` ends here. What comes out goes to the analysis,
 //! and to a recording when one is wanted: the same events, in the same order.
 
+mod file_names;
 mod holders;
 mod names;
 mod observer;

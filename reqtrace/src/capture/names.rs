@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use reqtrace_binary::files::Files;
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
 use reqtrace_binary::variables::Memory;
-use reqtrace_common::limits;
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_recording::{
     Address, AddressSpace, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping, NOWHERE,
@@ -19,6 +18,7 @@ use reqtrace_recording::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
+use super::file_names::FileNames;
 use super::holders::Holders;
 use crate::aggregate::{
     FILES_LEFT_OUT, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
@@ -32,8 +32,6 @@ use crate::symbolize::{Frame, UNKNOWN};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Stacks that are known as said; beyond it all are said anew.
 const MAX_STACKS: usize = 1 << 16;
-/// Names of files that were said since; beyond it all are said anew, and stacks too.
-const MAX_FILES: usize = limits::MAX_FILES as usize;
 /// Entries of each other set; beyond it the set starts anew, and what it held is said again.
 const MAX_KNOWN: usize = 1 << 16;
 /// Threads whose names are read between two ticks: more is a server that makes a thread for each
@@ -60,8 +58,7 @@ pub(crate) struct Names {
     /// Stacks that were said and forgotten since all were said anew: their process has left, but who was
     /// told of them has them still.
     forgotten: usize,
-    /// How many names of files were said since [`Names::anew`].
-    files: usize,
+    files: FileNames,
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
     holders: Holders,
@@ -93,7 +90,7 @@ impl Names {
             sites: FxHashSet::default(),
             unsettled: FxHashMap::default(),
             forgotten: 0,
-            files: 0,
+            files: FileNames::default(),
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
             holders: Holders::default(),
@@ -147,24 +144,27 @@ impl Names {
 
     /// Whether so many stacks or files were said that they are to be said anew.
     pub(crate) fn is_full(&self) -> bool {
-        self.kept() + self.forgotten >= MAX_STACKS || self.files >= MAX_FILES
+        self.kept() + self.forgotten >= MAX_STACKS || self.files.is_full()
     }
 
     /// Says the name of a file, which the kernel sends.
     pub(crate) fn file(&mut self, file: &File, stream: &mut Stream<'_>) -> Result<()> {
-        self.files += 1;
+        self.files.add(file);
         stream.send(&Event::File(file))
     }
 
-    /// Says all stacks anew from now on, when they are needed. The kernel must be told to send the names
-    /// of files again.
-    pub(crate) fn anew(&mut self, stream: &mut Stream<'_>) -> Result<()> {
-        self.files = 0;
+    /// Says all stacks anew from now on, when they are needed, and these files now. The kernel must be told
+    /// to send the names of files again.
+    pub(crate) fn anew(&mut self, in_use: &[FileId], stream: &mut Stream<'_>) -> Result<()> {
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
         self.forgotten = 0;
-        stream.send(&Event::StacksAnew)
+        stream.send(&Event::StacksAnew)?;
+        for file in self.files.anew(in_use) {
+            stream.send(&Event::File(file))?;
+        }
+        Ok(())
     }
 
     /// Forgets processes that have left, of which everything was said.

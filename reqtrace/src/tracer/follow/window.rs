@@ -81,7 +81,8 @@ impl Follower<'_> {
             self.names.stacks().let_go();
         }
         if self.names.is_full() {
-            self.names.anew(&mut self.stream)?;
+            self.names
+                .anew(&session.files_in_use()?, &mut self.stream)?;
             session.name_files_anew()?;
         }
         if !left.is_empty() {
