@@ -1,5 +1,9 @@
-//! The recorded scene of requests that change threads.
+//! The recorded scene of requests that change threads, and what is reported of it.
 
+use reqtrace::aggregate::Options;
+use reqtrace::report::Grouping;
+use reqtrace::report::blame::{Cause, Reason};
+use reqtrace::report::folded::{FoldedOptions, Part, Shows};
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};
 use reqtrace_recording::{
     AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, PARKED, RequestOf,
@@ -7,6 +11,7 @@ use reqtrace_recording::{
 };
 
 use crate::build::{Builder, Off, POOL_QUEUE, SPACE, START_NS};
+use crate::replayed::{compare, run_with};
 use crate::scenes::{MS, US};
 
 /// A server with an event loop and workers: requests with keys, which change threads.
@@ -297,4 +302,94 @@ fn since_start(of: RequestOf) -> RequestOf {
         begin_ns: START_NS + of.begin_ns,
         ..of
     }
+}
+
+#[test]
+fn requests_that_change_threads() {
+    let recording = keyed();
+    let options = Options {
+        group_by: Some(Grouping::FingerprintOf("path".to_owned())),
+        ..Options::default()
+    };
+    let replayed = run_with(&recording, options);
+    compare("keyed", &replayed);
+    let report = &replayed.report;
+    assert_eq!(report.places.parked, ["client", "upstream", ""]);
+    assert_eq!(report.places.queued, ["pool queue", ""]);
+    let request = &report.requests[0];
+    assert_eq!((request.count, request.rows), (80, 80));
+    let ledger = &request.ledger;
+    assert_eq!(ledger.parked[0], 80 * 800_000);
+    assert_eq!(ledger.parked[1], 76 * 2_000_000 + 4 * 30_000_000);
+    assert_eq!(ledger.parked[2], 20 * 10_000);
+    assert_eq!(ledger.queued[0], 80 * 30_000 + 1_000 * (0..80).sum::<u64>());
+    // Root causes are those of blocked and parked time, and the rest of it is said to be lost.
+    let blame = report.blame.as_ref().unwrap();
+    let [of_http, _] = blame.types.as_slice() else {
+        panic!("{:?}", blame.types)
+    };
+    assert_eq!(of_http.causes.sum(), ledger.held_up_ns());
+    let lost = of_http
+        .unknown
+        .iter()
+        .find(|(reason, _)| *reason == Reason::Lost);
+    assert_eq!(lost.map(|(_, ns)| *ns), Some(ledger.parked[2]));
+    assert_eq!(of_http.causes.get(Cause::Disk), 80 * 300_000);
+    let chains: u64 = blame.chains.iter().map(|chain| chain.ns).sum();
+    assert_eq!(chains, ledger.held_up_ns());
+    // The whole latency is in the stacks, with a frame for each place.
+    let sum = |part| -> u64 {
+        let options = FoldedOptions {
+            part,
+            ..FoldedOptions::default()
+        };
+        let lines = Shows::Stacks(options).lines(report);
+        lines.iter().map(|(_, micros)| micros * 1000).sum()
+    };
+    let latency: u64 = report.requests.iter().map(|of| of.ledger.latency_ns).sum();
+    assert!(sum(Part::All).abs_diff(latency) <= 10_000);
+    let folded = &replayed.files["stacks.folded"];
+    for frame in [
+        "[parked: client]",
+        "[parked: upstream]",
+        "[parked]",
+        "[queued: pool queue]",
+    ] {
+        assert!(folded.contains(&format!("http;{frame} ")), "{frame}");
+    }
+    let groups: Vec<_> = report.labels[0]
+        .shown
+        .iter()
+        .map(|group| &group.label)
+        .collect();
+    assert_eq!(groups, ["/user/?/cart?x=\\n"]);
+    assert!(
+        report.warnings[0].contains("have a key that no request has"),
+        "{:?}",
+        report.warnings
+    );
+    let open = report.open[0]
+        .place
+        .as_ref()
+        .map(|(words, _)| words.as_str());
+    assert_eq!(open, Some("parked: upstream"));
+}
+
+#[test]
+fn groups_of_a_number_need_no_labels() {
+    let by = |name: &str| Options {
+        group_by: Some(Grouping::Attribute(name.to_owned())),
+        ..Options::default()
+    };
+    let report = run_with(&keyed(), by("status")).report;
+    let groups = &report.labels[0].shown;
+    let counts: Vec<_> = groups
+        .iter()
+        .map(|group| (group.label.as_str(), group.count))
+        .collect();
+    assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 80);
+    assert!(
+        counts.contains(&("500", 1)) && counts.contains(&("not found", 8)),
+        "{counts:?}"
+    );
 }
