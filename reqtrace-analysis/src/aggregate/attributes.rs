@@ -10,6 +10,9 @@ use crate::label::text_of;
 use crate::profile::{AttributeSpec, LabelKind, Profiles};
 use crate::report::Grouping;
 
+const BY: &str = "--group-by";
+const FILTER: &str = "--attribute";
+
 /// The attributes of all request types.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attributes {
@@ -70,7 +73,7 @@ impl Attributes {
         let group = match grouping.and_then(|by| Some((by, by.attribute()?))) {
             Some((by, name)) => {
                 if needs_texts(profiles, by)? && !header.options.labels {
-                    return Err(no_texts(name));
+                    return Err(no_texts(BY, name));
                 }
                 let column = names.iter().position(|known| known == name).unwrap_or(0);
                 Some(Group {
@@ -85,6 +88,27 @@ impl Attributes {
             types,
             group,
         })
+    }
+
+    /// The column of an attribute that a filter asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Usage`] when no request type has it, or when it is a text that was not recorded.
+    pub(super) fn asked_for(
+        &self,
+        name: &str,
+        profiles: &Profiles,
+        header: &Header,
+    ) -> Result<usize> {
+        let column = self.names.iter().position(|known| known == name);
+        let Some(column) = column else {
+            return Err(unknown(FILTER, name, &self.names, ""));
+        };
+        if is_text(profiles, name) == Some(true) && !header.options.labels {
+            return Err(no_texts(FILTER, name));
+        }
+        Ok(column)
     }
 
     /// The text of each attribute, in the order of the names; none when there are no attributes at all.
@@ -143,26 +167,31 @@ impl OfType {
     }
 }
 
-fn unknown(name: &str, names: &[String]) -> Error {
+/// `next` follows the names of those that the profile has.
+fn unknown(option: &str, name: &str, names: &[String], next: &str) -> Error {
     let next = match names {
-        [] => "the profile has none: group by label or fingerprint, or add a [[request.attribute]]"
-            .to_owned(),
-        names => format!(
-            "it has {}; label and fingerprint always are something to group by",
-            names.join(", ")
-        ),
-    };
+        [] => "the profile has none: add a [[request.attribute]]".to_owned(),
+        names => format!("it has {}", names.join(", ")),
+    } + next;
     Error::usage(format!(
-        "--group-by {name}: no request type of the profile has an attribute of that name"
+        "{option} {name}: no request type of the profile has an attribute of that name"
     ))
     .next(next)
 }
 
-fn no_texts(name: &str) -> Error {
+fn no_texts(option: &str, name: &str) -> Error {
     Error::usage(format!(
-        "--group-by {name}: the attribute is a text, and the recording has no texts"
+        "{option} {name}: the attribute is a text, and the recording has no texts"
     ))
     .next("record with --labels, or trace with --group-by")
+}
+
+/// Whether an attribute is a text in some request type; `None` where none has it.
+fn is_text(profiles: &Profiles, name: &str) -> Option<bool> {
+    let specs = profiles.requests().flat_map(|request| &request.attributes);
+    let mut specs = specs.filter(|spec| spec.name == name).peekable();
+    specs.peek()?;
+    Some(specs.any(AttributeSpec::is_text))
 }
 
 /// Whether texts of requests have to be recorded for these groups.
@@ -174,12 +203,11 @@ pub fn needs_texts(profiles: &Profiles, by: &Grouping) -> Result<bool> {
     let Some(name) = by.attribute() else {
         return Ok(true);
     };
-    let specs = profiles.requests().flat_map(|request| &request.attributes);
-    let mut specs = specs.filter(|spec| spec.name == name).peekable();
-    if specs.peek().is_none() {
-        return Err(unknown(name, &columns::attributes(profiles)));
-    }
-    Ok(specs.any(AttributeSpec::is_text))
+    is_text(profiles, name).ok_or_else(|| {
+        let names = columns::attributes(profiles);
+        let next = "; label and fingerprint always are something to group by";
+        unknown(BY, name, &names, next)
+    })
 }
 
 #[cfg(test)]

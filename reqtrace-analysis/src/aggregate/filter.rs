@@ -3,6 +3,7 @@
 use globset::{GlobBuilder, GlobMatcher};
 use reqtrace_recording::{Header, Request};
 
+use super::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::label::label_text;
 use crate::profile::Profiles;
@@ -16,6 +17,8 @@ pub struct FilterOptions {
     pub requests: Vec<String>,
     /// A glob that the whole label matches.
     pub label: Option<String>,
+    /// Names of attributes, each with a glob that its whole text matches.
+    pub attributes: Vec<(String, String)>,
     /// Requests that began at or after this time since the start of the trace, ns.
     pub from_ns: Option<u64>,
     /// Requests that began before this time since the start of the trace, ns.
@@ -31,6 +34,8 @@ pub struct FilterOptions {
 pub(super) struct Filter {
     types: Option<Vec<bool>>,
     label: Option<GlobMatcher>,
+    /// Columns of attributes.
+    attributes: Vec<(usize, GlobMatcher)>,
     from_ns: u64,
     to_ns: u64,
     pids: Vec<u32>,
@@ -47,6 +52,7 @@ impl Filter {
     pub(super) fn new(
         options: &FilterOptions,
         profiles: &Profiles,
+        attributes: &Attributes,
         header: &Header,
     ) -> Result<Option<Self>> {
         if *options == FilterOptions::default() {
@@ -58,7 +64,17 @@ impl Filter {
             )
             .next("record with --labels"));
         }
-        let label = options.label.as_deref().map(glob).transpose()?;
+        let of_label = |pattern| glob("--label", pattern, "--label 'SELECT *'");
+        let label = options.label.as_deref().map(of_label).transpose()?;
+        let of_attribute = |(name, pattern): &(String, String)| {
+            let column = attributes.asked_for(name, profiles, header)?;
+            let option = format!("--attribute {name}");
+            Ok((
+                column,
+                glob(&option, pattern, "--attribute 'path=/user/*'")?,
+            ))
+        };
+        let asked = options.attributes.iter().map(of_attribute);
         if let (Some(from), Some(to)) = (options.from_ns, options.to_ns)
             && from >= to
         {
@@ -72,6 +88,7 @@ impl Filter {
         Ok(Some(Self {
             types: types(options, profiles)?,
             label,
+            attributes: asked.collect::<Result<_>>()?,
             from_ns: options
                 .from_ns
                 .map_or(0, |from| header.start_ns.saturating_add(from)),
@@ -88,7 +105,7 @@ impl Filter {
     }
 
     /// Whether a request is kept; counts it.
-    pub(super) fn keeps(&mut self, request: &Request<'_>) -> bool {
+    pub(super) fn keeps(&mut self, request: &Request<'_>, attributes: &Attributes) -> bool {
         let is_type = |types: &Vec<bool>| types.get(request.request_type as usize) == Some(&true);
         let one_of = |list: &[u32], id| list.is_empty() || list.contains(&id);
         let keeps = self.types.as_ref().is_none_or(is_type)
@@ -98,7 +115,8 @@ impl Filter {
             && self
                 .label
                 .as_ref()
-                .is_none_or(|glob| glob.is_match(label_text(request.label).as_str()));
+                .is_none_or(|glob| glob.is_match(label_text(request.label).as_str()))
+            && self.has_attributes(request, attributes);
         if keeps {
             self.kept += 1;
             self.without_stack_ns += request.run_queue_ns + request.preempted_ns;
@@ -107,9 +125,19 @@ impl Filter {
         }
         keeps
     }
+
+    fn has_attributes(&self, request: &Request<'_>, attributes: &Attributes) -> bool {
+        if self.attributes.is_empty() {
+            return true;
+        }
+        let texts = attributes.texts(request);
+        let mut asked = self.attributes.iter();
+        asked.all(|(column, glob)| glob.is_match(texts[*column].as_str()))
+    }
 }
 
-fn glob(pattern: &str) -> Result<GlobMatcher> {
+/// The glob of an option; `example` shows how one is written.
+fn glob(option: &str, pattern: &str, example: &str) -> Result<GlobMatcher> {
     check_glob(pattern)
         .map_err(Into::into)
         .and_then(|()| {
@@ -118,9 +146,11 @@ fn glob(pattern: &str) -> Result<GlobMatcher> {
         })
         .map(|glob| glob.compile_matcher())
         .map_err(|error| {
-            Error::usage(format!("--label `{pattern}` is no glob"))
+            Error::usage(format!("{option} `{pattern}` is no glob"))
                 .because(error)
-                .next("* stands for any text, ? for one character: --label 'SELECT *'")
+                .next(format!(
+                    "* stands for any text, ? for one character: {example}"
+                ))
         })
 }
 
@@ -148,6 +178,11 @@ fn describe(options: &FilterOptions) -> String {
     let requests = (!options.requests.is_empty())
         .then(|| format!("request type {}", options.requests.join(" or ")));
     let label = options.label.as_ref().map(|glob| format!("label {glob}"));
+    let attributes = options.attributes.iter();
+    let attributes: Vec<_> = attributes
+        .map(|(name, glob)| format!("{name} {glob}"))
+        .collect();
+    let attributes = (!attributes.is_empty()).then(|| attributes.join(", "));
     let from = options
         .from_ns
         .map(|ns| format!("begun {} or more after the start", duration(ns)));
@@ -157,6 +192,7 @@ fn describe(options: &FilterOptions) -> String {
     let words = [
         requests,
         label,
+        attributes,
         list("process", &options.pids),
         list("thread", &options.tids),
         from,

@@ -127,10 +127,10 @@ impl Aggregator {
     /// when the options ask for what the trace does not record.
     pub fn new(profiles: &Profiles, header: &Header, options: Options) -> Result<Self> {
         check(&options, header)?;
-        let filter = Filter::new(&options.filter, profiles, header)?;
         let classifier = Classifier::new(profiles)?;
         let spots = Spots::new(profiles);
         let attributes = Attributes::new(profiles, options.group_by.as_ref(), header)?;
+        let filter = Filter::new(&options.filter, profiles, &attributes, header)?;
         let class_names = classifier.names().to_vec();
         let classes = class_names.len();
         let empty = Ledger::of(classes, &spots.names);
@@ -346,7 +346,7 @@ impl Aggregator {
         if self
             .filter
             .as_mut()
-            .is_none_or(|filter| filter.keeps(&request))
+            .is_none_or(|filter| filter.keeps(&request, &self.attributes))
         {
             self.keep(&request, &grouped, index, exporters);
         } else if let Some(samples) = &mut self.samples {

@@ -50,6 +50,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "GLOB", help_heading = "Filter")]
     label: Option<String>,
 
+    /// Only requests whose attribute matches with its whole text, as in requests.csv; repeat the option for
+    /// further attributes, which must match too: --attribute status=5?? --attribute 'path=/user/*'
+    #[arg(long = "attribute", value_name = "NAME=GLOB", value_parser = named, help_heading = "Filter")]
+    attributes: Vec<(String, String)>,
+
     /// Only requests that began at this time since the start of the trace or later: 10s, 500ms
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Filter")]
     from: Option<Duration>,
@@ -91,6 +96,14 @@ fn time(word: &str) -> Result<Duration, String> {
     }
 }
 
+/// A name and a glob.
+fn named(word: &str) -> Result<(String, String), String> {
+    match word.split_once('=') {
+        Some((name, glob)) if !name.is_empty() => Ok((name.to_owned(), glob.to_owned())),
+        _ => Err("write it as NAME=GLOB: status=500".to_owned()),
+    }
+}
+
 /// Reports a recording.
 ///
 /// # Errors
@@ -109,6 +122,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let filter = FilterOptions {
         requests: args.request,
         label: args.label,
+        attributes: args.attributes,
         from_ns: args.from.map(nanoseconds),
         to_ns: args.to.map(nanoseconds),
         pids: parse_pids(&args.pids)?,

@@ -1,6 +1,6 @@
 //! The recorded scene of requests that change threads, and what is reported of it.
 
-use reqtrace::aggregate::Options;
+use reqtrace::aggregate::{FilterOptions, Options};
 use reqtrace::report::Grouping;
 use reqtrace::report::blame::{Cause, Reason};
 use reqtrace::report::folded::{FoldedOptions, Part, Shows};
@@ -392,4 +392,37 @@ fn groups_of_a_number_need_no_labels() {
         counts.contains(&("500", 1)) && counts.contains(&("not found", 8)),
         "{counts:?}"
     );
+}
+
+#[test]
+fn attributes_choose_requests() {
+    let recording = keyed();
+    let kept = |attributes: &[(&str, &str)]| {
+        let owned = |(name, glob): &(&str, &str)| ((*name).to_owned(), (*glob).to_owned());
+        let filter = FilterOptions {
+            attributes: attributes.iter().map(owned).collect(),
+            ..FilterOptions::default()
+        };
+        let replayed = run_with(
+            &recording,
+            Options {
+                filter,
+                ..Options::default()
+            },
+        );
+        let note = replayed.report.filtered.as_ref().unwrap();
+        assert_eq!(note.kept, replayed.report.requests[0].count);
+        (note.kept, note.which.clone(), replayed)
+    };
+    // As in requests.csv, by name and by number.
+    let (count, which, replayed) = kept(&[("status", "not*")]);
+    assert_eq!((count, which.as_str()), (8, "status not*"));
+    let rows: Vec<_> = replayed.files["requests.csv"].lines().skip(1).collect();
+    assert!(rows.len() == 8 && rows.iter().all(|row| row.contains(",not found,")));
+    assert_eq!(kept(&[("status", "5??")]).0, 1);
+    assert_eq!(kept(&[("status", "404")]).0, 0);
+    // Both must match.
+    let path = ("path", "/user/*");
+    let (with_path, both) = (kept(&[path]).0, kept(&[path, ("status", "OK")]).0);
+    assert!(0 < both && both < with_path && with_path <= 80);
 }

@@ -124,3 +124,22 @@ fn what_cannot_be_grouped_by_is_said_with_what_can() {
     let needs = |by: Option<Grouping>| needs_texts(&profiles, &by.unwrap()).unwrap();
     assert!(needs(by("path")) && !needs(by("size")) && needs(Some(Grouping::Label)));
 }
+
+#[test]
+fn what_cannot_be_filtered_by_is_an_error_that_names_what_can() {
+    let profiles = Profiles::parse([PROFILE], "web").unwrap();
+    let asked = |name: &str, labels| {
+        let mut header = Header::default();
+        header.options.labels = labels;
+        let all = attributes(None, labels).unwrap();
+        all.asked_for(name, &profiles, &header)
+    };
+    assert_eq!(asked("path", true).unwrap(), 2);
+    assert_eq!(asked("size", false).unwrap(), 1);
+    let error = asked("verb", true).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("--attribute verb"), "{error}");
+    assert_eq!(error.advice(), Some("it has method, size, path"));
+    let error = asked("path", false).unwrap_err();
+    assert!(error.to_string().contains("no texts"), "{error}");
+}

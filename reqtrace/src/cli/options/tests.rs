@@ -106,6 +106,8 @@ fn clap_refuses_with_exit_code_2() {
         "reqtrace --slower-than 10",
         "reqtrace check",
         "reqtrace check --profile p -p 1 /bin/true",
+        "reqtrace report --attribute status trace.rec",
+        "reqtrace report --attribute =500 trace.rec",
     ] {
         let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
