@@ -114,16 +114,20 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
         panic!("{waited:?}");
     };
     assert!(reads > 50 && touches > 50, "{waited:?}");
+    // Of blocks whose end the kernel hides the time is on CPU: some machines hide more of them when they are busy.
+    let hidden = outcome.summary().unwrap().unseen();
+    let most = |waited: u64| waited * 95 / 100 - hidden.min(waited / 2);
     // A call may be blocked more than once.
     let bytes = of("read", "bytes");
     let calls = bytes / BYTES;
     assert!(
-        bytes % BYTES == 0 && calls <= reads && calls > reads * 95 / 100,
-        "{waited:?} {files:#?}"
+        bytes % BYTES == 0 && calls <= reads && calls > most(reads),
+        "{waited:?} {files:#?} {}",
+        outcome.said()
     );
     assert!(of("read", "blocks") >= calls);
     let faults = of("mapped", "blocks");
-    assert!(faults > touches * 95 / 100, "{waited:?} {files:#?}");
+    assert!(faults > most(touches), "{waited:?} {files:#?}");
     assert_eq!(of("mapped", "bytes"), 0);
     let page_faults = outcome.rows().unwrap();
     let page_faults: u64 = page_faults
