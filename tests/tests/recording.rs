@@ -19,7 +19,6 @@ use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::truth::{self, Truth};
 use reqtrace_tests::workspace;
-use tempfile::TempDir;
 
 /// The files of `--out`.
 const FILES: [&str; 5] = [
@@ -29,13 +28,6 @@ const FILES: [&str; 5] = [
     "stacks.folded",
     "flamegraph.svg",
 ];
-
-/// A folder with a recording in it that anybody may read.
-fn folder() -> TempDir {
-    let folder = workspace::scratch().unwrap();
-    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
-    folder
-}
 
 /// Reports a recording.
 fn report(recording: &Path, more: &[&str]) -> Outcome {
@@ -68,7 +60,7 @@ fn option(path: &Path) -> String {
 
 #[test]
 fn a_report_of_the_shop_is_what_the_trace_was() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let recording = folder.path().join("shop.rec");
     let shop = Shop::open().unwrap();
     let options = ["--group-by", "fingerprint", "--histogram", "-d"];
@@ -116,24 +108,23 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
         assert_eq!(refused.code, Some(2), "{}", refused.said());
         assert!(refused.stderr.contains(words), "{}", refused.said());
     }
-    // It needs no right at all. The program may stand where others may not go, so it is copied.
+    // It needs no right at all. The workspace may lie where others may not go, such as in /root.
     if is_root() {
-        let program = folder.path().join("reqtrace");
-        fs::copy(workspace::reqtrace().unwrap(), &program).unwrap();
+        let everybody = || PermissionsExt::from_mode(0o755);
+        let public = tempfile::Builder::new()
+            .permissions(everybody())
+            .tempdir()
+            .unwrap();
+        let program = public.path().join("reqtrace");
+        workspace::copy_program(&workspace::reqtrace().unwrap(), &program).unwrap();
+        let copy = public.path().join("shop.rec");
+        fs::copy(&recording, &copy).unwrap();
         // With labels it is for its owner only.
-        fs::set_permissions(&recording, PermissionsExt::from_mode(0o644)).unwrap();
+        fs::set_permissions(&copy, everybody()).unwrap();
         let mut command = Command::new(&program);
-        command.arg("report").arg(&recording).args(["-f", "-q"]);
+        command.arg("report").arg(&copy).args(["-f", "-q"]);
         command.uid(65_534).gid(65_534);
-        // A child that another test starts meanwhile has the copy open for writing, until it calls exec.
-        let output = (0..100).find_map(|_| match command.output() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(Duration::from_millis(20));
-                None
-            }
-            output => Some(output.unwrap()),
-        });
-        let output = output.unwrap();
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         assert!(!output.stdout.is_empty());
     }
@@ -141,7 +132,7 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
 
 #[test]
 fn what_was_not_recorded_is_refused() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let recording = folder.path().join("shop.rec");
     let shop = Shop::open().unwrap();
     let record = option(&recording);
@@ -169,7 +160,7 @@ fn what_was_not_recorded_is_refused() {
 
 #[test]
 fn a_report_of_the_truth_program_is_what_the_trace_was() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let recording = folder.path().join("truth.rec");
     let mut service = Truth::open(20).unwrap();
     let record = option(&recording);
@@ -181,7 +172,7 @@ fn a_report_of_the_truth_program_is_what_the_trace_was() {
 
 #[test]
 fn a_report_of_mariadb_is_what_the_trace_was() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let recording = folder.path().join("mariadb.rec");
     let server = MariaDb::open().unwrap();
     let sysbench = Sysbench::prepare(&server, 2, 2000).unwrap();
@@ -201,7 +192,7 @@ fn a_report_of_mariadb_is_what_the_trace_was() {
 
 #[test]
 fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let recording = folder.path().join("killed.rec");
     let shop = Shop::open().unwrap();
     let record = option(&recording);
@@ -273,7 +264,7 @@ impl Drop for Small {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_trace() {
-    let folder = folder();
+    let folder = workspace::scratch().unwrap();
     let disk = Small::mount(&folder.path().join("disk"));
     let recording = disk.0.join("full.rec");
     let shop = Shop::open().unwrap();
