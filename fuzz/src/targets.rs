@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use reqtrace_binary::fuzz::Program;
 use reqtrace_profile::{Origin, Profile, Profiles};
-use reqtrace_recording::Reader;
+use reqtrace_recording::{Reader, fuzz};
 
 /// A reader of bytes from outside.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ const NONE: fn() -> Vec<Vec<u8>> = Vec::new;
 
 /// All of them.
 #[must_use]
-pub fn all() -> [Target; 6] {
+pub fn all() -> [Target; 7] {
     [
         Target {
             name: "profile",
@@ -108,6 +108,14 @@ pub fn all() -> [Target; 6] {
             made: NONE,
             words: &[],
         },
+        // What is behind the checksums of a recording.
+        Target {
+            name: "payload",
+            read: payload,
+            elsewhere: &[],
+            made: payloads,
+            words: &[],
+        },
     ]
 }
 
@@ -141,6 +149,23 @@ fn recording(bytes: &[u8]) {
     if let Ok(Ok(ending)) = read {
         let _ = analysis.finish(&ending, &mut []);
     }
+}
+
+/// A recording of a trace with all that is recorded.
+const RECORDING: &[u8] = include_bytes!("../../reqtrace/tests/data/locks.rec");
+
+fn payload(bytes: &[u8]) {
+    let header = fuzz::blocks(RECORDING).into_iter().take(1);
+    let events = std::iter::once((fuzz::EVENTS, bytes.to_vec()));
+    let blocks: Vec<_> = header.chain(events).collect();
+    recording(&fuzz::file(&blocks));
+}
+
+fn payloads() -> Vec<Vec<u8>> {
+    let shop = include_bytes!("../../reqtrace/tests/data/shop.rec");
+    let blocks = [RECORDING, shop].into_iter().flat_map(fuzz::blocks);
+    let events = blocks.filter(|(kind, _)| *kind == fuzz::EVENTS);
+    events.map(|(_, payload)| payload).collect()
 }
 
 /// A small program of this machine, and two with debug information that are made: no binaries are in the

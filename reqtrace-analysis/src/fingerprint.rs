@@ -6,13 +6,16 @@
 
 use reqtrace_common::limits::MAX_LABEL;
 
+use crate::label::label_text;
+
 /// Characters kept of the fingerprint of a label that was cut: where it was cut depends on how long
 /// its values are, so its last characters would tell apart what is one.
 const KEPT_OF_CUT: usize = 96;
 
-/// The label with `?` for each number and each string, and `?, …` for a list of them.
-pub(crate) fn fingerprint(label: &str) -> String {
-    fingerprint_of(label, label.len() >= MAX_LABEL)
+/// The label, as the program had it, with `?` for each number and each string, and `?, …` for a list of them.
+/// One that is longer than labels get is an attribute.
+pub(crate) fn fingerprint(label: &[u8]) -> String {
+    fingerprint_of(&label_text(label), label.len() == MAX_LABEL)
 }
 
 /// The same of any text. `is_cut`: the text goes on.
@@ -137,7 +140,7 @@ mod tests {
             ("größe2 = 3", "größe2 = ?"),
             ("", ""),
         ] {
-            assert_eq!(fingerprint(label), wanted, "{label}");
+            assert_eq!(fingerprint(label.as_bytes()), wanted, "{label}");
         }
     }
 
@@ -150,6 +153,7 @@ mod tests {
             );
             whole[..MAX_LABEL].to_owned()
         };
+        let fingerprint = |text: &str| fingerprint(text.as_bytes());
         let short = fingerprint(&text("7"));
         assert_eq!(short, fingerprint(&text("123456789")));
         assert!(short.starts_with("SELECT a FROM t WHERE id = ? AND b = c"));

@@ -7,7 +7,7 @@ use reqtrace_common::limits::MAX_LABEL;
 /// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
 /// that the end of the record cuts in two is left out.
 pub(crate) fn label_text(bytes: &[u8]) -> Plain {
-    text_of(bytes, bytes.len() >= MAX_LABEL)
+    text_of(bytes, bytes.len() == MAX_LABEL)
 }
 
 /// The same of any text. `is_cut`: the text goes on.

@@ -1,5 +1,7 @@
 //! Names of functions: demangled names in, the parts that people look for out.
 
+use crate::plain::is_unprintable;
+
 /// Makes a frame fit for one line of folded stacks: `;` separates frames there, and line breaks
 /// separate stacks. Other control characters would change a terminal.
 #[must_use]
@@ -7,8 +9,7 @@ pub fn clean(name: &str) -> String {
     name.chars()
         .map(|c| match c {
             ';' => ':',
-            c if c.is_control() => ' ',
-            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
+            c if is_unprintable(c) => ' ',
             c => c,
         })
         .collect()

@@ -37,22 +37,28 @@ impl Plain {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
 
-    /// As a field of a CSV file, where a spreadsheet would take what begins with `=`, `+`, `-` or `@` for
-    /// a formula and run it: such text gets a `\'` before it, unless it is a number. So does text that
-    /// begins like that behind some `\'`: to undo it, take one away where such a character follows them.
-    #[must_use]
-    pub fn csv_field(&self) -> Cow<'_, str> {
-        let text = &*self.0;
-        let formula = text
-            .trim_start_matches('\'')
-            .starts_with(['=', '+', '-', '@']);
-        if formula && text.parse::<i128>().is_err() {
-            Cow::Owned(format!("'{text}"))
-        } else {
-            Cow::Borrowed(text)
-        }
+/// Text as a field of a CSV file, cleaned. A spreadsheet would take what begins with `=`, `+`, `-` or `@` for
+/// a formula and run it: such text gets a `\'` before it, unless it is a number. So does text that
+/// begins like that behind some `\'`: to undo it, take one away where such a character follows them.
+#[must_use]
+pub fn csv_field(text: &str) -> Cow<'_, str> {
+    let text = escape(text, |_| false);
+    let formula = text
+        .trim_start_matches('\'')
+        .starts_with(['=', '+', '-', '@']);
+    if formula && text.parse::<i128>().is_err() {
+        Cow::Owned(format!("'{text}"))
+    } else {
+        text
     }
+}
+
+/// Whether text needs no cleaning.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    !text.contains(is_unprintable)
 }
 
 /// What does not print is written out, unless it `may_stay`.
@@ -78,11 +84,14 @@ fn escape(text: &str, may_stay: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, line separators, and those that change the direction of text (which can
-/// make a line look like another one).
-fn is_unprintable(character: char) -> bool {
+/// Control characters, line separators, and and those that change the direction of text (which can
+/// make a line look like another one) or are not seen.
+pub(crate) fn is_unprintable(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        )
 }
 
 impl Deref for Plain {
@@ -159,7 +168,7 @@ mod tests {
             ("SELECT '='", "SELECT '='"),
             ("", ""),
         ] {
-            assert_eq!(Plain::of(text).csv_field(), field);
+            assert_eq!(csv_field(text), field);
             let undone = match field.strip_prefix('\'') {
                 Some(rest)
                     if rest

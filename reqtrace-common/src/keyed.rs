@@ -4,268 +4,329 @@
 //! ```text
 //!            begin                        end
 //!   (none) ────────► running on a thread ─────► (closed)
-//!                     │   ▲        │  ▲
-//!                park │   │ resume │  │ resume
-//!                     ▼   │  ready ▼  │
-//!                    parked ─────► queued
-//!                           ready
+//!      │              │   ▲        │  ▲
+//!      │         park │   │ resume │  │ resume
+//!      │              ▼   │  ready ▼  │
+//!      │             parked ─────► queued
+//!      │                    ready     ▲
+//!      └──────────────────────────────┘
+//!               begin, `queued`
 //! ```
 //!
 //! A running request lies in its thread's state, so that the scheduler's programs treat it as any other. One
-//! that no thread runs lies in a table of its own. A third table says of each key where its request is, in one
-//! word that is changed by compare-and-exchange: two threads can never take the same request.
+//! that no thread runs lies in a table of its own, by its ticket. A third table says of each key where its request
+//! is, in one [`Word`] that is changed by compare-and-exchange.
+//!
+//! Two threads may hit markers of one key at the same time, and each may be preempted at any instruction:
+//!
+//! * Who makes a word its own has the request, and nobody else. No word comes again, since a request gets a new
+//!   ticket with each owner, and a body is stored by its ticket: no two owners write to one place.
+//! * The later resume wins. A thread takes what another one runs by a copy, made before it exchanges the word. The
+//!   other one finds that out at its next marker, and forgets the request without a record.
+//! * An entry is taken out, or becomes another request's, only while its word is busy. Who finds it busy leaves it
+//!   alone, and is counted.
 //!
 //! A thread runs one request at most: if it turns to another one, it parks the one before.
 
 mod key;
+mod place;
 mod state;
+mod take;
 mod world;
 
-pub use key::{KeyEntry, KeyId, Where};
+pub use key::{KeyEntry, KeyId, Look, MAX_KEY_PARTS, TICKETS, Where, Word};
 pub use state::{KeyedState, PARKED, QUEUED};
-pub use world::{Hit, Misfit, World};
+pub use take::{close_stored, close_taken};
+pub use world::{By, Hit, Inserted, Misfit, World};
 
 use crate::loss::Loss;
 use crate::marker::{marker_flag, op};
 use crate::record::reason;
-use crate::thread::{Begin, Thread, status};
+use crate::thread::{Thread, status};
 
-/// Takes one hit of a marker. Attributes are read at one place for most markers: what is inlined here is verified
-/// by the kernel as often as it stands here.
+use self::take::{Got, Seized};
+
+/// How often an exchange is tried again: a running request becomes ready once, and is left once.
+const TRIES: usize = 3;
+
+/// Takes one hit of a marker. Each step stands here once: what is inlined is verified by the kernel as often as
+/// it stands anywhere.
 #[inline(always)]
 pub fn hit<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
-    let is_running = runs(thread, hit);
-    let is_taken_up = !is_running && takes_up(world, hit);
-    if is_taken_up && !resume(world, thread, hit) {
-        return;
-    }
-    if is_taken_up || is_running && hit.op != op::BEGIN {
+    let state = state_of(thread, hit);
+    let state = thread.request.keyed.decide(state);
+    let is_running = state & IS_RUNNING != 0;
+    if is_running && hit.op != op::BEGIN {
         world.read(&mut thread.request, false);
     }
+    let takes_up = !is_running && (hit.op == op::RESUME || hit.flags & marker_flag::OR_RESUME != 0);
+    let mut seized = if takes_up {
+        take::up(world, hit, state & IS_PLAIN != 0)
+    } else {
+        take::nothing(world, Got::Nothing)
+    };
+    let is_plain_begin = state & IS_PLAIN != 0 && hit.flags & marker_flag::QUEUED == 0;
+    let mut next = match seized.got {
+        Got::It => GOES_ON,
+        Got::Refused => DOES_NOTHING,
+        // Only a begin goes on without a request.
+        Got::Nothing if takes_up && hit.op != op::BEGIN => DOES_NOTHING,
+        Got::Nothing if hit.op != op::BEGIN => ACTS,
+        Got::Nothing => {
+            world.begun(hit.id.request_type);
+            if is_plain_begin {
+                world.misfit(hit.id.request_type, Misfit::OtherType);
+                DOES_NOTHING
+            } else {
+                BEGINS
+            }
+        }
+    };
+    if seized.was_running {
+        next |= WAS_RUNNING;
+    }
+    let next = thread.request.keyed.decide(next);
+    seized.was_running = next & WAS_RUNNING != 0;
+    let next = next & !WAS_RUNNING;
+    if hit.op == op::END {
+        world.ended(hit.id.request_type);
+    }
+    let parting = thread.request.keyed.decide(parting(hit, state, next));
+    if parting & STAYS_HERE == 0 {
+        world.part(thread, parting);
+    }
+    if next == DOES_NOTHING {
+        return;
+    }
+    if next == GOES_ON {
+        go_on(world, thread, hit, &seized);
+        return;
+    }
+    // What a thread says of a request that it runs no more.
+    let is_done = state & (IS_RUNNING | IS_LATE) != 0;
     match hit.op {
-        _ if is_taken_up => {}
-        op::BEGIN => begin(world, thread, hit, is_running),
-        op::PARK | op::READY if is_running => {
-            let queued = hit.op == op::READY;
-            leave(world, thread, place_of(hit), queued);
-        }
-        op::PARK => park_another(world, hit),
-        op::READY => ready(world, thread, hit),
-        op::ADOPT => adopt(world, thread, hit, is_running),
-        op::END if is_running => {
-            world.ended(hit.id.request_type);
-            close(world, thread, reason::COMPLETE);
-        }
-        op::END => end_another(world, thread, hit),
+        op::BEGIN | op::ADOPT => place::replace(world, thread, hit, is_running),
+        op::END if !is_running => place::replace(world, thread, hit, false),
+        op::PARK if !is_done => park_another(world, hit),
+        op::READY if !is_done => ready(world, thread, hit),
         _ => {}
     }
 }
 
-/// Whether the thread is to go on with a request that it does not run.
+/// The thread is in a request of a type without a key.
+const IS_PLAIN: u64 = 1;
+/// Another thread has taken what it ran.
+const WAS_TAKEN: u64 = 2;
+/// It runs the request that is meant.
+const IS_RUNNING: u64 = 4;
+/// The request that was taken is meant.
+const IS_LATE: u64 = 8;
+/// It runs a request with a key.
+const IS_KEYED: u64 = 16;
+
+/// What the thread does at a hit.
 #[inline(always)]
-fn takes_up<W: World>(world: &mut W, hit: &Hit) -> bool {
-    if hit.op != op::BEGIN {
-        return hit.op == op::RESUME;
+fn state_of(thread: &Thread, hit: &Hit) -> u64 {
+    let keyed = &thread.request.keyed;
+    if thread.request.status != status::OPEN {
+        return 0;
     }
-    if hit.flags & marker_flag::OR_RESUME == 0 {
-        return false;
+    if keyed.is_keyed == 0 {
+        return IS_PLAIN;
     }
-    let Some(entry) = world.entry(&hit.id) else {
-        return false;
-    };
-    matches!(Where::decode(world.look(entry).word), Where::Away)
+    let was_taken = keyed.is_taken();
+    let is_meant = means(thread, hit);
+    let mut state = IS_KEYED;
+    if was_taken {
+        state |= WAS_TAKEN;
+    }
+    if is_meant {
+        state |= if was_taken { IS_LATE } else { IS_RUNNING };
+    }
+    state
 }
 
-/// Whether the thread runs the request that is meant.
+/// What comes of a hit: it is left out.
+const DOES_NOTHING: u64 = 0;
+/// The thread goes on with what was seized.
+const GOES_ON: u64 = 1;
+/// A request begins.
+const BEGINS: u64 = 2;
+/// Anything else.
+const ACTS: u64 = 3;
+/// Flag beside these: what was seized was running.
+const WAS_RUNNING: u64 = 8;
+
+/// Whether the request of the thread is meant, as far as it knows.
 #[inline(always)]
-fn runs(thread: &Thread, hit: &Hit) -> bool {
-    let request = &thread.request;
-    request.status == status::OPEN
-        && request.keyed.is_keyed != 0
-        && request.keyed.id.request_type == hit.id.request_type
-        && (hit.flags & marker_flag::CURRENT != 0 || request.keyed.id.key == hit.id.key)
+fn means(thread: &Thread, hit: &Hit) -> bool {
+    let keyed = &thread.request.keyed;
+    keyed.is_keyed != 0
+        && keyed.id.request_type == hit.id.request_type
+        && (hit.flags & marker_flag::CURRENT != 0 || keyed.id.key == hit.id.key)
+}
+
+/// How a thread parts with what it runs: the reason in the lowest bits if it is closed, or the place where it is from
+/// then on in those above, and these flags.
+const REASON: u64 = 0xff;
+const PLACE_SHIFT: u32 = 8;
+const PLACE: u64 = 0xff;
+/// It is not closed.
+const LIVES: u64 = 1 << 16;
+/// It is queued, and not parked.
+const IS_QUEUED: u64 = 1 << 17;
+/// The thread goes on with it.
+const STAYS_HERE: u64 = 1 << 18;
+/// There was no room before, and what there is by now is all.
+const AGAIN: u64 = 1 << 19;
+
+/// What becomes of the request that the thread runs.
+#[inline(always)]
+fn parting(hit: &Hit, state: u64, next: u64) -> u64 {
+    let turns = LIVES | (PARKED as u64) << PLACE_SHIFT;
+    if state & WAS_TAKEN != 0 {
+        return reason::NO_END as u64;
+    }
+    if state & IS_KEYED == 0 || next == DOES_NOTHING {
+        return STAYS_HERE;
+    }
+    let is_running = state & IS_RUNNING != 0;
+    let place = (place_of(hit) as u64) << PLACE_SHIFT;
+    match (hit.op, next) {
+        // The key is used again, so the end of the request before went unseen.
+        (op::BEGIN, BEGINS) if is_running => reason::NO_END as u64,
+        (op::BEGIN, BEGINS) if hit.flags & marker_flag::QUEUED == 0 => turns,
+        (_, GOES_ON) => turns,
+        (op::PARK, _) if is_running => LIVES | place,
+        (op::READY, _) if is_running => LIVES | IS_QUEUED | place,
+        (op::END, _) if is_running => reason::COMPLETE as u64,
+        _ => STAYS_HERE,
+    }
 }
 
 #[inline(always)]
 fn place_of(hit: &Hit) -> u32 {
     if hit.place != 0 {
         hit.place - 1
-    } else if hit.op == op::READY {
-        QUEUED
-    } else {
+    } else if hit.op == op::PARK {
         PARKED
-    }
-}
-
-#[inline(always)]
-fn begin<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool) {
-    world.begun(hit.id.request_type);
-    if thread.request.status == status::OPEN && thread.request.keyed.is_keyed == 0 {
-        world.misfit(hit.id.request_type, Misfit::OtherType);
-        return;
-    }
-    if is_mine {
-        // The key is used again, so the end of the request before went unseen.
-        close(world, thread, reason::NO_END);
-    } else if thread.request.status == status::OPEN {
-        leave(world, thread, PARKED, false);
-    }
-    if let Some(entry) = world.entry(&hit.id) {
-        close_stored(world, thread, &hit.id, entry);
-    }
-    let stamp_ns = world.unique_now();
-    let weight = world.weight();
-    let entry = KeyEntry {
-        word: Where::Running(hit.tid, None).encode(),
-        stamp_ns,
-        weight: weight as u64,
-    };
-    if !world.insert(&hit.id, &entry) {
-        world.lose(Loss::KeyTableFull);
-        return;
-    }
-    thread.request.keyed.has_extra = 0;
-    thread.request.record.label_len = 0;
-    if weight != 0 {
-        world.read(&mut thread.request, true);
-    }
-    let begin = Begin {
-        now: world.unique_now(),
-        request_type: hit.id.request_type,
-        reentry: crate::cookie::Reentry::Restart,
-        sp: 0,
-        return_address: 0,
-        weight,
-    };
-    run(world, thread, hit.id, stamp_ns, &begin);
-}
-
-/// The thread runs this request from here on.
-#[inline(always)]
-fn run<W: World>(world: &mut W, thread: &mut Thread, id: KeyId, stamp_ns: u64, begin: &Begin) {
-    let label_len = thread.request.record.label_len;
-    if begin.weight == 0 {
-        thread.open_unsampled(begin);
     } else {
-        thread.open(begin);
-        thread.request.record.label_len = label_len;
+        QUEUED
     }
-    thread.request.keyed.id = id;
-    thread.request.keyed.stamp_ns = stamp_ns;
-    thread.request.keyed.is_keyed = 1;
-    world.enter(thread);
 }
 
-/// The thread goes on with a request that it does not run. Whether it does now.
+/// The thread runs its request no more, in a way that the state machine has decided. If another one has taken it, that
+/// one has it. Returns how to call this again when room has been made for it; 0: it is done.
 #[inline(always)]
-fn resume<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) -> bool {
-    let Some(entry) = world.entry(&hit.id) else {
-        if hit.flags & marker_flag::TOUCH == 0 {
-            world.misfit(hit.id.request_type, Misfit::Unknown);
+#[must_use]
+pub fn part<W: World>(world: &mut W, thread: &mut Thread, parting: u64) -> u64 {
+    let is_first = parting & AGAIN == 0;
+    if is_first {
+        let now = world.leave(thread);
+        let place = (parting >> PLACE_SHIFT & PLACE) as u32;
+        thread.request.keyed.leave(now, place);
+    }
+    let now = thread.request.keyed.since_ns;
+    let ticket = thread.request.keyed.ticket;
+    let is_stored = parting & LIVES != 0 && thread.request.record.weight != 0;
+    let mut how = parting & !AGAIN;
+    if is_stored && !world.store(ticket, &thread.request) {
+        if is_first {
+            return parting | AGAIN;
         }
-        return false;
-    };
-    let is_busy = thread.request.status == status::OPEN;
-    if is_busy && thread.request.keyed.is_keyed == 0 {
-        world.misfit(hit.id.request_type, Misfit::OtherType);
-        return false;
+        world.lose(Loss::ParkedTableFull);
+        how = reason::NO_END as u64;
     }
-    let found = world.look(entry);
-    let away = Where::Away.encode();
-    if found.word != away || !world.exchange(entry, away, Where::Busy.encode()) {
-        world.misfit(hit.id.request_type, Misfit::Elsewhere);
-        return false;
-    }
-    if is_busy {
-        leave(world, thread, PARKED, false);
-    }
-    let running = Where::Running(hit.tid, None).encode();
-    if found.weight == 0 {
-        let begin = Begin {
-            now: 0,
-            request_type: hit.id.request_type,
-            reentry: crate::cookie::Reentry::Restart,
-            sp: 0,
-            return_address: 0,
-            weight: 0,
-        };
-        run(world, thread, hit.id, found.stamp_ns, &begin);
-        world.exchange(entry, Where::Busy.encode(), running);
-        return true;
-    }
-    if !world.fetch(&hit.id, &mut thread.request) {
-        // It was closed where it lay, because there was no room for it.
-        world.remove(&hit.id);
+    let how = thread.request.keyed.decide(how);
+    if !hand_over(world, thread, how, now) {
+        if is_stored && how & LIVES != 0 {
+            world.discard(ticket);
+        }
+        thread.forget();
+    } else if how & LIVES != 0 {
         thread.request.status = status::NONE;
-        world.misfit(hit.id.request_type, Misfit::Unknown);
-        return false;
+    } else {
+        thread.close(now, (how & REASON) as u32);
+        thread.request.keyed.is_keyed = 0;
+        world.send(&mut thread.request);
+        world.remove(&thread.request.keyed.id);
     }
-    let now = world.now();
-    let named = if hit.op == op::RESUME || hit.op == op::BEGIN {
-        hit.place
-    } else {
-        0
+    0
+}
+
+/// Makes the word of a request say that its thread has left it, or takes it out. Whether it was the thread's.
+#[inline(always)]
+fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bool {
+    let request = &thread.request;
+    let ticket = request.keyed.ticket;
+    let Some(entry) = world.entry(&request.keyed.id) else {
+        return false;
     };
-    // What a request was queued for is told by who made it ready.
-    let named = if thread.request.keyed.queued != 0 {
-        0
-    } else {
-        named
-    };
-    let (_, place) = thread.request.keyed.count_away(now, named);
-    world.was_away(&thread.request, place, now, thread);
+    let mut tries = 0;
+    while tries < TRIES {
+        tries += 1;
+        let found = world.look(entry);
+        let word = Word::decode(found.word);
+        if word.ticket != ticket || !matches!(word.at, Where::Running(_)) {
+            return false;
+        }
+        let mut to = Word::busy(ticket);
+        if how & LIVES != 0 {
+            to.at = Where::Away;
+            to.ready = word.ready;
+            if to.ready.is_none() && how & IS_QUEUED != 0 {
+                to.ready = Some((how >> PLACE_SHIFT & PLACE) as u32);
+                world.note_ready(entry, now);
+            }
+            world.note_left(entry, request);
+        }
+        if world.exchange(entry, found.word, to.encode()) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The thread goes on with what it has seized.
+#[inline(always)]
+fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seized<W::Entry>) {
+    if seized.found.weight == 0 {
+        place::run_unrecorded(world, thread, &hit.id, seized.ticket);
+        return;
+    }
+    if !world.fetch(seized.stored, &mut thread.request) {
+        // Never expected: who has the word has the request.
+        let running = Word::running(hit.tid, seized.ticket);
+        let busy = Word::busy(seized.ticket);
+        if world.exchange(seized.entry, running.encode(), busy.encode()) {
+            world.remove(&hit.id);
+        }
+        thread.forget();
+        world.misfit(hit.id.request_type, Misfit::Unknown);
+        return;
+    }
+    if !seized.was_running {
+        let by = By {
+            tid: hit.tid,
+            is_own: true,
+            is_in_request: false,
+            request_type: 0,
+            begin_ns: 0,
+        };
+        let now = world.now();
+        let request = &mut thread.request;
+        take::back(world, request, &seized.found, hit.place, now, &by);
+    }
     if thread.request.record.tid != hit.tid {
         thread.request.keyed.extra().moves += 1;
     }
     thread.name_record();
-    world.name(thread);
+    world.name(&mut thread.request);
     thread.request.status = status::OPEN;
-    world.exchange(entry, Where::Busy.encode(), running);
+    thread.request.keyed.id = hit.id;
+    thread.request.keyed.holds(seized.ticket);
     world.enter(thread);
-    true
-}
-
-/// The thread runs its request no more: parked, or queued.
-#[inline(always)]
-fn leave<W: World>(world: &mut W, thread: &mut Thread, place: u32, queued: bool) {
-    let now = world.leave(thread);
-    let id = thread.request.keyed.id;
-    let Some((entry, found)) = own_entry(world, thread) else {
-        return close_left(world, thread, now, reason::NO_END);
-    };
-    let (place, queued) = match Where::decode(found.word) {
-        Where::Running(_, Some(pending)) => (pending, true),
-        _ => (place, queued),
-    };
-    if thread.request.record.weight != 0 {
-        thread.request.keyed.leave(now, place, queued);
-        if !world.store(&id, &thread.request) {
-            world.lose(Loss::ParkedTableFull);
-            world.remove(&id);
-            return close_left(world, thread, now, reason::NO_END);
-        }
-    }
-    thread.request.status = status::NONE;
-    if !world.exchange(entry, found.word, Where::Away.encode()) {
-        // Somebody has made it ready in between.
-        let Where::Running(_, Some(pending)) = Where::decode(world.look(entry).word) else {
-            return;
-        };
-        if thread.request.record.weight != 0 {
-            world.with_stored(&id, |_, request| request.keyed.leave(now, pending, true));
-        }
-        let pending = Where::Running(thread.state.tid, Some(pending)).encode();
-        world.exchange(entry, pending, Where::Away.encode());
-    }
-}
-
-/// The entry of the request that the thread runs; `None` when its key is another request's by now.
-#[inline(always)]
-fn own_entry<W: World>(world: &mut W, thread: &Thread) -> Option<(W::Entry, KeyEntry)> {
-    let keyed = &thread.request.keyed;
-    let entry = world.entry(&keyed.id)?;
-    let found = world.look(entry);
-    (found.stamp_ns == keyed.stamp_ns).then_some((entry, found))
+    world.read(&mut thread.request, false);
 }
 
 /// A park with the key of a request that the thread does not run.
@@ -274,182 +335,52 @@ fn park_another<W: World>(world: &mut W, hit: &Hit) {
     if hit.flags & marker_flag::CURRENT != 0 {
         return;
     }
-    match world.entry(&hit.id) {
-        None => world.misfit(hit.id.request_type, Misfit::Unknown),
-        Some(entry) => match Where::decode(world.look(entry).word) {
-            Where::Away => {}
-            _ => world.misfit(hit.id.request_type, Misfit::Elsewhere),
-        },
-    }
+    let what = match world.entry(&hit.id) {
+        None => Misfit::Unknown,
+        Some(entry) if Word::decode(world.look(entry).word).at == Where::Away => return,
+        Some(_) => Misfit::Elsewhere,
+    };
+    world.misfit(hit.id.request_type, what);
 }
 
-/// A request that the thread does not run is ready.
+/// A request that the thread does not run is ready. Several threads may find that at the same time: the first does it.
 #[inline(always)]
 fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
     if hit.flags & marker_flag::CURRENT != 0 {
         return;
     }
     let Some(entry) = world.entry(&hit.id) else {
-        world.misfit(hit.id.request_type, Misfit::Unknown);
-        return;
-    };
-    let found = world.look(entry);
-    let place = place_of(hit);
-    match Where::decode(found.word) {
-        Where::Away if found.weight == 0 => {}
-        Where::Away => {
-            let (away, busy) = (Where::Away.encode(), Where::Busy.encode());
-            if !world.exchange(entry, away, busy) {
-                world.misfit(hit.id.request_type, Misfit::Elsewhere);
-                return;
-            }
-            let now = world.now();
-            world.with_stored(&hit.id, |world, request| {
-                if request.keyed.queued == 0 {
-                    let (_, was) = request.keyed.count_away(now, 0);
-                    world.was_away(request, was, now, thread);
-                    request.keyed.leave(now, place, true);
-                }
-            });
-            world.exchange(entry, busy, away);
+        if hit.flags & marker_flag::TOUCH == 0 {
+            world.misfit(hit.id.request_type, Misfit::Unknown);
         }
-        Where::Running(tid, None) => {
-            // It is about to be parked.
-            let pending = Where::Running(tid, Some(place)).encode();
-            if !world.exchange(entry, found.word, pending) {
-                world.misfit(hit.id.request_type, Misfit::Elsewhere);
-            }
+        return;
+    };
+    let mut tries = 0;
+    while tries < TRIES {
+        tries += 1;
+        let found = world.look(entry);
+        let word = Word::decode(found.word);
+        if word.at == Where::Busy {
+            world.misfit(hit.id.request_type, Misfit::Elsewhere);
+            return;
         }
-        Where::Running(_, Some(_)) => {}
-        Where::Busy => world.misfit(hit.id.request_type, Misfit::Elsewhere),
-    }
-}
-
-#[inline(always)]
-fn adopt<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, is_mine: bool) {
-    let from = if is_mine {
-        thread.request.keyed.id
-    } else {
-        hit.id
-    };
-    if from.key == hit.to.key {
-        return;
-    }
-    let Some(entry) = world.entry(&from) else {
-        world.misfit(hit.id.request_type, Misfit::Unknown);
-        return;
-    };
-    let found = world.look(entry);
-    let (away, busy) = (Where::Away.encode(), Where::Busy.encode());
-    let is_away = found.word == away;
-    let is_own = is_mine && found.stamp_ns == thread.request.keyed.stamp_ns;
-    if !(is_own || is_away && world.exchange(entry, away, busy)) {
-        world.misfit(hit.id.request_type, Misfit::Elsewhere);
-        return;
-    }
-    if let Some(other) = world.entry(&hit.to) {
-        close_stored(world, thread, &hit.to, other);
-    }
-    let new = KeyEntry {
-        word: if is_own { found.word } else { busy },
-        ..found
-    };
-    if !world.insert(&hit.to, &new) {
-        world.lose(Loss::KeyTableFull);
-        if !is_own {
-            world.exchange(entry, busy, away);
+        if word.ready.is_some() {
+            return;
+        }
+        let now = world.now();
+        world.note_ready(entry, now);
+        let to = Word {
+            ready: Some(place_of(hit)),
+            ..word
+        };
+        if !world.exchange(entry, found.word, to.encode()) {
+            continue;
+        }
+        if word.at == Where::Away && found.weight != 0 {
+            world.was_parked(&hit.id, entry, now, &take::by(thread));
         }
         return;
     }
-    if is_own {
-        thread.request.keyed.id = hit.to;
-    } else {
-        if found.weight != 0 {
-            if !world.store_again(&from, &hit.to) {
-                world.lose(Loss::ParkedTableFull);
-                world.remove(&hit.to);
-                world.exchange(entry, busy, away);
-                return;
-            }
-            world.discard(&from);
-        }
-        if let Some(adopted) = world.entry(&hit.to) {
-            world.exchange(adopted, busy, away);
-        }
-    }
-    world.remove(&from);
-}
-
-/// An end of a request that the thread does not run.
-#[inline(always)]
-fn end_another<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
-    world.ended(hit.id.request_type);
-    let is_named = hit.flags & marker_flag::CURRENT == 0;
-    let Some(entry) = is_named.then(|| world.entry(&hit.id)).flatten() else {
-        return world.misfit(hit.id.request_type, Misfit::EndWithoutBegin);
-    };
-    if let Some(found) = claim(world, &hit.id, entry) {
-        world.with_stored(&hit.id, |world, request| world.read(request, false));
-        close_claimed(world, thread, &hit.id, &found, reason::COMPLETE);
-    }
-    world.remove(&hit.id);
-}
-
-/// The request that the thread runs ends.
-#[inline(always)]
-fn close<W: World>(world: &mut W, thread: &mut Thread, why: u32) {
-    let id = thread.request.keyed.id;
-    let now = world.leave(thread);
-    let why = if own_entry(world, thread).is_some() {
-        world.remove(&id);
-        why
-    } else {
-        reason::NO_END
-    };
-    close_left(world, thread, now, why);
-}
-
-#[inline(always)]
-fn close_left<W: World>(world: &mut W, thread: &mut Thread, now: u64, why: u32) {
-    thread.close(now, why);
-    thread.request.keyed.is_keyed = 0;
-    world.send(&mut thread.request);
-}
-
-/// Closes a request that no thread runs, as incomplete.
-#[inline(always)]
-fn close_stored<W: World>(world: &mut W, thread: &Thread, id: &KeyId, entry: W::Entry) {
-    if let Some(found) = claim(world, id, entry) {
-        close_claimed(world, thread, id, &found, reason::NO_END);
-    }
-}
-
-/// Takes a request that no thread runs, so that nobody else does. One that another thread runs is closed at that
-/// thread's next marker, since its key is another request's by then.
-#[inline(always)]
-fn claim<W: World>(world: &mut W, id: &KeyId, entry: W::Entry) -> Option<KeyEntry> {
-    let found = world.look(entry);
-    let (away, busy) = (Where::Away.encode(), Where::Busy.encode());
-    if found.word != away || !world.exchange(entry, away, busy) {
-        world.misfit(id.request_type, Misfit::Elsewhere);
-        return None;
-    }
-    Some(found)
-}
-
-#[inline(always)]
-fn close_claimed<W: World>(world: &mut W, thread: &Thread, id: &KeyId, found: &KeyEntry, why: u32) {
-    if found.weight == 0 {
-        return;
-    }
-    let now = world.now();
-    world.with_stored(id, |world, request| {
-        let (_, place) = request.keyed.count_away(now, 0);
-        world.was_away(request, place, now, thread);
-        request.close(now, why);
-        world.send(request);
-    });
-    world.discard(id);
 }
 
 #[cfg(test)]

@@ -2,22 +2,25 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::argument::{ArgumentId, ArgumentState, Caller, FunctionCalls, Steps};
 use crate::before::{LastRead, Unread};
+use crate::call::{CallRecord, MAX_DEPTH, NOTED_ARGUMENTS, RunningCalls};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::filter::{LengthHistogram, POWERS};
-use crate::keyed::{KeyEntry, KeyId, KeyedState};
+use crate::keyed::{KeyEntry, KeyId, KeyedState, MAX_KEY_PARTS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
 use crate::limits::{
-    MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, MAX_WATCHED, RING_BYTES,
+    CALL_RING_BYTES, MAX_FRAMES, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS, MAX_WATCHED,
+    RING_BYTES,
 };
 use crate::marker::{
-    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_TEXT, MarkerPlan,
+    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_TEXT, MarkerPlan,
 };
+use crate::origin::{Origin, Sender, Sent, Socket, Way};
 use crate::record::{
     AwayRecord, BlockSite, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock,
-    ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead, TextRecord, WakerRecord,
+    OriginRecord, ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead, TextRecord,
+    WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
@@ -40,7 +43,7 @@ const _: () = {
     assert!(size_of::<ProcessRecord>() == 32);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
-    assert!(size_of::<StackSum>() == 40);
+    assert!(size_of::<StackSum>() == 48);
     assert!(size_of::<LengthHistogram>() == 8 * POWERS);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
     assert!(size_of::<TypeTotals>().is_multiple_of(8));
@@ -49,24 +52,33 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 24);
-    assert!(size_of::<ThreadState>() == 192);
+    assert!(size_of::<ThreadState>() == 208);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
-    assert!(size_of::<AwayRecord>() == 72);
+    assert!(size_of::<AwayRecord>() == 80);
     assert!(size_of::<Unread>() == 16);
     assert!(size_of::<LastRead>() == 24);
-    assert!(size_of::<KeyId>() == 16);
-    assert!(size_of::<KeyEntry>() == 24);
-    assert!(size_of::<KeyedState>() == 48 + size_of::<ExtraRecord>());
+    assert!(size_of::<Sender>() == 48);
+    assert!(size_of::<Origin>() == 40 + size_of::<Sender>());
+    assert!(size_of::<Sent>() == 8 + size_of::<Sender>());
+    assert!(size_of::<Socket>() == 80 + 2 * size_of::<Sender>());
+    assert!(size_of::<Way>() == 32);
+    assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
+    assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
+    assert!(size_of::<KeyEntry>() == 48);
+    assert!(size_of::<KeyedState>() == 112 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
-    assert!(size_of::<Thread>() == 192 + size_of::<RequestState>());
+    assert!(size_of::<Thread>() == 208 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(
         size_of::<MarkerPlan>()
-            == MAX_CONDITIONS * size_of::<Condition>() + 2 * size_of::<Reading>() + 24
+            == MAX_CONDITIONS * size_of::<Condition>()
+                + 2 * MAX_KEY_PARTS * size_of::<Reading>()
+                + 32
     );
+    assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()
             == MAX_CONDITIONS * size_of::<Condition>() + 2 * size_of::<Reading>() + 24
@@ -77,17 +89,16 @@ const _: () = {
     assert!(size_of::<Reading>() == 8 + 4 * 5 + 7 + 5);
     assert!(size_of::<LabelPlan>() == 3 * size_of::<Reading>() + 8 * MAX_EQUALS + 16);
     assert!(RING_BYTES.is_power_of_two());
-    assert!(size_of::<ArgumentId>() == 16);
-    assert!(size_of::<ArgumentState>() == 40);
-    assert!(size_of::<Caller>() == 8);
-    assert!(size_of::<FunctionCalls>() == 16);
-    assert!(size_of::<Steps>() == 32);
-    assert!(MAX_WATCHED.is_power_of_two() && MAX_WATCHED <= u64::BITS);
+    assert!(size_of::<CallRecord>() == 16 + 8 * NOTED_ARGUMENTS);
+    assert!(size_of::<RunningCalls>() == 8 + 16 * MAX_DEPTH);
+    assert!(MAX_DEPTH.is_power_of_two());
+    assert!(CALL_RING_BYTES.is_power_of_two());
+    assert!(MAX_WATCHED.is_power_of_two());
 };
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{ArgumentId, ArgumentState, Caller, FunctionCalls, Steps};
+    use super::CallRecord;
     use super::{AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState};
     use super::{Control, FileRecord, Filled, LabelPlan, LengthHistogram, Mappings, Process};
     use super::{
@@ -116,7 +127,7 @@ mod pod {
             RequestRecord
         );
         pod!(AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState);
-        pod!(ArgumentId, ArgumentState, Caller, FunctionCalls, Steps);
+        pod!(CallRecord);
         pod!(Mappings, Row);
         pod!(
             LengthHistogram,

@@ -7,8 +7,8 @@
 
 #![cfg_attr(not(test), no_std)]
 
-pub mod argument;
 pub mod before;
+pub mod call;
 pub mod config;
 pub mod cookie;
 pub mod cost;
@@ -21,6 +21,7 @@ mod layout;
 pub mod limits;
 pub mod loss;
 pub mod marker;
+pub mod origin;
 pub mod record;
 pub mod registers;
 pub mod sums;
@@ -30,4 +31,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;

@@ -11,7 +11,7 @@ pub const TID_TABLE_SIZE: usize = 4 << 20;
 /// frame pointers, and the report says so.
 pub const MAX_ADDRESS_SPACES: u32 = 1024;
 
-/// Threads that have ever been in a request and are still alive. A thread costs about 1.6 KiB of
+/// Threads that have ever been in a request and are still alive. A thread costs about 2 KiB of
 /// kernel memory; servers with more than this many worker threads are rare, and the loss is
 /// counted ([`crate::loss::Loss::ThreadTableFull`]).
 pub const MAX_THREADS: u32 = 4096;
@@ -38,24 +38,27 @@ pub const MAX_STACKS: u32 = 32768;
 pub const MAX_STACK_SUMS: u32 = 32768;
 
 /// Ring buffer size in bytes; a power of two and a multiple of the page size. At 120 to 400 bytes a
-/// request this is 20,000 to 70,000 requests between two reads, which are 20 ms apart, or less when
-/// a quarter is full.
+/// request this is 20,000 to 70,000 requests between two reads, with labels (1.5 KiB) 5,600. Reads are 50 ms apart,
+/// or less when a quarter is full.
 pub const RING_BYTES: u32 = 8 << 20;
 
 /// Places in code whose hits are counted at once, 8 bytes each and CPU. Each probe set and taken out
 /// waits for a grace period of the kernel, so more would be no pleasure.
 pub const MAX_COUNTED: u32 = 4096;
 
-/// Functions whose first arguments are watched at once: one bit of a word for each. A power of two, so
-/// that a mask bounds its number.
+/// Functions whose calls are watched at once to find a key. A power of two, so that a mask bounds its number.
 pub const MAX_WATCHED: u32 = 64;
 
-/// First arguments that are watched, some 100 bytes each: objects that a busy server makes in a few seconds, since
-/// allocators use addresses again.
-pub const MAX_ARGUMENTS: u32 = 65536;
+/// Threads whose running calls of watched functions are known, some 200 bytes each. Of more, those that
+/// called none for the longest time are forgotten.
+pub const MAX_CALLERS: u32 = 16384;
 
-/// Pairs of a thread and a watched function, some 70 bytes each: 64 threads that call all of them.
-pub const MAX_CALLERS: u32 = 4096;
+/// Calls of watched functions, entries and returns, that are looked at: 48 bytes each in user space.
+pub const MAX_CALLS: usize = 1 << 20;
+
+/// Ring of the calls in bytes; a power of two and a multiple of the page size. At 56 bytes each it holds 150,000 calls
+/// between two reads, which are 50 ms apart.
+pub const CALL_RING_BYTES: u32 = 8 << 20;
 
 /// Files that are remembered, 32 bytes each: of more, those that were not blocked on for the longest time are
 /// forgotten, and send their names again. User space forgets names after as many.
@@ -88,7 +91,7 @@ pub const MAX_LABEL_ALTERNATIVES: usize = 4;
 /// an alternative of a label at a place of a USDT probe, or at all places of another marker.
 pub const MAX_LABEL_PLANS: usize = 4096;
 
-/// Requests with a key that live at once: a few bytes each, taken as they are needed.
+/// Requests with a key that live at once: some 90 bytes each, taken if the profile has keys.
 pub const MAX_KEYS: u32 = 65536;
 
 /// Requests that no thread runs at once, parked or queued. One takes about 2 KiB, as long as it waits.

@@ -3,6 +3,7 @@
 //!
 //! A probe's cookie names the first plan of a chain. The first plan whose conditions hold is carried out.
 
+use crate::keyed::MAX_KEY_PARTS;
 use crate::label::Reading;
 
 /// Conditions of one marker or attribute; all must hold.
@@ -53,8 +54,10 @@ pub mod marker_flag {
     pub const CURRENT: u32 = 1;
     /// Of a begin: a request with this key that is parked or queued goes on.
     pub const OR_RESUME: u32 = 2;
-    /// Of a resume: keys that name no request are expected, and not counted.
+    /// Of a resume and a ready: keys that name no request are expected, and not counted.
     pub const TOUCH: u32 = 4;
+    /// Of a begin: the request is queued from there on, and the thread goes on with what it runs.
+    pub const QUEUED: u32 = 8;
 }
 
 /// Kinds of conditions.
@@ -95,10 +98,10 @@ pub struct Condition {
 pub struct MarkerPlan {
     /// All must hold.
     pub when: [Condition; MAX_CONDITIONS],
-    /// The key, without [`marker_flag::CURRENT`].
-    pub key: Reading,
-    /// Of [`op::ADOPT`]: the key from here on.
-    pub to: Reading,
+    /// The parts of the key, without [`marker_flag::CURRENT`].
+    pub key: [Reading; MAX_KEY_PARTS],
+    /// Of [`op::ADOPT`]: those of the key from here on.
+    pub to: [Reading; MAX_KEY_PARTS],
     /// One of [`op`].
     pub op: u32,
     /// Bits of [`marker_flag`].
@@ -112,6 +115,10 @@ pub struct MarkerPlan {
     pub label: u32,
     /// Index of the plan to try when a condition does not hold, 0 for none.
     pub next: u32,
+    /// Parts of the key.
+    pub key_parts: u32,
+    /// Parts of the key from here on.
+    pub to_parts: u32,
 }
 
 /// How an attribute is read.

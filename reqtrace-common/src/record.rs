@@ -2,6 +2,7 @@
 
 use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
 use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
+use crate::origin::Sender;
 
 /// What a ring record is; the first `u32` of every record.
 pub mod kind {
@@ -23,6 +24,8 @@ pub mod kind {
     pub const TEXT: u32 = 8;
     /// An [`super::AwayRecord`].
     pub const AWAY: u32 = 9;
+    /// An [`super::OriginRecord`].
+    pub const ORIGIN: u32 = 10;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.
@@ -43,6 +46,8 @@ pub mod reason {
     pub const BLOCKED_AT_STOP: u32 = 6;
     /// No thread ran the request when tracing stopped: it was parked or queued.
     pub const PARKED_AT_STOP: u32 = 7;
+    /// The tables of requests with keys were full, and it had been left for longest.
+    pub const NO_ROOM: u32 = 8;
 }
 
 /// The id of a stack: a hash of its addresses of 63 bits, whose lowest bit is 0, or one of the constants
@@ -497,6 +502,36 @@ pub struct AwayRecord {
     pub by_request_type: u32,
     /// Begin of that request, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
     pub by_begin_ns: u64,
+    /// 1 when that thread has made it ready.
+    pub is_ready: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// What a request went on with that was parked; with blame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OriginRecord {
+    /// [`kind::ORIGIN`].
+    pub kind: u32,
+    /// The process.
+    pub tgid: u32,
+    /// How often the process had called exec since tracing began.
+    pub exec_generation: u32,
+    /// Index of the request type.
+    pub request_type: u32,
+    /// [`RequestRecord::begin_ns`].
+    pub request_begin_ns: u64,
+    /// [`AwayRecord::until_ns`].
+    pub until_ns: u64,
+    /// When the data came, `CLOCK_MONOTONIC` nanoseconds.
+    pub arrived_ns: u64,
+    /// One of [`crate::origin::found`].
+    pub found: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Who sent it.
+    pub sender: Sender,
 }
 
 /// What happened to a traced process.

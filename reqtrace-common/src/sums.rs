@@ -245,12 +245,16 @@ pub struct StackSum {
     pub run_queue_ns: u64,
     /// Intervals.
     pub count: u64,
-    /// Longest interval, ns, run queue part included.
+    /// The longest that one was blocked, or preempted, ns. In recordings whose windows have no `queued` with its
+    /// time on the run queue.
     pub longest_ns: u64,
     /// Bytes that the calls have asked for that were blocked here: `read`, `write`, `pread64` and `pwrite64`,
     /// each call once.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub bytes: u64,
+    /// The longest that one was on the run queue after a block, ns.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub longest_run_queue_ns: u64,
 }
 
 /// One stored stack, innermost frame first.

@@ -15,6 +15,12 @@ const TOP: u64 = 1 << (326 - 320) | 1 << (327 - 320) | 1 << (328 - 320);
 /// `futex`: its first argument is the address that is waited on.
 pub const SYS_FUTEX: i32 = 202;
 
+/// `splice`: what is sent goes to its third argument.
+pub const SYS_SPLICE: i32 = 275;
+
+/// `io_uring_enter`: any of several threads may send what is handed to it.
+pub const SYS_IO_URING_ENTER: i32 = 426;
+
 /// Whether this system call may hand something to a socket: then the thread itself runs the softirq that
 /// delivers it on this machine. `write`, `writev`, `sendfile`, `connect`, `sendto`, `sendmsg`, `shutdown`,
 /// `splice`, `sendmmsg`, `io_uring_enter`.
@@ -22,6 +28,14 @@ pub const SYS_FUTEX: i32 = 202;
 #[inline]
 pub const fn may_send(number: i32) -> bool {
     matches!(number, 1 | 20 | 40 | 42 | 44 | 46 | 48 | 275 | 307 | 426)
+}
+
+/// Whether a thread waits in this system call for whatever comes first of many things: `poll`, `select`,
+/// `epoll_wait`, `pselect6`, `ppoll`, `epoll_pwait`, `io_uring_enter`, `epoll_pwait2`.
+#[must_use]
+#[inline]
+pub const fn waits_for_many(number: i32) -> bool {
+    matches!(number, 7 | 23 | 232 | 270 | 271 | 281 | 426 | 441)
 }
 
 /// Whether the third argument of this system call is how many bytes of a file it reads or writes: `read`,

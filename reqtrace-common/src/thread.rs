@@ -14,8 +14,6 @@
 mod request;
 mod state;
 
-use crate::record::kind;
-
 pub use request::{Begin, BeginAction, EndAction, RequestState, status};
 pub use state::{Closed, Fault, Interval, ThreadState, is_preemption, phase};
 
@@ -56,11 +54,7 @@ impl Thread {
     /// Makes the record one of this thread.
     #[inline]
     pub fn name_record(&mut self) {
-        let record = &mut self.request.record;
-        record.kind = kind::REQUEST;
-        record.tgid = self.state.tgid;
-        record.tid = self.state.tid;
-        record.exec_generation = self.state.exec_generation;
+        self.request.name(&self.state);
     }
 
     /// The thread gets a CPU: closes the open interval, if there is one, and adds it to the request.
@@ -70,6 +64,13 @@ impl Thread {
         let closed = self.state.switch_in(now)?;
         let no_slot_ns = self.request.add(&closed, self.state.waking_thread());
         Some((closed, no_slot_ns))
+    }
+
+    /// Another thread has the request now.
+    #[inline]
+    pub fn forget(&mut self) {
+        self.request.forget();
+        self.state.phase = phase::ON_CPU;
     }
 
     /// Closes the request. The caller emits the record.

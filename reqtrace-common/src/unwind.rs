@@ -177,6 +177,24 @@ pub fn ends_in_call(before: u64) -> bool {
     byte(5) == 0xe8 || indirect(2) || indirect(3) || indirect(4) || indirect(6) || indirect(7)
 }
 
+/// Whether the code at a return address, first byte lowest, takes its stack pointer from its frame pointer. Interpreters
+/// return to such code without a call before it: HotSpot's has `mov -16(%rbp),%rsp`, from JDK 21 on
+/// `mov -16(%rbp),%rcx; lea (%rbp,%rcx,8),%rsp`.
+#[must_use]
+#[inline]
+pub fn restores_stack(code: u64) -> bool {
+    code & 0x00ff_ffff == 0x65_8b48 || code & 0xffff_ffff_00ff_ffff == 0xcd64_8d48_004d_8b48
+}
+
+/// Words between the stack pointer and the return address at code that is `add $n,%rsp; ret`, first byte lowest; `None`
+/// at any other. Python's trampolines keep no frame pointer, and return to this.
+#[must_use]
+#[inline]
+pub fn words_before_return(code: u64) -> Option<u64> {
+    let bytes = (code >> 24) & 0xff;
+    (code & 0xff_00ff_ffff == 0xc3_00c4_8348 && bytes < 128 && bytes & 7 == 0).then_some(bytes / 8)
+}
+
 /// Why a walk stopped; stored with the stack.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -299,6 +317,38 @@ mod tests {
             &[],
         ] {
             assert!(!before(other), "{other:x?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_at_a_return_address_says_where_the_caller_is() {
+        let at = |code: &[u8]| {
+            let mut bytes = [0x90; 8];
+            bytes[..code.len()].copy_from_slice(code);
+            u64::from_le_bytes(bytes)
+        };
+        assert!(restores_stack(at(&[0x48, 0x8b, 0x65, 0xf0])));
+        assert!(restores_stack(at(&[
+            0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd
+        ])));
+        for other in [
+            &[0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0x24][..],
+            &[0x48, 0x8b, 0x45, 0xf0],
+            &[0x48, 0x89, 0xe5],
+        ] {
+            assert!(!restores_stack(at(other)), "{other:x?}");
+        }
+        let words = |code| words_before_return(at(code));
+        assert_eq!(words(&[0x48, 0x83, 0xc4, 0x08, 0xc3]), Some(1));
+        assert_eq!(words(&[0x48, 0x83, 0xc4, 0x78, 0xc3]), Some(15));
+        for other in [
+            &[0x48, 0x83, 0xc4, 0x08, 0x5d][..],
+            &[0x48, 0x83, 0xc4, 0x07, 0xc3],
+            &[0x48, 0x83, 0xc4, 0xf8, 0xc3],
+            &[0x48, 0x83, 0xec, 0x08, 0xc3],
+            &[0x5d, 0xc3],
+        ] {
+            assert_eq!(words(other), None, "{other:x?}");
         }
     }
 

@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, compare_exchange, set_bits};
+pub(crate) use bpf::{add, address_of, barrier, compare_exchange, fetch_add};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, compare_exchange, set_bits};
+pub(crate) use host::{add, address_of, barrier, compare_exchange, fetch_add};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -31,6 +31,32 @@ mod bpf {
         }
     }
 
+    /// Adds to a number that other CPUs add to, and returns what it was.
+    ///
+    /// # Safety
+    ///
+    /// `counter` points to an aligned `u64` in a map.
+    #[inline(always)]
+    pub(crate) unsafe fn fetch_add(counter: *mut u64, value: u64) -> u64 {
+        let mut found = value;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "{value} = atomic_fetch_add((u64 *)({counter} + 0), {value})",
+                counter = in(reg) counter,
+                value = inout(reg) found,
+            );
+        }
+        found
+    }
+
+    /// No load or store is moved across this by the compiler; x86 keeps stores in their order, and loads.
+    #[inline(always)]
+    pub(crate) fn barrier() {
+        // SAFETY: no instruction.
+        unsafe { asm!("") }
+    }
+
     /// Stores `new` if the value is `expected`, and returns the value found.
     ///
     /// # Safety
@@ -49,23 +75,6 @@ mod bpf {
             );
         }
         found
-    }
-
-    /// Sets bits of a word whose bits other CPUs set at the same time.
-    ///
-    /// # Safety
-    ///
-    /// `word` points to an aligned `u64` in a map.
-    #[inline(always)]
-    pub(crate) unsafe fn set_bits(word: *mut u64, bits: u64) {
-        // SAFETY: by the contract of this function.
-        unsafe {
-            asm!(
-                "lock *(u64 *)({word} + 0) |= {bits}",
-                word = in(reg) word,
-                bits = in(reg) bits,
-            );
-        }
     }
 
     /// A pointer as a number: the verifier allows no arithmetic on one to a program's context.
@@ -99,14 +108,16 @@ mod host {
         unsafe { *counter += value }
     }
 
+    pub(crate) unsafe fn fetch_add(counter: *mut u64, value: u64) -> u64 {
+        // SAFETY: never called.
+        unsafe { counter.replace(value) }
+    }
+
+    pub(crate) fn barrier() {}
+
     pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
         // SAFETY: never called.
         unsafe { target.replace(new) }
-    }
-
-    pub(crate) unsafe fn set_bits(word: *mut u64, bits: u64) {
-        // SAFETY: never called.
-        unsafe { *word |= bits }
     }
 
     pub(crate) unsafe fn address_of(pointer: *const c_void, _cell: *mut u64) -> u64 {

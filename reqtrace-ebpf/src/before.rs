@@ -1,5 +1,6 @@
 //! Time before requests begin: segments, messages and connections that come to sockets, and reads of them, in;
-//! since when the data had been there that a thread read last, out. Only with `--before`.
+//! since when the data had been there that a thread read last, out. Only with `--before`, or with blame of requests
+//! with a key: see [`crate::origin`].
 //!
 //! The programs for TCP run with the socket's lock held, or own it. Those for Unix sockets do not.
 
@@ -10,37 +11,48 @@ use aya_ebpf::helpers::generated::{bpf_get_socket_cookie, bpf_probe_read_kernel}
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::BtfTracePointContext;
-use reqtrace_common::before::{LastRead, NOT_KNOWN, Unread};
+use reqtrace_common::before::{LastRead, Unread};
 use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::origin::Socket;
 use reqtrace_common::thread::RequestState;
 
+use crate::blame;
 use crate::globals::{
-    BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA, SKB_LEN, TCP_COPIED,
-    TCP_RECEIVED,
+    BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_PROTOCOL, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA,
+    SKB_LEN, TCP_COPIED, TCP_RECEIVED,
 };
 use crate::maps::{stopped, tid_flag};
+use crate::origin::{self, Segment};
 use crate::request::{bpf_now, traced};
 use crate::task::current_ids;
 
 /// Unread data by the cookie of the socket; sized by user space before loading.
 #[map]
-static SOCKETS: LruHashMap<u64, Unread> = LruHashMap::with_max_entries(1, 0);
+pub(crate) static SOCKETS: LruHashMap<u64, Socket> = LruHashMap::with_max_entries(1, 0);
 
 /// What threads of traced processes have read outside of requests; sized in the same way.
 #[map]
 static READS: LruHashMap<u32, LastRead> = LruHashMap::with_max_entries(1, 0);
 
 /// A `struct sock` or `struct sk_buff` of the kernel.
-type Object = *const u8;
+pub(crate) type Object = *const u8;
 
 const AF_UNIX: u16 = 1;
+pub(crate) const TCP: u16 = 6;
 /// States of `enum tcp_state`.
 const ESTABLISHED: i32 = 1;
+const SYN_SENT: i32 = 2;
 const SYN_RECV: i32 = 3;
 const CLOSE: i32 = 7;
 
 /// Bytes of a TCP header that are read: up to its length.
 const HEADER: usize = 16;
+
+/// Whether `--before` was given. A constant to the verifier.
+#[inline(always)]
+pub(crate) fn wanted() -> bool {
+    BEFORE_WANTED.load() != 0
+}
 
 /// `tcp_probe(sk, skb)`: a segment came to a connection that is established.
 #[inline(always)]
@@ -75,22 +87,26 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
     if (end.wrapping_sub(received) as i32) <= 0 {
         return 0;
     }
+    let segment = if origin::wanted() {
+        origin::segment(sk, sequence, end)
+    } else {
+        Segment::NONE
+    };
     let socket = cookie(sk);
     let has_more = received != copied;
-    put(
-        socket,
-        &Unread::with(known(socket), bpf_now(), has_more, accepted),
-    );
+    let unread = Unread::with(known(socket), bpf_now(), has_more, accepted);
+    origin::came(socket, unread, &segment, sequence);
     0
 }
 
 /// `tcp_rcv_space_adjust(sk)`: the current thread has read from a connection.
 #[inline(always)]
 pub(crate) fn tcp_read(ctx: &BtfTracePointContext) -> i32 {
+    let sk: Object = ctx.arg(0);
+    origin::asked(sk);
     let Some((tid, in_request)) = reader() else {
         return 0;
     };
-    let sk: Object = ctx.arg(0);
     // With TLS in the kernel an interrupt reads, and the current thread has nothing to do with it.
     let ulp = read::<u64>(at(sk, &ICSK_ULP_OPS));
     if ulp != Some(0) {
@@ -115,9 +131,14 @@ pub(crate) fn state(ctx: &BtfTracePointContext) -> i32 {
         // SAFETY: a load of a field from a BTF pointer.
         let owner = unsafe { field::<u64>(sk, &SK_SOCKET) };
         // With TCP Fast Open it may have been accepted before.
-        if owner == 0 {
-            put(cookie(sk), &Unread::connected(bpf_now()));
+        if owner == 0 && wanted() {
+            let unread = Unread::connected(bpf_now());
+            origin::came(cookie(sk), unread, &Segment::NONE, 0);
         }
+    } else if old == SYN_SENT && new == ESTABLISHED && origin::wanted() {
+        origin::connected(sk);
+    } else if new == SYN_SENT && origin::wanted() {
+        origin::connects(sk);
     }
     0
 }
@@ -132,10 +153,23 @@ pub(crate) fn message(ctx: &BtfTracePointContext) -> i32 {
     let queued = queued(sk);
     if queued != 0 {
         let socket = cookie(sk);
-        put(
-            socket,
-            &Unread::with_queued(known(socket), bpf_now(), queued),
-        );
+        let mut segment = Segment::NONE;
+        if origin::wanted()
+            && let Some(entry) = SOCKETS.get_ptr(socket)
+        {
+            // SAFETY: points into the map.
+            segment.is_ours = unsafe { (*entry).is_ours } != 0;
+            if segment.is_ours {
+                // Who sends hands it over by itself.
+                segment.sender = blame::sender(bpf_now());
+                segment.is_certain = true;
+            }
+        }
+        let unread = Unread::with_queued(known(socket), bpf_now(), queued);
+        origin::came(socket, unread, &segment, 0);
+        if origin::wanted() {
+            origin::asks(socket);
+        }
     }
     0
 }
@@ -145,11 +179,22 @@ pub(crate) fn message(ctx: &BtfTracePointContext) -> i32 {
 pub(crate) fn unix_read(ctx: &BtfTracePointContext) -> i32 {
     let sk: Object = ctx.arg(0);
     let length: i32 = ctx.arg(1);
-    if length <= 0 || !is_unix(sk) {
+    if length <= 0 {
         return 0;
     }
+    let is_unix = is_unix(sk);
+    if !(is_unix || origin::wanted() && is_layered(sk)) {
+        return 0;
+    }
+    if is_unix {
+        origin::unix_asked(sk);
+    }
     if let Some((tid, in_request)) = reader() {
-        has_read(sk, queued(sk) != 0, tid, in_request);
+        if is_unix {
+            has_read(sk, queued(sk) != 0, tid, in_request);
+        } else {
+            origin::has_read_layered(tid);
+        }
     }
     0
 }
@@ -157,7 +202,7 @@ pub(crate) fn unix_read(ctx: &BtfTracePointContext) -> i32 {
 /// A request begins on the current thread: when its data came goes into what is sent beside its record.
 #[inline(always)]
 pub(crate) fn begins(tid: u32, request: &mut RequestState) {
-    if BEFORE_WANTED.load() == 0 {
+    if !wanted() {
         return;
     }
     let since_ns = take(tid);
@@ -169,7 +214,7 @@ pub(crate) fn begins(tid: u32, request: &mut RequestState) {
 /// What the thread has read is of no request that begins later.
 #[inline(always)]
 pub(crate) fn pass(tid: u32) {
-    if BEFORE_WANTED.load() != 0 {
+    if wanted() {
         take(tid);
     }
 }
@@ -177,7 +222,7 @@ pub(crate) fn pass(tid: u32) {
 /// A thread gets this id.
 #[inline(always)]
 pub(crate) fn born(tid: u32) {
-    if BEFORE_WANTED.load() != 0 {
+    if wanted() {
         let _ = READS.remove(tid);
     }
 }
@@ -209,12 +254,25 @@ fn reader() -> Option<(u32, bool)> {
 #[inline(always)]
 fn has_read(sk: Object, is_rest: bool, tid: u32, in_request: bool) {
     let socket = cookie(sk);
-    let since_ns = match SOCKETS.get_ptr_mut(socket) {
-        // SAFETY: points into the map. Of Unix sockets it may change meanwhile: see `with_queued`.
-        Some(unread) => unsafe { (*unread).read(is_rest) },
-        None => NOT_KNOWN,
+    let Some(entry) = origin::entry_or_new(socket) else {
+        return;
     };
+    // SAFETY: points into the map. Of Unix sockets it may change meanwhile: see `with_queued`.
+    let entry = unsafe { &mut *entry };
+    if origin::wanted() {
+        entry.is_ours = 1;
+        if !is_unix(sk) {
+            origin::find_sender(sk, entry);
+        }
+    }
+    let since_ns = entry.read(bpf_now(), is_rest);
     if in_request {
+        if origin::wanted() {
+            origin::has_read(socket, entry, tid);
+        }
+        return;
+    }
+    if !wanted() {
         return;
     }
     if let Some(last) = READS.get_ptr_mut(tid) {
@@ -234,7 +292,7 @@ fn has_read(sk: Object, is_rest: bool, tid: u32, in_request: bool) {
 /// A number that no other socket has, as long as the machine runs. An address is used again, and the kernel does
 /// not say when a Unix socket is closed.
 #[inline(always)]
-fn cookie(sk: Object) -> u64 {
+pub(crate) fn cookie(sk: Object) -> u64 {
     // SAFETY: a BTF pointer to a socket.
     unsafe { bpf_get_socket_cookie(sk.cast_mut().cast()) }
 }
@@ -243,7 +301,7 @@ fn cookie(sk: Object) -> u64 {
 fn known(socket: u64) -> Unread {
     match SOCKETS.get_ptr(socket) {
         // SAFETY: copied at once.
-        Some(unread) => unsafe { *unread },
+        Some(entry) => unsafe { (*entry).unread },
         None => Unread {
             first_ns: 0,
             last_ns: 0,
@@ -251,14 +309,11 @@ fn known(socket: u64) -> Unread {
     }
 }
 
+/// With TLS in the kernel, or the like, something else reads.
 #[inline(always)]
-fn put(socket: u64, unread: &Unread) {
-    if let Some(entry) = SOCKETS.get_ptr_mut(socket) {
-        // SAFETY: points into the map.
-        unsafe { *entry = *unread };
-        return;
-    }
-    let _ = SOCKETS.insert(socket, unread, 0);
+fn is_layered(sk: Object) -> bool {
+    read::<u16>(at(sk, &SK_PROTOCOL)) == Some(TCP)
+        && read::<u64>(at(sk, &ICSK_ULP_OPS)).is_some_and(|ulp| ulp != 0)
 }
 
 /// How far a connection has received, and how far of that was read.
@@ -269,7 +324,7 @@ fn sequences(sk: Object) -> Option<(u32, u32)> {
 }
 
 #[inline(always)]
-fn is_unix(sk: Object) -> bool {
+pub(crate) fn is_unix(sk: Object) -> bool {
     // SAFETY: a load of a field from a BTF pointer.
     unsafe { field::<u16>(sk, &SK_FAMILY) == AF_UNIX }
 }
@@ -282,7 +337,7 @@ fn queued(sk: Object) -> u32 {
 }
 
 #[inline(always)]
-fn at(object: Object, offset: &Global<u32>) -> Object {
+pub(crate) fn at(object: Object, offset: &Global<u32>) -> Object {
     object.wrapping_add(offset.load() as usize)
 }
 
@@ -300,7 +355,7 @@ unsafe fn field<T>(object: Object, offset: &Global<u32>) -> T {
 
 /// A value behind an address that has no type of its own.
 #[inline(always)]
-fn read<T: Default + Copy>(address: Object) -> Option<T> {
+pub(crate) fn read<T: Default + Copy>(address: Object) -> Option<T> {
     let mut value = T::default();
     // SAFETY: the helper writes the size of the value, into it.
     let failed = unsafe {

@@ -11,6 +11,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::config::{stacks_wanted, tid_flag as flag};
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::loss::Loss;
+use reqtrace_common::origin::{Sender, sender_is};
 use reqtrace_common::record::{
     BlockSite, FILE_NONE, HelperRecord, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
 };
@@ -161,6 +162,34 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
         }
         _ => waker_is::UNKNOWN,
     };
+}
+
+/// The current thread, as one that sends data to a traced one. It is watched from now on, as one that wakes.
+#[inline(always)]
+pub(crate) fn sender(now: u64) -> Sender {
+    let (tgid, tid) = task::current_ids();
+    let mut waker = WakerRecord {
+        tid,
+        tgid,
+        context: waker_context::TASK,
+        is: waker_is::UNKNOWN,
+        since_ns: 0,
+        stack: STACK_NONE,
+        request_type: 0,
+        exec_generation: 0,
+    };
+    if let Some(tids) = Tids::table() {
+        look_at(&mut waker, true, tids, now);
+    }
+    Sender {
+        who: sender_is::THREAD,
+        tgid,
+        tid,
+        is: waker.is,
+        since_ns: waker.since_ns,
+        request_type: waker.request_type,
+        ..Sender::NONE
+    }
 }
 
 /// Begins to watch the current thread.

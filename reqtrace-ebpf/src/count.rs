@@ -1,20 +1,20 @@
-//! Kernel programs of their own that only count: how often places in code are hit, and where the
-//! first arguments of functions come back.
+//! Kernel programs of their own that only count: how often places in code are hit, and with which
+//! arguments and results functions are called.
 //!
 //! In: hits of uprobes, told apart by the attach cookie. Out: one counter for each, and what
-//! [`argument`] notes. It is an object apart, so that counting costs none of the tracer's maps.
+//! [`call`] notes. It is an object apart, so that counting costs none of the tracer's maps.
 
 #![no_std]
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
-mod argument;
 #[allow(
     unused_imports,
     dead_code,
     reason = "the tracer's programs use the rest of it"
 )]
 mod assembly;
+mod call;
 
 use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
@@ -47,11 +47,11 @@ fn count_hit(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// The same at the entry of a function; the upper half of the cookie is its number.
+/// The same at the entry of a function or its return; the upper half of the cookie says which.
 #[uprobe]
-fn note_argument(ctx: ProbeContext) -> u32 {
+fn note_call(ctx: ProbeContext) -> u32 {
     if let Some(cookie) = count(&ctx) {
-        argument::note(ctx.regs, (cookie >> 32) as u32);
+        call::note(ctx.regs, (cookie >> 32) as u32);
     }
     0
 }

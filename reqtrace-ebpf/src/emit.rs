@@ -5,16 +5,17 @@ use core::slice;
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
+use reqtrace_common::keyed::By;
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, ProcessRecord,
-    RequestRecord, SampleRecord, Slot,
+    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, OriginRecord,
+    ProcessRecord, RequestRecord, SampleRecord, Slot, kind, waker_is,
 };
 
 use crate::maps::{RING, lose};
 
-/// User space looks at the ring every few milliseconds; it is woken only when a quarter is full,
+/// User space reads the ring every 50 ms; it is woken only when a quarter is full,
 /// so that a busy server is not slowed down by one wakeup per request.
 #[inline(always)]
 pub(crate) fn wakeup() -> u64 {
@@ -55,8 +56,32 @@ pub(crate) fn extra(record: &ExtraRecord) {
 /// Sends where a request was while no thread ran it. It is written into the ring at once: markers have no
 /// stack to spare.
 #[inline(always)]
-pub(crate) fn away(record: AwayRecord) {
+pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     let Some(mut entry) = RING.reserve::<AwayRecord>(0) else {
+        return lose(Loss::IntervalRingFull);
+    };
+    // SAFETY: any bytes are a record, and all of its fields are written before it is submitted.
+    let record = unsafe { &mut *entry.as_mut_ptr() };
+    record.kind = kind::AWAY;
+    record.by_tid = by.tid;
+    record.by_is = waker_is::UNKNOWN;
+    record.by_request_type = 0;
+    record.by_begin_ns = 0;
+    record.is_ready = 0;
+    record.pad = 0;
+    if by.is_in_request {
+        record.by_is = waker_is::IN_REQUEST;
+        record.by_request_type = by.request_type;
+        record.by_begin_ns = by.begin_ns;
+    }
+    fill(record);
+    entry.submit(wakeup());
+}
+
+/// Sends what a parked request went on with; written into the ring at once too.
+#[inline(always)]
+pub(crate) fn origin(record: OriginRecord) {
+    let Some(mut entry) = RING.reserve::<OriginRecord>(0) else {
         return lose(Loss::IntervalRingFull);
     };
     entry.write(record);

@@ -205,7 +205,7 @@ fn read<T>(base: u64, offset: &Global<u32>) -> Option<T> {
 
 /// The `struct file` behind a descriptor of the current thread.
 #[inline(always)]
-fn descriptor(fd: u32) -> Option<u64> {
+pub(crate) fn descriptor(fd: u32) -> Option<u64> {
     // SAFETY: no precondition.
     let task: Task = unsafe { bpf_get_current_task_btf() };
     // SAFETY: a load of a field from a BTF pointer; a fault yields 0.

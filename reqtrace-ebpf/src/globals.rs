@@ -133,3 +133,47 @@ pub(crate) static TCP_COPIED: Global<u32> = Global::new(0);
 /// Offset of `icsk_ulp_ops` in the running kernel's `inet_connection_sock`: TLS in the kernel, and the like.
 #[unsafe(no_mangle)]
 pub(crate) static ICSK_ULP_OPS: Global<u32> = Global::new(0);
+
+/// 1 with blame of requests with a key: who sent what they go on with. 0 takes the code out.
+#[unsafe(no_mangle)]
+pub(crate) static ORIGIN_WANTED: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_addrpair` in the running kernel's `sock`: remote and local address of IPv4.
+#[unsafe(no_mangle)]
+pub(crate) static SK_ADDRESSES: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_portpair` in the running kernel's `sock`: remote and local port.
+#[unsafe(no_mangle)]
+pub(crate) static SK_PORTS: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_v6_daddr` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_V6_REMOTE: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_v6_rcv_saddr` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_V6_LOCAL: Global<u32> = Global::new(0);
+
+/// Offset of `__sk_common.skc_net` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_NET: Global<u32> = Global::new(0);
+
+/// Offset of `sk_protocol` in the running kernel's `sock`.
+#[unsafe(no_mangle)]
+pub(crate) static SK_PROTOCOL: Global<u32> = Global::new(0);
+
+/// Offset of `write_seq` in the running kernel's `tcp_sock`: what is written next.
+#[unsafe(no_mangle)]
+pub(crate) static TCP_WRITTEN: Global<u32> = Global::new(0);
+
+/// Offset of `private_data` in the running kernel's `file`: the socket of one.
+#[unsafe(no_mangle)]
+pub(crate) static FILE_PRIVATE: Global<u32> = Global::new(0);
+
+/// Offset of `file` in the running kernel's `socket`.
+#[unsafe(no_mangle)]
+pub(crate) static SOCKET_FILE: Global<u32> = Global::new(0);
+
+/// Offset of `sk` in the running kernel's `socket`.
+#[unsafe(no_mangle)]
+pub(crate) static SOCKET_SK: Global<u32> = Global::new(0);

@@ -4,22 +4,35 @@
 //! Runs in the traced thread, and can be preempted at any instruction; see [`crate::request`].
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::bindings::{BPF_NOEXIST, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
-use reqtrace_common::keyed::{self, KeyEntry, KeyId, Misfit, World};
+use reqtrace_common::keyed::{
+    self, By, Inserted, KeyEntry, KeyId, Look, MAX_KEY_PARTS, Misfit, TICKETS, Where, Word, World,
+};
+use reqtrace_common::label::Reading;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, marker_flag, op};
-use reqtrace_common::record::{AwayRecord, kind, waker_is};
 use reqtrace_common::thread::{RequestState, Thread, status};
 
-use crate::assembly::compare_exchange;
+use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
-use crate::maps::{KEYS, PARKED, THREADS, draw_weight, lose, set_tid_flag, tid_flag};
+use crate::maps::{
+    E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, lose, set_tid_flag, tid_flag,
+};
 use crate::request::{self, Marked};
+use crate::task;
 use crate::totals::{self, Counter};
-use crate::{before, blame, emit, label, plan};
+use crate::{before, blame, emit, label, origin, plan};
+
+mod room;
+mod taken;
+
+/// Where a new entry of [`PARKED`] is copied from: it is larger than the BPF stack.
+static NEW_REQUEST: RequestState = RequestState::ZERO;
+
+static NEW_ENTRY: KeyEntry = KeyEntry::NEW;
 
 /// A marker of a type with a key, or one that only reads attributes.
 #[inline(always)]
@@ -35,38 +48,34 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         attributes(regs, plan, &marked, request_type);
         return 0;
     }
-    let named = |key: u64| KeyId {
+    let named = KeyId {
         tgid: marked.tgid,
         request_type,
-        key,
+        key: [0; MAX_KEY_PARTS],
     };
     let mut hit = keyed::Hit {
         op: plan.op,
         flags: plan.flags,
         place: plan.place,
-        id: named(0),
-        to: named(0),
+        id: named,
+        to: named,
         tid: marked.tid,
     };
-    if plan.flags & marker_flag::CURRENT == 0 {
-        let Some(key) = label::number(regs, &plan.key) else {
-            lose(Loss::KeyUnreadable);
-            return 0;
-        };
-        hit.id.key = key;
-    }
-    if plan.op == op::ADOPT {
-        let Some(key) = label::number(regs, &plan.to) else {
-            lose(Loss::KeyUnreadable);
-            return 0;
-        };
-        hit.to.key = key;
+    let is_named = plan.flags & marker_flag::CURRENT == 0;
+    let is_read = (!is_named || key(regs, plan.key_parts, &plan.key, &mut hit.id))
+        && key(regs, plan.to_parts, &plan.to, &mut hit.to);
+    if !is_read {
+        lose(Loss::KeyUnreadable);
+        return 0;
     }
     let Some(thread) = thread_of(&marked) else {
         return 0;
     };
+    // SAFETY: points into the map. Read again: the verifier is to know nothing of it.
+    hit.op = unsafe { (&raw const plan.op).read_volatile() };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
+    thread.state.parked_until_ns = 0;
     let mut kernel = Kernel {
         regs,
         plan,
@@ -76,6 +85,25 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     keyed::hit(&mut kernel, thread, &hit);
     0
+}
+
+/// Reads the parts of a key; `false` when memory could not be read.
+#[inline(always)]
+fn key(
+    regs: *mut pt_regs,
+    parts: u32,
+    readings: &[Reading; MAX_KEY_PARTS],
+    into: &mut KeyId,
+) -> bool {
+    let mut part = 0;
+    while part < MAX_KEY_PARTS && part < parts as usize {
+        let Some(value) = label::number(regs, &readings[part]) else {
+            return false;
+        };
+        into.key[part] = value;
+        part += 1;
+    }
+    true
 }
 
 /// A marker that only reads attributes, of a request with or without a key.
@@ -90,7 +118,8 @@ fn attributes(regs: *mut pt_regs, plan: &MarkerPlan, marked: &Marked, request_ty
     };
     // SAFETY: as in `marker`.
     let thread = unsafe { &mut *thread };
-    if thread.request.status == status::OPEN && thread.request.record.request_type == request_type {
+    let is_its_own = thread.request.status == status::OPEN && !thread.request.keyed.is_taken();
+    if is_its_own && thread.request.record.request_type == request_type {
         let request = &mut thread.request;
         plan::attributes(regs, plan.attributes, marked.tgid, request_type, request);
     }
@@ -133,17 +162,88 @@ fn rest(tid: u32, thread: *mut Thread) {
     set_tid_flag(tid, flag::HELPER);
 }
 
-/// The maps of this object, for one hit.
-struct Kernel<'a> {
+/// The current thread, and what it takes to change its request without reading the traced process.
+#[inline(always)]
+fn current() -> Option<(*mut Thread, Kernel)> {
+    let (tgid, tid) = task::current_ids();
+    let kernel = Kernel {
+        regs: core::ptr::null_mut(),
+        plan: core::ptr::null(),
+        tgid,
+        tid,
+        request_type: 0,
+    };
+    Some((THREADS.get_ptr_mut(tid)?, kernel))
+}
+
+/// [`keyed::part`]. A function with an external name: the verifier goes over it once, and not once for each way that
+/// leads there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_part(how: u64) -> u64 {
+    match current() {
+        // SAFETY: the current thread's own entry.
+        Some((thread, mut kernel)) => keyed::part(&mut kernel, unsafe { &mut *thread }, how),
+        None => 0,
+    }
+}
+
+/// [`origin::goes_on`], in the same way.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_goes_on(since_ns: u64, until_ns: u64) -> u32 {
+    if let Some((thread, _)) = current() {
+        // SAFETY: the current thread's own entry.
+        origin::goes_on(unsafe { &mut *thread }, since_ns, until_ns);
+    }
+    0
+}
+
+/// [`keyed::close_taken`], in the same way.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_close(stored: u64, how: u64, word: u64, ready_ns: u64) -> u32 {
+    if let Some((thread, mut kernel)) = current() {
+        let found = Look {
+            word,
+            ready_ns,
+            weight: 1,
+        };
+        // SAFETY: the current thread's own entry.
+        keyed::close_taken(&mut kernel, unsafe { &*thread }, stored, how, &found);
+    }
+    0
+}
+
+/// The maps of this object, for one hit. Without registers and plan nothing is read of the traced process.
+struct Kernel {
     regs: *mut pt_regs,
-    plan: &'a MarkerPlan,
+    plan: *const MarkerPlan,
     tgid: u32,
     tid: u32,
     request_type: u32,
 }
 
-impl World for Kernel<'_> {
+impl Kernel {
+    /// The request that the thread is about to go on with was parked then.
+    #[inline(always)]
+    fn note_parked(&mut self, since_ns: u64, until_ns: u64) {
+        if let Some(thread) = THREADS.get_ptr_mut(self.tid) {
+            // SAFETY: the current thread's own entry.
+            let state = unsafe { &mut (*thread).state };
+            state.parked_since_ns = since_ns;
+            state.parked_until_ns = until_ns;
+        }
+    }
+}
+
+impl World for Kernel {
     type Entry = *mut KeyEntry;
+
+    #[inline(always)]
+    fn nowhere(&self) -> *mut KeyEntry {
+        core::ptr::null_mut()
+    }
 
     #[inline(always)]
     fn entry(&mut self, id: &KeyId) -> Option<*mut KeyEntry> {
@@ -151,13 +251,12 @@ impl World for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn look(&mut self, entry: *mut KeyEntry) -> KeyEntry {
-        // SAFETY: points into the map. An entry that is taken out meanwhile may be another key's: then its
-        // stamp is another one.
+    fn look(&mut self, entry: *mut KeyEntry) -> Look {
+        // SAFETY: points into the map. What stands there may be another key's by now: its word is another one.
         unsafe {
-            KeyEntry {
+            Look {
                 word: (&raw const (*entry).word).read_volatile(),
-                stamp_ns: (&raw const (*entry).stamp_ns).read_volatile(),
+                ready_ns: (&raw const (*entry).ready_ns).read_volatile(),
                 weight: (&raw const (*entry).weight).read_volatile(),
             }
         }
@@ -165,13 +264,70 @@ impl World for Kernel<'_> {
 
     #[inline(always)]
     fn exchange(&mut self, entry: *mut KeyEntry, from: u64, to: u64) -> bool {
+        // The verifier does not see that it is some entry wherever one was found before.
         // SAFETY: points into the map.
-        unsafe { compare_exchange(&raw mut (*entry).word, from, to) == from }
+        !entry.is_null() && unsafe { compare_exchange(&raw mut (*entry).word, from, to) == from }
     }
 
     #[inline(always)]
-    fn insert(&mut self, id: &KeyId, entry: &KeyEntry) -> bool {
-        KEYS.insert(id, entry, 0).is_ok()
+    fn note_left(&mut self, entry: *mut KeyEntry, left: &RequestState) {
+        if entry.is_null() {
+            return;
+        }
+        let record = &left.record;
+        // SAFETY: points into the map.
+        unsafe {
+            (&raw mut (*entry).since_ns).write_volatile(left.keyed.since_ns);
+            (&raw mut (*entry).begin_ns).write_volatile(record.begin_ns);
+            (&raw mut (*entry).place).write_volatile(left.keyed.place);
+            (&raw mut (*entry).tid).write_volatile(record.tid);
+            (&raw mut (*entry).exec_generation).write_volatile(record.exec_generation);
+        }
+    }
+
+    #[inline(always)]
+    fn note_weight(&mut self, entry: *mut KeyEntry, weight: u32) {
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: points into the map.
+        unsafe { (&raw mut (*entry).weight).write_volatile(weight) }
+    }
+
+    #[inline(always)]
+    fn note_all_of(&mut self, entry: *mut KeyEntry, other: *mut KeyEntry) {
+        if entry.is_null() || other.is_null() {
+            return;
+        }
+        // SAFETY: both point into the map.
+        unsafe {
+            (&raw mut (*entry).since_ns).write_volatile((*other).since_ns);
+            (&raw mut (*entry).ready_ns).write_volatile((*other).ready_ns);
+            (&raw mut (*entry).begin_ns).write_volatile((*other).begin_ns);
+            (&raw mut (*entry).weight).write_volatile((*other).weight);
+            (&raw mut (*entry).place).write_volatile((*other).place);
+            (&raw mut (*entry).tid).write_volatile((*other).tid);
+            (&raw mut (*entry).exec_generation).write_volatile((*other).exec_generation);
+        }
+    }
+
+    #[inline(always)]
+    fn note_ready(&mut self, entry: *mut KeyEntry, ready_ns: u64) {
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: points into the map.
+        unsafe { (&raw mut (*entry).ready_ns).write_volatile(ready_ns) }
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, id: &KeyId) -> Inserted {
+        let new: &KeyEntry = &NEW_ENTRY;
+        match KEYS.insert(id, new, u64::from(BPF_NOEXIST)) {
+            Ok(()) => Inserted::Done,
+            Err(E2BIG) => Inserted::Full,
+            Err(_) => Inserted::Exists,
+        }
     }
 
     #[inline(always)]
@@ -180,40 +336,62 @@ impl World for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn store(&mut self, id: &KeyId, request: &RequestState) -> bool {
-        PARKED.insert(id, request, 0).is_ok()
+    fn ticket(&mut self) -> u64 {
+        let Some(next) = TICKET.get_ptr_mut(0) else {
+            return 0;
+        };
+        // SAFETY: points to the map's only entry.
+        unsafe { (fetch_add(next, 1) + 1) & (TICKETS - 1) }
     }
 
     #[inline(always)]
-    fn store_again(&mut self, from: &KeyId, to: &KeyId) -> bool {
-        let Some(stored) = PARKED.get_ptr_mut(from) else {
-            return false;
-        };
-        // SAFETY: points into the map, and the word of its key says that nobody else moves it.
-        unsafe {
-            (*stored).keyed.id = *to;
-            let request: &RequestState = &*stored;
-            PARKED.insert(to, request, 0).is_ok()
+    fn make_room(&mut self, recorded: bool) -> bool {
+        room::make_room(u32::from(recorded)) != 0
+    }
+
+    #[inline(always)]
+    fn store(&mut self, ticket: u64, request: &RequestState) -> bool {
+        PARKED
+            .insert(ticket, request, u64::from(BPF_NOEXIST))
+            .is_ok()
+    }
+
+    #[inline(always)]
+    fn store_new(&mut self, ticket: u64) -> bool {
+        let new: &RequestState = &NEW_REQUEST;
+        PARKED.insert(ticket, new, u64::from(BPF_NOEXIST)).is_ok()
+    }
+
+    #[inline(always)]
+    fn store_running(&mut self, tid: u32, of: u64, ticket: u64) -> bool {
+        taken::store_running(tid, of, ticket)
+    }
+
+    #[inline(always)]
+    fn tell_taken(&mut self, tid: u32, ticket: u64) {
+        if let Some(thread) = THREADS.get_ptr_mut(tid) {
+            // SAFETY: points into the map. If it is another thread's by now, that one has another ticket.
+            unsafe { (*thread).request.keyed.tell_taken(ticket) }
         }
     }
 
     #[inline(always)]
     fn with_stored(
         &mut self,
-        id: &KeyId,
+        ticket: u64,
         change: impl FnOnce(&mut Self, &mut RequestState),
     ) -> bool {
-        let Some(stored) = PARKED.get_ptr_mut(id) else {
+        let Some(stored) = PARKED.get_ptr_mut(ticket) else {
             return false;
         };
-        // SAFETY: as above.
+        // SAFETY: points into the map, and who has the ticket has the request.
         change(self, unsafe { &mut *stored });
         true
     }
 
     #[inline(always)]
-    fn fetch(&mut self, id: &KeyId, into: &mut RequestState) -> bool {
-        let Some(stored) = PARKED.get_ptr(id) else {
+    fn fetch(&mut self, ticket: u64, into: &mut RequestState) -> bool {
+        let Some(stored) = PARKED.get_ptr(ticket) else {
             return false;
         };
         // SAFETY: the helper writes the size of a state, into one.
@@ -224,13 +402,13 @@ impl World for Kernel<'_> {
                 stored.cast(),
             )
         };
-        let _ = PARKED.remove(id);
+        let _ = PARKED.remove(ticket);
         failed == 0
     }
 
     #[inline(always)]
-    fn discard(&mut self, id: &KeyId) {
-        let _ = PARKED.remove(id);
+    fn discard(&mut self, ticket: u64) {
+        let _ = PARKED.remove(ticket);
     }
 
     #[inline(always)]
@@ -251,12 +429,20 @@ impl World for Kernel<'_> {
             flag::UNSAMPLED
         };
         before::pass(thread.state.tid);
+        let state = &mut thread.state;
+        if origin::wanted() && state.parked_until_ns != 0 {
+            keyed_goes_on(state.parked_since_ns, state.parked_until_ns);
+            state.parked_until_ns = 0;
+        }
         set_tid_flag(thread.state.tid, byte);
     }
 
     #[inline(always)]
     fn leave(&mut self, thread: &mut Thread) -> u64 {
         let tid = thread.state.tid;
+        if origin::wanted() && thread.request.is_sampled() {
+            origin::leaves(thread);
+        }
         let now = if thread.request.is_sampled() {
             request::leave_request(thread, tid)
         } else {
@@ -274,21 +460,31 @@ impl World for Kernel<'_> {
     #[inline(always)]
     fn read(&mut self, request: &mut RequestState, is_begin: bool) {
         if is_begin {
+            request.keyed.forget_sockets();
             before::begins(self.tid, request);
         } else if !request.is_sampled() {
             return;
         }
-        let first = self.plan.attributes;
+        // SAFETY: points into the map.
+        let (first, label) = unsafe { ((*self.plan).attributes, (*self.plan).label) };
         plan::attributes(self.regs, first, self.tgid, self.request_type, request);
         if is_begin && LABELS_WANTED.load() != 0 {
             let record = &mut request.record;
-            record.label_len = label::read(self.regs, self.plan.label as u16, record);
+            record.label_len = label::read(self.regs, label as u16, record);
         }
     }
 
     #[inline(always)]
-    fn name(&mut self, thread: &mut Thread) {
-        let comm = &mut thread.request.record.comm;
+    fn read_stored(&mut self, ticket: u64) {
+        if let Some(stored) = PARKED.get_ptr_mut(ticket) {
+            // SAFETY: points into the map, and who has the ticket has the request.
+            self.read(unsafe { &mut *stored }, true);
+        }
+    }
+
+    #[inline(always)]
+    fn name(&mut self, request: &mut RequestState) {
+        let comm = &mut request.record.comm;
         // SAFETY: the helper writes at most the size that it is given.
         unsafe {
             bpf_get_current_comm(comm.as_mut_ptr().cast(), comm.len() as u32);
@@ -301,33 +497,65 @@ impl World for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn was_away(&mut self, request: &RequestState, place: u32, until_ns: u64, thread: &Thread) {
+    fn count_unrecorded(&mut self, request_type: u32, reason: u32) {
+        request::count_unrecorded(request_type, reason);
+    }
+
+    #[inline(always)]
+    fn was_parked(&mut self, id: &KeyId, entry: *mut KeyEntry, until_ns: u64, by: &By) {
         if !blame::wanted() {
             return;
         }
-        let by = &thread.request;
-        let is_other = by.status == status::OPEN && !core::ptr::eq(by, request);
-        let record = &request.record;
-        emit::away(AwayRecord {
-            kind: kind::AWAY,
-            tgid: record.tgid,
-            from_tid: record.tid,
-            by_tid: thread.state.tid,
-            exec_generation: record.exec_generation,
-            request_type: record.request_type,
-            place,
-            queued: request.keyed.queued,
-            request_begin_ns: record.begin_ns,
-            since_ns: request.keyed.since_ns,
-            until_ns,
-            by_is: if is_other {
-                waker_is::IN_REQUEST
-            } else {
-                waker_is::UNKNOWN
-            },
-            by_request_type: if is_other { by.record.request_type } else { 0 },
-            by_begin_ns: if is_other { by.record.begin_ns } else { 0 },
+        // SAFETY: points into the map.
+        let entry = unsafe { &*entry };
+        emit::away(by, |away| {
+            away.tgid = id.tgid;
+            away.from_tid = entry.tid;
+            away.exec_generation = entry.exec_generation;
+            away.request_type = id.request_type;
+            away.is_ready = 1;
+            away.place = entry.place;
+            away.queued = 0;
+            away.request_begin_ns = entry.begin_ns;
+            away.since_ns = entry.since_ns;
+            away.until_ns = until_ns;
         });
+    }
+
+    #[inline(always)]
+    fn was_away(&mut self, request: &RequestState, until_ns: u64, by: &By) {
+        if !blame::wanted() {
+            return;
+        }
+        if by.is_own && request.keyed.queued == 0 {
+            self.note_parked(request.keyed.since_ns, until_ns);
+        }
+        let record = &request.record;
+        emit::away(by, |away| {
+            away.tgid = record.tgid;
+            away.from_tid = record.tid;
+            away.exec_generation = record.exec_generation;
+            away.request_type = record.request_type;
+            away.place = request.keyed.place;
+            away.queued = request.keyed.queued;
+            away.request_begin_ns = record.begin_ns;
+            away.since_ns = request.keyed.since_ns;
+            away.until_ns = until_ns;
+        });
+    }
+
+    #[inline(always)]
+    fn part(&mut self, _thread: &mut Thread, how: u64) {
+        let again = keyed_part(how);
+        if again != 0 {
+            self.make_room(true);
+            keyed_part(again);
+        }
+    }
+
+    #[inline(always)]
+    fn close_taken(&mut self, _thread: &Thread, stored: u64, how: u64, found: &Look) {
+        keyed_close(stored, how, found.word, found.ready_ns);
     }
 
     #[inline(always)]
@@ -355,4 +583,35 @@ impl World for Kernel<'_> {
     fn lose(&mut self, loss: Loss) {
         lose(loss);
     }
+}
+
+/// The thread leaves, and what it runs with it, if it has a key: nobody else can take that. Whether it is the
+/// thread's.
+#[inline(always)]
+pub(crate) fn gives_up(thread: &Thread) -> bool {
+    let keyed = &thread.request.keyed;
+    if keyed.is_keyed == 0 {
+        return true;
+    }
+    let Some(entry) = KEYS.get_ptr_mut(keyed.id) else {
+        return false;
+    };
+    let mut tries = 0;
+    while tries < 2 {
+        tries += 1;
+        // SAFETY: points into the map.
+        unsafe {
+            let found = (&raw const (*entry).word).read_volatile();
+            let word = Word::decode(found);
+            if word.ticket != keyed.ticket || !matches!(word.at, Where::Running(_)) {
+                return false;
+            }
+            let busy = Word::busy(word.ticket).encode();
+            if compare_exchange(&raw mut (*entry).word, found, busy) == found {
+                let _ = KEYS.remove(keyed.id);
+                return true;
+            }
+        }
+    }
+    false
 }

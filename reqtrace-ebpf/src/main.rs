@@ -25,6 +25,7 @@ mod keyed;
 mod known;
 mod label;
 mod maps;
+mod origin;
 mod plan;
 mod process;
 mod request;
@@ -36,6 +37,7 @@ mod totals;
 mod unwind;
 mod uprobes;
 mod walks;
+mod way;
 
 use aya_ebpf::macros::{btf_tracepoint, perf_event, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RetProbeContext};
@@ -133,7 +135,7 @@ fn task_rename(ctx: BtfTracePointContext) -> i32 {
     process::rename(&ctx)
 }
 
-/// These five only with `--before`, and the last two where the kernel has them.
+/// These six only with `--before`, or blame of requests with a key, and the last three where the kernel has them.
 #[btf_tracepoint(function = "tcp_probe")]
 fn tcp_probe(ctx: BtfTracePointContext) -> i32 {
     before::segment(&ctx)
@@ -157,6 +159,11 @@ fn sk_data_ready(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sock_recv_length")]
 fn sock_recv_length(ctx: BtfTracePointContext) -> i32 {
     before::unix_read(&ctx)
+}
+
+#[btf_tracepoint(function = "sock_send_length")]
+fn sock_send_length(ctx: BtfTracePointContext) -> i32 {
+    origin::sent(&ctx)
 }
 
 #[perf_event]

@@ -133,10 +133,14 @@ pub(crate) static ATTRIBUTE_PLANS: Array<AttributePlan> = Array::with_max_entrie
 #[map]
 pub(crate) static KEYS: HashMap<KeyId, KeyEntry> = HashMap::with_max_entries(1, 0);
 
-/// Requests that no thread runs. Not preallocated: there are few most of the time.
+/// Requests that no thread runs, by their tickets. Not preallocated: there are few most of the time.
 #[map]
-pub(crate) static PARKED: HashMap<KeyId, RequestState> =
+pub(crate) static PARKED: HashMap<u64, RequestState> =
     HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// The next ticket: see [`reqtrace_common::keyed::Word`].
+#[map]
+pub(crate) static TICKET: Array<u64> = Array::with_max_entries(1, 0);
 
 /// Records for user space.
 #[map]

@@ -10,12 +10,10 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::status;
 
-use crate::maps::{
-    KEYS, MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing,
-};
+use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{before, blame, emit};
+use crate::{before, blame, emit, keyed};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -197,10 +195,9 @@ fn forget(tid: u32, why: u32) {
         let abandoned = status == status::ABANDONED;
         // SAFETY: no precondition.
         let now = unsafe { bpf_ktime_get_ns() };
-        if thread.request.keyed.is_keyed != 0 {
-            let _ = KEYS.remove(thread.request.keyed.id);
+        if keyed::gives_up(thread) {
+            close(thread, now, if abandoned { reason::NO_END } else { why });
         }
-        close(thread, now, if abandoned { reason::NO_END } else { why });
     }
     let _ = THREADS.remove(tid);
 }

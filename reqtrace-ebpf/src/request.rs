@@ -272,12 +272,7 @@ pub(crate) fn close(thread: &mut Thread, now: u64, why: u32) {
 pub(crate) fn send_closed(request: &mut RequestState) {
     let record = &mut request.record;
     if record.weight == 0 {
-        let counter = if record.reason == reason::COMPLETE {
-            Counter::Unsampled
-        } else {
-            Counter::Incomplete
-        };
-        totals::count(record.request_type, counter);
+        count_unrecorded(record.request_type, record.reason);
         return;
     }
     if request.keyed.has_extra == 0 {
@@ -301,6 +296,17 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     }
     emit::extra(extra);
     send(record);
+}
+
+/// Counts a request that was not recorded.
+#[inline(always)]
+pub(crate) fn count_unrecorded(request_type: u32, why: u32) {
+    let counter = if why == reason::COMPLETE {
+        Counter::Unsampled
+    } else {
+        Counter::Incomplete
+    };
+    totals::count(request_type, counter);
 }
 
 #[inline(always)]

@@ -17,7 +17,7 @@ use reqtrace_common::thread::{
     Closed, Fault, Interval, RequestState, Thread, ThreadState, is_preemption,
 };
 
-use crate::assembly::add;
+use crate::assembly::{add, barrier};
 use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
 use crate::task::{self, Task, UserContext};
@@ -72,6 +72,11 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     if state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }
+    if request.keyed.is_taken() {
+        // The thread finds that out at its next marker.
+        set_tid_flag(tid, flag::KNOWN);
+        return;
+    }
     let user = task::user_context();
     if request.frame_is_gone(user.sp, return_slot(request)) {
         request.abandon(now);
@@ -100,7 +105,9 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
             file,
         }
     };
+    begin_change(state);
     state.switch_out(now, preempted, prev_state, site);
+    end_change(state);
     if blame::wanted() {
         state.futex = 0;
         (state.holder_is, state.holder) = (holder_is::NO_FUTEX, 0);
@@ -109,6 +116,20 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
             (state.holder_is, state.holder) = holder::of(user.first_argument);
         }
     }
+}
+
+/// A thread of which another one takes a copy sees that it is not whole.
+#[inline(always)]
+fn begin_change(state: &mut ThreadState) {
+    state.version = state.version.wrapping_add(1);
+    barrier();
+}
+
+/// It is whole again.
+#[inline(always)]
+fn end_change(state: &mut ThreadState) {
+    barrier();
+    state.version = state.version.wrapping_add(1);
 }
 
 /// The file that a thread blocks on; notes how many bytes of it were asked for.
@@ -184,9 +205,20 @@ fn arrive(tid: u32, now: u64) {
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let thread = unsafe { &mut *thread };
+    begin_change(&mut thread.state);
+    // On both ways, not before them: the verifier of 6.1 does not see that two branches ask the same.
     let Some((closed, no_slot_ns)) = thread.switch_in(now) else {
+        end_change(&mut thread.state);
         return;
     };
+    end_change(&mut thread.state);
+    if thread.request.keyed.is_taken() {
+        // Another thread runs the request, so this is not its time.
+        if blame::wanted() {
+            blame::ended(&mut thread.state, &closed, now, 0, 0);
+        }
+        return;
+    }
     if no_slot_ns != 0 {
         lose(Loss::SlotsFull);
     }
@@ -207,7 +239,7 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
         } => (off_kind::BLOCK, blocked_ns, run_queue_ns),
         Interval::Preempted { preempted_ns } => (off_kind::PREEMPTED, preempted_ns, 0),
     };
-    let longest_ns = off_ns + run_queue_ns;
+    let whole_ns = off_ns + run_queue_ns;
     let record = &thread.request.record;
     let weight = u64::from(record.weight);
     let filter = StackFilter {
@@ -215,7 +247,7 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
         max_ns: STACK_MAX_NS.load(),
         state: STACK_STATE.load(),
     };
-    let outside = if filter.keeps(thread.state.out_state, longest_ns) {
+    let outside = if filter.keeps(thread.state.out_state, whole_ns) {
         0
     } else {
         off_kind::OUTSIDE
@@ -236,7 +268,7 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
         file: closed.site.file,
     };
     if HISTOGRAM_WANTED.load() != 0 {
-        histogram::count(&key, longest_ns, weight);
+        histogram::count(&key, whole_ns, weight);
     }
     let bytes = match closed.interval {
         Interval::Block { .. } => thread.state.bytes * weight,
@@ -252,8 +284,11 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
             if bytes != 0 {
                 add(&raw mut (*sum).bytes, bytes);
             }
-            if (*sum).longest_ns < longest_ns {
-                (*sum).longest_ns = longest_ns;
+            if (*sum).longest_ns < off_ns {
+                (*sum).longest_ns = off_ns;
+            }
+            if (*sum).longest_run_queue_ns < run_queue_ns {
+                (*sum).longest_run_queue_ns = run_queue_ns;
             }
         }
         return;
@@ -262,8 +297,9 @@ fn add_to_sums(thread: &Thread, closed: &Closed) {
         off_ns: off_ns * weight,
         run_queue_ns: run_queue_ns * weight,
         count: weight,
-        longest_ns,
+        longest_ns: off_ns,
         bytes,
+        longest_run_queue_ns: run_queue_ns,
     };
     if STACK_SUMS
         .insert(key, first, u64::from(BPF_NOEXIST))

@@ -12,7 +12,7 @@ use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{
     BLOCK_SHIFT, CHUNK_SHIFT, Cfa, MAPPING_STEPS, MAX_MAPPINGS, Mapping, Mappings, Rbp, Row, Rule,
-    SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call,
+    SEARCH_STEPS, Stop, WALK_BY_FRAME_POINTERS, ends_in_call, restores_stack, words_before_return,
 };
 
 use crate::globals::GAPS_BY_FRAME_POINTERS;
@@ -248,7 +248,10 @@ fn advance(
             } else {
                 Stop::NoTable
             };
-            return frame_pointer(walk, otherwise);
+            match before_return(walk) {
+                Some(words) => walk.sp.wrapping_add(words * 8 + 8),
+                None => return frame_pointer(walk, otherwise),
+            }
         }
         Cfa::Outermost => return Err(Stop::Complete),
         Cfa::Unsupported => return Err(Stop::Unsupported),
@@ -299,8 +302,17 @@ fn signal(walk: &mut Walker) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken
-/// for a return address must stand behind a call.
+/// What code without a row takes off the stack when it is returned to, if it then returns itself: words.
+#[inline(always)]
+fn before_return(walk: &mut Walker) -> Option<u64> {
+    if walk.back == 0 {
+        return None;
+    }
+    words_before_return(read_word(walk, walk.pc).ok()?)
+}
+
+/// The caller by the frame pointer. Code that has none keeps something else in rbp: what is taken for a return address
+/// must stand behind a call, or be the code of an interpreter, which takes its stack pointer from there.
 #[inline(always)]
 fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
     let frame = frame(walk);
@@ -313,7 +325,7 @@ fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
         return Err(Stop::Complete);
     }
     let before = read_word(walk, pc.wrapping_sub(8)).map_err(|_| otherwise)?;
-    if !ends_in_call(before) {
+    if !ends_in_call(before) && !read_word(walk, pc).is_ok_and(restores_stack) {
         return Err(otherwise);
     }
     walk.bp = bp;

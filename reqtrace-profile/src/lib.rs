@@ -156,17 +156,21 @@ pub struct MarkerSpec {
     pub object: Option<String>,
     /// Of a function's return: only where this function has called it.
     pub called_by: Option<String>,
+    /// Every function of the name is meant, such as all copies of a generic one.
+    pub is_all: bool,
     /// All must hold, or the marker is not hit.
     pub when: Vec<ConditionSpec>,
     /// Which request it is about. [`KeySpec::Current`] for types without a key.
     pub key: KeySpec,
-    /// Of `adopt`: the key from here on.
-    pub to: Option<ValueSpec>,
+    /// Of `adopt`: the key from here on, as many values as a key has.
+    pub to: Option<Vec<ValueSpec>>,
     /// Index into [`RequestSpec::places`]: where the request is from here on, or of a resume, what it had
     /// waited for.
     pub waits_in: Option<usize>,
     /// Of a resume: keys that name no request are expected here.
     pub is_touch: bool,
+    /// Of a begin: the request is queued from here on, and the thread goes on with what it runs.
+    pub is_queued: bool,
 }
 
 /// What a marker marks.
@@ -213,8 +217,8 @@ pub enum KeySpec {
     /// The one that the thread runs.
     #[default]
     Current,
-    /// The one with this key.
-    Key(ValueSpec),
+    /// The one with this key: one value, or up to [`MAX_KEY_PARTS`](reqtrace_common::keyed::MAX_KEY_PARTS).
+    Key(Vec<ValueSpec>),
 }
 
 /// What a marker names.
@@ -229,6 +233,8 @@ pub enum PlaceSpec {
     },
     /// A file offset in the object, bytes.
     Offset(u64),
+    /// A virtual address of the object, as linked.
+    Address(u64),
     /// A USDT probe of the object.
     Usdt {
         /// Who defines it.

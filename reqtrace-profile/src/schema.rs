@@ -35,7 +35,7 @@ pub(super) struct Header {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Request {
     pub(super) name: Spanned<String>,
-    pub(super) key: Option<Spanned<value::Value>>,
+    pub(super) key: Option<Spanned<list::OneOrMany<value::Value>>>,
     pub(super) begin: Spanned<marker::Marker>,
     pub(super) resume: Option<Spanned<Markers>>,
     pub(super) park: Option<Spanned<Markers>>,

@@ -151,7 +151,7 @@ impl Profiles {
             [one] => Ok(*one),
             [] => Err(Error::usage(format!(
                 "none of the profiles is made for {executable}: {}",
-                self.made_for()
+                self.programs()
             ))
             .next("leave the process out, or give --profile with one that is made for it")),
             many => {
@@ -165,7 +165,29 @@ impl Profiles {
         }
     }
 
-    fn made_for(&self) -> String {
+    /// The index of the one profile that says it is made for an executable of this file name.
+    #[must_use]
+    pub fn made_for(&self, executable: &str) -> Option<usize> {
+        let mut fitting = self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, profile)| profile.is_made_for(executable));
+        let (first, _) = fitting.next()?;
+        fitting.next().is_none().then_some(first)
+    }
+
+    /// Whether all of them say what they are made for.
+    #[must_use]
+    pub fn name_programs(&self) -> bool {
+        self.all
+            .iter()
+            .all(|profile| !profile.executables.is_empty())
+    }
+
+    /// What each is made for, in words.
+    #[must_use]
+    pub fn programs(&self) -> String {
         let each = self
             .all
             .iter()
@@ -217,6 +239,12 @@ mod tests {
         assert_eq!(of(vec![mysql()], "bash").unwrap(), 0);
         assert_eq!(of(vec![own(), mysql()], "mariadbd").unwrap(), 1);
         assert_eq!(of(vec![mysql(), own()], "shop").unwrap(), 1);
+        let both = Profiles::new(vec![own(), mysql()]).unwrap();
+        assert_eq!(
+            (both.made_for("mariadbd"), both.made_for("shop")),
+            (Some(1), None)
+        );
+        assert!(!both.name_programs() && Profiles::from(mysql()).name_programs());
         let other = profile("other", "executables = [\"mariadbd\", \"x\"]", &["y"]);
         let error = of(vec![mysql(), other.clone()], "mariadbd").unwrap_err();
         assert!(error.to_string().contains("mysql, other"), "{error}");

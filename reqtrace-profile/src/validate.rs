@@ -131,10 +131,10 @@ impl Checker<'_> {
         let name = self.name(&request.name, "a request's name")?;
         self.suits_the_key(&request)?;
         let places = self.places(&request)?;
-        let key = self.type_key(request.key.as_ref())?;
+        let key = self.type_key(request.key)?;
         let steps = Steps {
             checker: self,
-            key: key.as_ref(),
+            key: key.as_deref(),
             places: &places,
         };
         let begin_span = request.begin.span();
@@ -193,7 +193,7 @@ impl Checker<'_> {
                 "a request that begins at a USDT probe needs an `end`".to_owned(),
                 "add end = { usdt = \"provider:name\" }",
             )),
-            PlaceSpec::Function { .. } | PlaceSpec::Offset(_) => None,
+            PlaceSpec::Function { .. } | PlaceSpec::Offset(_) | PlaceSpec::Address(_) => None,
         };
         match where_else {
             Some((what, next)) => Err(self.source.error(span, what).next(next)),

@@ -29,6 +29,8 @@ pub struct ValueSpec {
     pub source: ValueSource,
     /// Then for each of these `value = *(value + offset)`.
     pub deref: Vec<i32>,
+    /// Bytes added to where it starts, without `deref` only: from a part of an object to its begin.
+    pub add: i64,
     /// Size of the result in bytes; `None`: as usual for what it is.
     pub size: Option<u8>,
 }
@@ -107,6 +109,15 @@ impl Values<'_> {
                 Some(offsets) => self.deref(offsets)?,
                 None => Vec::new(),
             },
+            add: match (&value.add, &value.deref) {
+                (Some(add), Some(_)) => {
+                    return Err(self
+                        .source
+                        .error(add.span(), "`add` and `deref` in one value")
+                        .next("add the number to the first offset of `deref`"));
+                }
+                (add, _) => add.as_ref().map_or(0, |add| *add.get_ref()),
+            },
             size: match &value.size {
                 Some(size) => Some(self.size(size)?),
                 None => None,
@@ -120,6 +131,7 @@ impl Values<'_> {
             schema::Length::Fixed(bytes) if *bytes > 0 => Ok(ValueSpec {
                 source: ValueSource::Constant(*bytes),
                 deref: Vec::new(),
+                add: 0,
                 size: Some(8),
             }),
             schema::Length::Fixed(bytes) => Err(self.source.error(

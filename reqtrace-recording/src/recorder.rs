@@ -34,17 +34,25 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Writes the header of the trace, and starts the thread.
+    /// Writes the header of the trace, and starts the thread, which calls `begin` before it does anything
+    /// else: the place to give up what writing does not need.
     ///
     /// # Errors
     ///
     /// When the file cannot be written, or no thread can be started.
-    pub fn start(file: File, header: &Header) -> io::Result<Self> {
+    pub fn start(
+        file: File,
+        header: &Header,
+        begin: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         let writer = BlockWriter::new(file, encode_header(header))?;
         let (blocks, waiting) = sync_channel(WAITING);
         let thread = thread::Builder::new()
             .name("recorder".to_owned())
-            .spawn(move || write_all(writer, &waiting))?;
+            .spawn(move || {
+                begin();
+                write_all(writer, &waiting)
+            })?;
         Ok(Self {
             encoder: Encoder::default(),
             blocks: Some(blocks),

@@ -3,7 +3,8 @@
 use std::mem::size_of;
 
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, IntervalRecord, ProcessRecord, RequestRecord, SampleRecord, TextRecord,
+    AwayRecord, ExtraRecord, IntervalRecord, OriginRecord, ProcessRecord, RequestRecord,
+    SampleRecord, TextRecord,
 };
 
 use crate::attach::decode::{Decoder, Extras, Record, away, interval, record, sample};
@@ -47,6 +48,7 @@ pub fn ring_records() -> Vec<Vec<u8>> {
         size_of::<ExtraRecord>(),
         size_of::<TextRecord>(),
         size_of::<AwayRecord>(),
+        size_of::<OriginRecord>(),
         4096,
     ];
     (0..KINDS)

@@ -4,11 +4,14 @@ use std::error::Error as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use reqtrace::cli::{self, args::Args};
+use reqtrace::cli::{
+    self,
+    args::{Args, in_order},
+};
 use reqtrace::error::Error;
 
 fn main() -> ExitCode {
-    match cli::run(Args::parse()) {
+    match cli::run(Args::parse_from(in_order(std::env::args_os().collect()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print(&error);

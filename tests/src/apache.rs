@@ -36,13 +36,25 @@ impl Apache {
     ///
     /// When it is not installed or does not start.
     pub fn start(mpm: &str) -> Result<Self> {
+        Self::start_with(mpm, &[], "")
+    }
+
+    /// The same with more modules, without `mod_` and `.so`, and more lines of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn start_with(mpm: &str, modules: &[&str], more: &str) -> Result<Self> {
         // In `/tmp`: Apache's workers are `nobody`, who may not enter every checkout.
         let folder = tempfile::tempdir()?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let port = http::free_port()?;
         fs::create_dir(folder.path().join("documents"))?;
         let config = folder.path().join("apache.conf");
-        fs::write(&config, configuration(folder.path(), mpm, port)?)?;
+        fs::write(
+            &config,
+            configuration(folder.path(), mpm, port, modules)? + more,
+        )?;
         let mut command = Command::new(workspace::program("apache2")?);
         command.arg("-d").arg(folder.path()).arg("-f").arg(&config);
         command.arg("-DFOREGROUND");
@@ -84,7 +96,7 @@ impl Apache {
     }
 }
 
-fn configuration(folder: &Path, mpm: &str, port: u16) -> Result<String> {
+fn configuration(folder: &Path, mpm: &str, port: u16, more: &[&str]) -> Result<String> {
     let roots = ["/", workspace::UNPACKED].map(|root| Path::new(root).join(MODULES));
     let modules = roots.iter().find(|folder| folder.is_dir());
     let modules = modules.with_context(|| format!("no /{MODULES}; run: cargo xtask setup"))?;
@@ -94,15 +106,9 @@ fn configuration(folder: &Path, mpm: &str, port: u16) -> Result<String> {
          CustomLog access.log short\n",
         folder.join("documents").display()
     );
-    for (name, file) in [
-        (format!("mpm_{mpm}"), format!("mod_mpm_{mpm}.so")),
-        ("authz_core".to_owned(), "mod_authz_core.so".to_owned()),
-    ] {
-        writeln!(
-            text,
-            "LoadModule {name}_module {}",
-            modules.join(file).display()
-        )?;
+    for name in [&format!("mpm_{mpm}"), "authz_core"].iter().chain(more) {
+        let file = modules.join(format!("mod_{name}.so"));
+        writeln!(text, "LoadModule {name}_module {}", file.display())?;
     }
     Ok(text)
 }

@@ -36,6 +36,10 @@ pub struct Blamed {
     pub ns: u64,
     /// Requests that waited.
     pub requests: u64,
+    /// Process of the culprit, where it is one thread.
+    pub culprit_pid: Option<u32>,
+    /// That thread.
+    pub culprit_tid: Option<u32>,
 }
 
 /// Reads `blame.csv`.
@@ -73,7 +77,7 @@ pub fn check(rows: &[Row], blamed: &[Blamed]) -> Result<()> {
     for row in rows {
         let caused: u64 = row.causes.values().sum();
         ensure!(
-            caused == row.blocked_ns + row.unattributed_ns,
+            caused == row.blocked_ns + row.unattributed_ns + row.parked_ns,
             "root causes of {caused} ns: {row:?}"
         );
         if row.complete {

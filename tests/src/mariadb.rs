@@ -5,7 +5,7 @@
 //! The counters cost commands too. [`Counters`] says which, and how to get from them to the
 //! number of commands that a trace must have seen.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::process::{Child, is_root, run, until};
-use crate::workspace;
+use crate::{prepared, workspace};
 
 /// How long starting, stopping or one statement may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -87,7 +87,8 @@ impl MariaDb {
         let folder = workspace::scratch()?;
         let socket = tempfile::tempdir()?;
         let data = folder.path().join("data");
-        install(&data)?;
+        let installer = workspace::program("mariadb-install-db")?;
+        prepared::copy(&installer, &data, |data| install(&installer, data))?;
         let mut command = Command::new(server);
         command
             .arg("--no-defaults")
@@ -259,8 +260,8 @@ fn user() -> Option<&'static str> {
     is_root().then_some("--user=root")
 }
 
-fn install(data: &std::path::Path) -> Result<()> {
-    let mut command = Command::new(workspace::program("mariadb-install-db")?);
+fn install(program: &Path, data: &Path) -> Result<()> {
+    let mut command = Command::new(program);
     command
         .args(["--no-defaults", "--skip-test-db", "--skip-name-resolve"])
         .arg("--auth-root-authentication-method=normal")

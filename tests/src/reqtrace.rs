@@ -1,6 +1,6 @@
 //! The program under test: started as a user would, and what it left behind.
 //!
-//! In: arguments. Out: an [`Outcome`]: exit code, both outputs, and the four files of `--out`.
+//! In: arguments. Out: an [`Outcome`]: exit code, both outputs, and the five files of `--out`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,24 @@ impl Trace {
             .args(["-p", &pid.to_string()])
             .args(more);
         let mut process = Child::start(command, folder.path(), "reqtrace")?;
+        process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
+        Ok(Self { process, folder })
+    }
+
+    /// Starts `reqtrace --profile PROFILE --out DIR MORE… -- LINE…` and waits until it has attached. The
+    /// program reads `input` and then the end of it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn of_program(profile: &Path, more: &[&str], line: &[&str], input: &str) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let mut command = Command::new(workspace::reqtrace()?);
+        command.arg("--profile").arg(profile).arg("--out");
+        command.arg(out_of(&folder)).args(more).arg("--").args(line);
+        let mut process = Child::start(command, folder.path(), "reqtrace")?;
+        process.tell(input)?;
+        drop(process.stdin());
         process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
         Ok(Self { process, folder })
     }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::process::{Child, Stream, is_root, run, until};
-use crate::workspace;
+use crate::{prepared, workspace};
 
 /// How long starting may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -40,9 +40,11 @@ impl Server {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))?;
         }
         let data = folder.path().join("data");
-        let mut initdb = as_nobody("initdb")?;
-        initdb.args(["-N", "-U", "postgres", "-A", "trust", "--no-locale", "-D"]);
-        run(initdb.arg(&data))?;
+        prepared::copy(&postgresql("initdb")?, &data, |data| {
+            let mut initdb = as_nobody("initdb")?;
+            initdb.args(["-N", "-U", "postgres", "-A", "trust", "--no-locale", "-D"]);
+            run(initdb.arg(data)).map(drop)
+        })?;
         let mut command = as_nobody("postgres")?;
         command.args(["-c", "listen_addresses=", "-c", "shared_buffers=32MB"]);
         command.arg("-D").arg(&data).arg("-k").arg(folder.path());

@@ -105,6 +105,9 @@ pub struct Request {
     pub ends: u64,
     /// Of these, how many closed nothing, but for the first of a thread born in the trace.
     pub ends_without_begin: u64,
+    /// Incomplete requests by their reasons.
+    #[serde(default)]
+    pub incomplete: BTreeMap<String, u64>,
     /// Markers with a key that no request had; only of a type with keys.
     pub unknown_keys: Option<u64>,
     /// Markers with a key whose request another thread ran; only of a type with keys.

@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, and mariadb-server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -60,7 +58,7 @@ fn a_marker_in_a_library_is_set_in_the_traced_processes_only() {
     let seen = CALLS * (1 + CHILDREN);
     assert!(counted >= seen, "{counted} of {seen}: {}", outcome.said());
     assert!(counted <= seen + 100 * CHILDREN, "{}", outcome.said());
-    let said = format!("{CHILDREN} children got their probes");
+    let said = format!("{CHILDREN} processes got probes");
     assert!(outcome.stdout.contains(&said), "{}", outcome.stdout);
     for fixture in [server, other, later] {
         fixture.end().unwrap();

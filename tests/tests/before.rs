@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, g++, apache2-bin and apache2-utils.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;

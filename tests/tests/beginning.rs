@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, and mariadb-server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -185,6 +183,75 @@ fn profiles_that_others_can_write_are_not_read() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
 }
 
+/// Whoever may write to a folder on the way to a profile can put another one there.
+#[test]
+fn profiles_below_a_folder_that_others_can_write_are_not_read() {
+    let name = unique("e");
+    let (home, shop) = (Home::new(), Shop::open_as(&name).unwrap());
+    let path = home.add("eatery", &name);
+    let line = ["--profile", "eatery", "-p", &shop.pid().to_string(), "0.2"];
+    let folder = home.folder.path().join("reqtrace");
+    let mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o777);
+    let above = format!(
+        "{} can be written by everybody (mode 777)",
+        folder.display()
+    );
+    refused(&home.run(&line), 2, &["eatery.toml is not read", &above]);
+    // As /tmp: what is there stays its owner's.
+    mode(0o1777);
+    assert_eq!(home.run(&line).code, Some(0));
+    mode(0o755);
+    // The way to what a link names counts too.
+    let elsewhere = home.folder.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::rename(&path, elsewhere.join("eatery.toml")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("eatery.toml"), &path).unwrap();
+    assert_eq!(home.run(&line).code, Some(0));
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o777)).unwrap();
+    refused(
+        &home.run(&line),
+        2,
+        &["elsewhere can be written by everybody"],
+    );
+    // A path says which file is meant.
+    let path = path.display().to_string();
+    assert_eq!(
+        home.run(&["--profile", &path, line[2], line[3], line[4]])
+            .code,
+        Some(0)
+    );
+}
+
+/// Anybody may have put it there.
+#[test]
+fn a_file_of_the_working_directory_is_no_profile_by_its_name() {
+    let name = unique("f");
+    let (home, shop) = (Home::new(), Shop::open_as(&name).unwrap());
+    home.add("fish", &name);
+    let here = home.folder.path().join("here");
+    fs::create_dir(&here).unwrap();
+    for file in ["fish", "fish.toml", "own.toml"] {
+        fs::write(here.join(file), "no profile").unwrap();
+    }
+    let run = |profile: &str| {
+        let pid = shop.pid().to_string();
+        let mut command = home.command(&["--profile", profile, "-p", &pid, "0.2"]);
+        command.current_dir(&here);
+        reqtrace::run(command).unwrap()
+    };
+    for profile in ["fish", "fish.toml"] {
+        let outcome = run(profile);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    }
+    refused(
+        &run("own.toml"),
+        2,
+        &["no profile named `own.toml`", "--profile ./own.toml"],
+    );
+    refused(&run("./own.toml"), 2, &["./own.toml:1:"]);
+}
+
 #[test]
 fn under_sudo_the_callers_profiles_are_found() {
     let home = workspace::scratch().unwrap();
@@ -237,7 +304,7 @@ fn that_tracing_has_begun_is_said_and_is_true() {
     let outcome = trace.wait().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let line = format!(
-        "tracing spinner (pid {}) with fixture for 0.5 s",
+        "tracing spinner (pid {}) with fixture for 0.5 s; probes set",
         fixture.pid()
     );
     let lines: Vec<&str> = outcome.stderr.lines().collect();
@@ -383,6 +450,25 @@ fn how_a_program_ended_is_said() {
     short.check(&outcome, 1);
     refused(&outcome, 1, &["has ended badly (exit status: 7)"]);
 
+    // Interrupted: the terminal sends the signal to both. What is killed by it has ended badly.
+    for (signal, code, said) in [
+        (libc::SIGINT, 1, "has ended badly (signal: 2 (SIGINT))"),
+        (libc::SIGTERM, 1, "has ended badly (exit status: 7)"),
+    ] {
+        let command = short.command(own, &[], &[&program, "-1", "7"]);
+        let mut trace = Child::start(command, short.folder.path(), "reqtrace").unwrap();
+        trace.wait_for_line(Stream::Err, "tracing ", LIMIT).unwrap();
+        trace.signal(signal).unwrap();
+        let status = trace.wait(LIMIT).unwrap();
+        let stderr = trace.output(Stream::Err);
+        assert_eq!(status.code(), Some(code), "{stderr}");
+        assert!(
+            stderr.contains(said) && stderr.contains("interrupted"),
+            "{stderr}"
+        );
+        assert!(short.summary().request("work").is_ok());
+    }
+
     // Its time is over before it ends.
     let forever = [&*program, "-1", "7"];
     let outcome = reqtrace::run(short.command(own, &["0.5"], &forever)).unwrap();
@@ -399,9 +485,13 @@ fn how_a_program_ended_is_said() {
         assert_eq!(outcome.code, Some(2), "{}", outcome.said());
         assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
     }
-    // A program in which the profile finds nothing is never started.
+    // A program that the profile is made for, and in which it finds nothing, is never started.
     let touched = short.folder.path().join("touched");
-    let line = ["touch", touched.to_str().unwrap()];
+    let other = short.folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let other = other.join("short");
+    fs::copy(workspace::program("touch").unwrap(), &other).unwrap();
+    let line = [other.to_str().unwrap(), touched.to_str().unwrap()];
     let outcome = reqtrace::run(short.command(own, &[], &line)).unwrap();
     refused(&outcome, 2, &["work"]);
     assert!(!touched.exists());

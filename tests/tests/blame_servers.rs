@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server, sysbench, postgresql-15 and php8.2-fpm with php8.2-mysql.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;

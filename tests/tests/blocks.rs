@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::thread;
 use std::time::Duration;
 

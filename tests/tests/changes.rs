@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, and a C compiler.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::Command;
 
 use reqtrace_tests::corpus::{self, PROGRAMS};

@@ -3,8 +3,6 @@
 //!
 //! Needs root.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use reqtrace_tests::fixtures::{self, Fixture};

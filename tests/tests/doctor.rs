@@ -3,8 +3,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 

@@ -4,8 +4,6 @@
 //! shares nothing with the one that chose them: it reads what objdump prints. Needs objdump and the
 //! servers; the last test needs root and sysbench.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

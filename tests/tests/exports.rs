@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, g++, Go, and Python with the package `perfetto`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,6 @@
 //!
 //! Needs root, a kernel with BPF, gcc and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;

@@ -2,9 +2,8 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::rows::Row;
 use reqtrace_tests::summary::Loss;
 use reqtrace_tests::{ledger, rows, workspace};
 use serde_json::Value;
@@ -138,4 +137,38 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
         of("mapped", "blocked_ns") <= page_faults,
         "{page_faults} {files:#?}"
     );
+}
+
+/// Who waits for a CPU has not waited for the file: the two are told apart wherever the longest block is.
+#[test]
+fn the_run_queue_is_not_the_wait_for_a_file() {
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().display().to_string();
+    let fixture = Fixture::start("starved", &[&CALLS.to_string(), &path]).unwrap();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    let (outcome, _) = fixture.traced(&profile, &[]).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let rows = outcome.rows().unwrap();
+    assert_eq!(rows.len(), CALLS);
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    let file = &request["files"][0];
+    let of = |field: &str| file[field].as_u64().unwrap_or_else(|| panic!("{file:#}"));
+    let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let most = |of: fn(&Row) -> u64| rows.iter().map(of).max().unwrap();
+    assert!(
+        file["path"].as_str().unwrap().ends_with("/fifo"),
+        "{file:#}"
+    );
+    // All that these requests wait for is the FIFO, and one wait is no longer than all of a request.
+    assert!(of("blocked_ns") <= sum(|row| row.blocked_ns));
+    assert!(of("run_queue_ns") <= sum(|row| row.run_queue_ns));
+    assert!(of("run_queue_ns") > sum(|row| row.run_queue_ns) / 2);
+    assert!(of("longest_ns") <= most(|row| row.blocked_ns), "{file:#}");
+    assert!(of("longest_run_queue_ns") <= most(|row| row.run_queue_ns));
+    // The writer sleeps for 0.5 ms and computes for 20 ms.
+    assert!(of("run_queue_ns") > 2 * of("blocked_ns"), "{file:#}");
+    assert!(of("longest_run_queue_ns") * (CALLS as u64) >= of("run_queue_ns"));
+    assert!(outcome.said().contains("run queue"), "{}", outcome.said());
 }

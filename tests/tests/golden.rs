@@ -1,12 +1,10 @@
 //! Records the golden recordings of `reqtrace/tests/replay` anew: real traces, without the name of this
 //! machine and its folders.
 //!
-//!     cargo test --release -p reqtrace-tests --test golden -- --ignored
+//!     cargo test --release -p reqtrace-tests --test e2e golden -- --ignored
 //!     REQTRACE_BLESS=1 cargo test -p reqtrace --test replay
 //!
 //! The second line writes the outputs that are expected of them. Needs root and a kernel with BPF.
-
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
 use std::io::BufReader;

@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, redis-server and redis-tools.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use reqtrace_tests::fixtures::Fixture;
@@ -112,4 +110,39 @@ fn a_limit_that_is_none_is_refused() {
             outcome.stderr
         );
     }
+}
+
+/// Held against what the process itself takes for the same work, traced and untraced.
+#[test]
+fn what_tracing_takes_is_what_the_process_takes_more() {
+    const CALLS: u64 = 10_000;
+    let start = || Fixture::start("fixedwork", &[&CALLS.to_string()]).unwrap();
+    let cpu_ns = |said: &str| said.split(' ').nth(1).unwrap().parse::<f64>().unwrap();
+    let untraced = (0..3).map(|_| cpu_ns(&start().work().unwrap()));
+    let untraced = untraced.fold(f64::INFINITY, f64::min);
+    let fixture = start();
+    let profile = fixture.profile("handle", "nest").unwrap();
+    // --yes does not count before: it would see a process that does nothing.
+    let options = ["--yes", "--max-overhead", "100"];
+    let (outcome, said) = fixture.traced(&profile, &options).unwrap();
+    let traced = cpu_ns(&said);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let outside = (traced - untraced) / CALLS as f64;
+    let trace = trace_of(&outcome);
+    let overhead = &trace["overhead"];
+    let each = |name: &str| overhead[name].as_u64().unwrap() as f64 / CALLS as f64;
+    let (least, most) = (each("inside_least_ns"), each("inside_most_ns"));
+    let all = format!("{outside} ns a call, not {least} to {most}: {overhead}");
+    // The machine may be busy: a range around the range.
+    assert!(
+        least <= most && least / 2.0 <= outside && outside <= 1.5 * most,
+        "{all}"
+    );
+    // The share is that of the time in which it ran, whatever it slept.
+    let busy = each("processes_ns");
+    assert!(least / busy > 0.5 * (1.0 - untraced / traced), "{all}");
+    assert!(
+        outcome.said().contains("% of the processes' CPU time"),
+        "{all}"
+    );
 }

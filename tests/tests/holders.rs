@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, g++ and util-linux.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;

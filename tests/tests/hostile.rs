@@ -3,8 +3,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
 use reqtrace_tests::reqtrace::{Outcome, Trace};

@@ -2,8 +2,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{ledger, rows, xml};
@@ -21,7 +19,7 @@ fn an_idle_service_gives_an_empty_report_that_says_so() {
     assert_eq!((order.count, order.begins, order.ends), (0, 0, 0));
     assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
 
-    // The four files are there and whole, with nothing in them: the janitor woke up some two
+    // The files are there and whole, with nothing in them: the janitor woke up some two
     // hundred times, and that is nobody's request.
     let csv = outcome.csv().unwrap();
     assert_eq!(ledger::check(&csv).unwrap(), 0);

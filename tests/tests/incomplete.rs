@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF and mariadb-server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::time::Duration;
 

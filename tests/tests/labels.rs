@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server, postgresql-15, redis-server and redis-tools.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -2,16 +2,14 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server and sysbench.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::screen::Screen;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace;
-use reqtrace_tests::screen::Screen;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::workspace;
@@ -249,6 +247,58 @@ fn the_terminal_is_left_as_it_was_however_it_ends() {
             }
         }
     });
+}
+
+/// The state of a process: `T` is stopped.
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+}
+
+/// A stopped tracer would leave its probes in place, and its ring fill up.
+#[test]
+fn in_the_background_it_goes_on_without_keys_and_comes_back() {
+    let shop = Shop::open().unwrap();
+    let script = "set -m; \"$@\"; kill -CONT %1; read -r line; echo \"read $line\"; fg %1 >/dev/null; \
+                  echo \"ended $?\"";
+    let mut command = std::process::Command::new(workspace::program("bash").unwrap());
+    command.args(["-c", script, "shell"]);
+    command.arg(workspace::reqtrace().unwrap());
+    command.args(["--live", "--profile"]).arg(shop::profile());
+    command.args(["-p", &shop.pid().to_string()]);
+    let mut screen = Screen::start(command, 24, 80).unwrap();
+    under_load(&shop, || {
+        let is_shown = |text: &str| text.contains("> order");
+        screen.wait_for("the overview", LONG, is_shown).unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", screen.pid());
+        let children = std::fs::read_to_string(children).unwrap();
+        let pid: u32 = children.trim().parse().unwrap();
+        let send = |signal| {
+            // SAFETY: no precondition; the shell has not waited for it.
+            assert_eq!(unsafe { libc::kill(pid.cast_signed(), signal) }, 0);
+        };
+        send(libc::SIGSTOP);
+        // The shell takes the terminal and lets it go on.
+        screen
+            .wait_for("another screen", LONG, |text| !is_shown(text))
+            .unwrap();
+        screen.press("word").unwrap();
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(50));
+            assert_ne!(state(pid), 'T', "{}", screen.text());
+        }
+        // A shell that is no interactive one leaves the terminal as it is.
+        screen.press("\n").unwrap();
+        screen.wait_for("the overview", LONG, is_shown).unwrap();
+        assert!(screen.bytes().contains("read word"), "{}", screen.bytes());
+        screen.press("q").unwrap();
+    });
+    assert_eq!(screen.wait(LONG).unwrap().code(), Some(0));
+    let said = screen.bytes();
+    assert!(
+        said.contains("ended 0") && said.contains("Time of `order`"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -12,8 +12,6 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server and sysbench.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use reqtrace_tests::mariadb::MariaDb;

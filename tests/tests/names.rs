@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, a C compiler, binutils, xz and util-linux.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::CommandExt as _;
@@ -238,6 +236,23 @@ fn generated_code_without_a_frame_pointer_ends_the_stack() {
     let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
     let chain = "[truncated: no unwind table];Generated::code: of a request;block";
     named(&outcome, chain, REQUESTS);
+}
+
+/// Python's trampolines keep no frame pointer, but all that they do when they are returned to is to return.
+#[test]
+fn stacks_go_on_behind_trampolines_of_python() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    compile(at, "generated.c", "named", &["-static"]);
+    let root = container(at, "named");
+    let (mut child, pid) = start_contained(at, &root, "named", &["20", "/tmp", "trampoline"]);
+    let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
+    let chain = "main;request;call;Generated::code: of a request;block";
+    named(&outcome, chain, REQUESTS);
+    // Nothing of that is by frame pointers, so it is called whole.
+    let unwinding = outcome.summary().unwrap().unwinding;
+    assert!(unwinding.truncated_ns.is_empty(), "{unwinding:?}");
+    assert_eq!(unwinding.frame_pointers_ns, 0, "{unwinding:?}");
 }
 
 /// `--unwind dwarf` stops where there is no table.

@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, nginx and apache2-utils.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;

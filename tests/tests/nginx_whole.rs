@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, nginx and apache2-utils.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

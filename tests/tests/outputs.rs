@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};

@@ -3,8 +3,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use reqtrace_tests::fixtures::Fixture;

@@ -3,15 +3,13 @@
 //! Needs root, a kernel with BPF, mariadb-server, sysbench, chromium and chromium-driver. Pictures are written
 //! to `target/tmp/page`; with `REQTRACE_BLESS=1` three of them are those of the manual, `docs/look`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use reqtrace_tests::browser::{Browser, Key, Look};
+use crate::browser::{Browser, Key, Look};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::process::until;
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};

@@ -3,19 +3,17 @@
 //! The recording is made up, with intervals, wakers, labels and stacks of many depths. Needs chromium and
 //! chromium-driver, and no root.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
 
+use crate::browser::{Browser, Look};
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE, Slot};
 use reqtrace_recording::{
     Address, AddressSpace, Comm, End, Event, Header, Holder, Interval, IntervalKind, KERNEL, Name,
     Object, Options, Process, ProcessChange, Request, RequestOf, Sample, Stack, Waker,
     WakerContext, WakerIs, WokenFrom, Writer,
 };
-use reqtrace_tests::browser::{Browser, Look};
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::workspace;
 

@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, postgresql-15.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Stdio;

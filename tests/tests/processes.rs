@@ -3,20 +3,24 @@
 //!
 //! Needs root, a kernel with BPF, postgresql-15, nginx and ab.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::apache::Apache;
+use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::nginx::Nginx;
-use reqtrace_tests::process::Stream;
+use reqtrace_tests::process::{self, Child, Stream};
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::workspace;
+
+use crate::screen::Screen;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long the threads of the start may last.
+const GIVING_UP: Duration = Duration::from_secs(20);
 
 /// Complete requests of a process, or of all, in a good trace.
 fn complete(outcome: &Outcome, pid: Option<u32>) -> u64 {
@@ -162,6 +166,29 @@ fn children_that_have_left_make_room_for_others() {
     server.end().unwrap();
 }
 
+/// Its probes are set while it waits to begin: in its executable, and so in each child from its start.
+#[test]
+fn children_of_a_program_that_is_started_are_traced_from_their_start() {
+    const CHILDREN: u64 = 1000;
+    let folder = workspace::scratch().unwrap();
+    let program = fixtures::compile("forks", folder.path()).unwrap();
+    let profile = folder.path().join("forks.toml");
+    fixtures::write_profile(&profile, "work", "work", "").unwrap();
+    let line = [program.to_str().unwrap(), &CHILDREN.to_string()];
+    let trace = Trace::of_program(&profile, &[], &line, "go").unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(complete(&outcome, None), CHILDREN);
+    let rows = outcome.rows().unwrap();
+    assert_eq!(rows.len() as u64, CHILDREN);
+    let mut processes: Vec<u32> = rows.iter().map(|row| row.pid).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    assert_eq!(processes.len() as u64, CHILDREN);
+    let said = outcome.said();
+    assert!(!said.contains("their probes"), "{said}");
+}
+
 #[test]
 fn a_process_lives_on_without_its_first_thread() {
     const REQUESTS: u64 = 600;
@@ -184,33 +211,142 @@ fn privileges(status: &str) -> (u64, u64, bool) {
     (set("CapPrm:"), set("CapEff:"), value("NoNewPrivs:") == "1")
 }
 
-#[test]
-fn a_running_tracer_has_no_privileges_but_for_reading() {
-    // CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE.
-    const READING: u64 = 1 << 2 | 1 << 19 | 1 << 40;
-    let shop = Shop::open().unwrap();
-    let trace = Trace::start(&shop::profile(), shop.pid(), &[]).unwrap();
-    let tasks = format!("/proc/{}/task", trace.pid());
-    // What reads the kernel's names at the start may still be at it.
+/// CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE.
+const READING: u64 = 1 << 2 | 1 << 19 | 1 << 40;
+/// What sends a signal to a program that was started.
+const CAP_KILL: u64 = 1 << 5;
+
+/// The threads of a process, and those of its children that are its own: name and status of each.
+fn threads(pid: u32) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return all;
+    };
+    for task in tasks {
+        let task = task.unwrap().path();
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        all.push((read("comm").trim().to_owned(), read("status")));
+        for child in read("children").split_whitespace() {
+            let of_child = threads(child.parse().unwrap());
+            all.extend(
+                of_child
+                    .into_iter()
+                    .filter(|(name, _)| name.starts_with("reqtrace")),
+            );
+        }
+    }
+    // One that has left meanwhile.
+    all.retain(|(_, status)| !status.is_empty());
+    all
+}
+
+/// Waits until no thread of a tracer can do more than it needs: what reads the kernel's names at the start may
+/// still be at it. Some of the threads have these names.
+fn gave_up(pid: u32, allowed: u64, named: &[&str]) {
     let began = std::time::Instant::now();
     loop {
-        let threads: Vec<_> = std::fs::read_dir(&tasks)
-            .unwrap()
-            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
-            .map(|status| privileges(&status))
+        let threads = threads(pid);
+        let too_much: Vec<_> = threads
+            .iter()
+            .map(|(name, status)| (name, privileges(status)))
+            .filter(|(_, (permitted, effective, no_more))| {
+                (permitted | effective) & !allowed != 0 || !no_more
+            })
             .collect();
-        assert!(!threads.is_empty());
-        if threads.iter().all(|&(permitted, effective, no_more)| {
-            (permitted | effective) & !READING == 0 && no_more
-        }) {
-            break;
+        let is_there = |wanted: &&str| threads.iter().any(|(name, _)| name == wanted);
+        if too_much.is_empty() && named.iter().all(is_there) {
+            return;
         }
-        assert!(began.elapsed() < LIMIT, "{threads:x?}");
+        let names: Vec<&String> = threads.iter().map(|(name, _)| name).collect();
+        assert!(began.elapsed() < GIVING_UP, "{too_much:x?} of {names:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Options for all outputs, in a folder.
+fn all_outputs(folder: &Path) -> Vec<String> {
+    let files = [
+        "--record",
+        "--html",
+        "--csv",
+        "--folded",
+        "--flamegraph",
+        "--json",
+        "--intervals",
+        "--pprof",
+        "--perfetto",
+    ];
+    let file = |option: &&str| folder.join(&option[2..]).display().to_string();
+    let pairs = files
+        .iter()
+        .map(|option| [(*option).to_owned(), file(option)]);
+    let mut options: Vec<String> = pairs.flatten().collect();
+    options.extend(["--blame", "--histogram", "--labels"].map(str::to_owned));
+    options
+}
+
+#[test]
+fn a_running_tracer_has_no_privileges_but_for_reading() {
+    let shop = Shop::open().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let options = all_outputs(folder.path());
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let trace = Trace::start(&shop::profile(), shop.pid(), &options).unwrap();
+    gave_up(trace.pid(), READING, &["reqtrace", "recorder", "output"]);
     assert_eq!(shop.load(2, 20).unwrap(), 20);
     let outcome = trace.finish().unwrap();
     assert_eq!(complete(&outcome, None), 20);
+    let report = reqtrace::command(["report", "--csv", "-", "-q"]).unwrap();
+    let report = {
+        let mut report = report;
+        report.arg(folder.path().join("record"));
+        report
+    };
+    let rows = reqtrace::run(report).unwrap();
+    assert_eq!(rows.stdout.lines().count(), 21, "{}", rows.said());
+}
+
+#[test]
+fn a_live_tracer_has_no_privileges_but_for_reading() {
+    let shop = Shop::open().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
+    command
+        .arg(shop::profile())
+        .args(["-p", &shop.pid().to_string()])
+        .args(all_outputs(folder.path()));
+    let mut screen = Screen::start(command, 24, 80).unwrap();
+    screen
+        .wait_for("the overview", LIMIT, |text| text.contains("RUNNING"))
+        .unwrap();
+    let own = [
+        "reqtrace",
+        "recorder",
+        "output",
+        "screen",
+        "reqtrace-screen",
+    ];
+    gave_up(screen.pid(), READING, &own);
+    screen.press("q").unwrap();
+    assert_eq!(screen.wait(LIMIT).unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_tracer_with_a_program_of_its_own_has_no_privileges_but_for_reading_and_signals() {
+    let folder = workspace::scratch().unwrap();
+    let program = fixtures::compile("short", folder.path()).unwrap();
+    let profile = folder.path().join("short.toml");
+    fixtures::write_profile(&profile, "work", "work", "").unwrap();
+    let record = folder.path().join("record").display().to_string();
+    let line = [program.to_str().unwrap(), "-1", "0"];
+    let trace = Trace::of_program(&profile, &["--record", &record], &line, "").unwrap();
+    gave_up(
+        trace.pid(),
+        READING | CAP_KILL,
+        &["reqtrace", "recorder", "output"],
+    );
+    let outcome = trace.signal(libc::SIGTERM).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
 }
 
 /// Anybody can give a program the name of a server.
@@ -251,4 +387,214 @@ fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
     assert_eq!(traced.code, Some(0), "{}", traced.said());
+}
+
+const WORKERS: u64 = 200;
+const TIMES: u64 = 5;
+
+/// A profile of the workers of `master`, in a folder with their program: the profile, the program.
+fn workers(folder: &Path) -> (PathBuf, String) {
+    let program = fixtures::compile("short", folder).unwrap();
+    let profile = folder.join("short.toml");
+    let text = "[profile]\nname = \"workers\"\nexecutables = [\"short\"]\n\n[[request]]\n\
+                name = \"work\"\nbegin = { function = \"work\" }\n";
+    std::fs::write(&profile, text).unwrap();
+    (profile, program.display().to_string())
+}
+
+/// All workers are traced, each from its first request on but for the first one, which waits for that; the master
+/// has none, and gives the trace its name.
+fn are_followed(outcome: &Outcome, program: &str, master: Option<u32>) {
+    assert_eq!(complete(outcome, None), (WORKERS + 1) * TIMES);
+    let rows = outcome.rows().unwrap();
+    assert_eq!(rows.len() as u64, (WORKERS + 1) * TIMES);
+    let mut processes: Vec<u32> = rows.iter().map(|row| row.pid).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    assert_eq!(processes.len() as u64, WORKERS + 1);
+    assert!(master.is_none_or(|master| !processes.contains(&master)));
+    let said = outcome.said();
+    let runs = format!("runs {program}, which no profile is made for (workers for short)");
+    for words in [&*runs, "those that will are traced", "1 process got probes"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let mut lines = outcome.stdout.lines();
+    let head = lines.find(|line| line.contains(" · ")).unwrap();
+    assert!(head.contains("workers · master (pid"), "{head}");
+    assert!(
+        head.contains(&format!("and {} more", WORKERS + 1)),
+        "{head}"
+    );
+}
+
+#[test]
+fn workers_that_are_programs_of_their_own_are_followed() {
+    let folder = workspace::scratch().unwrap();
+    let (profile, program) = workers(folder.path());
+    let line = [&*program, &WORKERS.to_string(), &TIMES.to_string()];
+    let mut master = Fixture::start("master", &line).unwrap();
+    let trace = Trace::start(&profile, master.pid(), &[]).unwrap();
+    master.work().unwrap();
+    are_followed(&trace.finish().unwrap(), "master", Some(master.pid()));
+    master.end().unwrap();
+
+    // Started by reqtrace: the master is behind `--`, and a shell before it.
+    let master = fixtures::compile("master", folder.path()).unwrap();
+    let command = format!("exec {} {}", master.display(), line.join(" "));
+    let line = ["sh", "-c", &command];
+    let outcome = Trace::of_program(&profile, &[], &line, "go")
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    are_followed(&outcome, "dash", None);
+}
+
+/// A script is no program of any profile, and has no markers; the worker runs when the trace begins.
+#[test]
+fn a_worker_that_runs_already_is_followed_and_its_master_may_be_a_script() {
+    let folder = workspace::scratch().unwrap();
+    let (profile, program) = workers(folder.path());
+    let script = folder.path().join("start.sh");
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\n\"{program}\" {TIMES} 0 $1\nexit 0\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    let mut master = std::process::Command::new(script)
+        .arg("10000")
+        .spawn()
+        .unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", master.id());
+    let began = std::time::Instant::now();
+    while std::fs::read_to_string(&children)
+        .unwrap_or_default()
+        .is_empty()
+    {
+        assert!(began.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let outcome = Trace::start(&profile, master.id(), &[])
+        .unwrap()
+        .wait()
+        .unwrap();
+    master.wait().unwrap();
+    assert_eq!(complete(&outcome, None), TIMES);
+    assert!(
+        outcome.stderr.contains("are traced, 1 now"),
+        "{}",
+        outcome.stderr
+    );
+    let outcome = Trace::of_program(&profile, &[], &[script, "1000"], "")
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert_eq!(complete(&outcome, None), TIMES);
+}
+
+/// None of its requests can be seen: it is counted that there was such a process.
+#[test]
+fn a_worker_without_the_markers_is_counted() {
+    let folder = workspace::scratch().unwrap();
+    let (profile, program) = workers(folder.path());
+    std::fs::copy(workspace::program("sleep").unwrap(), &program).unwrap();
+    let line = ["sh", "-c", &format!("\"{program}\" 1; exit 0")];
+    let outcome = Trace::of_program(&profile, &[], &line, "")
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert_eq!(outcome.rows().unwrap().len(), 0);
+    let said = outcome.said();
+    assert!(said.contains("1 processes_unprobed"), "{said}");
+}
+
+/// Apache runs a CGI program anew for each request, by a process of its own (`mod_cgid`).
+#[test]
+fn cgi_programs_of_apache_are_followed() {
+    const PAGES: u64 = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    fixtures::compile("page", folder.path()).unwrap();
+    let profile = folder.path().join("page.toml");
+    let text = "[profile]\nname = \"cgi\"\nexecutables = [\"page\"]\n\n[[request]]\n\
+                name = \"page\"\nbegin = { function = \"page\" }\n";
+    std::fs::write(&profile, text).unwrap();
+    let more = format!(
+        "ScriptSock {0}/cgi.sock\nScriptAlias /cgi/ {0}/\n",
+        folder.path().display()
+    );
+    let apache = Apache::start_with("event", &["alias", "cgid"], &more).unwrap();
+    let trace = Trace::start(&profile, apache.pid(), &[]).unwrap();
+    let get = |query: &str| {
+        let url = format!("http://127.0.0.1:{}/cgi/page?{query}", apache.port());
+        let mut ab = std::process::Command::new(workspace::program("ab").unwrap());
+        process::run(ab.args(["-n", query.split('&').nth(1).unwrap(), "-c", "2", &url])).unwrap()
+    };
+    // The first one has its probes while it sleeps; those that come after it have them from their start.
+    get("1500&2");
+    let said = get(&format!("0&{PAGES}"));
+    assert!(said.contains("Failed requests:        0"), "{said}");
+    let outcome = trace.finish().unwrap();
+    assert_eq!(complete(&outcome, None), PAGES + 2, "{}", outcome.said());
+    let head = outcome.stdout.lines().next().unwrap().to_owned();
+    assert!(
+        head.contains(&format!("apache2 (pid {})", apache.pid())),
+        "{head}"
+    );
+}
+
+/// `--comm NAME --wait` is typed before the server is started.
+#[test]
+fn a_process_is_waited_for_by_its_name() {
+    let name = format!("late-{}", std::process::id());
+    let profile = shop::profile();
+    let folder = workspace::scratch().unwrap();
+    let line = ["--profile", profile.to_str().unwrap(), "--comm", &name];
+    let refused = reqtrace::run(reqtrace::command(line).unwrap()).unwrap();
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert!(
+        refused.stderr.contains("--wait waits"),
+        "{}",
+        refused.stderr
+    );
+    let csv = folder.path().join("rows.csv");
+    let line = [&line[..], &["--wait", "--csv", csv.to_str().unwrap()]].concat();
+    let command = reqtrace::command(line).unwrap();
+    let mut trace = Child::start(command, folder.path(), "reqtrace").unwrap();
+    let said = format!("waiting for a process named `{name}`");
+    trace
+        .wait_for_line(Stream::Err, "reqtrace: waiting", LIMIT)
+        .unwrap();
+    assert!(trace.output(Stream::Err).contains(&said));
+    let shop = Shop::open_as(&name).unwrap();
+    trace.wait_for_line(Stream::Err, "tracing ", LIMIT).unwrap();
+    assert_eq!(shop.load(2, 30).unwrap(), 30);
+    trace.signal(libc::SIGINT).unwrap();
+    assert_eq!(trace.wait(LIMIT).unwrap().code(), Some(0));
+    let rows = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(rows.lines().count(), 31, "{}", trace.output(Stream::Err));
+
+    // Nothing was traced.
+    let line = [
+        "--profile",
+        profile.to_str().unwrap(),
+        "--comm",
+        "none-of-it",
+        "--wait",
+    ];
+    let command = reqtrace::command(line).unwrap();
+    let mut trace = Child::start(command, folder.path(), "none").unwrap();
+    trace
+        .wait_for_line(Stream::Err, "reqtrace: waiting", LIMIT)
+        .unwrap();
+    trace.signal(libc::SIGINT).unwrap();
+    assert_eq!(trace.wait(LIMIT).unwrap().code(), Some(1));
+    let said = trace.output(Stream::Err);
+    assert!(
+        said.contains("interrupted before anything was traced"),
+        "{said}"
+    );
 }

@@ -3,8 +3,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +30,11 @@ end    = { function = \"jobs::job_done\" }
 
 fn jobs(mode: &str) -> Fixture {
     Fixture::start("jobs", &[mode, &JOBS.to_string()]).unwrap()
+}
+
+/// A service whose requests have a key of this kind.
+fn keys(kind: &str) -> Fixture {
+    Fixture::start("keys", &[kind, &JOBS.to_string()]).unwrap()
 }
 
 /// What is printed for functions that fit while the fixture does its jobs.
@@ -105,7 +108,10 @@ fn every_job_is_counted(mode: &str) {
     for other in others {
         // It is a request type as without a count, and no more.
         assert!(text.contains(&format!("name  = \"{other}\"")), "{text}");
-        assert_eq!(row(other), [] as [u64; 0], "{text}");
+        let (_, evidence) = text.split_once("# The other functions:").unwrap();
+        let line = format!("  jobs::{other}(");
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+        assert!(evidence.contains(&line), "{text}");
     }
     first.end().unwrap();
 
@@ -141,6 +147,113 @@ fn jobs_that_change_threads() {
     every_job_is_counted("pool");
 }
 
+/// The proposal is this one, and a trace with it counts every job.
+#[track_caller]
+fn key_is_found(kind: &str, pattern: &str, proposal: &str) {
+    let mut first = keys(kind);
+    let text = profile(&mut first, pattern);
+    assert!(text.contains(proposal), "{text}");
+    first.end().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let mut second = keys(kind);
+    let path = checked(folder.path(), &second, &text);
+    let trace = Trace::start(&path, second.pid(), &[]).unwrap();
+    second.work().unwrap();
+    let outcome = trace.finish().unwrap();
+    let summary = outcome.checked().unwrap();
+    let name = proposal.split('"').nth(1).unwrap();
+    let job = summary.request(name).unwrap();
+    assert_eq!((job.count, job.begins, job.ends), (JOBS, JOBS, JOBS));
+    let misfits = (job.unknown_keys, job.running_elsewhere);
+    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.said());
+    second.end().unwrap();
+}
+
+#[test]
+fn a_key_that_is_a_result_and_later_an_argument() {
+    let proposal = "\
+[[request]]
+name   = \"task_create\"
+key    = { arg = 1 }
+begin  = { function = \"keys::task_create\", at = \"return\", key = { arg = \"result\" } }
+resume = { function = \"keys::task_step\", key = { arg = 2 } }
+park   = { function = \"keys::task_step\", at = \"return\" }
+end    = { function = \"keys::task_finish\" }
+";
+    key_is_found("result", "keys::task_*", proposal);
+}
+
+#[test]
+fn a_key_of_which_a_function_has_a_part() {
+    let proposal = "\
+[[request]]
+name   = \"request_begin\"
+key    = { arg = 0 }
+begin  = { function = \"keys::request_begin\" }
+resume = { function = \"keys::part_step\", key = { arg = 0, add = -32 } }
+park   = [
+    { function = \"keys::request_begin\", at = \"return\" },
+    { function = \"keys::part_step\", at = \"return\" },
+]
+end    = { function = \"keys::request_end\" }
+";
+    key_is_found("inner", "keys::*", proposal);
+}
+
+#[test]
+fn a_key_of_one_function_that_says_when_a_job_is_done() {
+    let proposal = "\
+[[request]]
+name   = \"dispatch\"
+key    = { arg = 1 }
+begin  = { function = \"keys::dispatch\" }
+resume = { function = \"keys::dispatch\" }
+park   = { function = \"keys::dispatch\", at = \"return\", when = { arg = \"result\", not-equals = 0 } }
+end    = { function = \"keys::dispatch\", at = \"return\", when = { arg = \"result\", equals = 0 } }
+";
+    key_is_found("one", "keys::dispatch", proposal);
+}
+
+#[test]
+fn a_key_that_comes_back_in_one_of_a_hundred_calls() {
+    let proposal = "\
+[[request]]
+name   = \"long_begin\"
+key    = { arg = 0 }
+begin  = { function = \"keys::long_begin\" }
+resume = { function = \"keys::long_step\" }
+";
+    key_is_found("many", "keys::long_*", proposal);
+}
+
+#[test]
+fn what_was_counted_is_printed_when_counting_takes_too_much() {
+    for more in [&[][..], &["--as-profile"]] {
+        let mut fixture = keys("many");
+        let pid = fixture.pid().to_string();
+        let words = ["functions", "-p", &pid, "keys::long_*", "--count", "60"];
+        let gate = ["--max-probe-rate", "0.001"];
+        let command = reqtrace::command([&words[..], &gate, more].concat()).unwrap();
+        let folder = workspace::scratch().unwrap();
+        let mut counting = Child::start(command, folder.path(), "reqtrace").unwrap();
+        counting
+            .wait_for_line(Stream::Err, "counting ", LIMIT)
+            .unwrap();
+        fixture.work().unwrap();
+        let status = counting.wait(LIMIT).unwrap();
+        assert_eq!(status.code(), Some(2), "{}", counting.output(Stream::Err));
+        let text = counting.output(Stream::Out);
+        assert!(text.contains("was") && text.contains("stopped"), "{text}");
+        let steps = text.lines().find(|line| line.contains("keys::long_step("));
+        let mut words = steps.unwrap().split_whitespace();
+        let calls = words.find(|word| *word != "#").unwrap().replace(',', "");
+        assert!(calls.parse::<u64>().unwrap() > 0, "{text}");
+        let said = counting.output(Stream::Err);
+        assert!(said.contains("counting is stopped"), "{said}");
+        fixture.end().unwrap();
+    }
+}
+
 #[test]
 fn what_is_no_key_is_not_proposed() {
     for (pattern, name) in [
@@ -152,6 +265,12 @@ fn what_is_no_key_is_not_proposed() {
         let mut fixture = jobs("pool");
         let text = profile(&mut fixture, pattern);
         assert!(comment(&text, "No key was found").is_some(), "{text}");
+        // What was counted is there all the same.
+        let calls = (4 * JOBS).to_string().replace("1600", "1,600");
+        let evidence = text
+            .lines()
+            .find(|line| line.contains(&format!("jobs::{name}(")));
+        assert!(evidence.unwrap().contains(&calls), "{text}");
         assert!(!text.contains("key ="), "{text}");
         assert!(!text.contains("key    ="), "{text}");
         assert!(text.contains(&format!("name  = \"{name}\"")), "{text}");

@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, redis-server and redis-tools.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::thread;
 use std::time::Duration;

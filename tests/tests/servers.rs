@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, postgresql-15, redis-server and redis-tools.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use reqtrace_tests::reqtrace::{Outcome, Trace};

@@ -2,8 +2,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{brackets, ledger, rows, xml};

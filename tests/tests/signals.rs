@@ -2,8 +2,6 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use reqtrace_tests::process::{Child, Stream, until};

@@ -3,8 +3,6 @@
 //!
 //! Needs sqlite3, and neither root nor BPF. `REQTRACE_BLESS=1` puts what they print into the page.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::process::Command;
 

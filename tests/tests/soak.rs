@@ -5,8 +5,6 @@
 //!
 //! Needs root, a kernel with BPF, MariaDB, PostgreSQL, Redis, nginx and ab.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;

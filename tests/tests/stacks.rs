@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, and C, C++ and Rust compilers.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

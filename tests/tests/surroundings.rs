@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, bpftrace and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

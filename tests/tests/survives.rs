@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, and `script` of util-linux.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -3,14 +3,12 @@
 //!
 //! Needs root and a kernel with BPF.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-use reqtrace::profile::{Profile, builtin};
+use reqtrace::profile::{Origin, Profile, builtin};
 use reqtrace::tracer::{EndedBy, Notice};
 use reqtrace::{Aggregator, Event, Tracer};
 use reqtrace_tests::shop::{self, Shop};
@@ -111,10 +109,14 @@ fn time_ends_it_and_refusals_are_errors() {
     assert_eq!(finished.report.requests[0].count, 0);
     let missing = Tracer::new(profile()).pid(u32::MAX).start().unwrap_err();
     assert_eq!(missing.exit_code(), 2);
-    let labels = Tracer::new(profile())
-        .pid(std::process::id())
+    let path = std::fs::read_to_string(shop::profile()).unwrap();
+    let text = path.replace("handle_request", "handle_nothing");
+    let absent = Profile::parse(&text, "shop.toml", Origin::File("shop.toml".into())).unwrap();
+    let refused = Tracer::new(absent)
+        .pid(shop.pid())
         .on_notice(|notice: Notice<'_>| panic!("{notice:?}"))
         .start()
         .unwrap_err();
-    assert_eq!(labels.exit_code(), 2, "{labels}");
+    assert_eq!(refused.exit_code(), 2, "{refused}");
+    assert!(refused.to_string().contains("handle_nothing"), "{refused}");
 }

@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, and the build folder on a disk.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use reqtrace_tests::truth::{self, bounds, moving};
 
 /// Of each kind.

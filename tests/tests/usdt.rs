@@ -2,13 +2,12 @@
 //!
 //! Needs root, a kernel with BPF, postgresql-15.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqtrace_tests::process::{run, until};
@@ -24,6 +23,9 @@ const STATEMENTS: u64 = 7;
 /// Queries that pgbench makes for itself before the load: for the tables' partitions and scale.
 const PREPARATION: u64 = 2;
 
+/// A trace raises the semaphores of every process that runs the program: those of another test too.
+static SEMAPHORES: Mutex<()> = Mutex::new(());
+
 /// Statements of a good trace.
 fn count(outcome: &Outcome) -> u64 {
     let summary = outcome.checked().unwrap();
@@ -32,6 +34,7 @@ fn count(outcome: &Outcome) -> u64 {
 
 #[test]
 fn a_guarded_probe_fires_while_it_is_traced() {
+    let _alone = SEMAPHORES.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::postgresql().unwrap();
     server.run("pgbench", &["-i", "-q"]).unwrap();
     let (clients, transactions) = (CLIENTS.to_string(), TRANSACTIONS.to_string());
@@ -49,6 +52,7 @@ fn a_guarded_probe_fires_while_it_is_traced() {
 
 #[test]
 fn an_error_jumps_over_the_end_and_the_next_statement_closes_it() {
+    let _alone = SEMAPHORES.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::postgresql().unwrap();
     let trace = Trace::start(Path::new(PROFILE), server.pid(), &[]).unwrap();
     let sql = ["-c", "select 1", "-c", "select 1/0", "-c", "select 2"];
@@ -66,6 +70,7 @@ fn an_error_jumps_over_the_end_and_the_next_statement_closes_it() {
 
 #[test]
 fn begin_and_end_can_be_of_different_kinds() {
+    let _alone = SEMAPHORES.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::postgresql().unwrap();
     // What the profile's comment says about errors.
     let text = fs::read_to_string(workspace::root().join("profiles").join(PROFILE)).unwrap();
@@ -125,6 +130,7 @@ fn backend(postmaster: u32) -> Option<u32> {
 
 #[test]
 fn a_killed_trace_leaves_no_semaphore_raised() {
+    let _alone = SEMAPHORES.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::postgresql().unwrap();
     let address = semaphore_of(&postgresql("postgres").unwrap(), "query__start");
     assert_eq!(raised(server.pid(), address), 0);

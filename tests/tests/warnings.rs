@@ -2,8 +2,6 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server and sysbench.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};

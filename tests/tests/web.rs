@@ -3,8 +3,6 @@
 //!
 //! Needs root, a kernel with BPF, apache2-bin, php8.2-fpm and apache2-utils.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The demo: the example service under load, traced for some seconds with its profile.
 //!
-//! Out: the report on standard output, the four files in `target/demo`.
+//! Out: the report on standard output, the five files in `target/demo`.
 
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ use crate::{
     kernel,
     process::{self, Guard},
     setup::{self, Need},
-    workspace::{BinaryArgs, shop_profile, target_dir},
+    workspace::{BinaryArgs, Profile, shop_profile, target_dir},
 };
 
 /// The files that `--out` leaves.
@@ -29,8 +29,9 @@ const OUTPUTS: [&str; 5] = [
     "stacks.folded",
     "flamegraph.svg",
 ];
-/// Connections that the load keeps busy.
+/// Connections, and how long each waits between two requests, ms: a service that is not saturated, as most are.
 const CONNECTIONS: u32 = 8;
+const PAUSE_MS: u32 = 20;
 /// How long the service may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long attaching, reporting and detaching may take together.
@@ -57,7 +58,9 @@ pub(crate) struct Args {
 /// `cargo xtask demo`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build], args.verbose)?;
-    let binaries = args.binaries.build()?;
+    let binaries = args
+        .binaries
+        .build(Profile::Release, &["reqtrace", "shop"])?;
     let out = args
         .out
         .clone()
@@ -85,6 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut load = Command::new(&binaries.shop);
     load.args(["load", "--connect", &service.address])
         .args(["--connections", &CONNECTIONS.to_string()])
+        .args(["--pause", &PAUSE_MS.to_string()])
         .args(["--seconds", &LOAD_SECONDS.to_string()])
         .stdout(Stdio::null());
     let mut load = Guard::spawn(&mut load)?;

@@ -20,7 +20,7 @@ const LARGEST: u32 = 1 << 20;
 /// Options of a fuzz run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to fuzz: profile, elf, perf-map, maps, ring or recording
+    /// What to fuzz: profile, elf, perf-map, maps, ring, recording or payload (of a recording: what is behind its checksums)
     name: String,
     /// For how many seconds
     #[arg(default_value_t = 600)]

@@ -13,13 +13,13 @@ const NEEDED: [(&str, &str); 2] = [
 ];
 
 /// The running kernel's release.
-pub(crate) fn release() -> String {
+pub fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 /// Why BPF programs cannot run here; `None` if they can.
-pub(crate) fn no_bpf() -> Option<String> {
+pub fn no_bpf() -> Option<String> {
     for (file, meaning) in NEEDED {
         if !Path::new(file).exists() {
             return Some(format!("{meaning} ({file} does not exist)"));
@@ -66,7 +66,7 @@ fn create_map() -> io::Result<()> {
 }
 
 /// Whether this process is root.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: geteuid cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

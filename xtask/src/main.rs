@@ -2,30 +2,21 @@
 //!
 //! In: a subcommand. Out: a machine that can build reqtrace, a demo, or a verdict of the tests.
 
-mod bench;
 mod demo;
 mod dist;
 mod fuzz;
-mod kernel;
-mod linker;
 #[cfg(test)]
 mod links;
-mod packages;
-mod page_checks;
-mod perfetto;
-mod process;
-mod servers;
-mod setup;
 mod soak;
 mod test;
-mod toolchain;
 mod vm;
-mod workspace;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use xtask::{kernel, packages, page_checks, process, setup, workspace};
 
 /// Set-up, demo, tests and VM tier of reqtrace.
 #[derive(Parser)]
@@ -44,7 +35,12 @@ enum Command {
     /// Lint, unit tests, end-to-end tests and the VM tier
     Test(test::Args),
     /// Measure what tracing costs and how right it is, for the pages of docs/
-    Bench(bench::Args),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What to measure, and its options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Feed one reader of foreign bytes with broken ones for some minutes
     Fuzz(fuzz::Args),
     /// Attach to four servers under checked load again and again, and see that nothing differs
@@ -70,12 +66,19 @@ fn run(cli: Cli) -> Result<()> {
         Command::Setup(args) => setup::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench { args } => bench(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
     }
+}
+
+/// Builds the benchmarks, which nothing else needs, and hands the arguments over.
+fn bench(args: &[String]) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["run", "--quiet", "--package", "reqtrace-bench", "--"]);
+    process::run(command.args(args))
 }
 
 #[cfg(test)]
@@ -86,20 +89,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_measurement_has_its_own_options_only() {
-        let takes = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
-        assert!(takes("xtask bench --rounds 2 --write"));
-        assert!(takes("xtask bench tracers --rounds 2 --write"));
-        assert!(takes("xtask bench --quick --json new.json"));
-        assert!(takes("xtask bench compare old.json new.json"));
-        assert!(takes("xtask bench ledger --seconds 2 --write"));
-        assert!(!takes("xtask bench ledger --rounds 2"));
-        assert!(!takes("xtask bench --rounds 2 ledger"));
-        assert!(!takes("xtask bench --seconds 2"));
-        assert!(!takes("xtask bench --only redis --write"));
-        assert!(!takes("xtask bench compare old.json"));
     }
 }

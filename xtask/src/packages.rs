@@ -22,9 +22,9 @@ const ERROR_LINES: usize = 20;
 
 /// A package, and the file that shows that it is there.
 #[derive(Clone, Debug)]
-pub(crate) struct Package {
+pub struct Package {
     /// Its name in Debian.
-    pub(crate) name: String,
+    pub name: String,
     evidence: Evidence,
 }
 
@@ -37,7 +37,7 @@ enum Evidence {
 
 impl Package {
     /// A package wanted for a command.
-    pub(crate) fn with_command(name: &str, command: &'static str) -> Self {
+    pub fn with_command(name: &str, command: &'static str) -> Self {
         let name = name.to_owned();
         Self {
             name,
@@ -46,7 +46,7 @@ impl Package {
     }
 
     /// A package wanted for a file.
-    pub(crate) fn with_file(name: &str, file: impl Into<PathBuf>) -> Self {
+    pub fn with_file(name: &str, file: impl Into<PathBuf>) -> Self {
         let name = name.to_owned();
         Self {
             name,
@@ -55,14 +55,14 @@ impl Package {
     }
 
     /// A library, whose files have names that change with its version: wanted as such.
-    pub(crate) fn library(name: &str) -> Self {
+    pub fn library(name: &str) -> Self {
         let name = name.to_owned();
         let evidence = Evidence::Installed;
         Self { name, evidence }
     }
 
     /// Whether what we want it for is there.
-    pub(crate) fn is_present(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         match &self.evidence {
             Evidence::Command(command) => find_command(command).is_some(),
             Evidence::File(file) => file.exists(),
@@ -73,13 +73,13 @@ impl Package {
 
 /// Apt, with its lists brought up to date at most once.
 #[derive(Default)]
-pub(crate) struct Apt {
+pub struct Apt {
     updated: Cell<bool>,
 }
 
 impl Apt {
     /// The version apt would install; updates the lists when they do not know the package.
-    pub(crate) fn candidate(&self, package: &str) -> Option<String> {
+    pub fn candidate(&self, package: &str) -> Option<String> {
         if let Some(version) = known_candidate(package) {
             return Some(version);
         }
@@ -93,7 +93,7 @@ impl Apt {
 
     /// Whether apt has a package that suits. Without root, lists that were never fetched cannot be
     /// asked: then the answer is yes, so that the user gets the commands that will tell.
-    pub(crate) fn may_have(&self, package: &str, suits: impl FnOnce(&str) -> bool) -> bool {
+    pub fn may_have(&self, package: &str, suits: impl FnOnce(&str) -> bool) -> bool {
         match self.candidate(package) {
             Some(version) => suits(&version),
             None => find_command("apt-get").is_some() && !lists_were_fetched(),
@@ -101,7 +101,7 @@ impl Apt {
     }
 
     /// What a package depends on, by name; none if the lists do not know it.
-    pub(crate) fn depends(&self, package: &str) -> Vec<String> {
+    pub fn depends(&self, package: &str) -> Vec<String> {
         let text = process::output(Command::new("apt-cache").args(["depends", package]));
         let text = text.unwrap_or_default();
         let names = text
@@ -111,7 +111,7 @@ impl Apt {
     }
 
     /// Brings the lists up to date, once.
-    pub(crate) fn update(&self) -> Result<()> {
+    pub fn update(&self) -> Result<()> {
         if self.updated.get() {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Apt {
     }
 
     /// Installs those that are missing; without root or apt an error with the commands to run.
-    pub(crate) fn install(&self, wanted: &[Package], verbose: bool) -> Result<()> {
+    pub fn install(&self, wanted: &[Package], verbose: bool) -> Result<()> {
         let (present, missing): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|package| package.is_present());
         if verbose {
@@ -188,7 +188,7 @@ impl Apt {
     }
 
     /// Downloads a package's file into a folder.
-    pub(crate) fn download(&self, package: &str, folder: &Path) -> Result<()> {
+    pub fn download(&self, package: &str, folder: &Path) -> Result<()> {
         let mut command = Command::new("apt-get");
         command
             .args(["-qq", "download", package])

@@ -22,7 +22,7 @@ fn folder() -> PathBuf {
 }
 
 /// Installs the packages, unless those of the lock file are there.
-pub(crate) fn install(verbose: bool) -> Result<()> {
+pub fn install(verbose: bool) -> Result<()> {
     let lock = folder().join("package-lock.json");
     let wanted = fs::read(&lock).with_context(|| lock.display().to_string())?;
     let stamp = folder().join(INSTALLED);
@@ -40,7 +40,7 @@ pub(crate) fn install(verbose: bool) -> Result<()> {
 }
 
 /// Checks the modules.
-pub(crate) fn run() -> Result<()> {
+pub fn run() -> Result<()> {
     let programs = folder().join("node_modules/.bin");
     ensure!(
         programs.is_dir(),

@@ -21,7 +21,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Makes Ctrl-C end the children, which get it from the terminal too, and lets us clean up after
 /// them. A handler, unlike "ignore", is not inherited.
-pub(crate) fn survive_interrupt() {
+pub fn survive_interrupt() {
     extern "C" fn on_interrupt(_signal: libc::c_int) {
         INTERRUPTED.store(true, Ordering::Relaxed);
     }
@@ -31,12 +31,12 @@ pub(crate) fn survive_interrupt() {
 }
 
 /// Whether Ctrl-C was pressed since `survive_interrupt`.
-pub(crate) fn interrupted() -> bool {
+pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// The command as a person would type it.
-pub(crate) fn line(command: &Command) -> String {
+pub fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words
         .map(OsStr::to_string_lossy)
@@ -45,7 +45,7 @@ pub(crate) fn line(command: &Command) -> String {
 }
 
 /// Runs to the end with our own standard streams; an error if it fails.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let line = line(command);
     let status = command
         .status()
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Standard output of a command that succeeded; `None` if it failed or does not exist.
-pub(crate) fn output(command: &mut Command) -> Option<String> {
+pub fn output(command: &mut Command) -> Option<String> {
     let Output { status, stdout, .. } = command.stdin(Stdio::null()).output().ok()?;
     status
         .success()
@@ -65,14 +65,14 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
 }
 
 /// A child that ends when this guard is dropped, and with us if we are killed.
-pub(crate) struct Guard {
+pub struct Guard {
     child: Child,
     name: String,
 }
 
 impl Guard {
     /// Starts a child.
-    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
+    pub fn spawn(command: &mut Command) -> Result<Self> {
         let name = line(command);
         // SAFETY: prctl is async-signal-safe and touches no memory of the parent.
         unsafe {
@@ -90,24 +90,31 @@ impl Guard {
     }
 
     /// The child's process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The child, to take its pipes.
-    pub(crate) fn child(&mut self) -> &mut Child {
+    pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// Whether it has ended, and how.
-    pub(crate) fn poll(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn poll(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()
             .with_context(|| format!("waiting for `{}`", self.name))
     }
 
+    /// Waits until it ends, however long that takes.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.child
+            .wait()
+            .with_context(|| format!("waiting for `{}`", self.name))
+    }
+
     /// Waits until it ends; `None` if it did not within `limit`.
-    pub(crate) fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.poll()? {
@@ -121,7 +128,7 @@ impl Guard {
     }
 
     /// Waits until it ends by itself; an error if that takes longer than `limit` or it fails.
-    pub(crate) fn finish(mut self, limit: Duration) -> Result<()> {
+    pub fn finish(mut self, limit: Duration) -> Result<()> {
         match self.wait_for(limit)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("`{}` failed: {status}", self.name),

@@ -16,7 +16,7 @@ use crate::{
 
 /// What to set up for.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// What the machine is needed for
     #[arg(long = "for", value_name = "WHAT", value_enum, default_values_t = [Need::Build])]
     needs: Vec<Need>,
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 /// What the machine is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Need {
+pub enum Need {
     /// Building reqtrace; enough for the demo too
     Build,
     /// Formatting, lints, and the checks of the page's modules
@@ -39,7 +39,7 @@ pub(crate) enum Need {
     Vm,
     /// Packages, and their trial in a bare Debian
     Dist,
-    /// Trials of further servers: `cargo xtask test --all`
+    /// All of these, and the further servers of `cargo xtask test --all`
     All,
 }
 
@@ -84,7 +84,6 @@ impl Need {
             ],
             Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
             Self::All => vec![
-                Package::with_command("nodejs", "node"),
                 Package::with_file(
                     "openjdk-17-jdk-headless",
                     "/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
@@ -97,13 +96,18 @@ impl Need {
 }
 
 /// `cargo xtask setup`.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<()> {
     prepare(&args.needs, args.verbose)
 }
 
 /// Sets the machine up for these needs; building is always among them.
-pub(crate) fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
+pub fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
     let apt = Apt::default();
+    let needs = if needs.contains(&Need::All) {
+        Need::value_variants()
+    } else {
+        needs
+    };
     let compiler = Choice::make(&apt, verbose)?;
     let llvm = compiler.llvm();
     let linker_is_ready = linker::is_ready(llvm);

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::setup::{self, Need};
-use crate::workspace::{BinaryArgs, cargo, root};
+use crate::workspace::{Binaries, BinaryArgs, Profile, cargo, root};
 
 /// Options of a soak.
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 /// `cargo xtask soak`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Test], false)?;
-    let binaries = BinaryArgs::default().build()?;
+    let binaries = BinaryArgs::default().build(Profile::Release, &Binaries::ALL)?;
     let output = cargo()
         .args([
             "test",
@@ -30,9 +30,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "--package",
             "reqtrace-tests",
             "--test",
-            "soak",
+            "e2e",
         ])
-        .args(["--", "--nocapture"])
+        .args(["--", "--nocapture", "soak::"])
         .env("SOAK_SECONDS", args.seconds.to_string())
         .env("REQTRACE_BIN", &binaries.reqtrace)
         .stderr(std::process::Stdio::inherit())

@@ -1,20 +1,26 @@
 //! The tests, tier by tier: lints, unit and golden tests, end-to-end tests, VM tier.
 //!
-//! Every tier runs even if one before it failed, and a table at the end says where each one ran.
+//! Every tier runs even if one before it failed, and a table at the end says where each one ran. All are built by one
+//! profile, and the VM tier runs beside lints and unit tests.
 
 use std::{
-    fmt,
+    env, fmt,
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 
 use crate::{
-    dist, kernel, page_checks, process,
+    dist, kernel, page_checks,
+    process::{self, Guard},
     setup::{self, Need},
     vm,
-    workspace::{BinaryArgs, cargo, target_dir},
+    workspace::{Binaries, BinaryArgs, Profile, cargo, root, target_dir},
 };
 
 /// Options of the tests.
@@ -112,37 +118,142 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         needs.push(Need::All);
     }
     setup::prepare(&needs, args.verbose)?;
+    let lanes = chosen.contains(&Tier::Vm) && chosen.len() > 1;
+    // One CPU emulates the other kernels while lints and unit tests run; nothing else runs beside the end-to-end tests,
+    // which trace loaded servers.
+    let vm = lanes.then(VmLane::start).transpose()?;
+    let (beside, alone): (Vec<Tier>, Vec<Tier>) = chosen
+        .into_iter()
+        .filter(|tier| !(lanes && *tier == Tier::Vm))
+        .partition(|tier| matches!(tier, Tier::Lint | Tier::Unit));
 
-    let mut rows: Vec<(Tier, Outcome, Duration)> = Vec::new();
-    for tier in chosen {
-        eprintln!("\n==== {} ====", tier.name());
-        let begin = Instant::now();
-        let outcome = match tier {
-            Tier::Lint => passed(lint(), || "-".to_owned()),
-            Tier::Unit => passed(unit(), || "any kernel".to_owned()),
-            Tier::E2e => end_to_end(args.all),
-            Tier::Dist => on_this_kernel(|| dist::trial::run(&dist::make()?.deb)),
-            Tier::Vm => match vm::run_matrix(&BinaryArgs::default(), &[]) {
-                Ok(passed) => Outcome::Passed {
-                    on: vm::names(&passed).join(", "),
-                },
-                Err(error) => Outcome::Failed { error },
-            },
-        };
-        if let Outcome::Failed { error } = &outcome {
-            eprintln!("{} failed: {error:#}", tier.name());
+    let mut rows: Vec<Row> = Vec::new();
+    rows.extend(beside.into_iter().map(|tier| one(tier, args.all)));
+    if let Some(vm) = vm {
+        // So that nothing is left to build when it has ended.
+        if alone.contains(&Tier::E2e) {
+            process::run(end_to_end_tests().arg("--no-run"))?;
         }
-        rows.push((tier, outcome, begin.elapsed()));
+        rows.push(vm.finish()?);
     }
-    println!("\nTIER         SECONDS  RESULT   KERNEL");
-    for (tier, outcome, took) in &rows {
-        println!("{:<12} {:>7.1}  {outcome}", tier.name(), took.as_secs_f64());
+    rows.extend(alone.into_iter().map(|tier| one(tier, args.all)));
+    rows.sort_by_key(|(tier, ..)| Tier::ALL.iter().position(|other| other == tier));
+    let table = table(&rows);
+    println!("\n{table}");
+    if args.all {
+        write_last_run(&table)?;
     }
     verdict(&rows)
 }
 
+/// A line for each tier.
+fn table(rows: &[Row]) -> String {
+    let mut text = "TIER         SECONDS  RESULT   KERNEL\n".to_owned();
+    for (tier, outcome, took) in rows {
+        let seconds = took.as_secs_f64();
+        text += &format!("{:<12} {seconds:>7.1}  {outcome}\n", tier.name());
+    }
+    text
+}
+
+/// Notes the run of all tests that there are in the manual.
+fn write_last_run(table: &str) -> Result<()> {
+    let mut git = Command::new("git");
+    git.current_dir(root())
+        .args(["log", "-1", "--format=%h %s"]);
+    let commit = process::output(&mut git).unwrap_or_else(|| "unknown".to_owned());
+    let date = process::output(Command::new("date").args(["-u", "+%F %R UTC"]));
+    let text = format!(
+        "# Tests\n\nThe last `cargo xtask test --all`, written by it: {}, at commit `{}`.\n\n{}",
+        date.as_deref().unwrap_or("at an unknown time").trim(),
+        commit.trim(),
+        indented(table)
+    );
+    let path = root().join("docs/measured/tests.md");
+    fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+/// End-to-end tests that are tried again, alone, when no more than these failed.
+const TRIED_AGAIN: usize = 5;
+
+/// A tier, how it ended, and how long it took.
+type Row = (Tier, Outcome, Duration);
+
+/// Runs one tier.
+fn one(tier: Tier, all: bool) -> Row {
+    eprintln!("\n==== {} ====", tier.name());
+    let begin = Instant::now();
+    let outcome = match tier {
+        Tier::Lint => passed(lint(), || "-".to_owned()),
+        Tier::Unit => passed(unit(all), || "any kernel".to_owned()),
+        Tier::E2e => end_to_end(all),
+        Tier::Dist => on_this_kernel(|| dist::trial::run(&dist::make()?.deb)),
+        Tier::Vm => match vm::run_matrix(&BinaryArgs::default(), Profile::Tests, &[]) {
+            Ok(passed) => Outcome::Passed {
+                on: vm::names(&passed).join(", "),
+            },
+            Err(error) => Outcome::Failed { error },
+        },
+    };
+    if let Outcome::Failed { error } = &outcome {
+        eprintln!("{} failed: {error:#}", tier.name());
+    }
+    (tier, outcome, begin.elapsed())
+}
+
+/// The VM tier as a process of its own, whose output is shown when it has ended.
+struct VmLane {
+    process: Guard,
+    log: PathBuf,
+    begin: Instant,
+}
+
+impl VmLane {
+    fn start() -> Result<Self> {
+        // Both lanes want these; built once, before either begins.
+        let binaries = BinaryArgs::default().build(Profile::Tests, &Binaries::ALL)?;
+        let folder = target_dir().join("vm");
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let log = folder.join("lane.log");
+        let output = File::create(&log).with_context(|| log.display().to_string())?;
+        let mut command = Command::new(env::current_exe()?);
+        command
+            .arg("vm-test")
+            .args(binaries.arguments())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        eprintln!("\n==== vm, beside the next tiers: {} ====", log.display());
+        Ok(Self {
+            process: Guard::spawn(&mut command)?,
+            log,
+            begin: Instant::now(),
+        })
+    }
+
+    fn finish(mut self) -> Result<Row> {
+        let status = self.process.wait()?;
+        let text = fs::read_to_string(&self.log)?;
+        eprintln!("\n==== {} ====\n{text}", Tier::Vm.name());
+        let kernels = text.lines().find_map(|line| line.strip_prefix(vm::PASSED));
+        let outcome = match kernels {
+            Some(kernels) if status.success() => Outcome::Passed {
+                on: kernels.to_owned(),
+            },
+            _ => Outcome::Failed {
+                error: anyhow!("{status}; {}", self.log.display()),
+            },
+        };
+        Ok((Tier::Vm, outcome, self.begin.elapsed()))
+    }
+}
+
 /// Fails if a tier failed, or if nothing ran the kernel programs although it was asked for.
-fn verdict(rows: &[(Tier, Outcome, Duration)]) -> Result<()> {
+fn verdict(rows: &[Row]) -> Result<()> {
     let failed: Vec<&str> = rows
         .iter()
         .filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed { .. }))
@@ -201,31 +312,97 @@ fn lint() -> Result<()> {
     page_checks::run()
 }
 
-fn unit() -> Result<()> {
+fn unit(all: bool) -> Result<()> {
     let apart = ["--exclude", "reqtrace-ebpf", "--exclude", "reqtrace-tests"];
-    process::run(
-        cargo()
-            .args(["test", "--workspace", "--no-fail-fast"])
-            .args(apart),
-    )
+    let mut command = cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(Profile::Tests.arguments())
+        .args(apart);
+    process::run(&mut command)?;
+    if !all {
+        return Ok(());
+    }
+    // Not all tests that are ignored: some are for a process or a file that somebody names.
+    let mut fuzzing = cargo();
+    fuzzing
+        .args(["test", "--package", "reqtrace-fuzz", "--test", "short"])
+        .args(Profile::Tests.arguments())
+        .args(["--", "--ignored"]);
+    process::run(&mut fuzzing)
+}
+
+/// The command that runs the end-to-end tests and those of their harness.
+fn end_to_end_tests() -> Command {
+    let mut command = cargo();
+    command
+        // One failure should not hide the next.
+        .args(["test", "--no-fail-fast", "--package", "reqtrace-tests"])
+        .args(Profile::Tests.arguments());
+    command
 }
 
 fn end_to_end(all: bool) -> Outcome {
     on_this_kernel(|| {
-        let binaries = BinaryArgs::default().build()?;
-        let mut command = cargo();
-        command
-            // One failure should not hide the next.
-            .args(["test", "--release", "--no-fail-fast"])
-            .args(["--package", "reqtrace-tests"])
-            .env("REQTRACE_BIN", &binaries.reqtrace)
-            .env("SHOP_BIN", &binaries.shop)
-            .env("TRUTH_BIN", &binaries.truth);
-        if all {
-            command.args(["--", "--include-ignored"]);
+        let binaries = BinaryArgs::default().build(Profile::Tests, &Binaries::ALL)?;
+        let tests = || {
+            let mut command = end_to_end_tests();
+            command
+                .env("REQTRACE_BIN", &binaries.reqtrace)
+                .env("SHOP_BIN", &binaries.shop)
+                .env("TRUTH_BIN", &binaries.truth)
+                .arg("--");
+            if all {
+                // `golden` records into the workspace.
+                command.args(["--include-ignored", "--skip", "golden::"]);
+            }
+            command
+        };
+        let failed = failed_tests(&mut tests())?;
+        if failed.is_empty() {
+            return Ok(());
         }
-        process::run(&mut command)
+        // Two tests run at a time, and a machine of two CPUs may be too full for one that counts on a free CPU.
+        ensure!(
+            failed.len() <= TRIED_AGAIN,
+            "{} tests failed: {}",
+            failed.len(),
+            failed.join(", ")
+        );
+        eprintln!(
+            "\n==== failed, and tried once more alone: {} ====",
+            failed.join(", ")
+        );
+        process::run(tests().args(["--test-threads=1", "--exact"]).args(&failed))
     })
+}
+
+/// Runs tests, and gives the names of those that failed; an error if they failed otherwise.
+fn failed_tests(command: &mut Command) -> Result<Vec<String>> {
+    let line = process::line(command);
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut failed = Vec::new();
+    for line in child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(|out| BufReader::new(out).lines())
+    {
+        let line = line?;
+        println!("{line}");
+        failed.extend(failed_test(&line).map(str::to_owned));
+    }
+    let status = child.wait()?;
+    ensure!(
+        status.success() || !failed.is_empty(),
+        "`{line}` failed: {status}"
+    );
+    Ok(failed)
+}
+
+/// The name in the line that a test's failure leaves.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// Runs what traces on the running kernel, if that can be done here.
@@ -287,6 +464,14 @@ mod tests {
         assert!(verdict(&[row(Tier::E2e, skipped()), row(Tier::Vm, good())]).is_ok());
         let error = verdict(&[row(Tier::Unit, good()), row(Tier::E2e, skipped())]).unwrap_err();
         assert!(error.to_string().contains("no BTF"), "{error}");
+    }
+
+    #[test]
+    fn a_failed_test_is_known_by_its_line() {
+        assert_eq!(failed_test("test gate::a ... FAILED"), Some("gate::a"));
+        for line in ["test gate::a ... ok", "test result: FAILED. 1 passed"] {
+            assert_eq!(failed_test(line), None);
+        }
     }
 
     #[test]

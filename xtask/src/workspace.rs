@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -11,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::process;
 
 /// The workspace's root: the parent of this crate.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     // CARGO_MANIFEST_DIR of the run wins over the build's, so that a moved checkout works.
     let crate_dir =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -23,30 +24,71 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Cargo's target directory.
-pub(crate) fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// A cargo command in the workspace, with the cargo that started this program.
-pub(crate) fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Release builds of the tracer and of the example services.
-pub(crate) struct Binaries {
-    /// The tracer.
-    pub(crate) reqtrace: PathBuf,
-    /// The example service.
-    pub(crate) shop: PathBuf,
-    /// The example that measures its own waits.
-    pub(crate) truth: PathBuf,
+/// How programs are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// What users get.
+    Release,
+    /// What all tiers of the tests use, so that nothing is built twice.
+    Tests,
 }
 
-/// Other binaries to use instead of a fresh release build.
+impl Profile {
+    /// Arguments of cargo.
+    pub fn arguments(self) -> [&'static str; 2] {
+        ["--profile", self.name()]
+    }
+
+    /// Its name, which is also that of its folder of build results.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Tests => "tests",
+        }
+    }
+}
+
+/// Builds of the tracer and of the example services.
+pub struct Binaries {
+    /// The tracer.
+    pub reqtrace: PathBuf,
+    /// The example service.
+    pub shop: PathBuf,
+    /// The example that measures its own waits.
+    pub truth: PathBuf,
+}
+
+impl Binaries {
+    /// All of them.
+    pub const ALL: [&str; 3] = ["reqtrace", "shop", "truth"];
+
+    /// The options that hand these programs to another command: those of [`BinaryArgs`].
+    pub fn arguments(&self) -> [&OsStr; 6] {
+        [
+            "--reqtrace".as_ref(),
+            self.reqtrace.as_os_str(),
+            "--shop".as_ref(),
+            self.shop.as_os_str(),
+            "--truth".as_ref(),
+            self.truth.as_os_str(),
+        ]
+    }
+}
+
+/// Other binaries to use instead of a fresh build.
 #[derive(clap::Args, Clone, Default)]
-pub(crate) struct BinaryArgs {
+pub struct BinaryArgs {
     /// Use this tracer instead of building one
     #[arg(long, value_name = "FILE")]
     reqtrace: Option<PathBuf>,
@@ -60,17 +102,17 @@ pub(crate) struct BinaryArgs {
 
 impl BinaryArgs {
     /// Only the tracer is given, if any.
-    pub(crate) fn of_reqtrace(reqtrace: Option<PathBuf>) -> Self {
+    pub fn of_reqtrace(reqtrace: Option<PathBuf>) -> Self {
         Self {
             reqtrace,
             ..Self::default()
         }
     }
 
-    /// Builds what was not given, and says where the binaries are.
-    pub(crate) fn build(&self) -> Result<Binaries> {
+    /// Builds those of `wanted` that were not given, and says where the binaries are.
+    pub fn build(&self, profile: Profile, wanted: &[&str]) -> Result<Binaries> {
         let mut command = cargo();
-        command.args(["build", "--release"]);
+        command.arg("build").args(profile.arguments());
         let mut missing = false;
         let all = [
             ("reqtrace", &self.reqtrace),
@@ -78,7 +120,7 @@ impl BinaryArgs {
             ("truth", &self.truth),
         ];
         for (name, given) in all {
-            if given.is_none() {
+            if given.is_none() && wanted.contains(&name) {
                 command.args(["--package", name]);
                 missing = true;
             }
@@ -86,29 +128,31 @@ impl BinaryArgs {
         if missing {
             process::run(&mut command)?;
         }
-        let release = target_dir().join("release");
+        let built = target_dir().join(profile.name());
         let [reqtrace, shop, truth] =
-            all.map(|(name, given)| given.clone().unwrap_or_else(|| release.join(name)));
+            all.map(|(name, given)| given.clone().unwrap_or_else(|| built.join(name)));
         let binaries = Binaries {
             reqtrace,
             shop,
             truth,
         };
-        for file in [&binaries.reqtrace, &binaries.shop, &binaries.truth] {
-            ensure!(file.is_file(), "{} does not exist", file.display());
+        let files = [&binaries.reqtrace, &binaries.shop, &binaries.truth];
+        for ((name, _), file) in all.iter().zip(files) {
+            let missing = wanted.contains(name) && !file.is_file();
+            ensure!(!missing, "{} does not exist", file.display());
         }
         Ok(binaries)
     }
 }
 
 /// The profile of the example service.
-pub(crate) fn shop_profile() -> PathBuf {
+pub fn shop_profile() -> PathBuf {
     root().join("examples/shop/shop.toml")
 }
 
 /// The first file of that name in `PATH` or in the system's directories, which a user's `PATH` may
 /// lack.
-pub(crate) fn find_command(name: &str) -> Option<PathBuf> {
+pub fn find_command(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     env::split_paths(&path)

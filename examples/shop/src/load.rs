@@ -26,8 +26,13 @@ struct Done {
     time: Duration,
 }
 
-/// Places the orders and prints how many were answered.
-pub(crate) fn load(address: &str, connections: usize, amount: Amount) -> Result<()> {
+/// Places the orders and prints how many were answered. A customer waits for `pause` between two orders.
+pub(crate) fn load(
+    address: &str,
+    connections: usize,
+    amount: Amount,
+    pause: Duration,
+) -> Result<()> {
     let next = AtomicU64::new(0);
     let start = Instant::now();
     let more = || {
@@ -40,7 +45,7 @@ pub(crate) fn load(address: &str, connections: usize, amount: Amount) -> Result<
     };
     let customers = thread::scope(|scope| {
         let customers: Vec<_> = (0..connections)
-            .map(|_| scope.spawn(|| customer(address, &more)))
+            .map(|_| scope.spawn(|| customer(address, pause, &more)))
             .collect();
         customers
             .into_iter()
@@ -66,7 +71,7 @@ pub(crate) fn load(address: &str, connections: usize, amount: Amount) -> Result<
     Ok(())
 }
 
-fn customer(address: &str, more: &impl Fn() -> Option<u64>) -> io::Result<Done> {
+fn customer(address: &str, pause: Duration, more: &impl Fn() -> Option<u64>) -> io::Result<Done> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let mut order_to = &stream;
@@ -83,6 +88,7 @@ fn customer(address: &str, more: &impl Fn() -> Option<u64>) -> io::Result<Done> 
         }
         done.time += start.elapsed();
         done.requests += 1;
+        thread::sleep(pause);
     }
     // Wait until the shop has closed too: then its log has our requests.
     stream.shutdown(std::net::Shutdown::Write)?;

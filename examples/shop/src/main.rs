@@ -10,10 +10,11 @@ mod service;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str = "\
 usage: shop serve --listen ADDR:PORT --data DIR --log FILE
-       shop load --connect ADDR:PORT --connections C (--requests N | --seconds S)";
+       shop load --connect ADDR:PORT --connections C (--requests N | --seconds S) [--pause MS]";
 
 /// Result of everything up here: any error ends the program with its message.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -43,7 +44,9 @@ fn run(args: &[String]) -> Result<()> {
                 _ => return Err(USAGE.into()),
             };
             let connections = required(options, "--connections")?.parse()?;
-            load::load(&required(options, "--connect")?, connections, amount)
+            let pause = option(options, "--pause").map_or(Ok(0), |pause| pause.parse())?;
+            let pause = Duration::from_millis(pause);
+            load::load(&required(options, "--connect")?, connections, amount, pause)
         }
         _ => Err(USAGE.into()),
     }

@@ -21,6 +21,8 @@ pub(super) struct Attributes {
     /// Of each type, by the attribute's number there.
     types: Vec<Vec<OfType>>,
     group: Option<Group>,
+    /// Of each type without a label, its first attribute that is a text: that is its label.
+    labels: Vec<Option<u32>>,
 }
 
 /// An attribute of one request type.
@@ -83,7 +85,17 @@ impl Attributes {
             }
             None => None,
         };
+        let labels = profiles.requests().map(|request| {
+            let text = request.attributes.iter().find(|spec| spec.is_text())?;
+            let names = request.attribute_names();
+            let index = names.iter().position(|name| *name == text.name);
+            index
+                .filter(|_| request.labels.is_empty())
+                .map(|index| index as u32)
+        });
+        let labels = labels.collect();
         Ok(Self {
+            labels,
             names,
             types,
             group,
@@ -120,10 +132,11 @@ impl Attributes {
         texts
     }
 
-    /// The text that stands for a request's group, in place of its label; `None` unless requests are grouped by
-    /// an attribute.
+    /// The text that stands for a request's group, in place of its label; `None` where its label does.
     pub(super) fn group(&self, request: &Request<'_>) -> Option<Vec<u8>> {
-        let group = self.group?;
+        let Some(group) = self.group else {
+            return self.label(request);
+        };
         let mut found = String::new();
         self.each(request, |column, of_type, value| {
             if column == group.column {
@@ -136,6 +149,19 @@ impl Attributes {
             }
         });
         Some(found.into_bytes())
+    }
+
+    /// The text that is the label of a request whose type has none.
+    pub(super) fn label(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let index = (*self.labels.get(request.request_type as usize)?)?;
+        let mut attributes = request.attributes.iter();
+        match attributes.find(|attribute| attribute.index == index)?.value {
+            Value::Text { bytes, is_cut } if is_cut => {
+                Some(fingerprint_of(&text_of(bytes, is_cut), is_cut).into_bytes())
+            }
+            Value::Text { bytes, .. } => Some(bytes.to_vec()),
+            Value::Number(_) => None,
+        }
     }
 
     fn each(&self, request: &Request<'_>, mut take: impl FnMut(usize, &OfType, Value<'_>)) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AddressSpace, AwayInterval, Holder, Interval, RequestOf, WakerIs,
+    self as recording, AddressSpace, AwayInterval, Holder, Interval, Origin, RequestOf, WakerIs,
 };
 
 use super::Aggregator;
@@ -50,6 +50,14 @@ impl Aggregator {
         };
         let follows = blame.away(away, kind, place);
         self.malformed += u64::from(!follows);
+    }
+
+    /// Takes what a parked request went on with.
+    pub(super) fn origin(&mut self, origin: &Origin) {
+        if let Some(blame) = &mut self.blame {
+            let is_known = blame.origin(origin);
+            self.malformed += u64::from(!is_known);
+        }
     }
 
     /// Splits the blocked time of a request by root cause; `None` without blame.

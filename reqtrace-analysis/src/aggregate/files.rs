@@ -22,7 +22,9 @@ type OfType = FxHashMap<Box<str>, Sum>;
 struct Sum {
     blocks: u64,
     ns: u64,
+    run_queue_ns: u64,
     longest_ns: u64,
+    longest_run_queue_ns: u64,
     bytes: u64,
 }
 
@@ -30,9 +32,20 @@ impl Sum {
     fn add(&mut self, other: Self) {
         self.blocks += other.blocks;
         self.ns += other.ns;
+        self.run_queue_ns += other.run_queue_ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.longest_run_queue_ns = self.longest_run_queue_ns.max(other.longest_run_queue_ns);
         self.bytes += other.bytes;
     }
+}
+
+/// What is known of the run queue after blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queues {
+    /// Its sum.
+    pub(super) known: bool,
+    /// The longest, so that the longest blocks have none in them.
+    pub(super) longest_known: bool,
 }
 
 /// Files so far, per request type.
@@ -64,7 +77,9 @@ impl Files {
             let more = Sum {
                 blocks: sum.count,
                 ns: sum.off_ns,
+                run_queue_ns: sum.run_queue_ns,
                 longest_ns: sum.longest_ns,
+                longest_run_queue_ns: sum.longest_run_queue_ns,
                 bytes: sum.bytes,
             };
             match of_type.get_mut(path) {
@@ -80,8 +95,9 @@ impl Files {
     }
 
     /// Per request type, the most time first.
-    pub(super) fn lines(&self) -> Vec<Vec<FileLine>> {
-        self.0.iter().map(lines).collect()
+    pub(super) fn lines(&self, queues: Queues) -> Vec<Vec<FileLine>> {
+        let of_types = self.0.iter();
+        of_types.map(|of_type| lines(of_type, queues)).collect()
     }
 }
 
@@ -91,7 +107,7 @@ fn merge(of_type: &mut OfType) {
     }
 }
 
-fn lines(of_type: &OfType) -> Vec<FileLine> {
+fn lines(of_type: &OfType, queues: Queues) -> Vec<FileLine> {
     let named = in_order(of_type.iter(), |sum| sum.ns);
     named
         .into_iter()
@@ -100,7 +116,9 @@ fn lines(of_type: &OfType) -> Vec<FileLine> {
             path: path.to_string(),
             blocks: sum.blocks,
             ns: sum.ns,
+            run_queue_ns: queues.known.then_some(sum.run_queue_ns),
             longest_ns: sum.longest_ns,
+            longest_run_queue_ns: queues.longest_known.then_some(sum.longest_run_queue_ns),
             bytes: sum.bytes,
         })
         .collect()
@@ -118,7 +136,7 @@ mod tests {
                 blocks: 1,
                 ns: number,
                 longest_ns: number,
-                bytes: 0,
+                ..Sum::default()
             };
             of_type.insert(format!("/data/{number}").into(), sum);
         }
@@ -126,7 +144,13 @@ mod tests {
         merge(&mut of_type);
         assert_eq!(of_type.len(), MAX_FILES + 1);
         assert_eq!(of_type.values().map(|sum| sum.ns).sum::<u64>(), all);
-        let lines = lines(&of_type);
+        let lines = lines(
+            &of_type,
+            Queues {
+                known: true,
+                longest_known: false,
+            },
+        );
         assert_eq!(lines.len(), MAX_NAMED);
         assert_eq!(lines[0].path, "");
         assert_eq!(lines[1].path, format!("/data/{}", 2 * MAX_FILES));

@@ -112,10 +112,11 @@ impl Filter {
             && one_of(&self.pids, request.space.tgid)
             && one_of(&self.tids, request.tid)
             && (self.from_ns..self.to_ns).contains(&request.begin_ns)
-            && self
-                .label
-                .as_ref()
-                .is_none_or(|glob| glob.is_match(label_text(request.label).as_str()))
+            && self.label.as_ref().is_none_or(|glob| {
+                let label = attributes.label(request);
+                let label = label_text(label.as_deref().unwrap_or(request.label));
+                glob.is_match(label.as_str())
+            })
             && self.has_attributes(request, attributes);
         if keeps {
             self.kept += 1;

@@ -1,5 +1,6 @@
 //! Hints: a report in, sentences about what a user should know or do out.
 
+use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED};
 use reqtrace_recording::Incomplete;
 
 use crate::report::blame::{Cause, CulpritKind};
@@ -105,6 +106,19 @@ fn never_began(report: &Report, hints: &mut Vec<String>) {
         more => format!(" and {more} more"),
     };
     let length = duration(report.trace.duration_ns);
+    let is_probed = |request: &&&TypeReport| {
+        let mut markers = report.trace.markers.iter();
+        markers.any(|marker| marker.request == request.name)
+    };
+    let all_are_silent = silent.len() == report.requests.len();
+    if all_are_silent && !silent.iter().any(|request| is_probed(&request)) {
+        hints.push(format!(
+            "no {}{more} began in {length}: when tracing began, no traced process ran a program that the profile \
+             is made for. Was one started, and was there load?",
+            shown.join(", ")
+        ));
+        return;
+    }
     let begin = match silent.len() {
         1 => format!(
             "its begin ({}) is probed, and was",
@@ -165,17 +179,7 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
             number(request.ends_without_begin)
         ));
     }
-    let no_end = request
-        .incomplete
-        .iter()
-        .find(|(r, _)| *r == Incomplete::NoEnd);
-    if let Some((_, count)) = no_end {
-        hints.push(format!(
-            "{} of `{name}` have no end: an exception or longjmp left the function, or \
-             `reentry = \"restart\"` closed them",
-            number(*count)
-        ));
-    }
+    incomplete_ones(request, hints);
     if request.other_type > 0 {
         hints.push(format!(
             "{} begins of `{name}` came inside a request of another type and are part of that",
@@ -188,6 +192,33 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
             "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
             number(request.nested)
         ));
+    }
+}
+
+/// Why requests are incomplete, and what would mend that.
+fn incomplete_ones(request: &TypeReport, hints: &mut Vec<String>) {
+    let name = &request.name;
+    for (reason, count) in &request.incomplete {
+        let count = number(*count);
+        match reason {
+            Incomplete::NoEnd if request.is_keyed => hints.push(format!(
+                "{count} of `{name}` have no end: a begin came with the key of a request that was open, or an end from \
+                 a thread that did not run it. A way in which requests end is not marked, or the key is that of \
+                 something that requests share"
+            )),
+            Incomplete::NoEnd => hints.push(format!(
+                "{count} of `{name}` have no end: an exception or longjmp left the function, its stack was moved \
+                 (Go), or `reentry = \"restart\"` closed them"
+            )),
+            Incomplete::NoRoom => hints.push(format!(
+                "{count} of `{name}` were closed for want of room (`no room`): {} requests with a key can be open at once, \
+                 {} of those that are recorded can be parked, and these were left for longest. If so many do not \
+                 live at once, their end is not marked everywhere",
+                number(u64::from(MAX_KEYS)),
+                number(u64::from(MAX_PARKED)),
+            )),
+            _ => {}
+        }
     }
 }
 
@@ -306,15 +337,15 @@ fn late_children(report: &Report, hints: &mut Vec<String>) {
     if late.count == 0 {
         return;
     }
-    let children = if late.count == 1 {
-        "1 child".to_owned()
+    let processes = if late.count == 1 {
+        "1 process".to_owned()
     } else {
-        format!("{} children", number(late.count))
+        format!("{} processes", number(late.count))
     };
     hints.push(format!(
-        "{children} got their probes in a library up to {} after their start: requests that began \
-         before are not counted, or have no begin. Markers in the executable itself are in each \
-         child from its start",
+        "{processes} got probes up to {} after the start of their program: requests that began before are \
+         not counted, or have no begin. It is so with markers in a library, and in the first process of a \
+         program that begins while tracing; all others have those in their executable from their start",
         duration(late.slowest_ns)
     ));
 }

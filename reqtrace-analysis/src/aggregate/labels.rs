@@ -52,7 +52,7 @@ impl Labels {
         }
         let label = match self.by.of_text() {
             OfText::Whole => label_text(request.label).into(),
-            OfText::Fingerprint => fingerprint(&label_text(request.label)),
+            OfText::Fingerprint => fingerprint(request.label),
         };
         let mut weighted = Ledger::default();
         weighted.add_times(ledger, u64::from(request.weight));

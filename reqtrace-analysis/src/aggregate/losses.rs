@@ -21,8 +21,15 @@ pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
 /// Files whose symbols or debug information were given up.
 pub const SYMBOLS_GIVEN_UP: &str = "symbols_given_up";
 
+/// Processes that should have had probes and got none.
+pub const PROCESSES_UNPROBED: &str = "processes_unprobed";
+
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 5] = [
+const SAID: [(&str, &str); 6] = [
+    (
+        PROCESSES_UNPROBED,
+        "processes that a profile is made for and that got no probes in their own program or in a library,          because they had left before or their markers were not found: none of their requests is counted. A          warning says which; of those that leave at once -v does",
+    ),
     (
         NAMES_LATE,
         "addresses without a name, because finding names took longer than the 10 s that a report may \
@@ -64,6 +71,7 @@ pub(super) struct Counts<'a> {
     pub(super) recorded: &'a BTreeMap<String, u64>,
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
+    pub(super) refused: u64,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
@@ -119,6 +127,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             "malformed",
             counts.malformed + count(MALFORMED),
             "records that could not be decoded: please report this as a bug, with -v",
+        ),
+        (
+            "impossible_events",
+            counts.refused,
+            "events that no trace has, such as times of more than 36 years, stacks of thousands of frames, or \
+             texts of many kB, which are left out: the recording is damaged, or forged",
         ),
         (
             "rows_late",

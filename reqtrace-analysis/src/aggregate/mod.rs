@@ -9,6 +9,7 @@
 mod attributes;
 mod before;
 mod blamed;
+mod bounds;
 mod files;
 mod filter;
 mod hints;
@@ -39,6 +40,7 @@ mod warnings;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
@@ -52,12 +54,14 @@ use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 pub use attributes::needs_texts;
 pub use filter::FilterOptions;
 pub use losses::{
-    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, SYMBOLS_GIVEN_UP, SYMBOLS_LEFT_OUT,
+    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, PROCESSES_UNPROBED, SYMBOLS_GIVEN_UP,
+    SYMBOLS_LEFT_OUT,
 };
 pub use now::{PlaceNow, TypeNow};
 pub use order::WINDOW_NS;
 
 use attributes::Attributes;
+use bounds::Bounds;
 use filter::Filter;
 use labels::Labels;
 use modules::Modules;
@@ -112,6 +116,7 @@ pub struct Aggregator {
     page: Option<Box<page::Collector>>,
     losses: BTreeMap<String, u64>,
     open: Vec<Open>,
+    bounds: Bounds,
     malformed: u64,
     /// The ledger of the last request, to be used again.
     ledger: Ledger,
@@ -178,6 +183,7 @@ impl Aggregator {
             types,
             losses: BTreeMap::new(),
             open: Vec::new(),
+            bounds: Bounds::new(header),
             malformed: 0,
             ledger: empty,
             away: AwaySums::new(profiles.requests().count()),
@@ -212,6 +218,9 @@ impl Aggregator {
     ///
     /// When an output cannot be written.
     pub fn event(&mut self, event: &Event<'_>, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        if !self.bounds.take(event) {
+            return Ok(());
+        }
         match event {
             Event::Request(request) => self.request(request, exporters)?,
             Event::Open(open) => {
@@ -257,12 +266,13 @@ impl Aggregator {
                 self.sites.get_mut().forget_stacks(slow.chain(sampled));
             }
             Event::Loss(Loss { name, count }) => {
-                *self.losses.entry(name.clone()).or_default() += count;
+                *self.losses.entry(Plain::of(name).into()).or_default() += count;
             }
             Event::Cost(cost) => self.trace.set_cost((*cost).clone()),
             Event::End(end) => self.trace.end(end),
             Event::Interval(interval) => self.interval(interval),
             Event::Away(away) => self.away(away),
+            Event::Origin(origin) => self.origin(origin),
             Event::Futex(futex) => {
                 if let Some(blame) = &mut self.blame {
                     blame.futex(futex);

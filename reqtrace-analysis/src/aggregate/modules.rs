@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{KERNEL, Object};
 use rustc_hash::FxHashMap;
 
@@ -12,6 +13,9 @@ use crate::report::Module;
 
 /// The name of the kernel's module, as perf has it.
 const KERNEL_NAME: &str = "[kernel.kallsyms]";
+
+/// Files that are listed.
+const MAX_MODULES: usize = 1 << 13;
 
 /// Files that functions are in: as many as the trace has mapped code in.
 #[derive(Debug)]
@@ -35,13 +39,14 @@ impl Modules {
 
     /// Takes an object.
     pub(super) fn object(&mut self, object: &Object) {
-        let is_this =
-            |module: &Module| module.path == object.path && module.build_id == object.build_id;
+        let path = Plain::of(&object.path);
+        let is_this = |module: &Module| *module.path == *path && module.build_id == object.build_id;
         let index = match self.list.iter().position(is_this) {
             Some(index) => index,
+            None if self.list.len() >= MAX_MODULES => return,
             None => {
                 self.list.push(Module {
-                    path: object.path.clone(),
+                    path: path.into(),
                     build_id: object.build_id.clone(),
                     functions: Vec::new(),
                 });

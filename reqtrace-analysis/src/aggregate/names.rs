@@ -2,12 +2,29 @@
 
 use std::sync::Arc;
 
+use reqtrace_base::plain::Plain;
+use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::record::StackId;
 use reqtrace_common::unwind::Stop;
 use reqtrace_recording::{Address, AddressSpace, KERNEL, NOWHERE, Name, Stack};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbolize::{Frame, UNKNOWN};
+
+/// Frames of a stack that are shown, those of inlined calls with them.
+const MAX_SHOWN: usize = 8 * MAX_FRAMES;
+/// The frame of those that are not.
+const MORE_FRAMES: &str = "[truncated: more frames]";
+/// Addresses that are kept, and stacks; the names of further ones are not known.
+const MAX_ADDRESSES: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 18;
+/// Functions of all addresses, those of inlined calls with them.
+const MAX_FUNCTIONS: usize = 1 << 22;
+/// Bytes of all texts that are kept, with what each takes beside its own.
+const MAX_BYTES: usize = 64 << 20;
+const BESIDE: usize = 96;
+/// Bytes of a name that are shown.
+const MAX_NAME: usize = 4 << 10;
 
 /// A stack: whose (`None` for the kernel's), and its id.
 pub(super) type StackKey = (Option<AddressSpace>, StackId);
@@ -22,6 +39,8 @@ pub(super) struct Names {
     frames: Vec<Option<Box<[Frame]>>>,
     /// The same as numbers of texts.
     texts: Vec<Box<[Text]>>,
+    /// Of all of them.
+    functions: usize,
     /// Indices that stand for nothing.
     free: Vec<u32>,
     pub(super) table: Texts,
@@ -37,14 +56,19 @@ pub(super) type Text = u32;
 pub(super) struct Texts {
     numbers: FxHashMap<Arc<str>, Text>,
     texts: Vec<Arc<str>>,
+    bytes: usize,
 }
 
 impl Texts {
-    /// The number of a text.
+    /// The number of a text; that of [`UNKNOWN`] when there is no room for it.
     pub(super) fn number(&mut self, text: &str) -> Text {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
+        if self.bytes > MAX_BYTES && text != UNKNOWN {
+            return self.number(UNKNOWN);
+        }
+        self.bytes += text.len() + BESIDE;
         let number = self.texts.len() as Text;
         let text: Arc<str> = text.into();
         self.texts.push(Arc::clone(&text));
@@ -81,6 +105,7 @@ impl Names {
                 .collect(),
         };
         match self.stacks.get(&(stack.space, stack.id)) {
+            None if self.stacks.len() >= MAX_KEPT => false,
             Some(before) if before.addresses == known.addresses => false,
             before => {
                 let differs = before.is_some();
@@ -93,7 +118,16 @@ impl Names {
     /// Takes the names of an address. Returns whether it had other names before.
     pub(super) fn name(&mut self, name: &Name) -> bool {
         let number = self.number(name.address, name.is_return);
-        let texts = name.frames.iter().map(|frame| self.table.number(frame));
+        self.functions += name.frames.len();
+        if number as usize == MAX_ADDRESSES || self.functions > MAX_FUNCTIONS {
+            return false;
+        }
+        let shown = |frame: &String| frame.floor_char_boundary(MAX_NAME);
+        let frames = name
+            .frames
+            .iter()
+            .map(|frame| Plain::of(&frame[..shown(frame)]));
+        let texts = frames.map(|frame| self.table.number(&frame));
         let texts: Box<[Text]> = texts.collect();
         for text in &texts {
             let object = Some(name.address.object);
@@ -115,11 +149,16 @@ impl Names {
             return *number;
         }
         let number = self.free.pop().unwrap_or_else(|| {
-            self.frames.push(None);
-            self.texts.push([self.table.number(UNKNOWN)].into());
+            if self.frames.len() <= MAX_ADDRESSES {
+                self.frames.push(None);
+                self.texts.push([self.table.number(UNKNOWN)].into());
+            }
             (self.frames.len() - 1) as u32
         });
-        self.numbers.insert((address, is_return), number);
+        // The last one is that of all for which there is no room.
+        if (number as usize) < MAX_ADDRESSES {
+            self.numbers.insert((address, is_return), number);
+        }
         number
     }
 
@@ -159,6 +198,11 @@ impl Names {
                 Some(names) => frames.extend_from_slice(names),
                 None => frames.push(Frame::new(UNKNOWN)),
             }
+            if frames.len() > MAX_SHOWN {
+                frames.truncate(MAX_SHOWN);
+                frames.push(Frame::new(MORE_FRAMES));
+                return Some(frames);
+            }
         }
         if let Some(reason) = known.stop.reason() {
             frames.push(Frame::new(format!("[truncated: {reason}]")));
@@ -171,8 +215,10 @@ impl Names {
         let known = self.stacks.get(&key)?;
         let addresses = known.addresses.iter();
         let texts = addresses.flat_map(|number| self.texts[*number as usize].iter());
-        let mut texts: Vec<Text> = texts.copied().collect();
-        if let Some(reason) = known.stop.reason() {
+        let mut texts: Vec<Text> = texts.copied().take(MAX_SHOWN + 1).collect();
+        if texts.len() > MAX_SHOWN {
+            texts[MAX_SHOWN] = self.table.number(MORE_FRAMES);
+        } else if let Some(reason) = known.stop.reason() {
             texts.push(self.table.number(&format!("[truncated: {reason}]")));
         }
         Some(texts)

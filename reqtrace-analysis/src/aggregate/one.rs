@@ -11,7 +11,7 @@ use super::tail::slow_block;
 use crate::fingerprint::fingerprint;
 use crate::label::label_text;
 use crate::report::slow::SlowBlock;
-use crate::report::{Grouping, Ledger, Places};
+use crate::report::{Grouping, Ledger, OfText, Places};
 
 impl Aggregator {
     /// Name of its request type; empty when the profile has no such type.
@@ -31,13 +31,11 @@ impl Aggregator {
     /// where the options say so. Empty when none was recorded.
     #[must_use]
     pub fn statement(&self, request: &Request<'_>) -> Plain {
-        if let Some(group) = self.attributes.group(request) {
-            return label_text(&group);
-        }
-        let label = label_text(request.label);
-        match self.options.group_by {
-            Some(Grouping::Label) => label,
-            _ => Plain::of(&fingerprint(&label)),
+        let group = self.attributes.group(request);
+        let label = group.as_deref().unwrap_or(request.label);
+        match self.options.group_by.as_ref().map(Grouping::of_text) {
+            Some(OfText::Whole) => label_text(label),
+            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The order of rows: requests as they arrive in, requests by their end out.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
@@ -11,6 +11,8 @@ use crate::report::Ledger;
 /// How long a row waits for others that ended before it, ns. Records of different CPUs arrive a
 /// little out of order; a reader that looks every 100 ms sees them well within this.
 pub const WINDOW_NS: u64 = 200_000_000;
+/// Bytes of rows that wait: more than a machine makes in that time.
+const MAX_BYTES: usize = 96 << 20;
 
 /// A request that waits to be written.
 #[derive(Debug)]
@@ -61,6 +63,20 @@ impl Row {
         }
     }
 
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        let texts = self
+            .attributes
+            .iter()
+            .map(|text| text.len() + size_of::<Plain>());
+        let group = self.group.as_ref().map_or(0, Vec::len);
+        let ledger = &self.ledger;
+        let times = ledger.classes.len() + ledger.parked.len() + ledger.queued.len();
+        let stacks = self.stacks.blocked.len() + self.stacks.samples.len();
+        let lists = 8 * times + 16 * stacks;
+        size_of::<Self>() + self.label.len() + group + texts.sum::<usize>() + lists
+    }
+
     /// What stands for it in groups.
     pub(super) fn group(&self) -> &[u8] {
         self.group.as_deref().unwrap_or(&self.label)
@@ -70,8 +86,10 @@ impl Row {
 /// Rows that wait. How far time has come is told by the events, never by a clock.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// By their end, then their id.
-    waiting: VecDeque<Waiting>,
+    /// By their end, then their id, then as they came.
+    waiting: BTreeMap<(u64, u64, u64), Row>,
+    pushed: u64,
+    bytes: usize,
     /// The latest time that an event has told.
     seen_ns: u64,
     /// Requests that came after the window of their end had passed.
@@ -92,23 +110,15 @@ impl RowOrder {
 
     /// Takes a row.
     pub(super) fn push(&mut self, end_ns: u64, row: Row) {
-        let row = Waiting { end_ns, row };
-        // Records arrive nearly in order: mostly at the end, or a few places before it.
-        match self.waiting.back() {
-            Some(last) if last.key() > row.key() => {
-                let at = self
-                    .waiting
-                    .partition_point(|other| other.key() <= row.key());
-                self.waiting.insert(at, row);
-            }
-            _ => self.waiting.push_back(row),
-        }
+        self.pushed += 1;
+        self.bytes += row.bytes();
+        self.waiting.insert((end_ns, row.id, self.pushed), row);
     }
 
-    /// The next row whose window has passed.
+    /// The next row whose window has passed, or for which there is no room any more.
     pub(super) fn pop_due(&mut self) -> Option<Row> {
-        let end_ns = self.waiting.front()?.end_ns;
-        if !self.is_due(end_ns) {
+        let ((end_ns, ..), _) = self.waiting.first_key_value()?;
+        if !self.is_due(*end_ns) && self.bytes <= MAX_BYTES {
             return None;
         }
         self.pop()
@@ -116,24 +126,13 @@ impl RowOrder {
 
     /// The next row, whether its window has passed or not.
     pub(super) fn pop(&mut self) -> Option<Row> {
-        self.waiting.pop_front().map(|first| first.row)
+        let (_, row) = self.waiting.pop_first()?;
+        self.bytes -= row.bytes();
+        Some(row)
     }
 
     fn is_due(&self, end_ns: u64) -> bool {
         end_ns.saturating_add(WINDOW_NS) <= self.seen_ns
-    }
-}
-
-/// A row and its end.
-#[derive(Debug)]
-struct Waiting {
-    end_ns: u64,
-    row: Row,
-}
-
-impl Waiting {
-    fn key(&self) -> (u64, u64) {
-        (self.end_ns, self.row.id)
     }
 }
 

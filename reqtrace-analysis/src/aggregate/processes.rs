@@ -21,8 +21,10 @@ pub(super) struct Processes {
     /// Those that have left, the longest ago first, each with the number of its leaving.
     left: VecDeque<(u32, u64)>,
     leavings: u64,
-    /// By name, for the report.
+    /// By id, for the report.
     listed: BTreeMap<u32, Plain>,
+    /// Their ids as they came: those that the user named first.
+    order: Vec<u32>,
     unlisted: u64,
 }
 
@@ -62,6 +64,7 @@ impl Processes {
         } else if self.listed.len() < MAX_LISTED {
             let name = name.unwrap_or_else(|| Plain::of("?"));
             self.listed.insert(pid, name);
+            self.order.push(pid);
         } else {
             self.unlisted += u64::from(change != ProcessChange::Exec);
         }
@@ -117,8 +120,8 @@ impl Processes {
 
     /// For the report: id and name.
     pub(super) fn listed(&self) -> Vec<(u32, Plain)> {
-        let listed = self.listed.iter();
-        listed.map(|(pid, name)| (*pid, name.clone())).collect()
+        let name = |pid: &u32| Some((*pid, self.listed.get(pid)?.clone()));
+        self.order.iter().filter_map(name).collect()
     }
 
     /// Those that the list has no room for.

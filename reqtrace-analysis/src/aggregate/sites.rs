@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
+use reqtrace_common::limits;
 use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StackSumKey;
 use reqtrace_common::unwind::Stop;
@@ -23,6 +24,8 @@ use crate::symbolize::Frame;
 const MAX_CLASSES: usize = 1 << 16;
 /// Threads whose names are kept; beyond it a waker has the name of its process until it is named again.
 const MAX_THREADS: usize = 1 << 16;
+/// Files whose names are kept: the kernel's table has room for half as many at a time.
+const MAX_FILES: usize = 2 * limits::MAX_FILES as usize;
 /// Stacks of which frames are kept: they are put together again from the names.
 const MAX_STACKS: usize = 1 << 12;
 
@@ -153,7 +156,9 @@ impl Sites {
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
     /// no room for it: then what was decided without it is decided anew.
     pub(super) fn file(&mut self, file: FileId, path: &str) {
-        self.files.insert(file, path.to_owned());
+        if self.files.len() < MAX_FILES || self.files.contains_key(&file) {
+            self.files.insert(file, Plain::of(path).into());
+        }
         if self.nameless_files.remove(&file) {
             self.classes.retain(|(_, _, site), _| site.file != file);
         }

@@ -17,6 +17,8 @@ use crate::report::{StackKind, StackLine};
 
 /// Lines that are kept by themselves: as many as the kernel's table has sums.
 const MAX_LINES: usize = MAX_STACK_SUMS as usize;
+/// Bytes of the text of all lines.
+const MAX_BYTES: usize = 128 << 20;
 /// The frame of all others.
 const OTHER_STACKS: &str = "[other stacks]";
 
@@ -98,6 +100,7 @@ impl SlowStacks {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     lines: FxHashMap<LineKey, LineSum>,
+    bytes: usize,
     merged: u64,
 }
 
@@ -110,6 +113,15 @@ struct LineKey {
     kernel: Rc<[Text]>,
     kind: StackKind,
     class: Option<usize>,
+}
+
+impl LineKey {
+    /// Bytes of its text.
+    fn bytes(&self, sites: &Sites) -> usize {
+        let frames = self.user.iter().chain(&*self.kernel);
+        let bytes = frames.map(|text| size_of::<String>() + sites.text(*text).len());
+        bytes.sum()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -143,29 +155,41 @@ impl Lines {
                 kind: StackKind::Blocked,
                 class: None,
             };
-            let sum_of = |ns| LineSum {
+            let sum_of = |ns, longest_ns| LineSum {
                 ns,
                 count: sum.count,
-                longest_ns: sum.longest_ns,
+                longest_ns,
+            };
+            let longest_ns = sum.longest_ns;
+            // An older recording has one time for both.
+            let longest_queued_ns = match sum.longest_run_queue_ns {
+                0 => longest_ns,
+                ns => ns,
             };
             if is_block {
                 let run_queue = LineKey {
                     kind: StackKind::RunQueue,
                     ..block.clone()
                 };
-                self.add_line(run_queue, sum_of(sum.run_queue_ns));
+                self.add_line(
+                    sites,
+                    run_queue,
+                    sum_of(sum.run_queue_ns, longest_queued_ns),
+                );
                 let class = sites.class(Some(key.request_type), space, &site_of(key));
-                self.add_line(LineKey { class, ..block }, sum_of(sum.off_ns));
+                self.add_line(
+                    sites,
+                    LineKey { class, ..block },
+                    sum_of(sum.off_ns, longest_ns),
+                );
             } else {
                 let preempted = LineKey {
                     kind: StackKind::Preempted,
                     ..block
                 };
-                self.add_line(preempted, sum_of(sum.off_ns));
+                self.add_line(sites, preempted, sum_of(sum.off_ns, longest_ns));
             }
-            if self.lines.len() > MAX_LINES {
-                self.shrink(sites);
-            }
+            self.bound(sites);
         }
     }
 
@@ -194,10 +218,8 @@ impl Lines {
                 count,
                 longest_ns: 0,
             };
-            self.add_line(line, sum);
-            if self.lines.len() > MAX_LINES {
-                self.shrink(sites);
-            }
+            self.add_line(sites, line, sum);
+            self.bound(sites);
         }
     }
 
@@ -243,18 +265,28 @@ impl Lines {
         lines
     }
 
-    fn add_line(&mut self, key: LineKey, more: LineSum) {
+    fn add_line(&mut self, sites: &Sites, key: LineKey, more: LineSum) {
         if more.ns == 0 {
             return;
         }
-        let sum = self.lines.entry(key).or_insert(LineSum {
-            ns: 0,
-            count: 0,
-            longest_ns: 0,
+        let bytes = &mut self.bytes;
+        let sum = self.lines.entry(key).or_insert_with_key(|key| {
+            *bytes += key.bytes(sites);
+            LineSum {
+                ns: 0,
+                count: 0,
+                longest_ns: 0,
+            }
         });
         sum.ns += more.ns;
         sum.count += more.count;
         sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+    }
+
+    fn bound(&mut self, sites: &mut Sites) {
+        while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES && self.lines.len() > 1 {
+            self.shrink(sites);
+        }
     }
 
     /// Puts the half with the least time together.
@@ -272,6 +304,7 @@ impl Lines {
                 .then_with(|| rest(a).cmp(&rest(b)))
         });
         let least = lines.split_off(lines.len() / 2);
+        self.bytes = lines.iter().map(|(key, _)| key.bytes(sites)).sum();
         self.lines.extend(lines);
         self.merged += least.len() as u64;
         for (key, sum) in least {
@@ -280,7 +313,7 @@ impl Lines {
                 kernel: Rc::clone(&none),
                 ..key
             };
-            self.add_line(key, sum);
+            self.add_line(sites, key, sum);
         }
     }
 }

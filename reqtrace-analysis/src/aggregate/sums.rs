@@ -16,6 +16,8 @@ pub(super) struct Sums {
     pub(super) totals: Vec<TypeTotals>,
     stacks: FxHashMap<StackSumKey, StackSum>,
     histograms: FxHashMap<StackSumKey, LengthHistogram>,
+    /// Whether the longest times have no run queue in them.
+    pub(super) longest_apart: bool,
 }
 
 impl Sums {
@@ -24,6 +26,7 @@ impl Sums {
             totals: vec![TypeTotals::ZERO; types],
             stacks: FxHashMap::default(),
             histograms: FxHashMap::default(),
+            longest_apart: true,
         }
     }
 
@@ -57,6 +60,13 @@ impl Sums {
         for (index, bytes) in &window.bytes {
             if let Some((key, _)) = window.sums.get(*index as usize) {
                 self.stacks.entry(*key).or_default().bytes += bytes;
+            }
+        }
+        self.longest_apart &= window.queued.is_some();
+        for (index, ns) in window.queued.iter().flatten() {
+            if let Some((key, _)) = window.sums.get(*index as usize) {
+                let longest_ns = &mut self.stacks.entry(*key).or_default().longest_run_queue_ns;
+                *longest_ns = (*longest_ns).max(*ns);
             }
         }
         for (key, more) in &window.histograms {
@@ -98,4 +108,42 @@ pub(super) fn in_order<T: Copy>(sums: &FxHashMap<StackSumKey, T>) -> Vec<(StackS
         (process, key.request_type, key.off_kind, place)
     });
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_of_all_windows_are_apart_from_the_run_queue() {
+        let mut sums = Sums::new(1);
+        let sum = |longest_ns| StackSum {
+            longest_ns,
+            ..StackSum::default()
+        };
+        let key = |syscall| StackSumKey {
+            syscall,
+            ..StackSumKey::default()
+        };
+        let mut window = Window {
+            sums: vec![(key(1), sum(7)), (key(2), sum(120_000))],
+            queued: Some(vec![(1, 66_000_000)]),
+            ..Window::default()
+        };
+        sums.add(&window);
+        window.sums = vec![(key(2), sum(90_000))];
+        window.queued = Some(vec![(0, 1_000)]);
+        sums.add(&window);
+        let [(_, first), (_, second)] = sums.stacks()[..] else {
+            panic!("{:?}", sums.stacks());
+        };
+        assert_eq!((first.longest_ns, first.longest_run_queue_ns), (7, 0));
+        let longest = (second.longest_ns, second.longest_run_queue_ns);
+        assert_eq!(longest, (120_000, 66_000_000));
+        assert!(sums.longest_apart);
+        // One of an older recording.
+        window.queued = None;
+        sums.add(&window);
+        assert!(!sums.longest_apart);
+    }
 }

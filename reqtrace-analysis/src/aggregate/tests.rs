@@ -101,7 +101,7 @@ impl Forks {
             sums: std::mem::take(&mut self.sums),
             histograms: Vec::new(),
             bytes: Vec::new(),
-            keyed: Vec::new(),
+            ..Window::default()
         };
         self.event(&Event::Window(&window));
     }

@@ -1,9 +1,15 @@
 //! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Cost, End, Header};
 
 use super::processes::Processes;
 use crate::report::{LateChildren, MarkerInfo, TraceInfo};
+
+/// Text of whoever made the recording.
+fn plain(text: &str) -> String {
+    Plain::of(text).into()
+}
 
 /// What is known of the trace.
 #[derive(Debug)]
@@ -61,31 +67,32 @@ impl Trace {
     pub(super) fn info(&self, processes: &Processes) -> TraceInfo {
         let header = &self.header;
         let markers = header.markers.iter().map(|marker| MarkerInfo {
-            request: marker.request.clone(),
-            marker: marker.marker.clone(),
-            place: marker.place.clone(),
-            object: marker.object.clone(),
+            request: plain(&marker.request),
+            marker: plain(&marker.marker),
+            place: plain(&marker.place),
+            object: plain(&marker.object),
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
         });
         TraceInfo {
-            version: header.version.clone(),
-            profile: header.profile.clone(),
+            version: plain(&header.version),
+            profile: plain(&header.profile),
             processes: processes.listed(),
             unlisted_processes: processes.unlisted(),
-            kernel: header.kernel.clone(),
+            kernel: plain(&header.kernel),
             start_unix_ns: self.unix_ns(header.start_ns),
             monotonic_to_unix_ns: header.monotonic_to_unix_ns,
             duration_ns: self.stop_ns().saturating_sub(header.start_ns),
             ended_by: self
                 .end
                 .as_ref()
-                .map_or("recording ended", |end| &end.ended_by)
-                .to_owned(),
+                .map_or("recording ended".to_owned(), |end| plain(&end.ended_by)),
             markers: markers.collect(),
             unmatched_waits: header.unmatched_waits.clone(),
             overhead: self.cost.overhead,
+            untraced: self.cost.untraced,
+            cold_percent: self.cost.cold_percent,
             shed: self.cost.shed.clone(),
-            stack_filter: header.options.stack_filter.clone(),
+            stack_filter: plain(&header.options.stack_filter),
             preempted_stacks: header.options.preempted_stacks,
             late_children: self
                 .end

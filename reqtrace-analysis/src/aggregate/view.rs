@@ -5,6 +5,7 @@ use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Ending;
 
 use super::before::Before;
+use super::files::Queues;
 use super::filter::Filter;
 use super::labels::Labels;
 use super::samples::Samples;
@@ -14,6 +15,11 @@ use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
 use crate::report::{Filtered, Ledger, Report, StackKind, TypeReport};
+
+/// Requests that are open and listed, the longest first; all are counted.
+const MAX_OPEN: usize = 1 << 14;
+/// Bytes of their stacks; the longest keep theirs.
+const MAX_OPEN_BYTES: usize = 16 << 20;
 
 impl Aggregator {
     /// What is known now. `ending` says what is missing in a recording; of a live trace nothing is. A
@@ -28,12 +34,16 @@ impl Aggregator {
         let signs = settled.places.signs(&self.open);
         let lengths = settled.lengths.counts(&classes);
         let filtered = self.filter.as_ref().map(filtered);
+        let queues = Queues {
+            known: self.slow.is_none(),
+            longest_known: self.slow.is_none() && self.sums.longest_apart,
+        };
         let requests: Vec<_> = self
             .types
             .iter()
             .zip(&settled.by_class)
             .zip(lengths)
-            .zip(settled.files.lines())
+            .zip(settled.files.lines(queues))
             .enumerate()
             .map(|(index, (((state, sums), lengths), files))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
@@ -58,18 +68,28 @@ impl Aggregator {
             samples.report(lines, &names, all, |tgid| sites.processes.comm(tgid))
         });
         let modules = self.modules.of(sites, &settled.lines.functions());
-        let mut open: Vec<_> = self
-            .open
-            .iter()
-            .filter(|_| filtered.is_none())
-            .filter_map(|open| self.open_request(sites, open, self.trace.stop_ns()))
-            .collect();
-        open.sort_by_key(|request| std::cmp::Reverse(request.running_ns));
+        let mut open: Vec<_> = self.open.iter().filter(|_| filtered.is_none()).collect();
+        open.sort_by_key(|open| std::cmp::Reverse(open.request().latency_ns()));
+        let mut room = MAX_OPEN_BYTES;
+        let open = open.into_iter().take(MAX_OPEN).filter_map(|open| {
+            let mut request = self.open_request(sites, open, self.trace.stop_ns())?;
+            if let Some(block) = &mut request.blocked {
+                let frames = block.user.iter().chain(&block.kernel);
+                let bytes = frames.map(|frame| size_of::<String>() + frame.len()).sum();
+                match room.checked_sub(bytes) {
+                    Some(left) => room = left,
+                    None => (block.user, block.kernel) = (Vec::new(), Vec::new()),
+                }
+            }
+            Some(request)
+        });
+        let open = open.collect();
         let cost = self.trace.cost();
         let losses = losses::lines(&losses::Counts {
             recorded: &self.losses,
             programs: &cost.programs,
             malformed: self.malformed,
+            refused: self.bounds.refused,
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),

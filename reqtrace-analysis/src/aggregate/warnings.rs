@@ -31,7 +31,7 @@ fn of_keys(request: &TypeReport) -> impl Iterator<Item = String> {
             "{} hits of the markers of `{}` that go on with a request (resume, ready, adopt, end) have a key that no \
              request has: requests that began before the trace are some of these. If it is most of them, \
              their `key` is read at another place than that of `begin`: `reqtrace check` shows both. A \
-             resume that is also hit outside of requests needs `touch = true`",
+             resume or a ready that is also hit outside of requests needs `touch = true`",
             number(unknown),
             request.name,
         )
@@ -39,9 +39,9 @@ fn of_keys(request: &TypeReport) -> impl Iterator<Item = String> {
     let elsewhere = request.running_elsewhere;
     let elsewhere = is_much(elsewhere).then(|| {
         format!(
-            "{} hits of the markers of `{}` have the key of a request that another thread ran just then; they \
-             were left out. A `park` is missing where a thread leaves a request, or the key is that of \
-             something that requests share",
+            "{} parks, ends and begins of `{}` came with the key of a request that another thread ran just then: \
+             that one is incomplete (`no end`), or the marker was left out. A `resume` is missing where the \
+             other thread takes the request, or the key is that of something that requests share",
             number(elsewhere),
             request.name,
         )

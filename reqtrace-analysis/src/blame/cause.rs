@@ -103,11 +103,23 @@ pub enum Reason {
     TooDeep,
     /// The request has more than [`super::MAX_PIECES`] pieces.
     TooMany,
+    /// Nobody saw what a parked request went on with: the trace has no reads.
+    SourceNotKnown,
+    /// No read of a socket came before a parked request went on, or in it, of data that came meanwhile.
+    NoRead,
+    /// Data of several sockets came meanwhile, and nothing tells which of them it went on with.
+    SeveralReads,
+    /// Nobody saw who sent what it went on with.
+    SenderNotSeen,
+    /// TLS in the kernel, or another layer that reads by itself.
+    LayeredSocket,
+    /// A thread slept that waits for many things at once: what ended the sleep may be any of them.
+    WaitsForMany,
 }
 
 impl Reason {
     /// How many there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 15;
 
     /// All, in order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -120,6 +132,12 @@ impl Reason {
         Self::Forgotten,
         Self::TooDeep,
         Self::TooMany,
+        Self::SourceNotKnown,
+        Self::NoRead,
+        Self::SeveralReads,
+        Self::SenderNotSeen,
+        Self::LayeredSocket,
+        Self::WaitsForMany,
     ];
 
     /// Its name in files.
@@ -135,6 +153,12 @@ impl Reason {
             Self::Forgotten => "forgotten",
             Self::TooDeep => "too_deep",
             Self::TooMany => "too_many",
+            Self::SourceNotKnown => "source_not_known",
+            Self::NoRead => "no_read",
+            Self::SeveralReads => "several_reads",
+            Self::SenderNotSeen => "sender_not_seen",
+            Self::LayeredSocket => "layered_socket",
+            Self::WaitsForMany => "waits_for_many",
         }
     }
 
@@ -151,6 +175,12 @@ impl Reason {
             Self::Forgotten => "too long ago",
             Self::TooDeep => "chain too deep",
             Self::TooMany => "too many pieces",
+            Self::SourceNotKnown => "what it went on with not recorded",
+            Self::NoRead => "no read before it went on",
+            Self::SeveralReads => "several reads before it went on",
+            Self::SenderNotSeen => "sender not seen",
+            Self::LayeredSocket => "TLS in the kernel",
+            Self::WaitsForMany => "event loop slept",
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::record::BlockSite;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    AwayInterval, Futex, Holder, Interval, IntervalKind, Request, RequestOf, WakerContext, WakerIs,
+    self as recording, AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, Request,
+    RequestOf, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 
@@ -11,15 +13,15 @@ use super::interrupt::Interrupt;
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
-    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason,
-    ThreadId, Timelines, split,
+    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason, Sender,
+    Source, ThreadId, Timelines, split,
 };
 use crate::report::blame::Blame;
 use crate::report::page::Holding;
 use crate::report::{Ledger, OfText};
 
-/// Intervals that are kept, and as many requests: some 40 MB.
-const MAX_KEPT: usize = 1 << 18;
+/// What threads did: bytes of intervals and requests that are kept, and as many again of requests with a key.
+const MAX_BYTES: usize = 64 << 20;
 /// Stacks of interrupts that are remembered.
 const MAX_INTERRUPTS: usize = 1 << 12;
 
@@ -52,7 +54,7 @@ impl Gatherer {
     /// For request types and wait classes of these names.
     pub(crate) fn new(names: Names, grouping: Option<OfText>) -> Self {
         Self {
-            timelines: Timelines::new(MAX_KEPT, names.keyed.clone()),
+            timelines: Timelines::new(MAX_BYTES, names.keyed.clone()),
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: FxHashMap::default(),
@@ -134,6 +136,7 @@ impl Gatherer {
             by,
             woken_from: interval.woken_from,
             away: None,
+            source: Source::NotKnown(Reason::SourceNotKnown),
             after_gap: false,
         })
     }
@@ -172,14 +175,41 @@ impl Gatherer {
             by,
             woken_from: None,
             away: Some(kind),
+            source: if away.is_ready {
+                Source::Ready
+            } else {
+                Source::NotKnown(Reason::SourceNotKnown)
+            },
             after_gap: false,
         })
+    }
+
+    /// Takes what a parked request went on with. Returns false when it was not parked until then.
+    pub(crate) fn origin(&mut self, origin: &Origin) -> bool {
+        let thread = ThreadId {
+            tgid: origin.space.tgid,
+            tid: 0,
+        };
+        let source = match origin.sender {
+            recording::Sender::NoRead => Source::NotKnown(Reason::NoRead),
+            recording::Sender::SeveralReads => Source::NotKnown(Reason::SeveralReads),
+            recording::Sender::NotSeen => Source::NotKnown(Reason::SenderNotSeen),
+            recording::Sender::LayeredSocket => Source::NotKnown(Reason::LayeredSocket),
+            recording::Sender::Thread { tgid, tid, is } => {
+                let sender = ThreadId { tgid, tid };
+                Source::Data(origin.arrived_ns, Sender::Thread(sender, is))
+            }
+            recording::Sender::Peer(peer) => Source::Data(origin.arrived_ns, Sender::Peer(peer)),
+        };
+        self.timelines
+            .source(thread, origin.request, origin.until_ns, source)
     }
 
     /// Takes what a futex lies in.
     pub(crate) fn futex(&mut self, futex: &Futex) {
         let (space, address) = (futex.space, futex.address);
-        self.sums.locks.lies_in(space.tgid, address, &futex.lies_in);
+        let lies_in = Plain::of(&futex.lies_in);
+        self.sums.locks.lies_in(space.tgid, address, &lies_in);
     }
 
     /// Takes a request, whether the report is about it or not.

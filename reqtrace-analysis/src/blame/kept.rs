@@ -1,5 +1,7 @@
 //! What is kept of each interval.
 
+use std::net::SocketAddr;
+
 use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_recording::{AddressSpace, Holder, RequestOf, WakerIs, WokenFrom};
 
@@ -47,6 +49,8 @@ pub(crate) struct Kept {
     pub(crate) woken_from: Option<WokenFrom>,
     /// No thread ran the request: `thread` is the one that had, and there is no place.
     pub(crate) away: Option<Away>,
+    /// What a parked request went on with.
+    pub(crate) source: Source,
     /// Whether intervals between the one before and this were lost.
     pub(super) after_gap: bool,
 }
@@ -58,6 +62,26 @@ pub(crate) enum Away {
     Parked,
     /// A thread; as of a preemption there is nobody who ended it.
     Queued,
+}
+
+/// What a request went on with that was parked, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It is not known.
+    NotKnown(Reason),
+    /// A thread has made it ready.
+    Ready,
+    /// Data that came to a socket then, and who sent it.
+    Data(u64, Sender),
+}
+
+/// Who sent data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A thread, which was doing this.
+    Thread(ThreadId, WakerIs),
+    /// Another machine.
+    Peer(SocketAddr),
 }
 
 impl Kept {

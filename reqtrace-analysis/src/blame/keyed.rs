@@ -4,13 +4,19 @@
 //! Such a request runs on one thread at a time, and on any. Among those of a process the time of their begin
 //! is unique.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use reqtrace_recording::RequestOf;
 use rustc_hash::FxHashMap;
 
-use super::kept::{Kept, ThreadId};
+use super::fitting::Fitting;
+use super::kept::{Away, Kept, Source, ThreadId};
+
+/// Bytes of a request without its label: it has run on a thread, and a table has up to as much room again.
+pub(super) const REQUEST_BYTES: usize =
+    2 * size_of::<(KeyedId, Keyed)>() + 4 * size_of::<Run>() + size_of::<KeyedId>();
+/// Bytes of a time in which no thread ran one, and of the part that follows.
+const AWAY_BYTES: usize = size_of::<Kept>() + 2 * size_of::<Run>() + size_of::<KeyedId>();
 
 /// A request with a key: its process, and its begin.
 pub(super) type KeyedId = (u32, u64);
@@ -37,7 +43,7 @@ pub(super) struct Keyed {
     /// As the program had it.
     pub(super) label: Rc<[u8]>,
     /// Where it was while no thread ran it, by time.
-    pub(super) aways: VecDeque<Kept>,
+    pub(super) aways: Fitting<Kept>,
     /// By time.
     runs: Vec<Run>,
     /// What was before is forgotten.
@@ -85,17 +91,19 @@ pub(super) struct AllKeyed {
     types: Vec<bool>,
     requests: FxHashMap<KeyedId, Keyed>,
     /// Each once for itself, and once for each time that it was parked or queued.
-    order: VecDeque<KeyedId>,
-    most: usize,
+    order: Fitting<KeyedId>,
+    /// What all of them take.
+    bytes: usize,
+    most_bytes: usize,
     /// Requests that began before were forgotten.
     forgotten_ns: u64,
 }
 
 impl AllKeyed {
-    pub(super) fn new(types: Vec<bool>, most: usize) -> Self {
+    pub(super) fn new(types: Vec<bool>, most_bytes: usize) -> Self {
         Self {
             types,
-            most,
+            most_bytes,
             ..Self::default()
         }
     }
@@ -117,13 +125,13 @@ impl AllKeyed {
     }
 
     fn entry(&mut self, id: KeyedId) -> &mut Keyed {
-        let order = &mut self.order;
         self.requests.entry(id).or_insert_with(|| {
-            order.push_back(id);
+            self.order.push_back(id);
+            self.bytes += REQUEST_BYTES;
             Keyed {
                 id: 0,
                 label: Rc::default(),
-                aways: VecDeque::new(),
+                aways: Fitting::default(),
                 runs: Vec::new(),
                 forgotten_ns: 0,
             }
@@ -155,29 +163,44 @@ impl AllKeyed {
         }
         keyed.aways.push_back(away);
         self.order.push_back(id);
+        self.bytes += AWAY_BYTES;
         self.forget();
         true
+    }
+
+    /// What it went on with that was parked until then. Returns false when it was not.
+    pub(super) fn source(&mut self, id: KeyedId, until_ns: u64, source: Source) -> bool {
+        let keyed = self.requests.get_mut(&id).into_iter();
+        let mut aways = keyed.flat_map(|keyed| keyed.aways.iter_mut().rev());
+        let away = aways.find(|away| away.in_ns == until_ns && away.away == Some(Away::Parked));
+        if let Some(away) = away {
+            away.source = source;
+            return true;
+        }
+        false
     }
 
     /// Its record has come.
     pub(super) fn ended(&mut self, thread: ThreadId, of: RequestOf, id: u64, label: &[u8]) {
         let keyed = self.entry(id_of(thread, of));
         keyed.id = id;
-        keyed.label = label.into();
+        let before = std::mem::replace(&mut keyed.label, label.into());
+        self.bytes = self.bytes + label.len() - before.len();
     }
 
     fn forget(&mut self) {
-        while self.order.len() > self.most {
-            let Some(oldest) = self.order.pop_front() else {
-                return;
-            };
+        while self.bytes > self.most_bytes
+            && let Some(oldest) = self.order.pop_front()
+        {
             let Some(keyed) = self.requests.get_mut(&oldest) else {
                 continue;
             };
             if let Some(gone) = keyed.aways.pop_front() {
                 keyed.forgotten_ns = gone.in_ns;
                 keyed.runs.retain(|run| run.until_ns > gone.in_ns);
+                self.bytes -= AWAY_BYTES;
             } else {
+                self.bytes -= REQUEST_BYTES + keyed.label.len();
                 self.requests.remove(&oldest);
                 self.forgotten_ns = self.forgotten_ns.max(oldest.1);
             }

@@ -7,11 +7,14 @@
 
 mod cause;
 mod chains;
+mod fitting;
 mod gather;
 mod interrupt;
 mod kept;
 mod keyed;
 mod locks;
+mod of_thread;
+mod pieces;
 mod shown;
 mod slowest;
 mod split;
@@ -26,9 +29,10 @@ mod tests;
 pub use cause::{Cause, Causes, Reason};
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::of_stack;
-pub(crate) use kept::{Away, By, Kept, Place, ThreadId};
+pub(crate) use kept::{Away, By, Kept, Place, Sender, Source, ThreadId};
+pub(crate) use pieces::{Culprit, Outcome, Parts, Piece};
 pub(crate) use shown::{Names, Naming};
-pub(crate) use split::{Culprit, Outcome, Parts, Piece, split};
+pub(crate) use split::split;
 pub(crate) use table::Key as HeldKey;
 pub(crate) use timeline::Timelines;
 

@@ -100,13 +100,17 @@ impl Sums {
                     _ => names.class(key.class).to_owned(),
                 },
                 culprit: self.culprit(key.whose),
+                thread: sum.thread.thread().map(|thread| (thread.tgid, thread.tid)),
                 cause: key.cause,
                 depth: key.depth,
                 ns: sum.ns,
                 requests: sum.requests,
             })
             .collect();
-        rows.sort_by(|one, other| order(one).cmp(&order(other)));
+        rows.sort_by(|one, other| {
+            let by_time = order(one).cmp(&order(other));
+            by_time.then_with(|| one.thread.cmp(&other.thread))
+        });
         Blame {
             types,
             rows,
@@ -269,6 +273,7 @@ impl Sums {
             Whose::Itself => CulpritKind::Itself,
             Whose::Request(..) => CulpritKind::Request,
             Whose::Thread(..) => CulpritKind::Thread,
+            Whose::Peer(_) => CulpritKind::Peer,
             Whose::Unknown => CulpritKind::Unknown,
             Whose::Others => CulpritKind::Others,
         };
@@ -281,6 +286,7 @@ impl Sums {
                 culprit.request = self.names.request(index);
                 culprit.label = Plain::of(self.texts.text(label));
             }
+            Whose::Peer(peer) => culprit.comm = Plain::of(&peer.to_string()),
             Whose::Thread(comm, label) => {
                 culprit.comm = Plain::of(self.texts.text(comm));
                 culprit.label = Plain::of(self.texts.text(label));

@@ -227,6 +227,10 @@ impl<'a, N: Naming> Tree<'a, N> {
                 name.comm = self.naming.comm(thread);
                 (name, thread.tid, 0)
             }
+            Culprit::Peer(peer) => {
+                name.comm = reqtrace_base::plain::Plain::of(&peer.to_string());
+                (name, 0, 0)
+            }
             Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => (name, 0, 0),
         }
     }

@@ -1,93 +1,13 @@
 //! The split: a request in; pieces of its blocked time out, each with its root cause and its culprit.
 
+use reqtrace_common::syscall::waits_for_many;
 use reqtrace_recording::{RequestOf, WakerIs};
 
-use super::kept::{Away, By, Kept, ThreadId};
-use super::timeline::{Known, Timeline, Timelines};
+use super::kept::{By, Kept, Sender, Source, ThreadId};
+use super::of_thread::{Known, Timeline};
+use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
+use super::timeline::Timelines;
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason};
-use crate::report::blame::CulpritKind;
-
-/// A part of a request's blocked or parked time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// Wait class of the request's block, or where it was parked, where it is known.
-    pub(crate) class: Option<u16>,
-    pub(crate) outcome: Outcome,
-    pub(crate) ns: u64,
-    /// When it began, `CLOCK_MONOTONIC` ns; 0 when no interval tells.
-    pub(crate) from_ns: u64,
-    /// The wait in which it lies: an index into [`Parts::waits`].
-    pub(crate) wait: Option<u32>,
-}
-
-/// A block of the request, or a time in which it was parked, or a block of a thread that held it up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait<'a> {
-    /// The wait whose end this one held up; `None` for one of the request itself.
-    pub(crate) within: Option<u32>,
-    /// Who waits.
-    pub(crate) whose: Culprit,
-    pub(crate) kept: &'a Kept,
-    /// The part of it that held somebody up: its begin, `CLOCK_MONOTONIC` ns, and its length.
-    pub(crate) from_ns: u64,
-    pub(crate) ns: u64,
-}
-
-/// A request's blocked and parked time by what it ended in, and the chains of waits in between.
-#[derive(Debug, Default)]
-pub(crate) struct Parts<'a> {
-    pub(crate) pieces: Vec<Piece>,
-    /// Each behind the one that it lies in.
-    pub(crate) waits: Vec<Wait<'a>>,
-}
-
-/// What a part of blocked or parked time ended in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Outcome {
-    pub(crate) cause: Cause,
-    /// Why the cause is unknown, if it is.
-    pub(crate) reason: Option<Reason>,
-    pub(crate) culprit: Culprit,
-    /// How many threads stand between: 0 for what ended the block itself.
-    pub(crate) depth: u8,
-}
-
-/// Whose time it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Culprit {
-    /// An interrupt ended the request's own block.
-    OwnInterrupt,
-    /// The request itself: who held it up had waited for it.
-    Itself,
-    /// Another request, of this thread.
-    Request(ThreadId, u32, u64),
-    /// A thread in no request.
-    Thread(ThreadId),
-    /// Not known.
-    Unknown,
-}
-
-impl Culprit {
-    /// A thread that did this.
-    pub(super) fn of(thread: ThreadId, is: WakerIs) -> Self {
-        match is {
-            WakerIs::InRequest(of) => Self::Request(thread, of.request_type, of.begin_ns),
-            WakerIs::BetweenRequests | WakerIs::Helper(_) => Self::Thread(thread),
-            WakerIs::NotRecorded | WakerIs::Unknown => Self::Unknown,
-        }
-    }
-
-    /// What it is, in words of files.
-    pub(super) fn kind(self) -> CulpritKind {
-        match self {
-            Self::OwnInterrupt => CulpritKind::Interrupt,
-            Self::Itself => CulpritKind::Itself,
-            Self::Request(..) => CulpritKind::Request,
-            Self::Thread(_) => CulpritKind::Thread,
-            Self::Unknown => CulpritKind::Unknown,
-        }
-    }
-}
 
 /// Splits the blocked and parked time that is known of a request by its intervals.
 pub(crate) fn split(
@@ -105,18 +25,11 @@ pub(crate) fn split(
         steps: 0,
     };
     for kept in timelines.of_request(thread, of, end_ns) {
-        let Some(by) = kept.by else { continue };
-        split.class = kept.class;
-        let window = Window(kept.out_ns, kept.wake_ns);
-        let by = match by {
-            By::Thread(thread, WakerIs::BetweenRequests)
-                if kept.away == Some(Away::Parked) && split.is_stranger(thread) =>
-            {
-                By::Thread(thread, WakerIs::Unknown)
-            }
-            by => by,
-        };
-        split.waits(kept, by, window, Culprit::OwnInterrupt, 0);
+        if kept.by.is_some() {
+            split.class = kept.class;
+            let window = Window(kept.out_ns, kept.wake_ns);
+            split.waits(kept, window, Culprit::OwnInterrupt, 0);
+        }
     }
     split.parts
 }
@@ -166,10 +79,10 @@ struct Split<'a> {
 
 impl<'a> Split<'a> {
     /// A block of the request, or of a thread that held it up, as far as it lies in this window.
-    fn waits(&mut self, kept: &'a Kept, by: By, window: Window, whose: Culprit, depth: u8) {
-        if window.ns() == 0 {
+    fn waits(&mut self, kept: &'a Kept, window: Window, whose: Culprit, depth: u8) {
+        let Some(by) = kept.by.filter(|_| window.ns() > 0) else {
             return;
-        }
+        };
         let within = self.wait;
         self.wait = Some(self.parts.waits.len() as u32);
         self.parts.waits.push(Wait {
@@ -179,8 +92,57 @@ impl<'a> Split<'a> {
             from_ns: window.0,
             ns: window.ns(),
         });
-        self.blocked(by, window, whose, depth);
+        if kept.away.is_some() {
+            self.parked(kept, by, window, whose, depth);
+        } else {
+            self.blocked(by, window, whose, depth);
+        }
         self.wait = within;
+    }
+
+    /// A request is parked until it goes on with something: the time until that came is the sender's, and from
+    /// then on the thread's that went on with it. Whoever ended the sleeps of that thread before may be anybody.
+    fn parked(&mut self, kept: &Kept, by: By, window: Window, waits: Culprit, depth: u8) {
+        match kept.source {
+            Source::NotKnown(reason) => self.unknown(window, reason, depth),
+            Source::Ready => {
+                let by = match by {
+                    By::Thread(thread, WakerIs::BetweenRequests) if self.is_loop(thread) => {
+                        By::Nobody(Reason::SourceNotKnown)
+                    }
+                    by => self.unless_stranger(by),
+                };
+                self.blocked(by, window, waits, depth);
+            }
+            Source::Data(arrived_ns, sender) => {
+                let before = window.before(arrived_ns);
+                match sender {
+                    Sender::Thread(thread, is) => {
+                        self.blocked(By::Thread(thread, is), before, waits, depth);
+                    }
+                    Sender::Peer(peer) => {
+                        self.piece(before, Cause::Network, Culprit::Peer(peer), depth + 1);
+                    }
+                }
+                let by = self.unless_stranger(by);
+                self.blocked(by, window.since(arrived_ns), waits, depth);
+            }
+        }
+    }
+
+    /// A thread that ended a parked time in no request, if anything is known of it.
+    fn unless_stranger(&self, by: By) -> By {
+        match by {
+            By::Thread(thread, WakerIs::BetweenRequests) if self.is_stranger(thread) => {
+                By::Thread(thread, WakerIs::Unknown)
+            }
+            by => by,
+        }
+    }
+
+    /// Whether a thread runs requests with a key.
+    fn is_loop(&self, thread: ThreadId) -> bool {
+        self.timelines.of(thread).keyed_from.is_some()
     }
 
     /// A wait that `waits` spent in this window: what ended it.
@@ -207,6 +169,9 @@ impl<'a> Split<'a> {
             WakerIs::Unknown => return self.unknown(window, Reason::WakerNotKnown, depth),
             WakerIs::NotRecorded => return self.unknown(window, Reason::NotRecorded, depth),
             WakerIs::Helper(since_ns) => Some(since_ns),
+            WakerIs::InRequest(of) if self.timelines.is_keyed(of) => {
+                return self.story(thread, of, window, depth);
+            }
             WakerIs::InRequest(_) | WakerIs::BetweenRequests => None,
         };
         let timeline = self.timelines.of(thread);
@@ -219,6 +184,38 @@ impl<'a> Split<'a> {
             },
             window,
         );
+    }
+
+    /// What a request with a key did in this window, whatever threads ran it. Before it began, what the thread
+    /// did that ran it at the end.
+    fn story(&mut self, thread: ThreadId, of: RequestOf, window: Window, depth: u8) {
+        let before = window.before(of.begin_ns);
+        self.held_by(thread, WakerIs::BetweenRequests, before, depth);
+        let mut window = window.since(of.begin_ns);
+        let Some(known_ns) = self.timelines.known_since(thread, of) else {
+            return self.unknown(window, Reason::Forgotten, depth);
+        };
+        self.unknown(window.before(known_ns), Reason::Forgotten, depth);
+        window = window.since(known_ns);
+        let whose = self.request(thread, of);
+        for kept in self.timelines.of_request(thread, of, window.1) {
+            self.steps += 1;
+            if self.steps > MAX_PIECES {
+                return self.unknown(window, Reason::TooMany, depth);
+            }
+            if kept.in_ns <= window.0 {
+                continue;
+            }
+            let ran = window.before(kept.out_ns);
+            if kept.after_gap {
+                self.unknown(ran, Reason::Lost, depth);
+            } else {
+                self.piece(ran, Cause::OnCpu, whose, depth);
+            }
+            self.off(kept, window, whose, depth);
+            window = window.since(kept.in_ns);
+        }
+        self.piece(window, Cause::OnCpu, whose, depth);
     }
 
     fn thread(&mut self, waker: Waker<'a>, mut window: Window) {
@@ -245,15 +242,28 @@ impl<'a> Split<'a> {
             Some(of) => self.request(waker.thread, of),
             None => Culprit::Thread(waker.thread),
         };
-        let off = window.and(Window(kept.out_ns, kept.in_ns));
-        match kept.by {
-            None => self.piece(off, Cause::Preempted, whose, waker.depth),
-            Some(by) => {
-                let blocked = off.before(kept.wake_ns);
-                self.waits(kept, by, blocked, whose, waker.depth);
-                self.piece(off.since(kept.wake_ns), Cause::RunQueue, whose, waker.depth);
-            }
+        let is_idle = kept.request.is_none() && waits_for_many(kept.place.site.syscall);
+        let by_anybody = matches!(
+            kept.by,
+            Some(By::Thread(..) | By::Interrupt(Cause::Network))
+        );
+        if is_idle && by_anybody {
+            let slept = window.and(Window(kept.out_ns, kept.wake_ns));
+            self.unknown(slept, Reason::WaitsForMany, waker.depth);
+            self.off(kept, window.since(kept.wake_ns), whose, waker.depth);
+        } else {
+            self.off(kept, window, whose, waker.depth);
         }
+    }
+
+    /// Somebody is off the CPU, or a request is parked or queued, as far as that lies in this window.
+    fn off(&mut self, kept: &'a Kept, window: Window, whose: Culprit, depth: u8) {
+        let off = window.and(Window(kept.out_ns, kept.in_ns));
+        if kept.by.is_none() && kept.away.is_none() {
+            return self.piece(off, Cause::Preempted, whose, depth);
+        }
+        self.waits(kept, off.before(kept.wake_ns), whose, depth);
+        self.piece(off.since(kept.wake_ns), Cause::RunQueue, whose, depth);
     }
 
     /// A window without any interval; in one after a gap there may have been some.

@@ -104,7 +104,12 @@ impl Sums {
         let label = self.label(victim.label);
         let mut sums = std::mem::take(&mut self.last);
         for piece in &parts.pieces {
-            let Outcome { cause, depth, .. } = piece.outcome;
+            let Outcome {
+                cause,
+                depth,
+                culprit,
+                ..
+            } = piece.outcome;
             let key = Key {
                 victim: victim.of.request_type,
                 label,
@@ -112,6 +117,10 @@ impl Sums {
                 whose: self.idle(one, parts, piece, naming),
                 cause,
                 depth,
+                thread: match culprit {
+                    Culprit::Thread(thread) | Culprit::Request(thread, ..) => Some(thread),
+                    _ => None,
+                },
             };
             *sums.entry(key).or_default() += piece.ns;
         }
@@ -259,6 +268,7 @@ impl Sums {
             Culprit::OwnInterrupt => Whose::OwnInterrupt,
             Culprit::Itself => Whose::Itself,
             Culprit::Unknown => Whose::Unknown,
+            Culprit::Peer(peer) => Whose::Peer(peer),
             Culprit::Thread(thread) => {
                 Whose::Thread(self.texts.number(naming.comm(thread).as_str()), NONE)
             }
@@ -283,10 +293,9 @@ impl Sums {
         if let Some(number) = self.labels.get(label) {
             return *number;
         }
-        let text = label_text(label);
         let number = match self.grouping {
-            Some(OfText::Whole) => self.texts.number(text.as_str()),
-            Some(OfText::Fingerprint) | None => self.texts.number(&fingerprint(&text)),
+            Some(OfText::Whole) => self.texts.number(&label_text(label)),
+            Some(OfText::Fingerprint) | None => self.texts.number(&fingerprint(label)),
         };
         if self.labels.len() >= MAX_LABELS {
             self.labels.clear();

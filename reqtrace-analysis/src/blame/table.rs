@@ -2,10 +2,12 @@
 //!
 //! It has a bounded number of rows: the smallest are merged, so that sums hold.
 
+use std::net::SocketAddr;
+
 use rustc_hash::FxHashMap;
 
 use super::texts::{NONE, Number, OTHERS};
-use super::{Cause, Causes, Reason};
+use super::{Cause, Causes, Reason, ThreadId};
 use crate::bounded::take_smallest;
 
 /// Rows that are kept by themselves, at least; some 5 MB with as many again.
@@ -21,12 +23,28 @@ pub(crate) struct Key {
     pub(super) whose: Whose,
     pub(super) cause: Cause,
     pub(super) depth: u8,
+    /// Which thread it was, of a culprit that is one.
+    pub(super) thread: Option<ThreadId>,
 }
 
 impl Key {
-    /// The same, whatever stood between.
+    /// The same, whatever stood between, and whichever of the threads of that name it was.
     pub(crate) fn at_any_depth(self) -> Self {
-        Self { depth: 0, ..self }
+        Self {
+            depth: 0,
+            thread: None,
+            ..self
+        }
+    }
+
+    /// The same for a row: threads that run requests, of which there may be many, are one.
+    fn of_row(self) -> Self {
+        let is_one_of_many =
+            !matches!(self.whose, Whose::Thread(..)) || self.cause == Cause::BetweenRequests;
+        Self {
+            thread: self.thread.filter(|_| !is_one_of_many),
+            ..self
+        }
     }
 
     /// The same without who it was.
@@ -36,6 +54,7 @@ impl Key {
             class: None,
             whose: Whose::Others,
             depth: 0,
+            thread: None,
             ..self
         }
     }
@@ -50,6 +69,7 @@ pub(crate) enum Whose {
     Request(u32, Number),
     /// Name of the thread; label of the request that it had served before, if it is between two.
     Thread(Number, Number),
+    Peer(SocketAddr),
     Unknown,
     Others,
 }
@@ -70,12 +90,42 @@ impl Whose {
 pub(super) struct Sum {
     pub(super) ns: u64,
     pub(super) requests: u64,
+    pub(super) thread: Only,
+}
+
+/// Which thread a sum is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Only {
+    /// There is no sum yet.
+    #[default]
+    Empty,
+    One(Option<ThreadId>),
+    Several,
+}
+
+impl Only {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Empty, one) | (one, Self::Empty) => one,
+            (one, two) if one == two => one,
+            _ => Self::Several,
+        }
+    }
+
+    /// The thread, if it is the only one.
+    pub(super) fn thread(self) -> Option<ThreadId> {
+        match self {
+            Self::One(thread) => thread,
+            Self::Empty | Self::Several => None,
+        }
+    }
 }
 
 impl Sum {
     fn add(&mut self, other: Self) {
         self.ns += other.ns;
         self.requests += other.requests;
+        self.thread = self.thread.and(other.thread);
     }
 }
 
@@ -115,12 +165,14 @@ impl Table {
     /// Adds what one request has of these, each once. Who held it up is told with labels when `by_label`.
     pub(super) fn add(&mut self, parts: &FxHashMap<Key, u64>, weight: u64, by_label: bool) {
         let mut held: FxHashMap<(u32, Cause, Whose), Holding> = FxHashMap::default();
+        let mut rows: FxHashMap<Key, Sum> = FxHashMap::default();
         for (key, ns) in parts {
             let sum = Sum {
                 ns: ns * weight,
-                requests: weight,
+                requests: 0,
+                thread: Only::One(key.thread),
             };
-            self.rows.entry(*key).or_default().add(sum);
+            rows.entry(key.of_row()).or_default().add(sum);
             let whose = if by_label {
                 key.whose
             } else {
@@ -131,6 +183,10 @@ impl Table {
                 holding.sum.ns += sum.ns;
                 *holding.classes.entry(key.class).or_default() += sum.ns;
             }
+        }
+        for (key, mut sum) in rows {
+            sum.requests = weight;
+            self.rows.entry(key).or_default().add(sum);
         }
         for ((victim, cause, whose), mut new) in held {
             new.sum.requests = weight;
@@ -178,6 +234,7 @@ mod tests {
             whose: Whose::Request(0, label),
             cause,
             depth: 1,
+            thread: None,
         };
         (key, ns)
     }
@@ -192,6 +249,7 @@ mod tests {
         let wanted = Sum {
             ns: 45,
             requests: 3,
+            thread: Only::Empty,
         };
         assert_eq!(holding.sum, wanted);
         let mut table = Table::new(1);

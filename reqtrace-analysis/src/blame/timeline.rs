@@ -1,154 +1,46 @@
 //! What threads did: their intervals and requests in, kept for a while and in order.
 //!
-//! Memory is bounded: the intervals and requests that came first are forgotten first, and each thread knows
-//! until when it has forgotten.
+//! Memory is bounded, whatever the number of threads: the intervals and requests that came first are forgotten
+//! first, and each thread knows until when it has forgotten.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::FxHashMap;
 
-use super::kept::{By, Kept, ThreadId};
+use super::fitting::Fitting;
+use super::kept::{By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
+use super::of_thread::{Known, Span, Timeline};
 
 /// Threads without any interval or request that are remembered.
-const MAX_IDLE_THREADS: usize = 1 << 16;
+const MAX_IDLE_THREADS: usize = 1 << 15;
 
-/// A request, as far as it is known.
-#[derive(Debug)]
-pub(super) struct Span {
-    pub(super) of: RequestOf,
-    /// When it began on this thread: the begin of the request, unless it has a key.
-    pub(super) from_ns: u64,
-    /// Its id; 0 until its record has come.
-    pub(super) id: u64,
-    /// It ran until then at least.
-    pub(super) until_ns: u64,
-    pub(super) known: Known,
-    /// As the program had it.
-    pub(super) label: Rc<[u8]>,
-}
+/// Bytes of a thread; a table has up to as much room again.
+const THREAD_BYTES: usize = 2 * size_of::<(ThreadId, Timeline)>();
+/// Bytes of an interval, with its place in the order.
+const INTERVAL_BYTES: usize = size_of::<Kept>() + size_of::<Came>();
+/// Bytes of a request without its label.
+const SPAN_BYTES: usize = size_of::<Span>() + 4 * size_of::<usize>() + size_of::<Came>();
 
-/// What is known of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// That it ran; its record has not come.
-    Ran,
-    /// All.
-    Ended,
-    /// Only when it ended: its intervals are not in the trace.
-    RanAtStart,
-    /// That this part of it ran here; the request has a key.
-    Part,
-}
-
-/// What is known of a thread.
-#[derive(Debug, Default)]
-pub(super) struct Timeline {
-    /// By time; they do not overlap.
-    pub(super) intervals: VecDeque<Kept>,
-    /// By time; they do not overlap.
-    pub(super) spans: VecDeque<Span>,
-    /// What it did before this time is forgotten.
-    pub(super) forgotten_ns: u64,
-    /// Begin of the first request that it was ever seen in.
-    pub(super) served_from: Option<u64>,
-    /// Since when its intervals are recorded although it had served no request.
-    pub(super) helper_since: Option<u64>,
-    /// Since when it is known to run requests with a key, between which its intervals are recorded.
-    pub(super) keyed_from: Option<u64>,
-    next_sequence: u32,
-}
-
-impl Timeline {
-    /// Of a thread of which nothing is known.
-    pub(super) fn forgotten_until(forgotten_ns: u64) -> Self {
-        Self {
-            forgotten_ns,
-            ..Self::default()
-        }
-    }
-
-    /// Notes that a request ran until then; returns whether it is a new one.
-    fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
-        let served_from = self.served_from.get_or_insert(of.begin_ns);
-        *served_from = of.begin_ns.min(*served_from);
-        let at = self
-            .spans
-            .partition_point(|span| span.from_ns < of.begin_ns);
-        let next_ns = |after: usize| self.spans.get(after).map(|span| span.from_ns);
-        let is_known = next_ns(at) == Some(of.begin_ns);
-        let most_ns = next_ns(at + usize::from(is_known)).unwrap_or(u64::MAX);
-        let until_ns = until_ns.max(of.begin_ns).min(most_ns);
-        if is_known {
-            let span = &mut self.spans[at];
-            if span.known == Known::Ran {
-                span.until_ns = until_ns.max(span.until_ns);
-            }
-            return false;
-        }
-        // A thread is in one request at a time.
-        if let Some(before) = at.checked_sub(1).and_then(|at| self.spans.get_mut(at)) {
-            before.until_ns = before.until_ns.min(of.begin_ns);
-        }
-        let span = Span {
-            of,
-            from_ns: of.begin_ns,
-            id: 0,
-            until_ns,
-            known: Known::Ran,
-            label: Rc::default(),
-        };
-        self.spans.insert(at, span);
-        true
-    }
-
-    /// Notes that a part of a request with a key ran here; returns whether it is a new one.
-    fn ran_part(&mut self, of: RequestOf, from_ns: u64, until_ns: u64) -> bool {
-        let keyed_from = self.keyed_from.get_or_insert(from_ns);
-        *keyed_from = from_ns.min(*keyed_from);
-        let at = self.spans.partition_point(|span| span.from_ns < from_ns);
-        let is_known = self
-            .spans
-            .get(at)
-            .is_some_and(|span| span.from_ns == from_ns);
-        let next = self.spans.get(at + usize::from(is_known));
-        let until_ns = until_ns.min(next.map_or(u64::MAX, |next| next.from_ns));
-        if is_known {
-            let span = &mut self.spans[at];
-            if span.of == of {
-                span.until_ns = span.until_ns.max(until_ns);
-            }
-            return false;
-        }
-        // A thread is in one request at a time.
-        if let Some(before) = at.checked_sub(1).and_then(|at| self.spans.get_mut(at)) {
-            before.until_ns = before.until_ns.min(from_ns);
-        }
-        let span = Span {
-            of,
-            from_ns,
-            id: 0,
-            until_ns,
-            known: Known::Part,
-            label: Rc::default(),
-        };
-        self.spans.insert(at, span);
-        true
-    }
+/// What came, and whose it is.
+#[derive(Clone, Copy, Debug)]
+enum Came {
+    Interval(ThreadId),
+    Span(ThreadId),
 }
 
 /// What is known of all threads.
 #[derive(Debug)]
 pub(crate) struct Timelines {
     threads: FxHashMap<ThreadId, Timeline>,
-    /// Whose intervals, in the order in which they came.
-    intervals: VecDeque<ThreadId>,
-    /// Whose requests, in the order in which they came.
-    spans: VecDeque<ThreadId>,
-    /// How many of each are kept.
-    most: usize,
+    /// Intervals and requests, in the order in which they came.
+    order: Fitting<Came>,
+    /// What all of them take.
+    pub(super) bytes: usize,
+    most_bytes: usize,
+    /// Threads without any of them.
+    idle: usize,
     /// Requests with a key.
     keyed: AllKeyed,
     /// What is known of all others.
@@ -158,14 +50,16 @@ pub(crate) struct Timelines {
 }
 
 impl Timelines {
-    /// Keeps so many intervals, and as many requests. `keyed`: which request types have a key.
-    pub(crate) fn new(most: usize, keyed: Vec<bool>) -> Self {
+    /// Keeps what `most_bytes` have room for, and as much again of requests with a key. `keyed`: which request
+    /// types have one.
+    pub(crate) fn new(most_bytes: usize, keyed: Vec<bool>) -> Self {
         Self {
-            keyed: AllKeyed::new(keyed, most),
+            keyed: AllKeyed::new(keyed, most_bytes),
             threads: FxHashMap::default(),
-            intervals: VecDeque::new(),
-            spans: VecDeque::new(),
-            most,
+            order: Fitting::default(),
+            bytes: 0,
+            most_bytes,
+            idle: 0,
             others: Timeline::default(),
             is_sampled: false,
         }
@@ -242,7 +136,7 @@ impl Timelines {
             let until_ns = run.until_ns.min(end_ns);
             self.within(run.thread, of, run.from_ns, until_ns)
         });
-        let mut all: Vec<&Kept> = ran.chain(&keyed.aways).collect();
+        let mut all: Vec<&Kept> = ran.chain(keyed.aways.iter()).collect();
         all.sort_by_key(|kept| kept.out_ns);
         all
     }
@@ -279,6 +173,26 @@ impl Timelines {
         of.begin_ns < self.of(thread).forgotten_ns
     }
 
+    /// Since when all that a request with a key did is known; `None` when nothing is.
+    pub(super) fn known_since(&self, thread: ThreadId, of: RequestOf) -> Option<u64> {
+        let keyed = self.keyed(thread, of)?;
+        Some(keyed.forgotten_ns)
+    }
+
+    /// Notes what a parked request went on with. Returns false when no such time is known.
+    pub(crate) fn source(
+        &mut self,
+        thread: ThreadId,
+        of: RequestOf,
+        until_ns: u64,
+        source: Source,
+    ) -> bool {
+        if let Source::Data(at_ns, Sender::Thread(sender, is)) = source {
+            self.did(sender, is, at_ns);
+        }
+        self.keyed.source(id_of(thread, of), until_ns, source)
+    }
+
     /// What is known of a thread, be it nothing.
     pub(super) fn of(&self, thread: ThreadId) -> &Timeline {
         self.get(thread).unwrap_or(&self.others)
@@ -305,8 +219,9 @@ impl Timelines {
         }
         kept.out_ns = kept.out_ns.max(last_ns);
         kept.wake_ns = kept.wake_ns.clamp(kept.out_ns, kept.in_ns);
+        let was_idle = timeline.is_idle();
         timeline.intervals.push_back(kept);
-        self.intervals.push_back(kept.thread);
+        self.came(Came::Interval(kept.thread), was_idle);
         if let Some(of) = kept.request {
             self.ran(kept.thread, of, kept.out_ns, kept.in_ns);
         }
@@ -316,17 +231,19 @@ impl Timelines {
 
     /// A thread was in a request at that time, and until then.
     fn ran(&mut self, thread: ThreadId, of: RequestOf, at_ns: u64, until_ns: u64) {
-        let is_new = if self.is_keyed(of) {
+        let (was_idle, is_new) = if self.is_keyed(of) {
             let Some(run) = self.keyed.ran(thread, of, at_ns, until_ns) else {
                 return;
             };
             let timeline = self.timeline(thread);
-            timeline.ran_part(of, run.from_ns, run.until_ns)
+            let was_idle = timeline.is_idle();
+            (was_idle, timeline.ran_part(of, run.from_ns, run.until_ns))
         } else {
-            self.timeline(thread).ran(of, until_ns)
+            let timeline = self.timeline(thread);
+            (timeline.is_idle(), timeline.ran(of, until_ns))
         };
         if is_new {
-            self.spans.push_back(thread);
+            self.came(Came::Span(thread), was_idle);
         }
     }
 
@@ -349,8 +266,13 @@ impl Timelines {
         let Some(By::Thread(thread, is)) = kept.by else {
             return;
         };
+        self.did(thread, is, kept.wake_ns);
+    }
+
+    /// Notes what a thread did at that time.
+    fn did(&mut self, thread: ThreadId, is: WakerIs, at_ns: u64) {
         match is {
-            WakerIs::InRequest(of) => self.ran(thread, of, kept.wake_ns, kept.wake_ns),
+            WakerIs::InRequest(of) => self.ran(thread, of, at_ns, at_ns),
             WakerIs::Helper(since_ns) => self.timeline(thread).helper_since = Some(since_ns),
             WakerIs::NotRecorded => self.is_sampled = true,
             WakerIs::BetweenRequests | WakerIs::Unknown => {}
@@ -374,7 +296,9 @@ impl Timelines {
             return self.forget();
         }
         let timeline = self.timeline(thread);
+        let was_idle = timeline.is_idle();
         let is_new = timeline.ran(of, request.end_ns);
+        let mut label_bytes = (0, 0);
         let at = timeline
             .spans
             .partition_point(|span| span.from_ns < of.begin_ns);
@@ -385,43 +309,69 @@ impl Timelines {
             };
             span.of = of;
             span.id = request.id;
+            label_bytes = (request.label.len(), span.label.len());
             span.label = request.label.into();
         }
+        self.bytes = self.bytes + label_bytes.0 - label_bytes.1;
         if is_new {
-            self.spans.push_back(thread);
+            self.came(Came::Span(thread), was_idle);
         }
         self.forget();
     }
 
     fn timeline(&mut self, thread: ThreadId) -> &mut Timeline {
-        if self.threads.len() >= MAX_IDLE_THREADS + 2 * self.most
-            && !self.threads.contains_key(&thread)
-        {
+        if self.idle >= MAX_IDLE_THREADS && !self.threads.contains_key(&thread) {
             self.forget_threads();
         }
         let forgotten_ns = self.others.forgotten_ns;
-        self.threads
-            .entry(thread)
-            .or_insert_with(|| Timeline::forgotten_until(forgotten_ns))
+        self.threads.entry(thread).or_insert_with(|| {
+            self.bytes += THREAD_BYTES;
+            self.idle += 1;
+            Timeline::forgotten_until(forgotten_ns)
+        })
+    }
+
+    /// Something has come, of a thread that may have had nothing before.
+    fn came(&mut self, came: Came, was_idle: bool) {
+        self.idle -= usize::from(was_idle);
+        self.bytes += match came {
+            Came::Interval(_) => INTERVAL_BYTES,
+            Came::Span(_) => SPAN_BYTES,
+        };
+        self.order.push_back(came);
     }
 
     fn forget(&mut self) {
-        while self.intervals.len() > self.most {
-            let oldest = self.intervals.pop_front();
-            if let Some(timeline) = oldest.and_then(|oldest| self.threads.get_mut(&oldest))
-                && let Some(gone) = timeline.intervals.pop_front()
-            {
-                timeline.forgotten_ns = timeline.forgotten_ns.max(gone.in_ns);
-            }
+        while self.bytes > self.most_bytes
+            && let Some(oldest) = self.order.pop_front()
+        {
+            let (Came::Interval(thread) | Came::Span(thread)) = oldest;
+            let Some(timeline) = self.threads.get_mut(&thread) else {
+                continue;
+            };
+            let (bytes, until_ns) = match oldest {
+                Came::Interval(_) => {
+                    let gone = timeline.intervals.pop_front();
+                    (INTERVAL_BYTES, gone.map(|gone| gone.in_ns))
+                }
+                Came::Span(_) => {
+                    let gone = timeline.spans.pop_front();
+                    let label = gone.as_ref().map_or(0, |gone| gone.label.len());
+                    (SPAN_BYTES + label, gone.map(|gone| gone.until_ns))
+                }
+            };
+            self.bytes -= bytes;
+            timeline.forgotten_ns = timeline.forgotten_ns.max(until_ns.unwrap_or(0));
+            self.idle += usize::from(timeline.is_idle());
         }
-        while self.spans.len() > self.most {
-            let oldest = self.spans.pop_front();
-            if let Some(timeline) = oldest.and_then(|oldest| self.threads.get_mut(&oldest))
-                && let Some(gone) = timeline.spans.pop_front()
-            {
-                timeline.forgotten_ns = timeline.forgotten_ns.max(gone.until_ns);
-            }
-        }
+    }
+
+    /// Forgets what came first.
+    #[cfg(test)]
+    pub(super) fn forget_oldest(&mut self) {
+        let most_bytes = std::mem::replace(&mut self.most_bytes, self.bytes - 1);
+        self.forget();
+        self.most_bytes = most_bytes;
     }
 
     /// Numbers of threads, intervals and requests that are kept.
@@ -438,11 +388,13 @@ impl Timelines {
     fn forget_threads(&mut self) {
         let forgotten_ns = &mut self.others.forgotten_ns;
         self.threads.retain(|_, timeline| {
-            let is_wanted = !(timeline.intervals.is_empty() && timeline.spans.is_empty());
+            let is_wanted = !timeline.is_idle();
             if !is_wanted {
                 *forgotten_ns = timeline.forgotten_ns.max(*forgotten_ns);
             }
             is_wanted
         });
+        self.bytes -= self.idle * THREAD_BYTES;
+        self.idle = 0;
     }
 }

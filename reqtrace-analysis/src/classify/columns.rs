@@ -106,7 +106,7 @@ pub fn column(class: &str) -> String {
     format!("{}_ns", class.replace(' ', "_"))
 }
 
-/// Names of the places of all request types, each once; those that a marker `ready` names are queues.
+/// Names of the places of all request types, each once; those that a marker `ready` or a begin names are queues.
 pub(crate) fn places(profiles: &Profiles) -> Places {
     let mut places = Places::default();
     for request in profiles.requests().filter(|request| request.is_keyed) {
@@ -129,7 +129,8 @@ pub(crate) fn places(profiles: &Profiles) -> Places {
 
 /// Whether requests are queued at a place, and not parked.
 pub(crate) fn is_queue(request: &RequestSpec, place: usize) -> bool {
-    let mut ready = request.ready.iter();
+    // A begin has a place if it is queued.
+    let mut ready = request.ready.iter().chain([&request.begin]);
     ready.any(|marker| marker.waits_in == Some(place))
 }
 

@@ -50,10 +50,9 @@ impl Statements {
     }
 
     fn new_label(&mut self, label: &[u8]) -> u32 {
-        let text = label_text(label);
         let statement = match self.grouping {
-            Some(OfText::Whole) => text,
-            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(&text)),
+            Some(OfText::Whole) => label_text(label),
+            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
         };
         let number = match self.numbers.get(&statement) {
             Some(number) => *number,

@@ -237,7 +237,7 @@ fn doer(
             Some((thread, key))
         }
         // What the request did itself while it waited is in its own lane.
-        Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => None,
+        Culprit::OwnInterrupt | Culprit::Itself | Culprit::Peer(_) | Culprit::Unknown => None,
     }
 }
 

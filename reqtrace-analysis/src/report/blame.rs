@@ -211,6 +211,8 @@ pub struct BlameRow {
     pub wait_class: String,
     /// Whose time it was.
     pub culprit: CulpritName,
+    /// Its process and thread; `None` when it is no thread, or several are in this row.
+    pub thread: Option<(u32, u32)>,
     /// The root cause.
     pub cause: Cause,
     /// How many threads stand between: 0 for what ended the block itself.
@@ -231,7 +233,7 @@ pub struct CulpritName {
     /// Label of the request, or of the one that a thread between its requests had served before; empty when
     /// it is not known.
     pub label: Plain,
-    /// Name of a thread in no request; empty for others.
+    /// Name of a thread in no request; address and port of another machine; empty for others.
     pub comm: Plain,
 }
 
@@ -246,6 +248,8 @@ pub enum CulpritKind {
     Request,
     /// A thread in no request.
     Thread,
+    /// Another machine.
+    Peer,
     /// Not known.
     #[default]
     Unknown,
@@ -262,6 +266,7 @@ impl CulpritKind {
             Self::Itself => "itself",
             Self::Request => "request",
             Self::Thread => "thread",
+            Self::Peer => "peer",
             Self::Unknown => "unknown",
             Self::Others => "others",
         }
@@ -277,6 +282,7 @@ impl CulpritName {
             CulpritKind::Itself => "itself".to_owned(),
             CulpritKind::Request => self.request.clone(),
             CulpritKind::Thread => format!("thread {}", self.comm),
+            CulpritKind::Peer => format!("peer {}", self.comm),
             CulpritKind::Unknown => "nobody known".to_owned(),
             CulpritKind::Others => "others".to_owned(),
         }

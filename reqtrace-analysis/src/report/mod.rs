@@ -21,7 +21,9 @@ pub use labels::{Grouping, LabelGroup, LabelGroups};
 pub use ledger::Ledger;
 pub use on_cpu::{HotFunction, NOT_SAMPLED, OnCpu, OnCpuType};
 pub use places::Places;
-pub use reqtrace_recording::{Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, WalkCost};
+pub use reqtrace_recording::{
+    Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
+};
 pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow};
 pub use trace::{MarkerInfo, TraceInfo};
 
@@ -218,8 +220,12 @@ pub struct FileLine {
     pub blocks: u64,
     /// Nanoseconds blocked.
     pub ns: u64,
-    /// The longest block, with its time on the run queue, ns.
+    /// Nanoseconds on the run queue after these blocks. `None` where stacks come from the requests' records.
+    pub run_queue_ns: Option<u64>,
+    /// The longest that one was blocked, ns; with its time on the run queue if `longest_run_queue_ns` is not known.
     pub longest_ns: u64,
+    /// The longest that one was on the run queue after a block, ns. `None` there, and in older recordings.
+    pub longest_run_queue_ns: Option<u64>,
     /// Bytes that the blocked calls have asked for, each call once: `read`, `write`, `pread64` and `pwrite64`. 0
     /// for other calls, for page faults, and where stacks come from the requests' records.
     pub bytes: u64,
@@ -275,7 +281,7 @@ pub struct StackLine {
     pub ns: u64,
     /// Number of intervals.
     pub count: u64,
-    /// Longest interval, ns.
+    /// The longest of these times, ns. In older recordings a block and its time on the run queue are one.
     pub longest_ns: u64,
 }
 

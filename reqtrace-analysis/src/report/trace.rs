@@ -1,7 +1,7 @@
 //! What was traced, as a report has it.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{LateChildren, Overhead, ShedSpan};
+use reqtrace_recording::{LateChildren, Overhead, ShedSpan, Untraced};
 use serde::{Deserialize, Serialize};
 
 /// What was traced, when, where.
@@ -35,10 +35,16 @@ pub struct TraceInfo {
     /// What tracing took; `None`: it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
+    /// What the processes took before they were traced; `None`: it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced: Option<Untraced>,
+    /// What the traps took at most, in percent of [`Overhead::traps_ns`]; 0: not known.
+    #[serde(default)]
+    pub cold_percent: u32,
     /// When less was recorded because tracing took too much, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shed: Vec<ShedSpan>,
-    /// Children that got their probes in libraries only after their start.
+    /// Processes that got some of their probes only after the start of their program.
     #[serde(default, skip_serializing_if = "LateChildren::is_none")]
     pub late_children: LateChildren,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.

@@ -1,6 +1,7 @@
 //! What an object's code refers to: a parsed [`Object`] in, the targets of its jumps and the slots of
 //! what it imports out. Both are looked up when they are first asked for.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use goblin::elf::sym::Symtab;
@@ -13,6 +14,11 @@ use crate::landing;
 /// The kinds of relocation that put the address of an import in its slot (System V AMD64 ABI, 4.4).
 const R_X86_64_GLOB_DAT: u32 = 6;
 const R_X86_64_JUMP_SLOT: u32 = 7;
+
+/// What a stub may begin with, and its jump through a slot.
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+const BND: u8 = 0xf2;
+const JMP_SLOT: [u8; 2] = [0xff, 0x25];
 
 /// Bytes of an `Elf64_Rela`.
 const RELA: usize = 24;
@@ -31,6 +37,8 @@ pub(super) struct References {
     pub(super) relocations: Vec<Range<usize>>,
     /// Target and origin of what may be a direct jump, by target.
     jumps: std::sync::OnceLock<Vec<(u64, u64)>>,
+    /// Slots that are filled with the address of a dynamic symbol, each with the symbol's index.
+    slots: std::sync::OnceLock<BTreeMap<u64, u32>>,
     /// Slots that hold the address of an imported `__stack_chk_fail`.
     guards: std::sync::OnceLock<Vec<u64>>,
 }
@@ -120,23 +128,57 @@ impl Object {
         let wanted: Vec<u32> = dynamic
             .flat_map(|table| failing_symbols(bytes, table))
             .collect();
-        let mut slots = Vec::new();
-        for section in &self.references.relocations {
-            let section = bytes.get(section.clone()).unwrap_or_default();
-            for rela in section.chunks_exact(RELA) {
+        let slots = self.slots().iter();
+        slots
+            .filter(|(_, symbol)| wanted.contains(symbol))
+            .map(|(slot, _)| *slot)
+            .collect()
+    }
+
+    /// Slots that are filled with the address of a dynamic symbol when the object is loaded.
+    fn slots(&self) -> &BTreeMap<u64, u32> {
+        self.references.slots.get_or_init(|| {
+            let sections = self.references.relocations.iter();
+            let all = sections.flat_map(|section| {
+                let section = self.bytes().get(section.clone()).unwrap_or_default();
+                section.chunks_exact(RELA)
+            });
+            let filled = all.filter_map(|rela| {
                 let word = |at: usize| {
                     let bytes = rela[at..].first_chunk().copied().unwrap_or_default();
                     u64::from_le_bytes(bytes)
                 };
                 let (offset, info) = (word(0), word(8));
                 let fills = matches!(info as u32, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT);
-                let symbol = (info >> 32) as u32;
-                if fills && wanted.contains(&symbol) {
-                    slots.push(offset);
-                }
-            }
+                fills.then_some((offset, (info >> 32) as u32))
+            });
+            filled.collect()
+        })
+    }
+
+    /// The address of the object's own function that a slot is filled with, unless another object has one of
+    /// that name.
+    #[must_use]
+    pub fn in_slot(&self, slot: u64) -> Option<u64> {
+        let index = *self.slots().get(&slot)?;
+        let table = self.tables.iter().find(|table| table.is_dynamic)?;
+        let symbols = Symtab::parse(self.bytes(), table.offset, table.count, CONTEXT).ok()?;
+        let symbol = symbols.get(index as usize)?;
+        (symbol.st_shndx != 0).then_some(symbol.st_value)
+    }
+
+    /// The same of the slot that a stub of the procedure linkage table at an address goes through.
+    #[must_use]
+    pub fn through_stub(&self, address: u64) -> Option<u64> {
+        if !self.in_plt(address) {
+            return None;
         }
-        slots
+        let code = self.code(address);
+        let rest = code.strip_prefix(&ENDBR64).unwrap_or(code);
+        let rest = rest.strip_prefix(&[BND]).unwrap_or(rest);
+        let (distance, _) = rest.strip_prefix(&JMP_SLOT)?.split_first_chunk()?;
+        let next = address + (code.len() - rest.len() + JMP_SLOT.len() + distance.len()) as u64;
+        self.in_slot(next.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))))
     }
 }
 

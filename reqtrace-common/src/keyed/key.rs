@@ -1,6 +1,9 @@
 //! The table of keys: what names a request in, where it is out, in one word that two threads can exchange
 //! without a lock.
 
+/// Values that a key may be made of.
+pub const MAX_KEY_PARTS: usize = 2;
+
 /// What names a request while it lives.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,69 +12,147 @@ pub struct KeyId {
     pub tgid: u32,
     /// Index of the request type.
     pub request_type: u32,
-    /// The key.
-    pub key: u64,
+    /// The key; parts that it does not have are 0.
+    pub key: [u64; MAX_KEY_PARTS],
 }
 
-/// Where the request of a key is.
+/// Where the request of a key is. But for the word, all is written by who has the request, before the word tells
+/// others of it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyEntry {
-    /// A [`Where`], encoded.
+    /// A [`Word`], encoded.
     pub word: u64,
-    /// Tells its request from others of the same key: [`KeyedState::stamp_ns`].
-    pub stamp_ns: u64,
+    /// Since when no thread runs it, `CLOCK_MONOTONIC` nanoseconds; means nothing while one does.
+    pub since_ns: u64,
+    /// When it was made ready, if the word says that it was.
+    pub ready_ns: u64,
+    /// When it began; written when it is left.
+    pub begin_ns: u64,
     /// 0: the request is not recorded, and lies in no table while it is parked.
-    pub weight: u64,
+    pub weight: u32,
+    /// Where it is parked: an index of [`crate::record::ExtraRecord::away_ns`].
+    pub place: u32,
+    /// The thread that has left it.
+    pub tid: u32,
+    /// How often its process had called exec since tracing began.
+    pub exec_generation: u32,
 }
 
-/// Where the request of a key is.
+/// What is looked at before a word is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// [`KeyEntry::word`].
+    pub word: u64,
+    /// [`KeyEntry::ready_ns`].
+    pub ready_ns: u64,
+    /// [`KeyEntry::weight`].
+    pub weight: u32,
+}
+
+impl KeyEntry {
+    /// An entry that is not filled yet, and its maker's.
+    pub const NEW: Self = Self {
+        word: Word::busy(0).encode(),
+        since_ns: 0,
+        ready_ns: 0,
+        begin_ns: 0,
+        weight: 0,
+        place: 0,
+        tid: 0,
+        exec_generation: 0,
+    };
+}
+
+/// Who has a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// No thread runs it.
     Away,
-    /// This thread runs it. With a place, it is ready again already: it goes there when it is parked.
-    Running(u32, Option<u32>),
-    /// A program is moving it just now.
+    /// This thread runs it.
+    Running(u32),
+    /// A program takes it out just now.
     Busy,
 }
 
-const STATE_SHIFT: u64 = 32;
-const PENDING_SHIFT: u64 = 40;
+/// Who has a request, whether it is ready, and its ticket: a number that is drawn each time another thread gets it. So
+/// a word never comes again, and whoever exchanges one has got what it has looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Who has it.
+    pub at: Where,
+    /// It is ready, and goes here when it is left, or is here already.
+    pub ready: Option<u32>,
+    /// Below [`TICKETS`].
+    pub ticket: u64,
+}
 
-impl Where {
+/// Tickets are used again after so many.
+pub const TICKETS: u64 = 1 << TICKET_BITS;
+
+const TICKET_BITS: u32 = 36;
+/// Threads have numbers below this power of two: `PID_MAX_LIMIT` of the kernel.
+const TID_BITS: u32 = 22;
+const READY_SHIFT: u32 = TICKET_BITS + TID_BITS;
+const READY_MASK: u64 = 15;
+const AT_SHIFT: u32 = READY_SHIFT + 4;
+
+impl Word {
     /// As one word.
     #[must_use]
     #[inline]
     pub const fn encode(self) -> u64 {
-        match self {
-            Self::Away => 0,
-            Self::Running(tid, None) => 1 << STATE_SHIFT | tid as u64,
-            Self::Running(tid, Some(place)) => {
-                (place as u64 + 1) << PENDING_SHIFT | 1 << STATE_SHIFT | tid as u64
-            }
-            Self::Busy => 2 << STATE_SHIFT,
-        }
+        let (at, tid) = match self.at {
+            Where::Away => (0, 0),
+            Where::Running(tid) => (1, tid as u64),
+            Where::Busy => (2, 0),
+        };
+        let ready = match self.ready {
+            Some(place) => (place as u64 + 1) & READY_MASK,
+            None => 0,
+        };
+        at << AT_SHIFT | ready << READY_SHIFT | tid << TICKET_BITS | self.ticket & (TICKETS - 1)
     }
 
-    /// The reverse of [`Where::encode`].
+    /// The reverse of [`Word::encode`].
     #[must_use]
     #[inline]
     pub const fn decode(word: u64) -> Self {
-        match (word >> STATE_SHIFT) & 3 {
-            0 => Self::Away,
-            1 => {
-                let pending = (word >> PENDING_SHIFT) as u32;
-                Self::Running(
-                    word as u32,
-                    if pending == 0 {
-                        None
-                    } else {
-                        Some(pending - 1)
-                    },
-                )
-            }
-            _ => Self::Busy,
+        let ready = (word >> READY_SHIFT) & READY_MASK;
+        Self {
+            at: match word >> AT_SHIFT {
+                0 => Where::Away,
+                1 => Where::Running((word >> TICKET_BITS) as u32 & ((1 << TID_BITS) - 1)),
+                _ => Where::Busy,
+            },
+            ready: if ready == 0 {
+                None
+            } else {
+                Some(ready as u32 - 1)
+            },
+            ticket: word & (TICKETS - 1),
+        }
+    }
+
+    /// A thread runs it.
+    #[must_use]
+    #[inline]
+    pub const fn running(tid: u32, ticket: u64) -> Self {
+        Self {
+            at: Where::Running(tid),
+            ready: None,
+            ticket,
+        }
+    }
+
+    /// It is taken out by who has this ticket.
+    #[must_use]
+    #[inline]
+    pub const fn busy(ticket: u64) -> Self {
+        Self {
+            at: Where::Busy,
+            ready: None,
+            ticket,
         }
     }
 }

@@ -2,9 +2,10 @@
 //! was where out.
 
 use crate::marker::MAX_PLACES;
+use crate::origin::{MAX_USED, Origin};
 use crate::record::{ExtraRecord, kind};
 
-use super::KeyId;
+use super::{KeyId, TICKETS};
 
 /// Index of parked time without a name in [`ExtraRecord::away_ns`].
 pub const PARKED: u32 = MAX_PLACES as u32;
@@ -18,8 +19,12 @@ pub const QUEUED: u32 = MAX_PLACES as u32 + 1;
 pub struct KeyedState {
     /// What names it.
     pub id: KeyId,
-    /// Tells it from others of the same key: unique in its process.
-    pub stamp_ns: u64,
+    /// The ticket by which its thread has it: see [`super::Word`].
+    pub ticket: u64,
+    /// The ticket by which another thread has taken a request from this one, which goes on without it.
+    pub taken: u64,
+    /// What a hit has decided; means nothing between hits.
+    pub decided: u64,
     /// Since when no thread runs it, `CLOCK_MONOTONIC` nanoseconds; means nothing while one does.
     pub since_ns: u64,
     /// Where it is then: an index of [`ExtraRecord::away_ns`].
@@ -30,6 +35,12 @@ pub struct KeyedState {
     pub is_keyed: u32,
     /// 1 once `extra` is in use.
     pub has_extra: u32,
+    /// Sockets that it has sent on or read from, by their cookies; with blame.
+    pub used: [u64; MAX_USED],
+    /// How many it has used: where the next one goes.
+    pub used_count: u64,
+    /// What it went on with when it was last parked; with blame.
+    pub origin: Origin,
     /// What is sent beside the record.
     pub extra: ExtraRecord,
 }
@@ -40,14 +51,19 @@ impl KeyedState {
         id: KeyId {
             tgid: 0,
             request_type: 0,
-            key: 0,
+            key: [0; super::MAX_KEY_PARTS],
         },
-        stamp_ns: 0,
+        ticket: 0,
+        taken: 0,
+        decided: 0,
         since_ns: 0,
         place: 0,
         queued: 0,
         is_keyed: 0,
         has_extra: 0,
+        used: [0; MAX_USED],
+        used_count: 0,
+        origin: Origin::NONE,
         extra: ExtraRecord::ZERO,
     };
 
@@ -61,12 +77,83 @@ impl KeyedState {
         &mut self.extra
     }
 
+    /// The same value. The verifier forgets what it knows of it, and so goes once over what comes next, and not once for
+    /// each way that led here.
+    #[inline]
+    pub fn decide(&mut self, value: u64) -> u64 {
+        // SAFETY: the references are valid.
+        unsafe {
+            (&raw mut self.decided).write_volatile(value);
+            (&raw const self.decided).read_volatile()
+        }
+    }
+
+    /// Another thread has taken what was held by this ticket. It may say so late: a later ticket stays.
+    #[inline]
+    pub fn tell_taken(&mut self, ticket: u64) {
+        let newer = ticket.wrapping_sub(self.taken) & (TICKETS - 1);
+        if newer < TICKETS / 2 {
+            // SAFETY: the reference is valid.
+            unsafe { (&raw mut self.taken).write_volatile(ticket) }
+        }
+    }
+
+    /// Whether another thread has taken it.
+    #[must_use]
+    #[inline]
+    pub const fn is_taken(&self) -> bool {
+        self.is_keyed != 0 && self.taken == self.ticket
+    }
+
+    /// A thread holds it by this ticket. Written last: whoever reads it finds the request whole.
+    #[inline]
+    pub fn holds(&mut self, ticket: u64) {
+        // SAFETY: the references are valid.
+        unsafe {
+            (&raw mut self.ticket).write_volatile(ticket);
+            (&raw mut self.is_keyed).write_volatile(1);
+        }
+    }
+
+    /// A request begins: nothing is known of its sockets.
+    #[inline]
+    pub fn forget_sockets(&mut self) {
+        self.used = [0; MAX_USED];
+        self.used_count = 0;
+        self.origin.until_ns = 0;
+    }
+
+    /// The request uses a socket.
+    #[inline]
+    pub fn uses(&mut self, socket: u64) {
+        let [one, two, three, four] = self.used;
+        if one != socket && two != socket && three != socket && four != socket {
+            let at = self.used_count as usize & (MAX_USED - 1);
+            self.used[at] = socket;
+            self.used_count += 1;
+        }
+    }
+
     /// No thread runs the request from now on.
     #[inline]
-    pub fn leave(&mut self, now: u64, place: u32, queued: bool) {
+    pub fn leave(&mut self, now: u64, place: u32) {
         self.since_ns = now;
         self.place = place;
-        self.queued = queued as u32;
+        self.queued = 0;
+    }
+
+    /// What its entry says of a request that no thread runs: that it was made ready, and when.
+    #[inline]
+    pub fn settle(&mut self, ready: Option<u32>, ready_ns: u64) {
+        let Some(place) = ready else {
+            return;
+        };
+        if ready_ns > self.since_ns {
+            self.count_away(ready_ns, 0);
+            self.since_ns = ready_ns;
+        }
+        self.place = place;
+        self.queued = 1;
     }
 
     /// The time of the place where it is ends; a name that is given here is that of the place. Returns

@@ -3,20 +3,20 @@
 use crate::loss::Loss;
 use crate::thread::{RequestState, Thread};
 
-use super::{KeyEntry, KeyId};
+use super::{KeyId, Look};
 
 /// A marker of a type with a key that was hit.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit {
-    /// One of [`op`].
+    /// One of [`op`](crate::marker::op).
     pub op: u32,
-    /// Bits of [`marker_flag`].
+    /// Bits of [`marker_flag`](crate::marker::marker_flag).
     pub flags: u32,
     /// Index of the place and 1; 0: none is given.
     pub place: u32,
-    /// The key; of [`marker_flag::CURRENT`] only process and type count.
+    /// The key; of [`marker_flag::CURRENT`](crate::marker::marker_flag::CURRENT) only process and type count.
     pub id: KeyId,
-    /// Of [`op::ADOPT`]: the key from here on.
+    /// Of [`op::ADOPT`](crate::marker::op::ADOPT): the key from here on.
     pub to: KeyId,
     /// The thread.
     pub tid: u32,
@@ -29,42 +29,87 @@ pub enum Misfit {
     Unknown,
     /// An end, and no request has the key.
     EndWithoutBegin,
-    /// Another thread runs the request.
+    /// Another thread has the request.
     Elsewhere,
     /// The thread is in a request of a type without a key.
     OtherType,
 }
 
+/// What became of a new entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is there.
+    Done,
+    /// There is one already.
+    Exists,
+    /// The table is full.
+    Full,
+}
+
+/// A thread that goes on with a request or ends it, and the request that it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct By {
+    /// The thread.
+    pub tid: u32,
+    /// Whether it goes on with the request.
+    pub is_own: bool,
+    /// Whether it runs another one.
+    pub is_in_request: bool,
+    /// The type of that.
+    pub request_type: u32,
+    /// When that began.
+    pub begin_ns: u64,
+}
+
 /// The tables, the clock and the outputs: maps in the kernel, vectors in tests.
 pub trait World {
-    /// A place in the table of keys.
+    /// A place in the table of keys. What stands there may be another key's by now: then its word is another one.
     type Entry: Copy;
 
+    /// No entry; it is never looked at.
+    fn nowhere(&self) -> Self::Entry;
     /// The entry of a key.
     fn entry(&mut self, id: &KeyId) -> Option<Self::Entry>;
-    /// Its value, at this moment.
-    fn look(&mut self, entry: Self::Entry) -> KeyEntry;
+    /// What it says at this moment.
+    fn look(&mut self, entry: Self::Entry) -> Look;
     /// Stores a word if the entry still has the other one.
     fn exchange(&mut self, entry: Self::Entry, from: u64, to: u64) -> bool;
-    /// Makes an entry, in the place of one that there may be.
-    fn insert(&mut self, id: &KeyId, entry: &KeyEntry) -> bool;
-    /// Takes an entry out.
+    /// Stores since when and where the request is that was left, and what is known of it.
+    fn note_left(&mut self, entry: Self::Entry, left: &RequestState);
+    /// Stores the weight of the request.
+    fn note_weight(&mut self, entry: Self::Entry, weight: u32);
+    /// Stores what another entry has, but for its word.
+    fn note_all_of(&mut self, entry: Self::Entry, other: Self::Entry);
+    /// Stores when it was made ready.
+    fn note_ready(&mut self, entry: Self::Entry, ready_ns: u64);
+    /// Makes [`super::KeyEntry::NEW`], if there is none.
+    fn insert(&mut self, id: &KeyId) -> Inserted;
+    /// Takes an entry out. Only who has made its word [`super::Where::Busy`] does.
     fn remove(&mut self, id: &KeyId);
+    /// A ticket that nothing else has.
+    fn ticket(&mut self) -> u64;
+    /// Closes requests that no thread runs, those that were touched least lately, as incomplete. With `recorded` only
+    /// those that are. Whether there were any.
+    fn make_room(&mut self, recorded: bool) -> bool;
 
     /// Puts a request into the table of those that no thread runs.
-    fn store(&mut self, id: &KeyId, request: &RequestState) -> bool;
-    /// Gives a request that lies there another key.
-    fn store_again(&mut self, from: &KeyId, to: &KeyId) -> bool;
+    fn store(&mut self, ticket: u64, request: &RequestState) -> bool;
+    /// Puts one there that has not begun.
+    fn store_new(&mut self, ticket: u64) -> bool;
+    /// Puts a copy of what another thread runs there, as it is at this moment, if it has this ticket.
+    fn store_running(&mut self, tid: u32, of: u64, ticket: u64) -> bool;
+    /// Tells a thread that what it runs with this ticket was taken from it.
+    fn tell_taken(&mut self, tid: u32, ticket: u64);
     /// Changes a request that lies there.
     fn with_stored(
         &mut self,
-        id: &KeyId,
+        ticket: u64,
         change: impl FnOnce(&mut Self, &mut RequestState),
     ) -> bool;
     /// Moves a request from there to a thread.
-    fn fetch(&mut self, id: &KeyId, into: &mut RequestState) -> bool;
+    fn fetch(&mut self, ticket: u64, into: &mut RequestState) -> bool;
     /// Takes a request out.
-    fn discard(&mut self, id: &KeyId);
+    fn discard(&mut self, ticket: u64);
 
     /// The clock, `CLOCK_MONOTONIC` nanoseconds.
     fn now(&mut self) -> u64;
@@ -77,14 +122,46 @@ pub trait World {
 
     /// How many requests one that begins now stands for; 0: it is not recorded.
     fn weight(&mut self) -> u32;
-    /// Reads the request's attributes and, if it is about to begin on this thread, its label.
+    /// Reads the request's attributes and, if it is about to begin, its label.
     fn read(&mut self, request: &mut RequestState, is_begin: bool);
-    /// Puts the name of the thread into its request's record.
-    fn name(&mut self, thread: &mut Thread);
+    /// The same of one that is stored and about to begin. The kernel's programs do it outside of
+    /// [`World::with_stored`]: the stacks of both would not fit beneath each other.
+    fn read_stored(&mut self, ticket: u64)
+    where
+        Self: Sized,
+    {
+        self.with_stored(ticket, |world, request| world.read(request, true));
+    }
+    /// Puts the name of the current thread into a request's record.
+    fn name(&mut self, request: &mut RequestState);
     /// Adds up and sends a request that was closed.
     fn send(&mut self, request: &mut RequestState);
-    /// The request was at this place, until now: `place` and nanoseconds. `thread` ended that.
-    fn was_away(&mut self, request: &RequestState, place: u32, until_ns: u64, thread: &Thread);
+    /// The same of one that is not recorded, and lies nowhere.
+    fn count_unrecorded(&mut self, request_type: u32, reason: u32);
+    /// The request of an entry was parked until now.
+    fn was_parked(&mut self, id: &KeyId, entry: Self::Entry, until_ns: u64, by: &By);
+    /// This request was where it says until now.
+    fn was_away(&mut self, request: &RequestState, until_ns: u64, by: &By);
+    /// [`super::part`], with room made where there is none. The kernel's programs call it as a function that the
+    /// verifier goes over once, and make room outside of it: the stacks of both would not fit beneath each other.
+    fn part(&mut self, thread: &mut Thread, how: u64)
+    where
+        Self: Sized,
+    {
+        let again = super::part(self, thread, how);
+        if again != 0 {
+            self.make_room(true);
+            let _ = super::part(self, thread, again);
+        }
+    }
+    /// [`super::close_taken`], in the same way.
+    fn close_taken(&mut self, thread: &Thread, stored: u64, why: u64, found: &Look)
+    where
+        Self: Sized,
+    {
+        super::close_taken(self, thread, stored, why, found);
+    }
+
     /// Counts a begin.
     fn begun(&mut self, request_type: u32);
     /// Counts an end.

@@ -1,11 +1,11 @@
 //! A request: markers that were hit and closed off-CPU intervals of its thread in; what the markers mean, and
 //! the request's ledger, slots and longest blocks, out.
 
-use super::state::{Closed, Interval};
+use super::state::{Closed, Interval, ThreadState};
 use crate::cookie::{Frame, Reentry};
 use crate::keyed::KeyedState;
 use crate::limits::{MAX_LONGEST, MAX_SLOTS, SAME_STACK_WINDOW};
-use crate::record::{BlockSite, LongBlock, RequestRecord, STACK_LOST, Slot, reason};
+use crate::record::{BlockSite, LongBlock, RequestRecord, STACK_LOST, Slot, kind, reason};
 
 /// How far a request has come.
 pub mod status {
@@ -85,7 +85,7 @@ pub enum EndAction {
 
 impl RequestState {
     /// No request.
-    pub(super) const ZERO: Self = Self {
+    pub const ZERO: Self = Self {
         begin_sp: 0,
         begin_return: 0,
         status: status::NONE,
@@ -109,6 +109,7 @@ impl RequestState {
         match self.status {
             status::NONE => return BeginAction::Open,
             status::ABANDONED => return BeginAction::CloseThenOpen,
+            _ if self.keyed.is_taken() => return BeginAction::Open,
             _ => {}
         }
         let same_type = self.record.request_type == begin.request_type;
@@ -139,7 +140,7 @@ impl RequestState {
 
     /// As [`super::Thread::open`], once the record has its thread.
     #[inline]
-    pub(super) fn open(&mut self, begin: &Begin) {
+    pub fn open(&mut self, begin: &Begin) {
         let record = &mut self.record;
         record.request_type = begin.request_type;
         record.reason = reason::COMPLETE;
@@ -218,6 +219,23 @@ impl RequestState {
         self.begin_sp = 0;
     }
 
+    /// Makes the record one of this thread.
+    #[inline]
+    pub fn name(&mut self, thread: &ThreadState) {
+        let record = &mut self.record;
+        record.kind = kind::REQUEST;
+        record.tgid = thread.tgid;
+        record.tid = thread.tid;
+        record.exec_generation = thread.exec_generation;
+    }
+
+    /// As [`super::Thread::forget`].
+    #[inline]
+    pub fn forget(&mut self) {
+        self.status = status::NONE;
+        self.keyed.is_keyed = 0;
+    }
+
     /// Whether the request's function has been left without its end being seen, judged at a
     /// switch-out: the stack pointer is above its frame, or the place of its return address holds
     /// something else (the caller has called another function since). `slot` is what stands there
@@ -252,6 +270,26 @@ impl RequestState {
     pub fn abandon(&mut self, now: u64) {
         self.record.end_ns = now;
         self.status = status::ABANDONED;
+    }
+
+    /// Adds an interval that its thread is off the CPU and that has no end yet, without its place.
+    #[inline]
+    pub fn add_unfinished(&mut self, interval: Interval) {
+        let record = &mut self.record;
+        match interval {
+            Interval::Preempted { preempted_ns } => {
+                record.preempted_ns += preempted_ns;
+                record.preemptions = record.preemptions.wrapping_add(1);
+            }
+            Interval::Block {
+                blocked_ns,
+                run_queue_ns,
+            } => {
+                record.blocks = record.blocks.wrapping_add(1);
+                record.run_queue_ns += run_queue_ns;
+                record.unattributed_ns += blocked_ns;
+            }
+        }
     }
 
     /// Adds an interval that its thread was off the CPU, and who woke it, if somebody did. Returns the nanoseconds that found no slot.

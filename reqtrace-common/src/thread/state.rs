@@ -43,8 +43,8 @@ pub struct ThreadState {
     pub call: u64,
     /// How many of its intervals were closed, with blame.
     pub sequence: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Odd while the scheduler's programs change the thread, and another number afterwards.
+    pub version: u32,
     /// One of [`phase`].
     pub phase: u32,
     /// Number of switch-outs seen in requests: end reads it around its clock.
@@ -59,6 +59,10 @@ pub struct ThreadState {
     pub out_state: u32,
     /// [`crate::config::Process::inherited`] of the process, as it was when the thread was first seen.
     pub inherited: u64,
+    /// Since when the request was parked that the thread goes on with at a marker, `CLOCK_MONOTONIC` nanoseconds.
+    pub parked_since_ns: u64,
+    /// Until when; 0: it goes on with none.
+    pub parked_until_ns: u64,
 }
 
 /// A closed off-CPU interval.
@@ -76,6 +80,29 @@ pub enum Interval {
         /// Nanoseconds.
         preempted_ns: u64,
     },
+}
+
+impl Interval {
+    /// What a thread is off its CPU for, from when it was switched out until now: of a thread in this [`phase`], that
+    /// was last woken then.
+    #[must_use]
+    #[inline]
+    pub const fn of(was: u32, out_ns: u64, wake_ns: u64, now: u64) -> Self {
+        let total = now.saturating_sub(out_ns);
+        if was != phase::BLOCKED {
+            return Self::Preempted {
+                preempted_ns: total,
+            };
+        }
+        // A waking before the switch-out is either a stale one, or one that raced with the switch: in both cases
+        // no time was spent waiting for it.
+        let waited = wake_ns.saturating_sub(out_ns);
+        let blocked_ns = if waited < total { waited } else { total };
+        Self::Block {
+            blocked_ns,
+            run_queue_ns: total - blocked_ns,
+        }
+    }
 }
 
 /// A page fault of a thread in user code.
@@ -142,7 +169,7 @@ impl ThreadState {
         bytes: 0,
         call: 0,
         sequence: 0,
-        pad: 0,
+        version: 0,
         phase: phase::ON_CPU,
         switches: 0,
         tgid: 0,
@@ -150,6 +177,8 @@ impl ThreadState {
         exec_generation: 0,
         out_state: 0,
         inherited: 0,
+        parked_since_ns: 0,
+        parked_until_ns: 0,
     };
 
     /// Whether the thread is off its CPU as far as is known. Where it does something itself (it
@@ -203,26 +232,12 @@ impl ThreadState {
             return None;
         }
         self.phase = phase::ON_CPU;
-        let total = now.saturating_sub(self.out_ns);
-        let mut closed = Closed {
+        Some(Closed {
             site: self.open_site,
             start_ns: self.out_ns,
-            interval: Interval::Preempted {
-                preempted_ns: total,
-            },
-            woken: false,
-        };
-        if was == phase::BLOCKED {
-            // A waking before the switch-out is either a stale one, or one that raced with the
-            // switch: in both cases no time was spent waiting for it.
-            let blocked_ns = self.wake_ns.saturating_sub(self.out_ns).min(total);
-            closed.interval = Interval::Block {
-                blocked_ns,
-                run_queue_ns: total - blocked_ns,
-            };
-            closed.woken = self.wake_ns > self.out_ns;
-        }
-        Some(closed)
+            interval: Interval::of(was, self.out_ns, self.wake_ns, now),
+            woken: was == phase::BLOCKED && self.wake_ns > self.out_ns,
+        })
     }
 }
 

@@ -16,6 +16,7 @@ fn labels(label: &str) -> Result<Vec<LabelSpec>> {
 fn argument(index: u8, deref: &[i32], size: Option<u8>) -> ValueSpec {
     ValueSpec {
         source: ValueSource::Argument(index),
+        add: 0,
         deref: deref.to_vec(),
         size,
     }

@@ -52,6 +52,8 @@ struct AttributeKeys {
     at: Option<Spanned<At>>,
     object: Option<Spanned<String>>,
     offset: Option<Spanned<i64>>,
+    address: Option<Spanned<i64>>,
+    all: Option<Spanned<bool>>,
     usdt: Option<Spanned<String>>,
     called_by: Option<Spanned<String>>,
     when: Option<Spanned<OneOrMany<When>>>,
@@ -75,6 +77,8 @@ impl From<AttributeKeys> for Attribute {
             || keys.at.is_some()
             || keys.object.is_some()
             || keys.offset.is_some()
+            || keys.address.is_some()
+            || keys.all.is_some()
             || keys.usdt.is_some()
             || keys.called_by.is_some();
         let marker = Marker {
@@ -82,6 +86,8 @@ impl From<AttributeKeys> for Attribute {
             at: keys.at,
             object: keys.object,
             offset: keys.offset,
+            address: keys.address,
+            all: keys.all,
             usdt: keys.usdt,
             called_by: keys.called_by,
             build_id: None,
@@ -90,6 +96,7 @@ impl From<AttributeKeys> for Attribute {
             to: None,
             place: None,
             touch: None,
+            queued: None,
         };
         Self {
             name: keys.name,
@@ -101,6 +108,7 @@ impl From<AttributeKeys> for Attribute {
                 register: keys.register,
                 global: keys.global,
                 deref: keys.deref,
+                add: None,
                 size: keys.size,
             },
             text: TextKeys {

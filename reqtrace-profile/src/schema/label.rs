@@ -53,6 +53,7 @@ impl From<LabelKeys> for Label {
                 register: keys.register,
                 global: keys.global,
                 deref: keys.deref,
+                add: None,
                 size: keys.size,
             },
         }

@@ -1,8 +1,8 @@
 //! The keys of a marker, as serde sees them.
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::Strings;
@@ -17,15 +17,18 @@ pub(crate) struct Marker {
     pub(crate) at: Option<Spanned<At>>,
     pub(crate) object: Option<Spanned<String>>,
     pub(crate) offset: Option<Spanned<i64>>,
+    pub(crate) address: Option<Spanned<i64>>,
+    pub(crate) all: Option<Spanned<bool>>,
     pub(crate) usdt: Option<Spanned<String>>,
     pub(crate) called_by: Option<Spanned<String>>,
     pub(crate) build_id: Option<Spanned<toml::Value>>,
     pub(crate) when: Option<Spanned<OneOrMany<When>>>,
     pub(crate) key: Option<Spanned<Key>>,
-    pub(crate) to: Option<Spanned<Value>>,
+    pub(crate) to: Option<Spanned<OneOrMany<Value>>>,
     #[serde(rename = "as")]
     pub(crate) place: Option<Spanned<String>>,
     pub(crate) touch: Option<Spanned<bool>>,
+    pub(crate) queued: Option<Spanned<bool>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -40,7 +43,7 @@ pub(crate) enum At {
 pub(crate) enum Key {
     /// The one that the thread runs.
     Current,
-    Value(Box<Value>),
+    Value(OneOrMany<Value>),
 }
 
 impl<'de> Deserialize<'de> for Key {
@@ -51,7 +54,7 @@ impl<'de> Deserialize<'de> for Key {
             type Value = Key;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a table such as { arg = 0 }, or \"current\"")
+                f.write_str("a table such as { arg = 0 }, a list of such tables, or \"current\"")
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Key, E> {
@@ -63,7 +66,12 @@ impl<'de> Deserialize<'de> for Key {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Key, A::Error> {
                 let value = Value::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Key::Value(Box::new(value)))
+                Ok(Key::Value(OneOrMany::One(Box::new(value))))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Key, A::Error> {
+                let values = OneOrMany::deserialize(SeqAccessDeserializer::new(seq))?;
+                Ok(Key::Value(values))
             }
         }
 

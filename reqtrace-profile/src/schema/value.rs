@@ -13,6 +13,7 @@ pub(crate) struct Value {
     pub(crate) register: Option<Spanned<String>>,
     pub(crate) global: Option<Spanned<String>>,
     pub(crate) deref: Option<Spanned<Numbers>>,
+    pub(crate) add: Option<Spanned<i64>>,
     pub(crate) size: Option<Spanned<i64>>,
 }
 
@@ -61,6 +62,7 @@ impl From<WhenKeys> for When {
                 register: keys.register,
                 global: keys.global,
                 deref: keys.deref,
+                add: None,
                 size: keys.size,
             },
             equals: keys.equals,
@@ -75,7 +77,7 @@ impl From<WhenKeys> for When {
 #[derive(Debug)]
 pub(crate) enum Length {
     Fixed(i64),
-    Read(Value),
+    Read(Box<Value>),
 }
 
 /// A number, or a list of numbers.
@@ -136,7 +138,8 @@ impl<'de> Deserialize<'de> for Length {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Length, A::Error> {
-                Value::deserialize(MapAccessDeserializer::new(map)).map(Length::Read)
+                let value = Value::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Length::Read(Box::new(value)))
             }
         }
 

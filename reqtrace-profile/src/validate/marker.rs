@@ -8,14 +8,15 @@ use crate::{At, PlaceSpec};
 use reqtrace_base::error::Result;
 
 /// What a marker can be.
-const PLACES: &str = "write { function = \"name\" }, { usdt = \"provider:name\" } or \
-                      { offset = 0x1234 }";
+const PLACES: &str = "write { function = \"name\" }, { usdt = \"provider:name\" }, \
+                      { offset = 0x1234 } or { address = 0x1234 }";
 
 /// Where a marker is.
 pub(super) struct Place {
     pub(super) place: PlaceSpec,
     pub(super) object: Option<String>,
     pub(super) called_by: Option<String>,
+    pub(super) is_all: bool,
 }
 
 impl Checker<'_> {
@@ -27,6 +28,7 @@ impl Checker<'_> {
         let kinds = [
             ("function", marker.function.as_ref().map(Spanned::span)),
             ("offset", marker.offset.as_ref().map(Spanned::span)),
+            ("address", marker.address.as_ref().map(Spanned::span)),
             ("usdt", marker.usdt.as_ref().map(Spanned::span)),
         ];
         let mut given = kinds
@@ -41,7 +43,14 @@ impl Checker<'_> {
         if let (Some(at), None) = (&marker.at, &marker.function) {
             return Err(self.source.error(
                 at.span(),
-                "`at` belongs to `function`; an `offset` or a `usdt` probe is one instruction",
+                "`at` belongs to `function`; an `offset`, an `address` or a `usdt` probe is one \
+                 instruction",
+            ));
+        }
+        if let (Some(all), None) = (&marker.all, &marker.function) {
+            return Err(self.source.error(
+                all.span(),
+                "`all` belongs to `function`: it marks every function of that name",
             ));
         }
         let place = if let Some(function) = marker.function {
@@ -52,14 +61,10 @@ impl Checker<'_> {
                     Some(schema::At::Entry) | None => At::Entry,
                 },
             }
-        } else if let Some(offset) = marker.offset {
-            let value = u64::try_from(*offset.get_ref()).map_err(|_| {
-                self.source.error(
-                    offset.span(),
-                    format!("offset {} is negative", offset.get_ref()),
-                )
-            })?;
-            PlaceSpec::Offset(value)
+        } else if let Some(offset) = &marker.offset {
+            PlaceSpec::Offset(self.not_negative(offset, "offset")?)
+        } else if let Some(address) = &marker.address {
+            PlaceSpec::Address(self.not_negative(address, "address")?)
         } else if let Some(usdt) = marker.usdt {
             self.usdt(&usdt)?
         } else {
@@ -96,6 +101,14 @@ impl Checker<'_> {
             place,
             object,
             called_by,
+            is_all: marker.all.is_some_and(Spanned::into_inner),
+        })
+    }
+
+    fn not_negative(&self, number: &Spanned<i64>, key: &str) -> Result<u64> {
+        u64::try_from(*number.get_ref()).map_err(|_| {
+            let what = format!("{key} {} is negative", number.get_ref());
+            self.source.error(number.span(), what)
         })
     }
 
@@ -129,7 +142,7 @@ impl Checker<'_> {
                     value.span(),
                     format!("`{key}` is not supported yet by this version of reqtrace"),
                 )
-                .next("remove it; a marker can be a `function`, an `offset` or a `usdt` probe")),
+                .next("remove it; a marker can be a `function`, an `offset`, an `address` or a `usdt` probe")),
             None => Ok(()),
         }
     }

@@ -9,13 +9,14 @@ use toml::Spanned;
 use super::{Checker, column};
 use crate::schema;
 use reqtrace_base::error::Result;
+use reqtrace_base::plain::is_plain;
 use reqtrace_base::text::check_glob;
 
 impl Checker<'_> {
     pub(super) fn name(&self, name: &Spanned<String>, what: &str) -> Result<String> {
         let text = name.get_ref();
         self.not_empty(text, name.span(), what)?;
-        if text.trim() != text || text.contains(|c: char| c.is_control() || c == ';') {
+        if text.trim() != text || text.contains(';') || !is_plain(text) {
             return Err(self.source.error(
                 name.span(),
                 format!("{what} {text:?} has spaces around it, a semicolon or a control character"),

@@ -35,6 +35,14 @@ impl Checker<'_> {
                 given.push((role, name));
             }
         }
+        let begin = request.begin.get_ref();
+        if begin
+            .queued
+            .as_ref()
+            .is_some_and(|queued| *queued.get_ref())
+        {
+            given.extend(begin.place.iter().map(|name| (Role::Ready, name)));
+        }
         given.sort_by_key(|(_, name)| name.span().start);
         let mut places: Vec<NamedPlace> = Vec::new();
         for (role, name) in given {

@@ -1,6 +1,7 @@
 //! What markers do with requests that have a key, and under which conditions: what `schema` read in,
 //! checked [`MarkerSpec`]s out.
 
+use reqtrace_common::keyed::MAX_KEY_PARTS;
 use toml::Spanned;
 
 use super::Checker;
@@ -21,7 +22,7 @@ const KEY: &str =
 pub(super) struct Steps<'a> {
     pub(super) checker: &'a Checker<'a>,
     /// The key of its requests, if they have one.
-    pub(super) key: Option<&'a ValueSpec>,
+    pub(super) key: Option<&'a [ValueSpec]>,
     pub(super) places: &'a [NamedPlace],
 }
 
@@ -29,14 +30,34 @@ impl Checker<'_> {
     /// The key of a request type, which its markers have unless they have their own.
     pub(super) fn type_key(
         &self,
-        key: Option<&Spanned<value::Value>>,
-    ) -> Result<Option<ValueSpec>> {
+        key: Option<Spanned<OneOrMany<value::Value>>>,
+    ) -> Result<Option<Vec<ValueSpec>>> {
         let values = Values {
             source: &self.source,
             moment: Moment::Any,
         };
-        key.map(|key| values.value(key.get_ref(), key.span()))
-            .transpose()
+        key.map(|key| self.key_values(values, key)).transpose()
+    }
+
+    /// The values of a key.
+    fn key_values(
+        &self,
+        values: Values<'_>,
+        given: Spanned<OneOrMany<value::Value>>,
+    ) -> Result<Vec<ValueSpec>> {
+        let span = given.span();
+        let all = OneOrMany::all(given);
+        if !(1..=MAX_KEY_PARTS).contains(&all.len()) {
+            return Err(self
+                .source
+                .error(span, format!("a key of {} values", all.len()))
+                .next(format!(
+                    "a key is one value, or a list of up to {MAX_KEY_PARTS}"
+                )));
+        }
+        all.iter()
+            .map(|value| values.value(value.get_ref(), value.span()))
+            .collect()
     }
 
     /// What only requests with a key can have, and what these cannot.
@@ -121,18 +142,30 @@ impl Steps<'_> {
         let given = marker.get_mut();
         let (key, to, when) = (given.key.take(), given.to.take(), given.when.take());
         let (place_name, touch) = (given.place.take(), given.touch.take());
+        let queued = given.queued.take();
         let Place {
             place,
             object,
             called_by,
+            is_all,
         } = self.checker.place(marker)?;
         let values = Values {
             source: &self.checker.source,
             moment: Moment::of(&place),
         };
-        if let Some(touch) = touch.as_ref().filter(|_| role != Role::Resume) {
-            return Err(self.misplaced(touch, "touch", "resume"));
+        let is_touched = matches!(role, Role::Resume | Role::Ready);
+        if let Some(touch) = touch.as_ref().filter(|_| !is_touched) {
+            return Err(self.misplaced(touch, "touch", "resume` and `ready"));
         }
+        if let Some(queued) = queued.as_ref().filter(|_| role != Role::Begin) {
+            return Err(self.misplaced(queued, "queued", "begin"));
+        }
+        if let Some(queued) = queued.as_ref().filter(|_| self.key.is_none()) {
+            let message = "`queued` is for requests with a `key`, and this one has none";
+            let source = &self.checker.source;
+            return Err(source.error(queued.span(), message).next(KEY));
+        }
+        let is_queued = queued.is_some_and(Spanned::into_inner);
         if let Some(to) = to.as_ref().filter(|_| role != Role::Adopt) {
             return Err(self.misplaced(to, "to", "adopt"));
         }
@@ -144,19 +177,26 @@ impl Steps<'_> {
                     .error(span, "`adopt` does not say which key the request gets")
                     .next("add to = { arg = 1 }"));
             }
-            (_, Some(to)) => Some(values.value(to.get_ref(), to.span())?),
+            (_, Some(to)) => {
+                let to_span = to.span();
+                let to = self.checker.key_values(values, to)?;
+                self.as_many(to.len(), to_span)?;
+                Some(to)
+            }
             (_, None) => None,
         };
         Ok(MarkerSpec {
             role,
             key: self.key_of(role, key, values, span)?,
-            waits_in: self.index_of(role, place_name)?,
+            waits_in: self.index_of(role, is_queued, place_name)?,
             when: values.conditions(when)?,
             is_touch: touch.is_some_and(Spanned::into_inner),
+            is_queued,
             to,
             place,
             object,
             called_by,
+            is_all,
         })
     }
 
@@ -166,11 +206,29 @@ impl Steps<'_> {
             .error(given.span(), format!("`{key}` belongs to `{role}` only"))
     }
 
-    fn index_of(&self, role: Role, name: Option<Spanned<String>>) -> Result<Option<usize>> {
+    /// All keys of a request type have as many values.
+    fn as_many(&self, given: usize, span: std::ops::Range<usize>) -> Result<()> {
+        let of_type = self.key.map_or(given, <[ValueSpec]>::len);
+        if given == of_type {
+            return Ok(());
+        }
+        let message = format!("a key of {given}, and that of its request has {of_type}");
+        let source = &self.checker.source;
+        Err(source
+            .error(span, message)
+            .next("give it as many values, in the same order"))
+    }
+
+    fn index_of(
+        &self,
+        role: Role,
+        is_queued: bool,
+        name: Option<Spanned<String>>,
+    ) -> Result<Option<usize>> {
         let Some(name) = name else {
             return Ok(None);
         };
-        if !matches!(role, Role::Resume | Role::Park | Role::Idle | Role::Ready) {
+        if !is_queued && !matches!(role, Role::Resume | Role::Park | Role::Idle | Role::Ready) {
             return Err(self
                 .checker
                 .source
@@ -181,7 +239,7 @@ impl Steps<'_> {
                         role.name()
                     ),
                 )
-                .next("it belongs to `park`, `idle`, `ready` and `resume`"));
+                .next("it belongs to `park`, `idle`, `ready`, `resume`, and a `begin` with queued = true"));
         }
         let mut places = self.places.iter();
         Ok(places.position(|place| place.name == *name.get_ref()))
@@ -219,28 +277,37 @@ impl Steps<'_> {
                     )
                     .next("leave the key out, or write `park`"));
             }
-            return match given.get_ref() {
+            let span = given.span();
+            return match given.into_inner() {
                 Key::Current if matches!(role, Role::Begin | Role::Resume) => Err(source.error(
-                    given.span(),
+                    span,
                     format!(
                         "`current` is the request that the thread runs, and a `{name}` is where a \
                          thread takes another one"
                     ),
                 )),
                 Key::Current => Ok(KeySpec::Current),
-                Key::Value(value) => Ok(KeySpec::Key(values.value(value, given.span())?)),
+                Key::Value(key) => {
+                    let key = self
+                        .checker
+                        .key_values(values, Spanned::new(span.clone(), key))?;
+                    self.as_many(key.len(), span)?;
+                    Ok(KeySpec::Key(key))
+                }
             };
         }
         if role == Role::Idle {
             return Ok(KeySpec::Current);
         }
-        let is_there = match (&of_type.source, values.moment) {
-            (ValueSource::Argument(_), Moment::Return) => false,
-            (ValueSource::Result, moment) => moment == Moment::Return,
-            _ => true,
-        };
+        let is_there = of_type
+            .iter()
+            .all(|value| match (&value.source, values.moment) {
+                (ValueSource::Argument(_), Moment::Return) => false,
+                (ValueSource::Result, moment) => moment == Moment::Return,
+                _ => true,
+            });
         match role {
-            _ if is_there => Ok(KeySpec::Key(of_type.clone())),
+            _ if is_there => Ok(KeySpec::Key(of_type.to_vec())),
             Role::Park | Role::End if values.moment == Moment::Return => Ok(KeySpec::Current),
             _ if values.moment == Moment::Return => Err(source
                 .error(

@@ -76,6 +76,7 @@ fn everything_can_be_written() {
         request.end.as_ref().unwrap().place,
         PlaceSpec::Offset(0x1234)
     );
+    assert!(!request.begin.is_all);
     assert_eq!(profile.waits[0].functions, ["log_*"]);
 }
 
@@ -246,6 +247,12 @@ fn a_marker_is_exactly_one_place() {
     assert!(what.contains("names no place"), "{what}");
     let (what, _) = refused(&GOOD.replace("function = \"f\"", "offset = -1"));
     assert!(what.contains("offset -1 is negative"), "{what}");
+    let (what, _) = refused(&GOOD.replace("function = \"f\"", "address = -1"));
+    assert!(what.contains("address -1 is negative"), "{what}");
+    let (what, _) = refused(&GOOD.replace("function = \"f\"", "address = 1, offset = 1"));
+    assert!(what.contains("either a `offset` or `address`"), "{what}");
+    let (what, _) = refused(&GOOD.replace("function = \"f\"", "address = 1, all = true"));
+    assert!(what.contains("`all` belongs to `function`"), "{what}");
     let (what, _) = refused(&GOOD.replace("function = \"f\"", "offset = 1, at = \"return\""));
     assert!(what.contains("`at` belongs to `function`"), "{what}");
     let (what, _) = refused(&GOOD.replace("\"f\"", "\"f\", at = \"return\""));

@@ -1,5 +1,7 @@
 //! Intervals: when a thread was off the CPU, and who ended it.
 
+use std::net::SocketAddr;
+
 use reqtrace_common::record::{BlockSite, STACK_NONE, StackId, waker_context, waker_is};
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +114,49 @@ pub struct AwayInterval {
     pub by_tid: u32,
     /// The request that this thread was in then.
     pub by_request: Option<RequestOf>,
+    /// That thread has made it ready.
+    pub is_ready: bool,
+}
+
+/// What a parked request went on with. It comes after the [`AwayInterval`] that it is about, and before the
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The process of the request.
+    pub space: AddressSpace,
+    /// The request.
+    pub request: RequestOf,
+    /// [`AwayInterval::until_ns`].
+    pub until_ns: u64,
+    /// When the data came, `CLOCK_MONOTONIC` ns; 0: it is not known.
+    pub arrived_ns: u64,
+    /// Who sent it.
+    pub sender: Sender,
+}
+
+/// Who sent what a parked request went on with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sender {
+    /// It went on without a read of data that had come meanwhile.
+    #[default]
+    NoRead,
+    /// Data of several sockets was read, and nothing tells which of them it went on with.
+    SeveralReads,
+    /// Data was read, and nobody saw who sent it.
+    NotSeen,
+    /// Data was read from a socket with a layer of its own: TLS in the kernel, for example.
+    LayeredSocket,
+    /// This thread.
+    Thread {
+        /// Its process.
+        tgid: u32,
+        /// The thread.
+        tid: u32,
+        /// What it was doing.
+        is: WakerIs,
+    },
+    /// Another machine.
+    Peer(SocketAddr),
 }
 
 /// What an interval was.

@@ -13,10 +13,10 @@ mod trace;
 pub use reqtrace_base::frame::AddressSpace;
 
 pub use interval::{
-    AwayInterval, Futex, Holder, Interval, IntervalKind, RequestOf, Waker, WakerContext, WakerIs,
-    WokenFrom,
+    AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, RequestOf, Sender, Waker,
+    WakerContext, WakerIs, WokenFrom,
 };
-pub use overhead::{Overhead, ShedSpan};
+pub use overhead::{Overhead, ShedSpan, Untraced};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Attribute, Away, Comm, Incomplete, Open, PARKED, QUEUED, Request, Value};
 pub use sample::Sample;
@@ -56,6 +56,8 @@ pub enum Event<'a> {
     Interval(&'a Interval),
     /// A request was parked or queued; only with blame.
     Away(&'a AwayInterval),
+    /// What a parked request went on with; only with blame.
+    Origin(&'a Origin),
     /// What a futex lies in that intervals refer to.
     Futex(&'a Futex),
     /// A thread in a request was on a CPU; only when samples are taken.

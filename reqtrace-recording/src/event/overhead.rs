@@ -37,6 +37,18 @@ impl Overhead {
         (self.tracing_ns() as f64 / taken as f64).min(1.0)
     }
 
+    /// What traps and programs took of the processes' own CPU time, ns: at least, and at most, if a trap may take
+    /// `cold_percent` of what it takes with warm caches.
+    #[must_use]
+    pub fn inside_ns(&self, cold_percent: u32) -> [u64; 2] {
+        let most_ns = u128::from(self.traps_ns) * u128::from(cold_percent.max(100)) / 100;
+        let most_ns = u64::try_from(most_ns).unwrap_or(u64::MAX);
+        [self.traps_ns, most_ns].map(|traps_ns| {
+            let ns = traps_ns.saturating_add(self.programs_ns);
+            ns.min(self.processes_ns)
+        })
+    }
+
     /// What has been added since an earlier look.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
@@ -49,6 +61,15 @@ impl Overhead {
             hits: self.hits.saturating_sub(before.hits),
         }
     }
+}
+
+/// What the processes did before they were traced, while calls of their markers were only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Untraced {
+    /// Their CPU time without what counting took, ns.
+    pub work_ns: u64,
+    /// Calls of markers.
+    pub hits: u64,
 }
 
 /// A part of a trace in which less was recorded, because tracing took too much.
@@ -83,6 +104,10 @@ mod tests {
             ..busy
         };
         assert!((idle.share() - 0.2).abs() < 1e-9);
+        // Of busy time, however long it slept; no more than there was of it.
+        assert_eq!(idle.inside_ns(0), [160, 160]);
+        assert_eq!(idle.inside_ns(120), [160, 180]);
+        assert_eq!(idle.inside_ns(180), [160, 200]);
         assert!(Overhead::default().share() < 1e-9);
         assert_eq!(busy.since(&idle).processes_ns, 1760);
         assert_eq!(busy.since(&idle).traps_ns, 0);

@@ -234,6 +234,8 @@ pub enum Incomplete {
     BlockedAtStop,
     /// It was parked or queued when tracing stopped.
     ParkedAtStop,
+    /// More requests with keys were open than the tables hold, and it had been left for longest.
+    NoRoom,
 }
 
 impl Incomplete {
@@ -252,6 +254,7 @@ impl Incomplete {
             reason::RUNNING_AT_STOP => Self::RunningAtStop,
             reason::BLOCKED_AT_STOP => Self::BlockedAtStop,
             reason::PARKED_AT_STOP => Self::ParkedAtStop,
+            reason::NO_ROOM => Self::NoRoom,
             other => return Err(other),
         }))
     }
@@ -268,6 +271,7 @@ impl Incomplete {
             Some(Self::RunningAtStop) => reason::RUNNING_AT_STOP,
             Some(Self::BlockedAtStop) => reason::BLOCKED_AT_STOP,
             Some(Self::ParkedAtStop) => reason::PARKED_AT_STOP,
+            Some(Self::NoRoom) => reason::NO_ROOM,
         }
     }
 
@@ -282,6 +286,7 @@ impl Incomplete {
             Self::RunningAtStop => "running at stop",
             Self::BlockedAtStop => "blocked at stop",
             Self::ParkedAtStop => "parked at stop",
+            Self::NoRoom => "no room",
         }
     }
 }

@@ -4,7 +4,7 @@ use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use serde::{Deserialize, Serialize};
 
-use super::{Overhead, ShedSpan};
+use super::{Overhead, ShedSpan, Untraced};
 
 /// Sums of the kernel since the window before. They add up; `max_ns` is the greatest
 /// since the start and `longest_ns` that of the window, and the greatest of all windows is that of the trace.
@@ -24,6 +24,9 @@ pub struct Window {
     /// The fields of `totals` that are not in a recording's own form of them: parked and queued ns, unknown
     /// keys, and requests that ran elsewhere, by request type; empty when all are 0.
     pub keyed: Vec<(u64, u64, u64, u64)>,
+    /// Longest times on the run queue, by index into `sums`; sums without are left out. `None` in recordings of a
+    /// reqtrace whose `longest_ns` has the run queue in it.
+    pub queued: Option<Vec<(u32, u64)>>,
 }
 
 /// Something was lost.
@@ -46,6 +49,11 @@ pub struct Cost {
     pub overhead: Option<Overhead>,
     /// When less was recorded, because tracing took too much.
     pub shed: Vec<ShedSpan>,
+    /// What the processes took before; `None` when that was not measured.
+    pub untraced: Option<Untraced>,
+    /// What the traps took at most, in percent of `traps_ns`, which is what they take with warm caches; 0 when
+    /// it is not known.
+    pub cold_percent: u32,
 }
 
 /// What one kernel program cost and missed.

@@ -89,11 +89,11 @@ pub struct End {
     pub stop_ns: u64,
     /// Why: `duration`, `interrupted`, `target exited`.
     pub ended_by: String,
-    /// Children that got their probes in libraries only after their start.
+    /// Processes that got some of their probes only after the start of their program.
     pub late_children: LateChildren,
 }
 
-/// Children that got their probes in libraries only after their start: what they did before is not
+/// Processes that got some of their probes only after the start of their program: what they did before is not
 /// in the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateChildren {

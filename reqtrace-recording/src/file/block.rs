@@ -12,8 +12,8 @@ pub const MAJOR: u16 = 1;
 /// What each block begins with.
 pub(super) const MAGIC: [u8; 8] = *b"reqtrace";
 
-/// Longest payload, before compression.
-pub(super) const MAX_RAW: u32 = 64 << 20;
+/// Longest payload, before compression. A block is full at 256 KiB; one event may be as long again several times.
+pub(super) const MAX_RAW: u32 = 16 << 20;
 
 /// Longest payload in the file: what does not compress grows a little.
 const MAX_STORED: u32 = MAX_RAW + (1 << 20);
@@ -81,6 +81,11 @@ impl Head {
 
     pub(super) fn stored_len(&self) -> usize {
         self.stored_len.get() as usize
+    }
+
+    /// Bytes of the payload before compression.
+    pub(super) fn raw_len(&self) -> u64 {
+        self.raw_len.get().into()
     }
 
     /// The payload, when the stored bytes are as they were written.

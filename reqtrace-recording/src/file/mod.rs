@@ -1,6 +1,7 @@
 //! The file: blocks one after the other, each whole by itself.
 
 mod block;
+pub mod fuzz;
 mod reader;
 mod writer;
 

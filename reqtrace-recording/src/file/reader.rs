@@ -10,6 +10,11 @@ use crate::wire::{block_kind, decode_events, decode_header};
 /// Bytes looked through at a time for the next block after damage.
 const SEARCHED: usize = 64 << 10;
 
+/// Bytes of payloads, before compression, that are read of any file, and for each byte of the file: real ones
+/// compress to a half or a tenth. A file of some kB could otherwise keep its reader for hours.
+const FREE_RAW: u64 = 8 << 20;
+const RAW_PER_BYTE: u64 = 16;
+
 /// Reads a recording.
 pub struct Reader<R> {
     input: R,
@@ -61,10 +66,10 @@ impl<R: Read + Seek> Reader<R> {
     /// When it is no recording, one of a newer version, has no whole header, or cannot be read.
     pub fn open(mut input: R) -> Result<Self> {
         let len = input.seek(SeekFrom::End(0))?;
-        let mut at = 0;
+        let (mut at, mut raw) = (0, 0);
         let mut found = false;
         loop {
-            match step(&mut input, &mut at, len)? {
+            match step(&mut input, &mut at, len, &mut raw)? {
                 Step::Block(head, payload) => {
                     found = true;
                     if head.kind() == block_kind::HEADER
@@ -102,9 +107,9 @@ impl<R: Read + Seek> Reader<R> {
         mut each: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<Result<Ending, E>> {
         let mut ending = Ending::default();
-        let (mut at, mut number) = (0, 0);
+        let (mut at, mut number, mut raw) = (0, 0, 0_u64);
         loop {
-            match step(&mut self.input, &mut at, self.len)? {
+            match step(&mut self.input, &mut at, self.len, &mut raw)? {
                 Step::Block(head, payload) => {
                     let missing = head.number().saturating_sub(number);
                     ending.damaged_blocks += u64::from(missing);
@@ -155,8 +160,8 @@ fn events<E>(
     })
 }
 
-/// Reads what is at `at`, and goes on.
-fn step<R: Read + Seek>(input: &mut R, at: &mut u64, len: u64) -> Result<Step> {
+/// Reads what is at `at`, and goes on. `raw`: bytes of payloads before compression so far.
+fn step<R: Read + Seek>(input: &mut R, at: &mut u64, len: u64, raw: &mut u64) -> Result<Step> {
     if *at >= len {
         return Ok(Step::End);
     }
@@ -178,6 +183,11 @@ fn step<R: Read + Seek>(input: &mut R, at: &mut u64, len: u64) -> Result<Step> {
         let mut stored = vec![0; head.stored_len()];
         input.read_exact(&mut stored)?;
         *at += whole;
+        let raw_after = *raw + head.raw_len();
+        if raw_after > FREE_RAW.saturating_add(at.saturating_mul(RAW_PER_BYTE)) {
+            return Ok(Step::Block(head, None));
+        }
+        *raw = raw_after;
         return Ok(Step::Block(head, head.open(&stored)));
     }
     let next = find_next(input, *at + 1, len)?;

@@ -20,6 +20,7 @@ pub(super) struct Columns {
     sites: Vec<BlockSite>,
     /// Thread and process that woke.
     wakers: Vec<(u32, u32)>,
+    #[serde(deserialize_with = "super::bounded")]
     labels: Vec<Vec<u8>>,
     // One value for each request.
     thread: Vec<u32>,
@@ -71,6 +72,7 @@ pub(super) struct Columns {
     attribute: Vec<u64>,
     /// A number, or the index of a text.
     attribute_value: Vec<u64>,
+    #[serde(deserialize_with = "super::bounded")]
     texts: Vec<Vec<u8>>,
     /// For each request, how long its data had waited before it, and 1; 0: not known. Empty when none is known.
     waited_before: Vec<u64>,

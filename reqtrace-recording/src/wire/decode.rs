@@ -78,6 +78,7 @@ fn one<E>(
         entry_kind::NAME => hand_out!(Name),
         entry_kind::STACK => hand_out!(Stack),
         entry_kind::AWAY => hand_out!(Away),
+        entry_kind::ORIGIN => hand_out!(Origin),
         entry_kind::SAMPLE => hand_out!(Sample),
         entry_kind::WINDOW => hand_out!(Window),
         entry_kind::LOSS => hand_out!(Loss),

@@ -56,6 +56,7 @@ impl Encoder {
             }
             Event::Futex(futex) => (entry_kind::FUTEX, write(futex)),
             Event::Away(away) => (entry_kind::AWAY, write(away)),
+            Event::Origin(origin) => (entry_kind::ORIGIN, write(origin)),
             Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
             Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),

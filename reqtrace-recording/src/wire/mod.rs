@@ -13,8 +13,11 @@ mod encode;
 mod interval;
 mod open;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use columns::Columns;
 
@@ -49,11 +52,13 @@ mod entry_kind {
     pub(super) const STACKS_ANEW: u32 = 19;
     pub(super) const FUTEX: u32 = 20;
     pub(super) const AWAY: u32 = 21;
+    pub(super) const ORIGIN: u32 = 22;
 }
 
 /// The payload of a block of events.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Events {
+    #[serde(deserialize_with = "bounded")]
     entries: Vec<Entry>,
     requests: Columns,
 }
@@ -67,6 +72,35 @@ struct Entry {
     kind: u32,
     /// Its fields.
     bytes: Vec<u8>,
+}
+
+/// Elements of a list that has memory of its own for each: a block is full long before.
+const MAX_ELEMENTS: usize = 1 << 17;
+
+/// Reads a list of at most [`MAX_ELEMENTS`]: an empty text takes one byte of a file, and 24 here.
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+    struct Bounded<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_ELEMENTS}")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut elements = Vec::new();
+            while let Some(element) = list.next_element()? {
+                if elements.len() == MAX_ELEMENTS {
+                    return Err(de::Error::invalid_length(MAX_ELEMENTS + 1, &self));
+                }
+                elements.push(element);
+            }
+            Ok(elements)
+        }
+    }
+
+    input.deserialize_seq(Bounded(PhantomData))
 }
 
 /// More than the zeros of any fields that a later version may add.

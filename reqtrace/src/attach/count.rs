@@ -1,8 +1,8 @@
 //! Counting only: places in code in, how often each is hit out. For `reqtrace functions --count`,
 //! and to measure how often markers would be hit before anything else is attached.
 //!
-//! The kernel programs are an object apart from the tracer's, with small maps, unless first arguments are
-//! noted too ([`super::arguments`]).
+//! The kernel programs are an object apart from the tracer's, with small maps, unless arguments are
+//! noted too ([`super::calls`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -10,23 +10,24 @@ use std::path::PathBuf;
 
 use aya::maps::{self, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfLoader};
+use reqtrace_common::call::CallRecord;
 use reqtrace_common::limits::MAX_COUNTED;
 
-use super::arguments::{self, Arguments};
+use super::calls::{self, Calls};
 use super::detach;
 use super::image::Image;
 use super::loader::{explain_load, map, map_error, map_mut};
 use super::object::{COUNT_OBJECT, check_abi};
 use super::probes::Identity;
 use super::targets::executables;
-use super::uprobe::{self, Engine, Refused, Setter, UprobeLink};
+use super::uprobe::{self, Engine, NOT_SUPPORTED, Refused, Setter, UprobeLink};
 use crate::error::{Error, Result};
 
 /// Name of the kernel program that counts.
 const COUNT: &str = "count_hit";
 
-/// Name of the one that notes the first argument besides.
-const NOTE: &str = "note_argument";
+/// Name of the one that notes arguments and results besides.
+const NOTE: &str = "note_call";
 
 /// One place to count at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +61,7 @@ pub struct Counter {
     places: usize,
     links: Vec<UprobeLink>,
     refused: Vec<Refused>,
+    calls: Option<Calls>,
 }
 
 impl Counter {
@@ -72,19 +74,46 @@ impl Counter {
     /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program, or does not permit a
     /// probe; a failure, when it refuses all probes.
     pub fn attach(places: &[Place], whose: Whose<'_>) -> Result<Self> {
-        Self::load(whose, COUNT)?.set(COUNT, places, whose, |_| 0)
+        let counter = Self::load(whose, COUNT)?.set(COUNT, places, whose, |_| 0)?;
+        counter.unless_refused(places)
     }
 
-    /// The same where functions begin, of which the first arguments are noted:
-    /// [`Counter::arguments`]. `functions` has the number of each place's function, below
-    /// [`reqtrace_common::limits::MAX_WATCHED`].
+    /// The same where functions begin and return, of which arguments and results are noted:
+    /// [`Counter::calls`]. `functions` has the number of each place's function, below
+    /// [`reqtrace_common::limits::MAX_WATCHED`], with [`reqtrace_common::call::RETURNS`] at a `ret`.
     ///
     /// # Errors
     ///
     /// As [`Counter::attach`].
     pub fn noting(places: &[Place], functions: &[u32], whose: Whose<'_>) -> Result<Self> {
         let function = |place: usize| functions.get(place).copied().unwrap_or(0);
-        Self::load(whose, NOTE)?.set(NOTE, places, whose, function)
+        let counter = Self::load(whose, NOTE)?.set(NOTE, places, whose, function)?;
+        counter.unless_refused(places)
+    }
+
+    /// Sets the probes in this process alone, which has mapped the files and executes none of the places, and
+    /// takes them out again: the places at which the kernel sets none, and why.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Kind::Unsupported`] when the kernel refuses the program, or does not permit a
+    /// probe.
+    pub(super) fn try_places(places: &[Place]) -> Result<Vec<(usize, io::Error)>> {
+        let own = [std::process::id()];
+        let whose = Whose::Processes(&own);
+        let mut counter = Self::load(whose, COUNT)?.set(COUNT, places, whose, |_| 0)?;
+        counter.detach();
+        let refused = std::mem::take(&mut counter.refused);
+        match refused
+            .iter()
+            .find_map(|one| uprobe::not_permitted(&one.error))
+        {
+            Some(error) => Err(error),
+            None => Ok(refused
+                .into_iter()
+                .map(|one| (one.index, one.error))
+                .collect()),
+        }
     }
 
     fn set(
@@ -110,8 +139,13 @@ impl Counter {
         counter.places = places.len();
         counter.links = links;
         counter.refused = refused;
-        if counter.links.is_empty()
-            && let Some(first) = counter.refused.pop()
+        Ok(counter)
+    }
+
+    /// The counter, if a probe was set or there is none to set.
+    fn unless_refused(mut self, places: &[Place]) -> Result<Self> {
+        if self.links.is_empty()
+            && let Some(first) = self.refused.pop()
         {
             if let Some(error) = uprobe::not_permitted(&first.error) {
                 return Err(error);
@@ -125,7 +159,7 @@ impl Counter {
             .because(why_refused(&first.error))
             .next("choose another function: one that it calls, or its caller"));
         }
-        Ok(counter)
+        Ok(self)
     }
 
     fn load(whose: Whose<'_>, program: &str) -> Result<Self> {
@@ -133,7 +167,7 @@ impl Counter {
         let everybody = u32::from(!matches!(whose, Whose::Processes(_)));
         let mut loader = EbpfLoader::new();
         if program == NOTE {
-            for (map, entries) in arguments::MAPS {
+            for (map, entries) in calls::MAPS {
                 loader.map_max_entries(map, entries);
             }
         }
@@ -150,12 +184,17 @@ impl Counter {
             }
         }
         let setter = Setter::new(Image::of(COUNT_OBJECT, &ebpf)?, &[program])?;
+        let calls = match program {
+            NOTE => Some(Calls::new(&mut ebpf)?),
+            _ => None,
+        };
         Ok(Self {
             ebpf,
             setter,
             places: 0,
             links: Vec::new(),
             refused: Vec::new(),
+            calls,
         })
     }
 
@@ -186,24 +225,24 @@ impl Counter {
             .collect()
     }
 
-    /// What was noted of first arguments so far, of these many functions. Nothing, unless they are
-    /// noted.
+    /// Takes the calls that have come, so that the ring has room. To be called every 50 ms.
+    pub fn take_calls(&mut self) {
+        if let Some(calls) = &mut self.calls {
+            calls.take();
+        }
+    }
+
+    /// All calls that were noted, entries and returns, in their order, and how many were not, because there
+    /// was no room. Nothing, unless they are noted.
     ///
     /// # Errors
     ///
     /// When a map of the kernel's cannot be read.
-    pub fn arguments(&self, functions: usize) -> Result<Arguments> {
-        Arguments::read(&self.ebpf, functions)
-    }
-
-    /// Arguments so far that no function had before, by the function that had them first.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel's map cannot be read.
-    pub fn first_arguments(&self, functions: usize) -> Result<Vec<u64>> {
-        let calls = arguments::calls(&self.ebpf, functions)?;
-        Ok(calls.iter().map(|calls| calls.first).collect())
+    pub fn calls(&mut self) -> Result<(Vec<CallRecord>, u64)> {
+        match self.calls.take() {
+            Some(calls) => calls.finish(&self.ebpf),
+            None => Ok((Vec::new(), 0)),
+        }
     }
 
     /// Takes the probes out.
@@ -212,16 +251,18 @@ impl Counter {
     }
 }
 
+/// Whether the kernel does not set a probe because of the instruction.
+pub(super) fn is_of_instruction(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(NOT_SUPPORTED | libc::ENOEXEC))
+}
+
 /// What the kernel said about a place that it does not probe.
 #[must_use]
 pub fn why_refused(error: &io::Error) -> String {
-    // ENOTSUPP, which no C library has a text for.
-    const NOT_SUPPORTED: i32 = 524;
-    match error.raw_os_error() {
-        Some(NOT_SUPPORTED) => {
-            "the kernel does not probe the instruction there (error 524)".to_owned()
-        }
-        _ => error.to_string(),
+    if is_of_instruction(error) {
+        "the kernel does not probe the instruction there".to_owned()
+    } else {
+        error.to_string()
     }
 }
 

@@ -21,7 +21,7 @@ mod samples;
 
 use super::file::file_path;
 
-pub(crate) use extras::{Ends, Extra, Extras, Stamp, away};
+pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use intervals::helper;
 pub(crate) use intervals::interval;
 pub(crate) use samples::sample;
@@ -96,6 +96,8 @@ pub(crate) enum Record<'a> {
     Text(&'a [u8]),
     /// The bytes of a time in which no thread ran a request: see [`away`].
     Away(&'a [u8]),
+    /// What a parked request went on with.
+    Origin(&'a [u8]),
     /// Another record.
     Other(Other),
 }
@@ -126,6 +128,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::EXTRA => Ok(Record::Extra(bytes)),
         kind::TEXT => Ok(Record::Text(bytes)),
         kind::AWAY => Ok(Record::Away(bytes)),
+        kind::ORIGIN => Ok(Record::Origin(bytes)),
         kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),
     }

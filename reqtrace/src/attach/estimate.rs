@@ -25,6 +25,9 @@ pub struct HitCost {
     pub stepped: Duration,
     /// By a uretprobe: the trap at the entry, and the trampoline at the return.
     pub returned: Duration,
+    /// What a hit takes at most: the same with empty caches, as a big program has them, in percent; 100 or
+    /// more, 0 when it is not known.
+    pub cold_percent: u32,
 }
 
 /// What happens when a probe is hit.

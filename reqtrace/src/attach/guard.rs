@@ -2,7 +2,7 @@
 //!
 //! Above its limit it sheds in steps: stacks first, then requests, by recording one of N. Each step
 //! needs some seconds above the limit, and goes back only after many below half of it, so that it
-//! does not swing. Totals are exact whatever is shed.
+//! does not swing. Numbers of requests are exact whatever is shed, their times until requests are shed.
 
 /// How much is shed. Each level includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,10 @@ use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::{Process, stacks_wanted};
 use reqtrace_common::filter::StackFilter;
-use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED, MAX_SOCKETS, MAX_STACK_SUMS, MAX_THREADS};
+use reqtrace_common::limits::{
+    MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS, MAX_STACK_SUMS,
+    MAX_THREADS,
+};
 
 use super::Compiled;
 use super::image::Image;
@@ -44,6 +47,8 @@ pub struct LoadOptions<'a> {
     pub blame: bool,
     /// Where sockets keep what, if it is recorded how long data had waited; `None`: it is not.
     pub before: Option<&'a SocketTypes>,
+    /// The same if it is recorded who sent what parked requests go on with.
+    pub origins: Option<&'a SocketTypes>,
     /// Load the program that takes samples.
     pub samples: bool,
     /// Count what walking user stacks takes.
@@ -58,6 +63,8 @@ pub struct LoadOptions<'a> {
     pub markers: Option<&'a MarkerTable>,
     /// Probes that will be set: only their programs are loaded. `None`: all programs are.
     pub probes: Option<&'a [ProbePlan]>,
+    /// Probes of programs that are not known yet may follow: all programs are loaded, and any plans have room.
+    pub more_probes: bool,
 }
 
 /// Programs that the kernel has verified; nothing is attached.
@@ -149,7 +156,8 @@ pub fn load(
     };
     let level = level as u8;
     let no_labels = LabelTable::default();
-    let labels = options.labels.unwrap_or(&no_labels).plans();
+    let plans = options.labels.unwrap_or(&no_labels);
+    let labels = plans.plans();
     let no_markers = MarkerTable::default();
     let markers = options.markers.unwrap_or(&no_markers);
     let offsets = host.offsets;
@@ -161,11 +169,12 @@ pub fn load(
     for (global, offset) in host.file_offsets.globals() {
         loader.override_global(global, offset, true);
     }
-    let (sockets, readers) = match options.before {
-        Some(_) => (MAX_SOCKETS, MAX_THREADS),
-        None => (1, 1),
-    };
-    if let Some(types) = options.before {
+    let types_of_sockets = options.before.or(options.origins);
+    let most = |wanted, most| if wanted { most } else { 1 };
+    let sockets = most(types_of_sockets.is_some(), MAX_SOCKETS);
+    let readers = most(options.before.is_some(), MAX_THREADS);
+    let sends = most(options.origins.is_some(), MAX_SOCKETS);
+    if let Some(types) = types_of_sockets {
         for (global, offset) in types.globals() {
             loader.override_global(global, offset, true);
         }
@@ -176,11 +185,13 @@ pub fn load(
     } else {
         (1, 1)
     };
+    let room = |now: usize, most: usize| if options.more_probes { most } else { now } as u32;
     let mut ebpf = loader
         .map_max_entries("KEYS", keys)
         .map_max_entries("PARKED", parked)
         .map_max_entries("SOCKETS", sockets)
         .map_max_entries("READS", readers)
+        .map_max_entries("SENDS", sends)
         .map_max_entries("KNOWN_USER", known_stacks)
         .map_max_entries("KNOWN_KERNEL", known_stacks)
         .override_global("KNOWN_STACKS", &known_stacks, true)
@@ -203,9 +214,15 @@ pub fn load(
         .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
         .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
         .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
-        .map_max_entries("LABEL_PLANS", labels.len() as u32)
-        .map_max_entries("MARKER_PLANS", markers.markers().len() as u32)
-        .map_max_entries("ATTRIBUTE_PLANS", markers.attributes().len() as u32)
+        .map_max_entries("LABEL_PLANS", room(labels.len(), MAX_LABEL_PLANS))
+        .map_max_entries(
+            "MARKER_PLANS",
+            room(markers.markers().len(), MAX_MARKER_PLANS),
+        )
+        .map_max_entries(
+            "ATTRIBUTE_PLANS",
+            room(markers.attributes().len(), MAX_MARKER_PLANS),
+        )
         .override_global("STACKS_WANTED", &wanted, true)
         .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
         .override_global("STACK_MIN_NS", &filter.min_ns, true)
@@ -215,19 +232,18 @@ pub fn load(
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("BLAME_WANTED", &u32::from(options.blame), true)
         .override_global("BEFORE_WANTED", &u32::from(options.before.is_some()), true)
+        .override_global("ORIGIN_WANTED", &u32::from(options.origins.is_some()), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
-    fill(&mut ebpf, "LABEL_PLANS", labels)?;
-    fill(&mut ebpf, "MARKER_PLANS", markers.markers())?;
-    fill(&mut ebpf, "ATTRIBUTE_PLANS", markers.attributes())?;
+    fill_plans(&mut ebpf, plans, markers)?;
     let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
     let log = kernel_log(&mut ebpf);
     let wanted = |name: &&str| match options.probes {
-        Some(plans) => plans.iter().any(|plan| plan.program == *name),
-        None => true,
+        Some(plans) if !options.more_probes => plans.iter().any(|plan| plan.program == *name),
+        _ => true,
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
@@ -243,6 +259,21 @@ pub fn load(
         tables,
         log,
     })
+}
+
+/// Writes plans into their maps.
+///
+/// # Errors
+///
+/// When they have no room there.
+pub(super) fn fill_plans(
+    ebpf: &mut Ebpf,
+    labels: &LabelTable,
+    markers: &MarkerTable,
+) -> Result<()> {
+    fill(ebpf, "LABEL_PLANS", labels.plans())?;
+    fill(ebpf, "MARKER_PLANS", markers.markers())?;
+    fill(ebpf, "ATTRIBUTE_PLANS", markers.attributes())
 }
 
 /// Writes plans into their map.
@@ -274,6 +305,7 @@ fn load_programs(ebpf: &mut Ebpf, btf: &Btf, options: LoadOptions<'_>) -> Result
             .chain(
                 options
                     .before
+                    .or(options.origins)
                     .into_iter()
                     .flat_map(SocketTypes::tracepoints),
             )

@@ -3,8 +3,8 @@
 //! Two types say how far it has come: [`Loaded`] (the verifier has taken the programs) and
 //! [`Session`] (attached).
 
-pub mod arguments;
 mod batch;
+mod calls;
 mod chains;
 pub mod count;
 pub(crate) mod decode;
@@ -32,13 +32,14 @@ mod sums;
 mod system;
 mod tables;
 mod targets;
+pub mod trial;
 mod uprobe;
 
 pub use labels::LabelTable;
 pub use loader::{KernelTypes, LoadOptions, Loaded, Loader, load};
 pub use markers::MarkerTable;
 pub use open::{RunState, Running};
-pub use probes::ProbePlan;
+pub use probes::{Identity, ProbePlan};
 pub use sampling::{CpuEngine, SamplingPlan};
 pub use session::Session;
 pub use stacks::StackTable;

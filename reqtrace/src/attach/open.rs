@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
 use log::{debug, warn};
-use reqtrace_common::keyed::{KeyEntry, KeyId};
+use reqtrace_common::keyed::{KeyEntry, KeyId, Where, Word};
 use reqtrace_common::record::{
     BlockSite, FILE_UNKNOWN, FileId, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason,
 };
 use reqtrace_common::thread::{RequestState, Thread, phase, status};
 use reqtrace_recording::Open;
+use rustc_hash::FxHashMap;
 
 use super::batch;
 use super::decode::{Stamp, Still, still_open, still_parked};
@@ -105,12 +106,13 @@ pub(super) fn parked(
     stop_ns: u64,
     why: u32,
 ) -> Result<Vec<Still>> {
+    let ready = ready(keys)?;
     let mut stills = Vec::new();
     let mut gone = Vec::new();
-    batch::entries(parked, |id: &KeyId, request: &RequestState| {
-        if of.is_none_or(|tgid| tgid == id.tgid) {
-            gone.push(*id);
-            match still_parked(request, stop_ns, why) {
+    batch::entries(parked, |ticket: &u64, request: &RequestState| {
+        if of.is_none_or(|tgid| tgid == request.keyed.id.tgid) {
+            gone.push(*ticket);
+            match still_parked(&settled(request, &ready, *ticket), stop_ns, why) {
                 Ok(still) => stills.extend(still),
                 Err(malformed) => debug!("a parked request could not be read: {malformed}"),
             }
@@ -119,15 +121,38 @@ pub(super) fn parked(
     if of.is_none() {
         return Ok(stills);
     }
-    batch::delete::<KeyId, RequestState>(parked, &gone)?;
-    gone.clear();
+    batch::delete::<u64, RequestState>(parked, &gone)?;
+    let mut left = Vec::new();
     batch::entries(keys, |id: &KeyId, _: &KeyEntry| {
         if of == Some(id.tgid) {
-            gone.push(*id);
+            left.push(*id);
         }
     })?;
-    batch::delete::<KeyId, KeyEntry>(keys, &gone)?;
+    batch::delete::<KeyId, KeyEntry>(keys, &left)?;
     Ok(stills)
+}
+
+/// Requests that were made ready since they were left, by their tickets: where they are queued, and since when.
+type Ready = FxHashMap<u64, (u32, u64)>;
+
+fn ready(keys: &Map) -> Result<Ready> {
+    let mut ready = Ready::default();
+    batch::entries(keys, |_: &KeyId, entry: &KeyEntry| {
+        let word = Word::decode(entry.word);
+        if let (Where::Away, Some(place)) = (word.at, word.ready) {
+            ready.insert(word.ticket, (place, entry.ready_ns));
+        }
+    })?;
+    Ok(ready)
+}
+
+/// A request that no thread runs, with what its entry says.
+fn settled(request: &RequestState, ready: &Ready, ticket: u64) -> RequestState {
+    let mut request = *request;
+    if let Some(&(place, ready_ns)) = ready.get(&ticket) {
+        request.keyed.settle(Some(place), ready_ns);
+    }
+    request
 }
 
 /// Requests that are open while a trace runs, those that began first: at most `most` of them, and how many
@@ -139,14 +164,17 @@ pub(super) fn parked(
 /// When the map cannot be read.
 pub(super) fn running(
     map: &Map,
+    keys: &Map,
     away: &Map,
     now_ns: u64,
     most: usize,
 ) -> Result<(Vec<Running>, usize)> {
+    let ready = ready(keys)?;
     let mut parked = Vec::new();
-    batch::entries(away, |_: &KeyId, request: &RequestState| {
+    batch::entries(away, |ticket: &u64, request: &RequestState| {
+        let request = settled(request, &ready, *ticket);
         // What cannot be decoded was read in the middle of a change.
-        if let Ok(Some(still)) = still_parked(request, now_ns, reason::PARKED_AT_STOP) {
+        if let Ok(Some(still)) = still_parked(&request, now_ns, reason::PARKED_AT_STOP) {
             parked.push(Running {
                 open: still.open,
                 stamp: still.stamp,
@@ -156,7 +184,7 @@ pub(super) fn running(
     })?;
     let mut open = Vec::new();
     batch::entries(map, |tid: &u32, thread: &Thread| {
-        if thread.request.status == status::OPEN && thread.request.is_sampled() {
+        if runs(thread) && thread.request.is_sampled() {
             open.push((thread.request.record.begin_ns, *tid));
         }
     })?;
@@ -170,10 +198,7 @@ pub(super) fn running(
         let (Ok(one), Ok(two)) = (threads.get(&tid, 0), threads.get(&tid, 0)) else {
             continue;
         };
-        let is_it = |thread: &Thread| {
-            let request = &thread.request;
-            request.status == status::OPEN && request.record.begin_ns == begin_ns
-        };
+        let is_it = |thread: &Thread| runs(thread) && thread.request.record.begin_ns == begin_ns;
         if is_it(&one) && is_it(&two) {
             let is_stable = steady(&one) == steady(&two);
             running.extend(running_one(two, is_stable, now_ns));
@@ -248,7 +273,7 @@ fn places(threads: &Map, parked: &Map, mut take: impl FnMut(&BlockSite, StackId)
         of_record(&thread.request.record, &mut take);
         take(&thread.state.open_site, thread.state.waker.stack);
     })?;
-    batch::entries(parked, |_: &KeyId, request: &RequestState| {
+    batch::entries(parked, |_: &u64, request: &RequestState| {
         of_record(&request.record, &mut take);
     })
 }
@@ -262,7 +287,15 @@ fn of_record(record: &RequestRecord, mut take: impl FnMut(&BlockSite, StackId)) 
     }
 }
 
+/// Whether a thread runs a request that no other one has taken.
+fn runs(thread: &Thread) -> bool {
+    thread.request.status == status::OPEN && !thread.request.keyed.is_taken()
+}
+
 /// `None` when the state is not whole.
 fn request(thread: &Thread, stop_ns: u64) -> Option<Option<Still>> {
+    if thread.request.keyed.is_taken() {
+        return Some(None);
+    }
     still_open(thread, stop_ns).ok()
 }

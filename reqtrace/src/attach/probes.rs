@@ -5,12 +5,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::count::is_of_instruction;
 use super::labels::LabelTable;
 use super::markers::MarkerTable;
 use super::planner::Planner;
 use super::uprobe::{Place, not_permitted};
 use crate::error::{Error, Result};
-use crate::resolve::ResolvedProfile;
+use crate::resolve::elf::Object;
+use crate::resolve::{ResolvedProfile, returns};
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +75,12 @@ impl ProbePlan {
         Ok(plans)
     }
 
+    /// Whether both are the same probe.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let key = |plan: &Self| (plan.file_offset, plan.program, plan.cookie, plan.service);
+        key(self) == key(other) && Identity::of(&self.object) == Identity::of(&other.object)
+    }
+
     /// Whether it is a uretprobe.
     pub(super) fn on_return(&self) -> bool {
         self.program.ends_with("_ret")
@@ -95,6 +103,9 @@ impl ProbePlan {
         if let Some(error) = not_permitted(&error) {
             return error;
         }
+        if is_of_instruction(&error) {
+            return self.unprobeable();
+        }
         let next = match (self.semaphore, error.raw_os_error()) {
             // The kernel keeps one counter per place: another tracer has set its probe without it.
             (Some(_), Some(libc::EINVAL)) => {
@@ -116,9 +127,27 @@ impl ProbePlan {
     }
 }
 
+impl ProbePlan {
+    /// The kernel does not probe the instruction there.
+    fn unprobeable(&self) -> Error {
+        let shown = self.object.display().to_string();
+        let name = Object::open(&self.object, &shown).ok().and_then(|object| {
+            let address = object.address_of(self.file_offset)?;
+            Some(returns::instruction_at(&object, address)?.0)
+        });
+        let name = name.map_or_else(|| "its".to_owned(), |name| format!("the `{name}`"));
+        Error::usage(format!(
+            "{} cannot be marked at offset {:#x} of {shown}: this kernel sets no probe on {name} \
+             instruction there",
+            self.shown, self.file_offset
+        ))
+        .next("mark a function that calls it, or one that it calls")
+    }
+}
+
 /// What makes two paths one file.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Identity {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
     /// Device and inode.
     Inode(u64, u64),
     /// A file that cannot be looked at; attaching will say why.
@@ -126,7 +155,9 @@ pub(super) enum Identity {
 }
 
 impl Identity {
-    pub(super) fn of(path: &Path) -> Self {
+    /// That of the file which a path opens.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
         std::fs::metadata(path).map_or_else(
             |_| Self::Path(path.to_owned()),
             |metadata| Self::Inode(metadata.dev(), metadata.ino()),

@@ -134,7 +134,7 @@ impl Watch {
 }
 
 /// A return by uretprobe is counted at the entry: as often, without rewriting a return address.
-fn place(plan: &ProbePlan) -> Place {
+pub(super) fn place(plan: &ProbePlan) -> Place {
     Place {
         object: plan.object.clone(),
         file_offset: plan.file_offset,
@@ -186,6 +186,7 @@ mod tests {
             emulated: Duration::from_micros(1),
             stepped: Duration::from_micros(3),
             returned: Duration::from_micros(2),
+            ..HitCost::default()
         };
         let kinds = [Kind::Emulated, Kind::Stepped, Kind::Returned];
         let traps = traps(&[1000, 500, 10], &kinds, cost);

@@ -33,6 +33,9 @@ struct Marked<'a> {
 /// When it cannot be told what this kernel does with a seccomp filter.
 pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Result<Judgement> {
     let mut judgement = Judgement::default();
+    for doubt in profiles.iter().flat_map(|profile| &profile.doubts) {
+        judgement.doubt(doubt.what.clone(), doubt.next);
+    }
     let requests = || profiles.iter().flat_map(|profile| &profile.requests);
     for request in requests() {
         for (_, marker) in request.markers() {
@@ -165,7 +168,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::resolve::ResolvedMarker;
+    use crate::resolve::{Doubt, ResolvedMarker};
 
     fn request(return_probe: ReturnProbe) -> ResolvedRequest {
         let marker = |at| ResolvedMarker {
@@ -232,6 +235,25 @@ mod tests {
         assert_eq!(both(go), ((0, 1, 0), (1, 0, 0)));
         assert_eq!(both(fibers), ((0, 0, 1), (0, 1, 0)));
         assert_eq!(both(throws), ((0, 0, 0), (0, 0, 1)));
+    }
+
+    #[test]
+    fn a_place_that_may_do_harm_is_doubted() {
+        let profile = ResolvedProfile {
+            name: "p".to_owned(),
+            requests: vec![request(ReturnProbe::Sites)],
+            service: 0,
+            first_type: 0,
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            doubts: vec![Doubt {
+                what: "nothing tells".to_owned(),
+                next: "--yes",
+            }],
+        };
+        let judged = judge(&[profile], &[]).unwrap();
+        assert_eq!((judged.refused.len(), judged.doubted.len()), (0, 1));
+        assert_eq!(judged.doubted[0].advice(), Some("--yes"));
     }
 
     #[test]

@@ -20,6 +20,13 @@ use crate::kernel::{self, cpus};
 const CALLS: u32 = 50;
 const ROUNDS: u32 = 10;
 
+/// Calls after each of which the caches are emptied, as other work of a program does. Half of them take at most
+/// what counts.
+const COLD_CALLS: u32 = 25;
+/// Bytes that are touched for it: more than a core has for itself.
+const CACHE_BYTES: usize = 4 << 20;
+const LINE_BYTES: usize = 64;
+
 /// The first kernel on which CPUs that hit probes at the same time do not wait for each other:
 /// before, they take one lock, and with 40 of them a hit costs 50 times as much.
 const LOCKLESS: (u32, u32) = (6, 14);
@@ -97,7 +104,9 @@ fn run_on(cpus: &[usize]) -> Result<SelfTest> {
     let mut counter = Counter::attach(&places, Whose::Processes(&own))?;
     let rounds = PROBED.map(|(function, ..)| together(cpus, function));
     let hits = counter.hits()?;
+    let cold_after = cold(emulated);
     counter.detach();
+    let cold_bare = cold(emulated);
     let threads = cpus.len().max(1);
     let expected = u64::from(CALLS * ROUNDS) * threads as u64;
     if let Some(hits) = hits.into_iter().find(|&hits| hits != expected) {
@@ -107,9 +116,12 @@ fn run_on(cpus: &[usize]) -> Result<SelfTest> {
         .next("report this with the output of `uname -a` and of `reqtrace doctor`"));
     }
     let of = |index: usize| rounds[index].saturating_sub(bare[index]) / CALLS;
+    let (warm, cold) = (of(0), cold_after.saturating_sub(cold_bare));
+    let cold_percent = cold.as_nanos() * 100 / warm.as_nanos().max(1);
     Ok(SelfTest {
         engine: counter.engine(),
         cost: HitCost {
+            cold_percent: cold_percent.clamp(100, 1000) as u32,
             emulated: of(0),
             stepped: of(1),
             returned: of(2),
@@ -137,6 +149,24 @@ fn together(cpus: &[usize], function: extern "C" fn()) -> Duration {
         rounds.sum::<Duration>()
     });
     rounds / cpus.len() as u32
+}
+
+/// The median of calls with empty caches.
+fn cold(function: extern "C" fn()) -> Duration {
+    let mut memory = vec![1_u8; CACHE_BYTES];
+    let mut calls: Vec<Duration> = (0..COLD_CALLS)
+        .map(|_| {
+            for line in memory.iter_mut().step_by(LINE_BYTES) {
+                *line = line.wrapping_add(1);
+            }
+            black_box(&memory);
+            let started = Instant::now();
+            black_box(function)();
+            started.elapsed()
+        })
+        .collect();
+    calls.sort_unstable();
+    calls[calls.len() / 2]
 }
 
 /// The fastest round.

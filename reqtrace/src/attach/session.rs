@@ -24,9 +24,12 @@ use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
+use super::labels::LabelTable;
 use super::loader::{
-    KernelLog, Loaded, chain, forget_processes, map, map_error, map_mut, program, trace_processes,
+    KernelLog, Loaded, chain, fill_plans, forget_processes, map, map_error, map_mut, program,
+    trace_processes,
 };
+use super::markers::MarkerTable;
 use super::open::{self, Running};
 use super::overhead::{self, TrapCosts};
 use super::probes::ProbePlan;
@@ -57,6 +60,9 @@ pub struct Session {
     control: Control,
     /// What was asked for; shedding records still fewer.
     sample_every: u64,
+    /// Of all probes that are set.
+    plans: Vec<ProbePlan>,
+    cost: HitCost,
     traps: TrapCosts,
     own_cpu_ns: u64,
     grace: GracePeriod,
@@ -80,8 +86,9 @@ impl Loaded {
         sample_every: u64,
         sampling: Option<SamplingPlan>,
     ) -> Result<(Session, StackTable)> {
-        let (pids, follow) = (whom.pids, whom.follow);
-        let children = match (follow, targets::are_late_in_children(plans, pids)) {
+        let pids = whom.pids;
+        let are_late = whom.more_programs || targets::are_late_in_children(plans, whom.programs);
+        let children = match (whom.follow, are_late) {
             (false, _) => 0,
             (true, false) => follow::CHILDREN,
             (true, true) => follow::CHILDREN | follow::LATE,
@@ -141,6 +148,8 @@ impl Loaded {
             children,
             start_ns: 0,
             control: Control::default(),
+            plans: plans.to_vec(),
+            cost,
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
             sample_every,
@@ -201,6 +210,36 @@ impl Session {
     /// of them.
     pub fn follow(&mut self, pid: u32, forked_ns: u64) {
         self.probes.follow(pid, forked_ns);
+    }
+
+    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns; the tables have their
+    /// plans beside those of before.
+    ///
+    /// # Errors
+    ///
+    /// When they need a program or room that was not loaded, or cannot be set.
+    pub(crate) fn probe_program(
+        &mut self,
+        plans: Vec<ProbePlan>,
+        (labels, markers): (Option<&LabelTable>, &MarkerTable),
+        pid: u32,
+        since_ns: u64,
+    ) -> Result<()> {
+        let none = LabelTable::default();
+        fill_plans(&mut self.ebpf, labels.unwrap_or(&none), markers)
+            .and_then(|()| self.probes.add(&plans, pid, since_ns))
+            .map_err(|error| {
+                error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
+            })?;
+        self.plans.extend(plans);
+        self.traps = TrapCosts::of(&self.plans, self.cost);
+        Ok(())
+    }
+
+    /// Processes that should have probes and got none.
+    #[must_use]
+    pub(crate) fn unprobed(&self) -> u64 {
+        self.probes.unprobed()
     }
 
     /// Children that got some of their probes only after their start.
@@ -381,8 +420,8 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
-        let parked = map(&self.ebpf, "PARKED")?;
-        open::running(map(&self.ebpf, "THREADS")?, parked, now_ns, most)
+        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
+        open::running(map(&self.ebpf, "THREADS")?, keys, parked, now_ns, most)
     }
 
     /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.

@@ -7,14 +7,16 @@
 //! the traced processes only, one by one, and for a child when the kernel tells of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
 
 use super::detach;
 use super::probes::{Identity, ProbePlan};
 use super::uprobe::{Engine, Setter, UprobeLink};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::clock;
 use reqtrace_analysis::report::LateChildren;
 
@@ -38,6 +40,10 @@ pub type ServiceOf = Box<dyn Fn(u32) -> Option<usize> + Send>;
 pub struct Whom<'a> {
     /// Processes.
     pub pids: &'a [u32],
+    /// Files that they execute, or will: a process that has not begun executes something else.
+    pub programs: &'a [PathBuf],
+    /// Whether programs are expected that are not known yet.
+    pub more_programs: bool,
     /// Whether the children that they start are traced too.
     pub follow: bool,
     /// Probes in files that processes share are set for the processes of their own service.
@@ -49,10 +55,13 @@ pub(super) struct Probes {
     setter: Setter,
     service_of: ServiceOf,
     of_files: Vec<UprobeLink>,
-    of_processes: BTreeMap<u32, Vec<UprobeLink>>,
+    of_processes: BTreeMap<u32, Own>,
     /// Set for each process by itself.
     shared: Vec<ProbePlan>,
+    /// Files of programs that came later: who has mapped them may leave before others come.
+    kept: Vec<File>,
     late: LateChildren,
+    unprobed: u64,
     warned: bool,
 }
 
@@ -65,11 +74,13 @@ impl Probes {
     pub(super) fn set(setter: Setter, plans: &[ProbePlan], whom: Whom<'_>) -> Result<Self> {
         let Whom {
             pids,
+            programs,
             follow,
             service_of,
+            ..
         } = whom;
         let (files, shared): (Vec<_>, Vec<_>) = if follow {
-            let own = executables(pids);
+            let own = identities(programs);
             let plans = plans.iter().cloned();
             plans.partition(|plan| own.contains(&Identity::of(&plan.object)))
         } else {
@@ -81,13 +92,14 @@ impl Probes {
             of_files: Vec::new(),
             of_processes: BTreeMap::new(),
             shared,
+            kept: Vec::new(),
             late: LateChildren::default(),
+            unprobed: 0,
             warned: false,
         };
         probes.of_files = set(&mut probes.setter, &files, None)?;
         for &pid in pids {
-            let links = probes.set_shared(pid)?;
-            probes.of_processes.insert(pid, links);
+            probes.set_shared(pid)?;
         }
         info!(
             "probes set by {}: {} for all that run their file, {} for {} processes each",
@@ -109,40 +121,95 @@ impl Probes {
         self.setter.files(name)
     }
 
-    /// A child is traced that runs since then, `CLOCK_MONOTONIC` ns.
+    /// A process is traced that runs its program since then, `CLOCK_MONOTONIC` ns.
     pub(super) fn follow(&mut self, pid: u32, since_ns: u64) {
-        if self.shared.is_empty() || self.of_processes.contains_key(&pid) {
-            return;
-        }
         match self.set_shared(pid) {
-            Ok(links) => {
-                self.of_processes.insert(pid, links);
-                let late_ns = clock::monotonic_ns().saturating_sub(since_ns);
-                self.late.count += 1;
-                self.late.slowest_ns = self.late.slowest_ns.max(late_ns);
-                debug!("probes of process {pid} set {late_ns} ns after its start");
-            }
-            // Gone already.
-            Err(error) if !Path::new(&format!("/proc/{pid}")).exists() => {
-                debug!("no probes for process {pid}: {error}");
-            }
+            Ok(true) => self.was_late(pid, since_ns),
+            Ok(false) => {}
             Err(error) => {
-                if !self.warned {
+                self.unprobed += 1;
+                // Or it is gone already.
+                if Path::new(&format!("/proc/{pid}")).exists() && !self.warned {
                     warn!("requests of process {pid} are not seen: {error}");
+                    self.warned = true;
                 }
-                self.warned = true;
+                debug!("no probes for process {pid}: {error}");
             }
         }
     }
 
-    /// Sets the probes in shared files for a process: those of its service.
-    fn set_shared(&mut self, pid: u32) -> Result<Vec<UprobeLink>> {
-        let service = (self.service_of)(pid);
-        let own = self
-            .shared
+    fn was_late(&mut self, pid: u32, since_ns: u64) {
+        let late_ns = clock::monotonic_ns().saturating_sub(since_ns);
+        self.late.count += 1;
+        self.late.slowest_ns = self.late.slowest_ns.max(late_ns);
+        debug!("probes of process {pid} set {late_ns} ns after its start");
+    }
+
+    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns: those in its
+    /// executable for all that run it.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be set, or a file cannot be opened.
+    pub(super) fn add(&mut self, plans: &[ProbePlan], pid: u32, since_ns: u64) -> Result<()> {
+        let own = identities(&[format!("/proc/{pid}/exe").into()]);
+        let (files, shared): (Vec<_>, Vec<_>) = plans
             .iter()
-            .filter(|plan| Some(plan.service) == service);
-        set(&mut self.setter, own, Some(pid))
+            .cloned()
+            .partition(|plan| own.contains(&Identity::of(&plan.object)));
+        let links = set(&mut self.setter, &files, None)?;
+        self.of_files.extend(links);
+        for plan in shared {
+            if self.shared.iter().any(|known| known.is_same(&plan)) {
+                continue;
+            }
+            let object = self.keep(&plan.object)?;
+            self.shared.push(ProbePlan { object, ..plan });
+        }
+        self.set_shared(pid)?;
+        self.was_late(pid, since_ns);
+        Ok(())
+    }
+
+    /// A path that opens a file also when the process that has mapped it has left.
+    fn keep(&mut self, path: &Path) -> Result<PathBuf> {
+        let identity = Identity::of(path);
+        let path_of = |file: &File| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let mut kept = self.kept.iter().map(path_of);
+        if let Some(known) = kept.find(|kept| Identity::of(kept) == identity) {
+            return Ok(known);
+        }
+        let file = File::open(path).map_err(|error| {
+            Error::failed(format!("{} cannot be opened", path.display())).because(error)
+        })?;
+        let kept = path_of(&file);
+        self.kept.push(file);
+        Ok(kept)
+    }
+
+    /// Sets the probes in shared files for a process: those of its service that it has not yet. Returns
+    /// whether there were any.
+    fn set_shared(&mut self, pid: u32) -> Result<bool> {
+        let known = self.of_processes.get(&pid).map_or(0, |own| own.plans);
+        if known == self.shared.len() {
+            return Ok(false);
+        }
+        let Some(service) = (self.service_of)(pid) else {
+            return Ok(false);
+        };
+        let new = self.shared[known..].iter();
+        let new: Vec<&ProbePlan> = new.filter(|plan| plan.service == service).collect();
+        let is_any = !new.is_empty();
+        let links = set(&mut self.setter, new, Some(pid))?;
+        let own = self.of_processes.entry(pid).or_default();
+        own.plans = self.shared.len();
+        own.links.extend(links);
+        Ok(is_any)
+    }
+
+    /// Processes without probes that should have some.
+    pub(super) fn unprobed(&self) -> u64 {
+        self.unprobed
     }
 
     /// Children that got probes late.
@@ -153,7 +220,7 @@ impl Probes {
     /// These processes have left. Their links go in a thread of their own: that takes a while.
     pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
         let gone = pids.iter().filter_map(|pid| self.of_processes.remove(pid));
-        let links: Vec<_> = gone.flatten().collect();
+        let links: Vec<_> = gone.flat_map(|own| own.links).collect();
         if !links.is_empty() {
             std::thread::spawn(move || detach::all(links));
         }
@@ -164,14 +231,22 @@ impl Probes {
         self.shared.clear();
         let of_processes = std::mem::take(&mut self.of_processes);
         let mut links = std::mem::take(&mut self.of_files);
-        links.extend(of_processes.into_values().flatten());
+        links.extend(of_processes.into_values().flat_map(|own| own.links));
         links
     }
 }
 
-/// Whether children of these processes get some of their probes only after they have started.
-pub(super) fn are_late_in_children(plans: &[ProbePlan], pids: &[u32]) -> bool {
-    let own = executables(pids);
+/// The probes of one process.
+#[derive(Default)]
+struct Own {
+    /// So many of the shared plans are set, as far as they are for its service.
+    plans: usize,
+    links: Vec<UprobeLink>,
+}
+
+/// Whether children of processes that run these files get some of their probes only after they have started.
+pub(super) fn are_late_in_children(plans: &[ProbePlan], programs: &[PathBuf]) -> bool {
+    let own = identities(programs);
     plans
         .iter()
         .any(|plan| !own.contains(&Identity::of(&plan.object)))
@@ -204,6 +279,10 @@ fn set<'a>(
 
 /// The files that these processes execute.
 pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
-    let files = pids.iter().map(|pid| format!("/proc/{pid}/exe"));
-    files.map(|file| Identity::of(Path::new(&file))).collect()
+    let files = pids.iter().map(|pid| format!("/proc/{pid}/exe").into());
+    identities(&files.collect::<Vec<PathBuf>>())
+}
+
+fn identities(files: &[PathBuf]) -> BTreeSet<Identity> {
+    files.iter().map(|file| Identity::of(file)).collect()
 }

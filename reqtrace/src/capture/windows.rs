@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use reqtrace_common::loss::Loss;
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_common::sums::{StackSum, TypeTotals};
 use reqtrace_recording::Window;
 
 use crate::attach::Sums;
@@ -58,9 +58,13 @@ impl Windows {
             .collect();
         let keyed = keyed(&mut totals);
         self.totals = sums.totals;
-        let bytes = (0..).zip(&sums.stacks);
-        let bytes = bytes.filter(|(_, (_, sum))| sum.bytes > 0);
-        let bytes = bytes.map(|(index, (_, sum))| (index, sum.bytes)).collect();
+        let not_zero = |of: fn(&StackSum) -> u64| {
+            let all = (0..).zip(&sums.stacks);
+            let all = all.map(|(index, (_, sum))| (index, of(sum)));
+            all.filter(|(_, number)| *number > 0).collect()
+        };
+        let bytes = not_zero(|sum| sum.bytes);
+        let queued = Some(not_zero(|sum| sum.longest_run_queue_ns));
         let window = Window {
             until_ns,
             totals,
@@ -68,6 +72,7 @@ impl Windows {
             histograms: sums.histograms,
             bytes,
             keyed,
+            queued,
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);

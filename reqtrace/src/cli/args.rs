@@ -1,11 +1,10 @@
 //! The arguments: words in, typed options out. `options` checks what clap cannot.
 
-#[cfg(feature = "capture")]
 use std::ffi::OsString;
 #[cfg(feature = "capture")]
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 #[cfg(feature = "capture")]
 use reqtrace_common::limits::{MAX_CPU_RATE, MAX_SAMPLE_EVERY};
 
@@ -32,7 +31,7 @@ Examples:
   reqtrace --profile mysql 30                                  trace the running server for 30 s
   reqtrace -p $(pgrep -x mariadbd) 30                          the same: the profile is found by its program
   reqtrace --profile php-fpm --profile mysql --blame 30        two services: who waits for whom
-  reqtrace --profile mysql -p 4711 --out trace                 until Ctrl-C; four files in trace/
+  reqtrace --profile mysql -p 4711 --out trace                 until Ctrl-C; five files in trace/
   reqtrace --profile ./shop.toml --comm shop 5 --csv - -q      one CSV row a request, on stdout
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
   reqtrace --profile ./shop.toml -- ./shop --port 80           start a program, trace it to its end
@@ -82,6 +81,26 @@ pub struct Args {
     pub trace: TraceArgs,
 }
 
+/// The words of a command line with the command before its options: `-v` may come first.
+#[must_use]
+pub fn in_order(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_verbose = |word: &OsString| {
+        let word = word.to_str().unwrap_or("");
+        let letters = word.strip_prefix('-').unwrap_or("");
+        word == "--verbose" || !letters.is_empty() && letters.chars().all(|letter| letter == 'v')
+    };
+    let before = words.iter().skip(1).take_while(|word| is_verbose(word));
+    let at = 1 + before.count();
+    let is_command = |word: &OsString| {
+        let word = word.to_str().unwrap_or("");
+        Args::command().find_subcommand(word).is_some()
+    };
+    if words.get(at).is_some_and(is_command) {
+        words[1..=at].rotate_right(1);
+    }
+    words
+}
+
 /// Commands besides tracing.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -120,7 +139,7 @@ pub struct TraceArgs {
     #[arg(last = true, value_name = "PROGRAM", hide = true)]
     pub(super) command: Vec<OsString>,
 
-    /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists. Repeat it to trace
+    /// Profile: the path of a TOML file, with a slash in it, or a name that `reqtrace profiles` lists. Repeat it to trace
     /// several services at once: each process takes the one whose `executables` fit
     #[arg(long = "profile", value_name = "PROFILE")]
     pub(super) profiles: Vec<String>,
@@ -137,6 +156,10 @@ pub struct TraceArgs {
     /// one user: anybody can give a program any name
     #[arg(long, value_name = "USER", requires = "comm")]
     pub(super) user: Option<String>,
+
+    /// With --comm: wait for a process of that name, if there is none yet
+    #[arg(long, requires = "comm")]
+    pub(super) wait: bool,
 
     /// Do not trace the children that traced processes start
     #[arg(long)]
@@ -220,8 +243,8 @@ pub struct TraceArgs {
     )]
     pub(super) max_probe_rate: f64,
 
-    /// Record no stacks while tracing takes more than this share of the CPU time; counts and times
-    /// stay exact, and the report says when. 100: never
+    /// Record less while tracing takes more than this share of the CPU time: no stacks, then one request of
+    /// 4, 16, 64 or 256, as with --sample; all are counted, and the report says when. 100: never
     #[arg(
         long,
         value_name = "PERCENT",

@@ -1,5 +1,5 @@
 //! `reqtrace check`: resolves a profile in a process or a program and prints what would be probed,
-//! and what its named waits match. Nothing is attached.
+//! and what its named waits match. Nothing is attached to it.
 
 mod markers;
 mod waits;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::library;
 use super::outputs::parse_pids;
 use super::profiles::print;
-use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety};
+use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
 use crate::error::{Error, Result};
 use crate::profile::{Profile, Profiles};
 use crate::resolve::{ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file};
@@ -141,9 +141,15 @@ fn report(
     // What a trace would say of markers that are at one place.
     let mut labels = LabelTable::default();
     let resolved = std::slice::from_ref(resolved);
-    ProbePlan::of(resolved, Some(&mut labels), &mut MarkerTable::default())?;
+    let plans = ProbePlan::of(resolved, Some(&mut labels), &mut MarkerTable::default())?;
     let refused = judgement.refused.into_iter().chain(judgement.doubted);
-    refused.into_iter().next().map_or(Ok(()), Err)
+    // Without the permission to try it, what every kernel refuses has been looked at.
+    let untaken = || trial::refused(&plans).ok().flatten();
+    refused
+        .into_iter()
+        .next()
+        .or_else(untaken)
+        .map_or(Ok(()), Err)
 }
 
 /// The probed places, a line each.

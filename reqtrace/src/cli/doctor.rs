@@ -9,6 +9,7 @@ use reqtrace_common::filter::StackFilter;
 use super::library::Library;
 use super::profiles::print;
 use super::running::Processes;
+use super::show::room;
 use crate::attach::estimate::HitCost;
 use crate::attach::self_test::{self, SelfTest};
 use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
@@ -78,7 +79,9 @@ fn next() -> String {
     let mut text = "running here, with a profile made for it; this traces 10 s:\n".to_owned();
     for (server, profile) in servers {
         let command = format!("reqtrace --profile {profile} -p {} 10", server.pid);
-        text.push_str(&format!("  {command:<45} {}\n", server.command_line()));
+        let command = format!("  {command:<45} ");
+        let room = room(&std::io::stdout(), command.chars().count());
+        text.push_str(&format!("{command}{}\n", server.command_line(room)));
     }
     text
 }
@@ -152,6 +155,7 @@ fn load() -> Result<(u64, Finding)> {
         histogram: false,
         blame: true,
         before: None,
+        origins: None,
         samples: true,
         measure_walks: false,
         messages: false,
@@ -159,11 +163,14 @@ fn load() -> Result<(u64, Finding)> {
         markers: None,
         has_keys: true,
         probes: None,
+        more_probes: false,
     };
     let types = || KernelTypes::read(&host);
     let loaded = attach::load(&host, Loader::new(), types, options, None)?;
     let nobody = Whom {
         pids: &[],
+        programs: &[],
+        more_programs: false,
         follow: true,
         service_of: Box::new(|_| None),
     };

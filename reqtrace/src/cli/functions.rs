@@ -2,6 +2,7 @@
 //! program and a pattern in; a list, counts of hits, or a starter profile out.
 
 mod count;
+mod evidence;
 mod find;
 mod listing;
 mod measure;
@@ -47,8 +48,8 @@ pub struct FunctionsArgs {
     #[arg(long, value_name = "N", default_value_t = LISTED)]
     pub limit: usize,
 
-    /// Count for so many seconds how often each match is hit; with --as-profile also look for a key, a first
-    /// argument that comes back on other threads or after others
+    /// Count for so many seconds how often each match is hit; with --as-profile also look for a key, an argument
+    /// or result that comes back on other threads or after others
     #[arg(long, value_name = "SECONDS")]
     pub count: Option<String>,
 
@@ -97,7 +98,10 @@ pub fn run(args: &FunctionsArgs) -> Result<()> {
             Some(limits) => Some(Watched::of(&search, &findings, limits)?),
             None => None,
         };
-        return print(&starter::profile(&search, &findings, watched.as_ref())?);
+        let starter = starter::profile(&search, &findings, watched.as_ref())?;
+        print(&starter.text)?;
+        let stopped = watched.and_then(|watched| watched.stopped);
+        return stopped.or(starter.lacks).map_or(Ok(()), Err);
     }
     if let Some(limits) = limits {
         return count::run(&search, &findings, limits, args.limit);

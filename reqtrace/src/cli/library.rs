@@ -58,7 +58,7 @@ impl Entry {
                 path.display()
             ))
             .next(format!(
-                "look at it; then `chown root {0}` and `chmod go-w {0}`, or --profile with its path",
+                "look at it; then `chown root` and `chmod go-w` what is named here, or --profile {}",
                 path.display()
             ))),
         }
@@ -113,22 +113,23 @@ pub fn by_name(name: &str) -> Result<Entry> {
         }
     }
     let mut advice = format!("profiles: {}", names.join(", "));
-    if let Some(best) = nearest(bare, names.iter().copied(), 1).first() {
+    if Path::new(name).is_file() {
+        advice = format!("a path has a slash: --profile ./{name}");
+    } else if let Some(best) = nearest(bare, names.iter().copied(), 1).first() {
         advice = format!("did you mean `{best}`? {advice}");
     }
-    Err(Error::usage(format!("there is no file and no profile named `{name}`")).next(advice))
+    Err(Error::usage(format!("there is no profile named `{name}`")).next(advice))
 }
 
-/// Loads what the user named: a file where there is one or where the name has a slash, else a
-/// profile by its name.
+/// Loads what the user named: a file where the name has a slash, else a profile by its name. What lies in the
+/// working directory is never taken for a profile with a name: anybody may have put it there.
 ///
 /// # Errors
 ///
 /// Usage errors: no such file or profile, not readable, or not a valid profile.
 pub fn load(name: &str) -> Result<Profile> {
-    let path = Path::new(name);
-    if name.contains('/') || path.is_file() {
-        return from_file(path);
+    if name.contains('/') {
+        return from_file(Path::new(name));
     }
     by_name(name)?.parse()
 }

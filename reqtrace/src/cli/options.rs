@@ -29,6 +29,8 @@ pub struct TraceOptions {
     pub comms: Vec<String>,
     /// Only those of this user, by number; `None`: all have to be of one.
     pub user: Option<u32>,
+    /// Whether processes with these names are waited for.
+    pub wait: bool,
     /// Whether children are traced too.
     pub follow: bool,
     /// How long; `None`: until interrupted.
@@ -146,6 +148,7 @@ impl TraceArgs {
             pids,
             comms: self.comm,
             user: self.user.as_deref().map(users::number).transpose()?,
+            wait: self.wait,
             follow: !self.no_follow,
             duration,
             preempted_stacks: match stack_filter.state {

@@ -6,15 +6,13 @@ use std::io::ErrorKind;
 use super::library::Library;
 use crate::kernel::processes::{all, parent};
 use crate::profile::Profile;
-
-/// Characters of a command line that are shown.
-const MAX_SHOWN: usize = 70;
+use crate::report::text::cut;
 
 /// A process as far as its choice goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Running {
     pub(super) pid: u32,
-    parent: u32,
+    pub(super) parent: u32,
     /// File name of its executable.
     pub(super) executable: String,
 }
@@ -88,10 +86,10 @@ impl Processes {
 }
 
 impl Running {
-    /// Its command line, shortened, without what would disturb a terminal.
-    pub(super) fn command_line(&self) -> String {
+    /// Its command line, of so many characters at most, without what would disturb a terminal.
+    pub(super) fn command_line(&self, most: usize) -> String {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
-        let text = shown(&line);
+        let text = shown(&line, most);
         if text.is_empty() {
             self.executable.clone()
         } else {
@@ -100,7 +98,7 @@ impl Running {
     }
 }
 
-fn shown(line: &[u8]) -> String {
+fn shown(line: &[u8], most: usize) -> String {
     let text: String = String::from_utf8_lossy(line)
         .chars()
         .map(|character| {
@@ -112,10 +110,7 @@ fn shown(line: &[u8]) -> String {
         })
         .collect();
     let text = text.trim_end();
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", text[..end].trim_end()),
-        None => text.to_owned(),
-    }
+    cut(text, most)
 }
 
 #[cfg(test)]
@@ -163,9 +158,11 @@ mod tests {
 
     #[test]
     fn a_command_line_disturbs_no_terminal() {
-        assert_eq!(shown(b"nginx: master\0\0\0"), "nginx: master");
-        assert_eq!(shown(b"a\0\x1b[2Jb\n"), "a  [2Jb");
-        let long = shown(&[b'x'; 500]);
-        assert_eq!(long.chars().count(), MAX_SHOWN + 1);
+        assert_eq!(shown(b"nginx: master\0\0\0", 70), "nginx: master");
+        assert_eq!(shown(b"a\0\x1b[2Jb\n", 70), "a  [2Jb");
+        for most in [20, 133, usize::MAX] {
+            let long = shown(&[b'x'; 500], most);
+            assert_eq!(long.chars().count(), most.min(500));
+        }
     }
 }

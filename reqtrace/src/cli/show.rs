@@ -52,6 +52,14 @@ pub(super) fn written(outputs: &Outputs, report: &Report) {
     }
 }
 
+/// Room behind so many columns of a terminal; without one there is no end.
+#[cfg(feature = "capture")]
+pub(super) fn room(output: &impl AsFd, before: usize) -> usize {
+    columns(output).map_or(usize::MAX, |columns| {
+        usize::from(columns).saturating_sub(before)
+    })
+}
+
 /// Columns of what a terminal is at the other end of; `None` elsewhere.
 fn columns(output: &impl AsFd) -> Option<u16> {
     terminal_size::terminal_size_of(output).map(|(width, _)| width.0)

@@ -20,7 +20,13 @@ const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// From now on SIGINT, SIGTERM and SIGHUP say that nothing was traced, and end the program with exit code
 /// 1. The kernel takes out what was attached by then. SIGHUP stays ignored where it was, as by nohup.
+///
+/// A terminal that is another job's stops nobody: a stopped tracer would leave its probes in place.
 pub(super) fn watch() {
+    for signal in [libc::SIGTTIN, libc::SIGTTOU] {
+        // SAFETY: to ignore a signal is a valid disposition.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note;
     for signal in SIGNALS {
         if signal == libc::SIGHUP && is_ignored(signal) {

@@ -82,8 +82,9 @@ pub fn run(options: TraceOptions) -> Result<()> {
         show::written(&options.outputs, &finished.report);
     }
     finished.detach();
-    finished.outputs.and(shown).and(finished.recording)?;
-    started.map_or(Ok(()), |started| started.finish(finished.ended_by, quiet))
+    let written = finished.outputs.and(shown).and(finished.recording);
+    let ended = started.map_or(Ok(()), |started| started.finish(finished.ended_by, quiet));
+    written.and(ended)
 }
 
 /// Mapped files, links and maps take more descriptors than the usual 1,024.
@@ -172,7 +173,7 @@ fn announcement(
         None if is_started => "until it ends".to_owned(),
         None => "until Ctrl-C".to_owned(),
     };
-    format!("tracing {processes} with {profile} {how_long}")
+    format!("tracing {processes} with {profile} {how_long}; probes set")
 }
 
 /// Processes by name and PID; of a server with a process for each connection not all.

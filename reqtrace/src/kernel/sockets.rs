@@ -1,4 +1,4 @@
-//! What `--before` needs of the running kernel: its tracepoints of sockets, and where a socket keeps what; BTF in,
+//! What `--before`, and blame of requests with a key, need of the running kernel: its tracepoints of sockets, and where a socket keeps what; BTF in,
 //! values of globals out.
 
 use super::btf::Types;
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 const TCP: [&str; 3] = ["inet_sock_set_state", "tcp_probe", "tcp_rcv_space_adjust"];
 
 /// Tracepoints of all sockets, used for Unix sockets: since Linux 6.3.
-const UNIX: [&str; 2] = ["sk_data_ready", "sock_recv_length"];
+const UNIX: [&str; 3] = ["sk_data_ready", "sock_recv_length", "sock_send_length"];
 
 /// Globals of the kernel programs, each with the members whose offsets it is the sum of.
-const MEMBERS: [(&str, &[(&str, &str)]); 8] = [
+const MEMBERS: [(&str, &[(&str, &str)]); 18] = [
     (
         "SK_FAMILY",
         &[("sock", "__sk_common"), ("sock_common", "skc_family")],
@@ -26,6 +26,31 @@ const MEMBERS: [(&str, &[(&str, &str)]); 8] = [
     ("SKB_DATA", &[("sk_buff", "data")]),
     ("TCP_RECEIVED", &[("tcp_sock", "rcv_nxt")]),
     ("TCP_COPIED", &[("tcp_sock", "copied_seq")]),
+    (
+        "SK_ADDRESSES",
+        &[("sock", "__sk_common"), ("sock_common", "skc_addrpair")],
+    ),
+    (
+        "SK_PORTS",
+        &[("sock", "__sk_common"), ("sock_common", "skc_portpair")],
+    ),
+    (
+        "SK_V6_REMOTE",
+        &[("sock", "__sk_common"), ("sock_common", "skc_v6_daddr")],
+    ),
+    (
+        "SK_V6_LOCAL",
+        &[("sock", "__sk_common"), ("sock_common", "skc_v6_rcv_saddr")],
+    ),
+    (
+        "SK_NET",
+        &[("sock", "__sk_common"), ("sock_common", "skc_net")],
+    ),
+    ("SK_PROTOCOL", &[("sock", "sk_protocol")]),
+    ("TCP_WRITTEN", &[("tcp_sock", "write_seq")]),
+    ("FILE_PRIVATE", &[("file", "private_data")]),
+    ("SOCKET_FILE", &[("socket", "file")]),
+    ("SOCKET_SK", &[("socket", "sk")]),
     ("ICSK_ULP_OPS", &[("inet_connection_sock", "icsk_ulp_ops")]),
 ];
 
@@ -45,7 +70,7 @@ impl SocketTypes {
     pub fn read(host: &Host) -> Result<Self> {
         let path = &host.btf_path;
         let unsupported = |what: String| {
-            Error::unsupported(format!("--before: {}: {what}", path.display())).next(btf_advice())
+            Error::unsupported(format!("{}: {what}", path.display())).next(btf_advice())
         };
         let data = std::fs::read(path).map_err(|error| unsupported(error.to_string()))?;
         let types = Types::parse(&data).map_err(unsupported)?;

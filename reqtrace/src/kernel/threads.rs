@@ -86,8 +86,25 @@ mod tests {
             std::hint::black_box(0);
         }
         let elapsed = started.elapsed();
-        if let Some(slept) = Threads::of(&own).busiest_slept(&before, elapsed) {
-            assert!(slept < elapsed / 2, "{slept:?} of {elapsed:?}");
-        }
+        // Every kernel that the tests run on has CONFIG_SCHED_INFO.
+        let slept = Threads::of(&own).busiest_slept(&before, elapsed).unwrap();
+        assert!(slept < elapsed / 2, "{slept:?} of {elapsed:?}");
+    }
+
+    #[test]
+    fn a_process_that_sleeps_does() {
+        let mut sleeper = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let before = Threads::of(&[sleeper.id()]);
+        let started = std::time::Instant::now();
+        std::thread::sleep(Duration::from_millis(60));
+        let elapsed = started.elapsed();
+        let slept = Threads::of(&[sleeper.id()]).busiest_slept(&before, elapsed);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(slept.unwrap() > elapsed / 2, "{slept:?} of {elapsed:?}");
     }
 }

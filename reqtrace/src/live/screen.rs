@@ -104,28 +104,50 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What comes within a moment; nothing from a terminal that is another job's.
+fn next_event(is_here: bool) -> std::io::Result<Option<Event>> {
+    if !is_here {
+        thread::sleep(LOOK);
+        return Ok(None);
+    }
+    event::poll(LOOK)?.then(event::read).transpose()
+}
+
 fn show(shared: &Mutex<Shared>, stopper: &Stopper) -> std::io::Result<()> {
-    let out = BufWriter::with_capacity(64 << 10, terminal::output()?);
-    let mut terminal = Terminal::new(CrosstermBackend::new(out))?;
+    let empty = || {
+        let out = BufWriter::with_capacity(64 << 10, terminal::output()?);
+        Terminal::new(CrosstermBackend::new(out))
+    };
+    let mut terminal = empty()?;
     let mut state = State::default();
     let mut snapshot = Snapshot::default();
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut is_new = true;
+    let mut was_here = true;
     loop {
         if !terminal::is_taken() {
             return Ok(());
         }
-        if is_new {
-            terminal.draw(|frame| draw::draw(frame, &snapshot, &mut state, colour))?;
-        }
-        is_new = false;
-        if event::poll(LOOK)? {
+        let is_here = terminal::is_in_foreground();
+        if is_here && !was_here {
+            terminal::show()?;
+            terminal = empty()?;
             is_new = true;
-            if let Event::Key(key) = event::read()?
-                && state.key(key, &snapshot) == Asked::Quit
-            {
-                stopper.stop();
-            }
+        } else if was_here && !is_here {
+            terminal::hide();
+        }
+        was_here = is_here;
+        if is_here && is_new {
+            terminal.draw(|frame| draw::draw(frame, &snapshot, &mut state, colour))?;
+            is_new = false;
+        }
+        match next_event(is_here) {
+            Ok(None) => {}
+            Ok(Some(Event::Key(key))) if state.key(key, &snapshot) == Asked::Quit => stopper.stop(),
+            Ok(Some(_)) => is_new = true,
+            // The shell may take the terminal at any time.
+            Err(_) if !terminal::is_in_foreground() => {}
+            Err(error) => return Err(error),
         }
         let mut shared = lock(shared);
         if shared.is_over {

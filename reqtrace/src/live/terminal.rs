@@ -10,13 +10,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, tcgetattr,
-    tcsetattr,
+    tcgetpgrp, tcsetattr,
 };
 
 use crate::error::{Error, Result};
+use crate::report::outputs::give_up_privileges;
 
 /// The other screen, empty, and no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
@@ -34,6 +36,10 @@ static BEFORE: OnceLock<Termios> = OnceLock::new();
 static WATCHER: AtomicI32 = AtomicI32::new(-1);
 /// Whether it is taken.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether the other screen is shown.
+static SHOWN: AtomicBool = AtomicBool::new(false);
+/// As the terminal is while it is taken.
+static RAW: OnceLock<Termios> = OnceLock::new();
 
 /// Whether a screen can be shown: standard input and output are terminals, of a kind that can be redrawn.
 fn check() -> Result<()> {
@@ -46,6 +52,10 @@ fn check() -> Result<()> {
             let text = format!("--live needs a terminal, and standard {name} is none");
             return Err(Error::usage(text).next(next));
         }
+    }
+    if !is_in_foreground() {
+        let text = "--live needs a terminal for itself, and this runs in the background";
+        return Err(Error::usage(text).next("leave out the `&`, or leave out --live"));
     }
     let kind = std::env::var("TERM").unwrap_or_default();
     if kind.is_empty() || kind == "dumb" {
@@ -60,7 +70,6 @@ fn check() -> Result<()> {
 /// A terminal that can be taken.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    raw: Termios,
     watcher: Option<Watcher>,
 }
 
@@ -80,20 +89,20 @@ impl Prepared {
     pub(super) fn new() -> Result<Self> {
         check()?;
         let before = tcgetattr(stdin()).map_err(|error| cannot(error.into()))?;
-        let raw = raw(BEFORE.get_or_init(|| before));
-        let watcher = Watcher::start(&raw);
+        let raw = RAW.get_or_init(|| raw(BEFORE.get_or_init(|| before)));
+        let watcher = Watcher::start(raw);
         // Without it only `kill -9` leaves the terminal as it is.
         let watcher = watcher.inspect_err(|error| {
             log::warn!("nobody gives the terminal back after kill -9: {error}");
         });
         Ok(Self {
-            raw,
             watcher: watcher.ok(),
         })
     }
 
     /// Takes it: keys come one by one and are not shown, and what is drawn is on another screen. Ctrl-C
-    /// still makes a signal; Ctrl-Z does nothing, as a stopped program could not give it back.
+    /// still makes a signal; Ctrl-Z does nothing, as a stopped program could not give it back. In the
+    /// background nothing is taken yet.
     ///
     /// # Errors
     ///
@@ -104,9 +113,9 @@ impl Prepared {
         let taken = Taken {
             _watcher: self.watcher,
         };
-        tcsetattr(stdin(), OptionalActions::Now, &self.raw)
-            .map_err(|error| cannot(error.into()))?;
-        write(stdout(), ENTER);
+        if is_in_foreground() {
+            show().map_err(cannot)?;
+        }
         Ok(taken)
     }
 }
@@ -122,6 +131,29 @@ pub(super) fn is_taken() -> bool {
     TAKEN.load(Ordering::Acquire)
 }
 
+/// Whether the terminal is this job's: one in the background may not read it and should not draw on it. A
+/// terminal without jobs is everybody's.
+pub(super) fn is_in_foreground() -> bool {
+    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
+}
+
+/// Shows the other screen, also again: who had the terminal meanwhile has left it as they need it.
+pub(super) fn show() -> io::Result<()> {
+    if let Some(raw) = RAW.get() {
+        tcsetattr(stdin(), OptionalActions::Now, raw)?;
+    }
+    SHOWN.store(true, Ordering::Release);
+    write(stdout(), ENTER);
+    Ok(())
+}
+
+/// Gives the screen to another job, which sets the terminal as it needs it.
+pub(super) fn hide() {
+    if SHOWN.swap(false, Ordering::AcqRel) {
+        write(stdout(), LEAVE);
+    }
+}
+
 fn cannot(error: io::Error) -> Error {
     Error::failed("the terminal cannot be used for --live").because(error)
 }
@@ -131,8 +163,10 @@ pub(crate) fn restore() {
     if !TAKEN.swap(false, Ordering::AcqRel) {
         return;
     }
-    write(stdout(), LEAVE);
-    if let Some(before) = BEFORE.get() {
+    hide();
+    if is_in_foreground()
+        && let Some(before) = BEFORE.get()
+    {
         // Nothing is left to be done when the terminal is gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, before);
     }
@@ -225,6 +259,7 @@ fn watch(pipe: &OwnedFd, raw: &Termios) -> ! {
         libc::dup2(pipe.as_raw_fd(), 3);
         libc::close(2);
         libc::close_range(4, libc::c_uint::MAX, 0);
+        give_up_privileges();
         let mut byte = 0_u8;
         loop {
             let read = libc::read(3, (&raw mut byte).cast(), 1);

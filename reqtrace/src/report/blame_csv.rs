@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use super::blame::{Blame, BlameRow};
 use super::{Exporter, Report};
 use crate::error::{Error, Result};
+use crate::plain::csv_field;
 
 /// The columns.
-pub const COLUMNS: [&str; 11] = [
+pub const COLUMNS: [&str; 13] = [
     "victim_request",
     "victim_label",
     "wait_class",
@@ -19,6 +20,8 @@ pub const COLUMNS: [&str; 11] = [
     "depth",
     "ns",
     "requests",
+    "culprit_pid",
+    "culprit_tid",
 ];
 
 /// Writes `blame.csv`.
@@ -55,20 +58,26 @@ fn write(out: &mut dyn Write, rows: &[BlameRow]) -> io::Result<()> {
         let culprit = &row.culprit;
         let numbers = [u64::from(row.depth), row.ns, row.requests];
         let [depth, ns, requests] = numbers.map(|number| number.to_string());
+        let [pid, tid] = match row.thread {
+            Some((pid, tid)) => [pid, tid].map(|number| number.to_string()),
+            None => [const { String::new() }; 2],
+        };
         let fields: [&str; COLUMNS.len()] = [
             &row.victim_request,
-            &row.victim_label.csv_field(),
+            &row.victim_label,
             &row.wait_class,
             culprit.kind.name(),
             &culprit.request,
-            &culprit.label.csv_field(),
-            &culprit.comm.csv_field(),
+            &culprit.label,
+            &culprit.comm,
             row.cause.name(),
             &depth,
             &ns,
             &requests,
+            &pid,
+            &tid,
         ];
-        csv.write_record(fields)?;
+        csv.write_record(fields.map(csv_field).iter().map(|field| field.as_bytes()))?;
     }
     csv.flush()
 }
@@ -91,6 +100,7 @@ mod tests {
                 label: Plain::default(),
                 comm: Plain::of("=cmd()"),
             },
+            thread: Some((7, 8)),
             cause: Cause::BetweenRequests,
             depth: 1,
             ns: 42,
@@ -101,8 +111,8 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "victim_request,victim_label,wait_class,culprit_kind,culprit_request,culprit_label,\
-             culprit_comm,root_cause,depth,ns,requests\n\
-             command,\"SELECT \"\"a\"\", ?\",row lock,thread,,,'=cmd(),between_requests,1,42,2\n"
+             culprit_comm,root_cause,depth,ns,requests,culprit_pid,culprit_tid\n\
+             command,\"SELECT \"\"a\"\", ?\",row lock,thread,,,'=cmd(),between_requests,1,42,2,7,8\n"
         );
     }
 }

@@ -76,10 +76,10 @@ fn line(line: &mut Tray, row: &RequestRow<'_>, named: Option<[usize; 2]>) {
     line.text(row.request);
     line.number(row.pid.into());
     line.number(row.tid.into());
-    line.text(&row.comm.csv_field());
-    line.text(&row.label.csv_field());
+    line.text(row.comm);
+    line.text(row.label);
     for attribute in row.attributes {
-        line.text(&attribute.csv_field());
+        line.text(attribute);
     }
     line.number(ledger.latency_ns);
     line.number(ledger.on_cpu_ns);

@@ -88,11 +88,16 @@ pub(super) struct Sum {
 pub(super) type Sums = BTreeMap<String, Sum>;
 
 impl Shows {
-    /// The lines: text without the number, and microseconds; sorted.
+    /// The lines: text without the number, and microseconds. Stacks are sorted by their text, chains by time, the
+    /// longest first.
     #[must_use]
     pub fn lines(self, report: &Report) -> Vec<(String, u64)> {
         let sums = self.sums(report).into_iter();
-        sums.map(|(text, sum)| (text, micros(sum.ns))).collect()
+        let mut lines: Vec<_> = sums.map(|(text, sum)| (text, micros(sum.ns))).collect();
+        if matches!(self, Self::Chains) {
+            lines.sort_by_key(|(_, micros)| std::cmp::Reverse(*micros));
+        }
+        lines
     }
 
     /// The lines with what they are.

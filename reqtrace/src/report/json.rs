@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use reqtrace_common::filter::least_us;
 
 use super::{
-    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report,
+    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding, labels,
 };
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ pub fn summary(report: &Report) -> Value {
             "markers": trace.markers,
             "stack_filter": trace.stack_filter,
             "late_children": trace.late_children,
-            "overhead": trace.overhead.as_ref().map(overhead),
+            "overhead": trace.overhead.as_ref().map(|took| overhead(took, trace)),
             "shed": trace.shed,
             "preempted_stacks": trace.preempted_stacks,
             "unmatched_waits": trace
@@ -120,9 +120,13 @@ pub fn summary(report: &Report) -> Value {
     value
 }
 
-fn overhead(overhead: &Overhead) -> Value {
+fn overhead(overhead: &Overhead, trace: &TraceInfo) -> Value {
     let mut value = json!(overhead);
     value["share"] = json!(overhead.share());
+    let [least_ns, most_ns] = overhead.inside_ns(trace.cold_percent);
+    value["inside_least_ns"] = json!(least_ns);
+    value["inside_most_ns"] = json!(most_ns);
+    value["untraced"] = json!(trace.untraced);
     value["tracing_ns"] = json!(overhead.tracing_ns());
     value
 }
@@ -162,7 +166,9 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
                 "path": file.path,
                 "blocks": file.blocks,
                 "blocked_ns": file.ns,
+                "run_queue_ns": file.run_queue_ns,
                 "longest_ns": file.longest_ns,
+                "longest_run_queue_ns": file.longest_run_queue_ns,
                 "bytes": file.bytes,
             }))
             .collect::<Vec<_>>(),

@@ -15,6 +15,27 @@ pub(super) fn decoder(object: &Object, range: Range<u64>) -> impl Iterator<Item 
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
+/// How many bytes of prefixes an instruction begins with.
+pub(super) fn prefixes(bytes: &[u8]) -> usize {
+    let is_prefix = |byte: &&u8| {
+        matches!(
+            byte,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+        )
+    };
+    bytes.iter().take_while(is_prefix).count()
+}
+
+/// What to call an instruction in messages: `lock add`.
+pub(super) fn name_of(code: &Instruction) -> String {
+    let name = format!("{:?}", code.mnemonic()).to_lowercase();
+    if code.has_lock_prefix() {
+        format!("lock {name}")
+    } else {
+        name
+    }
+}
+
 /// Where a direct jump goes, conditional or not.
 pub(super) fn direct_target(code: &Instruction) -> Option<u64> {
     matches!(

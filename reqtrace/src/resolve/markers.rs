@@ -1,20 +1,23 @@
-//! Markers: a profile's functions and offsets in, file offsets of probes out.
+//! Markers: a profile's functions, offsets and addresses in, file offsets of probes out.
 
+mod explicit;
 mod found;
 mod request;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::missing::missing;
 use super::opened::Opened;
 use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
-use super::{ProbeSite, ResolvedProfile, calls};
+use super::{Doubt, ProbeSite, ResolvedProfile, calls};
 use crate::error::{Error, Result};
-use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, builtin};
+use crate::profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, Role, builtin};
 
+use explicit::Number;
 use found::Found;
 
 /// Resolves a profile in a process.
@@ -41,6 +44,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         target,
         warnings: Vec::new(),
         notes: Vec::new(),
+        doubts: Vec::new(),
         is_built_in: profile.origin == Origin::BuiltIn,
     };
     let executable = target.executable();
@@ -74,6 +78,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         first_type: 0,
         warnings: resolver.warnings,
         notes: resolver.notes,
+        doubts: resolver.doubts,
     })
 }
 
@@ -103,6 +108,8 @@ struct Resolver<'a> {
     warnings: Vec<String>,
     /// Findings that the author of a built-in profile has known.
     notes: Vec<String>,
+    /// What a trace is refused for, unless it is asked for all the same.
+    doubts: Vec<Doubt>,
     is_built_in: bool,
 }
 
@@ -115,8 +122,7 @@ impl Resolver<'_> {
         }
         let go = format!(
             "{} is a Go program: goroutines change threads, so a request fits only where one stays \
-             on its thread (docs/limits.md). One that was built with -ldflags=-s \
-             has no symbols: build it without",
+             on its thread (docs/limits.md)",
             executable.shown
         );
         let advice = error.advice().map(|advice| format!("{go}. {advice}"));
@@ -127,9 +133,9 @@ impl Resolver<'_> {
         let file = self.target.object(marker.object.as_deref())?.clone();
         match &marker.place {
             PlaceSpec::Function { patterns, at } => {
-                let function = self.function(&file, patterns, marker.object.as_deref())?;
+                let function = self.function(&file, patterns, marker)?;
                 if let Some(caller) = &marker.called_by {
-                    return self.called(file, &function, caller, marker.object.as_deref());
+                    return self.called(file, &function, caller, marker);
                 }
                 Ok(Found {
                     file,
@@ -145,34 +151,8 @@ impl Resolver<'_> {
             PlaceSpec::Usdt { provider, name } => {
                 self.usdt(file, provider, name, marker.object.is_some())
             }
-            PlaceSpec::Offset(offset) => {
-                let object = self.open(&file)?;
-                let Some(address) = object.address_of(*offset) else {
-                    return Err(Error::usage(format!(
-                        "offset 0x{offset:x} is not in the code of {}",
-                        file.shown
-                    ))
-                    .next("give the offset in the file, not the address in memory"));
-                };
-                let is_function = object
-                    .symbols()
-                    .iter()
-                    .any(|symbol| symbol.address == address)
-                    || object
-                        .frames()
-                        .range(address)
-                        .is_some_and(|range| range.start == address);
-                Ok(Found {
-                    symbol: format!("0x{offset:x}"),
-                    bodies: vec![symbols::body(&object, address)],
-                    at: At::Entry,
-                    is_function,
-                    usdt: Vec::new(),
-                    is_fixed: true,
-                    instructions: Vec::new(),
-                    file,
-                })
-            }
+            PlaceSpec::Offset(offset) => self.instruction(file, Number::Offset(*offset)),
+            PlaceSpec::Address(address) => self.instruction(file, Number::Address(*address)),
         }
     }
 
@@ -203,9 +183,9 @@ impl Resolver<'_> {
         file: ObjectFile,
         function: &Function,
         caller: &str,
-        named: Option<&str>,
+        marker: &MarkerSpec,
     ) -> Result<Found> {
-        let caller = self.function(&file, &[caller.to_owned()], named)?;
+        let caller = self.function(&file, &[caller.to_owned()], marker)?;
         let object = self.open(&file)?;
         let after = calls::returns_into(&object, &caller.bodies, &function.bodies);
         if after.is_empty() {
@@ -280,11 +260,16 @@ impl Resolver<'_> {
         &mut self,
         file: &ObjectFile,
         patterns: &[String],
-        named: Option<&str>,
+        marker: &MarkerSpec,
     ) -> Result<Function> {
         let object = self.open(file)?;
         for pattern in patterns {
-            if let Some(function) = symbols::find(&object, pattern)? {
+            let found = if marker.is_all {
+                symbols::find_all(&object, pattern)?
+            } else {
+                symbols::find(&object, pattern)?
+            };
+            if let Some(function) = found {
                 if let Some(part) = &function.partly_inlined {
                     let warning = format!(
                         "`{}` was partly inlined by the compiler ({part}): calls from functions \
@@ -296,7 +281,11 @@ impl Resolver<'_> {
                 return Ok(function);
             }
         }
-        let error = symbols::missing(&object, patterns, named);
+        // Not to have one is no error of an attribute, nor of a profile for several versions.
+        let is_wanted = marker.role != Role::Attribute && !self.is_built_in;
+        let elsewhere = is_wanted.then(|| self.target.with_function(file, patterns));
+        let elsewhere = elsewhere.unwrap_or_default();
+        let error = missing(&object, patterns, marker.object.as_deref(), &elsewhere);
         // A debug file that could not be used may be all that is wrong.
         Err(match object.refused.as_slice() {
             [] => error,

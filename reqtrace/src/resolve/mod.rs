@@ -1,22 +1,27 @@
 //! Resolve: a [`crate::profile::Profile`] and a process in, [`ResolvedProfile`] out: which bytes of
 //! which files to probe. Nothing is attached.
 
+pub mod arguments;
 mod calls;
 mod emulated;
 pub mod hazards;
 mod instructions;
 mod labels;
 mod markers;
+pub mod missing;
 mod opened;
 mod plans;
+pub mod probeable;
 pub mod process;
 mod readings;
 pub mod returns;
 pub mod search;
+pub mod starts;
 pub mod symbols;
 mod target;
 mod unmatched;
 pub mod usdt;
+mod variants;
 
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -56,6 +61,17 @@ pub struct ResolvedProfile {
     /// What only somebody who looks closer wants to know: the same about a built-in profile, where
     /// the profile's author has taken it into account.
     pub notes: Vec<String>,
+    /// Places that may do harm, as nothing shows that they do none: only `--yes` traces them.
+    pub doubts: Vec<Doubt>,
+}
+
+/// Why a place may do harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// What is not known.
+    pub what: String,
+    /// What to do about it.
+    pub next: &'static str,
 }
 
 impl ResolvedProfile {

@@ -121,10 +121,11 @@ fn exercise(bytes: Vec<u8>) {
             found.spelling(&object),
         );
     }
-    let _ = symbols::missing(&object, &["serv".to_owned()], None);
+    let _ = super::missing::missing(&object, &["serv".to_owned()], None, &[]);
     for symbol in object.symbols() {
         let body = symbols::body(&object, symbol.address);
         let _ = object.file_offset(symbol.address);
+        let _ = super::starts::begins(&object, symbol.address.wrapping_add(1));
         let _ = returns::exits(&object, &body, true);
         let _ = object.references(symbol.address).count();
     }

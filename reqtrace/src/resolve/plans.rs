@@ -3,6 +3,8 @@
 //!
 //! The chains that plans form at one place are made when all markers are known; see `attach`.
 
+use reqtrace_common::keyed::MAX_KEY_PARTS;
+use reqtrace_common::label::Reading;
 use reqtrace_common::marker::{
     AttributePlan, Condition, MAX_CONDITIONS, MAX_NUMBERS, MarkerPlan, condition_kind, marker_flag,
     op,
@@ -43,21 +45,37 @@ pub(super) fn of_marker(
         return Ok(vec![plan]);
     };
     if let KeySpec::Key(key) = &spec.key {
-        plan.key = place.reading(key, POINTER, None)?;
+        (plan.key, plan.key_parts) = key_of(key, place)?;
         plan.flags = 0;
     }
     if let Some(to) = &spec.to {
-        plan.to = place.reading(to, POINTER, None)?;
+        (plan.to, plan.to_parts) = key_of(to, place)?;
     }
     if spec.is_touch {
         plan.flags |= marker_flag::TOUCH;
+    }
+    if spec.is_queued {
+        plan.flags |= marker_flag::QUEUED;
     }
     plan.place = spec.waits_in.map_or(0, |index| index as u32 + 1);
     let all = conditions(&spec.when, place)?;
     Ok(all
         .into_iter()
-        .map(|when| MarkerPlan { when, ..plan })
+        .map(|when| {
+            let mut way = plan;
+            way.when = when;
+            way
+        })
         .collect())
+}
+
+/// The readings of a key, and how many there are.
+fn key_of(key: &[ValueSpec], place: &Place<'_>) -> Result<([Reading; MAX_KEY_PARTS], u32)> {
+    let mut readings = [Reading::default(); MAX_KEY_PARTS];
+    for (reading, value) in readings.iter_mut().zip(key) {
+        *reading = place.reading(value, POINTER, None)?;
+    }
+    Ok((readings, key.len() as u32))
 }
 
 /// How one attribute of a request type is read at one place; `index` is that of its name.
@@ -89,12 +107,12 @@ pub(super) fn of_attribute(
 
 /// All values that a marker reads.
 pub(super) fn values_of_marker(spec: &MarkerSpec) -> impl Iterator<Item = &ValueSpec> {
-    let key = match &spec.key {
-        KeySpec::Key(key) => Some(key),
-        KeySpec::Current => None,
+    let key: &[ValueSpec] = match &spec.key {
+        KeySpec::Key(key) => key,
+        KeySpec::Current => &[],
     };
     let when = spec.when.iter().map(|when| &when.value);
-    key.into_iter().chain(&spec.to).chain(when)
+    key.iter().chain(spec.to.iter().flatten()).chain(when)
 }
 
 /// All values that an attribute reads.

@@ -75,29 +75,7 @@ impl Process {
                     _ => unreadable(pid, "status").because(error),
                 }
             })?;
-        let comm = status_field(&status, "Name").unwrap_or_default();
-        let comm = Plain::of(comm).to_string();
-        if let Some(group) = status_field(&status, "Tgid").and_then(|id| id.parse::<u32>().ok())
-            && group != pid
-        {
-            return Err(Error::usage(format!(
-                "{pid} is a thread of process {group} ({comm}), not a process"
-            ))
-            .next(format!("use -p {group}; all its threads are traced")));
-        }
-        if status_field(&status, "State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
-            return Err(Error::usage(format!(
-                "process {pid} ({comm}) has ended and waits to be reaped (zombie)"
-            ))
-            .next("name a process that runs"));
-        }
-        // Only kernel threads have no address space.
-        if status_field(&status, "VmSize").is_none() {
-            return Err(Error::usage(format!(
-                "process {pid} ({comm}) is a kernel thread: it has no executable"
-            ))
-            .next("name the PID of a program (did a `$(pgrep …)` come out empty?)"));
-        }
+        let comm = of_a_program(pid, &status)?;
         let read = |what: &str| {
             fs::read(format!("/proc/{pid}/{what}")).map_err(|error| match error.kind() {
                 ErrorKind::NotFound => no_process(pid),
@@ -218,6 +196,34 @@ fn list<'a>(objects: impl IntoIterator<Item = &'a ObjectFile>) -> String {
         text.push_str(&format!(" and {more} more"));
     }
     text
+}
+
+/// The name of a process by its status, if it is one that runs a program.
+fn of_a_program(pid: u32, status: &str) -> Result<String> {
+    let comm = status_field(status, "Name").unwrap_or_default();
+    let comm = Plain::of(comm).to_string();
+    if let Some(group) = status_field(status, "Tgid").and_then(|id| id.parse::<u32>().ok())
+        && group != pid
+    {
+        return Err(Error::usage(format!(
+            "{pid} is a thread of process {group} ({comm}), not a process"
+        ))
+        .next(format!("use -p {group}; all its threads are traced")));
+    }
+    if status_field(status, "State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return Err(Error::usage(format!(
+            "process {pid} ({comm}) has ended and waits to be reaped (zombie)"
+        ))
+        .next("name a process that runs"));
+    }
+    // Only kernel threads have no address space.
+    if status_field(status, "VmSize").is_none() {
+        return Err(Error::usage(format!(
+            "process {pid} ({comm}) is a kernel thread: it has no executable"
+        ))
+        .next("name the PID of a program (did a `$(pgrep …)` come out empty?)"));
+    }
+    Ok(comm)
 }
 
 fn no_process(pid: u32) -> Error {

@@ -4,6 +4,7 @@
 use reqtrace_common::label::{NO_REGISTER, Reading};
 use reqtrace_common::limits::MAX_READS;
 
+use super::missing::symbols_from;
 use super::opened::Opened;
 use super::registers::Register;
 use super::returns::Reads;
@@ -73,6 +74,14 @@ impl Place<'_> {
         signed: Option<bool>,
     ) -> Result<Reading> {
         let mut reading = self.start(&spec.source)?;
+        if spec.add != 0 && reading.reads > 0 {
+            return Err(Error::usage(format!(
+                "`add = {}` to an argument of `{}` that is in memory",
+                spec.add, self.symbol
+            ))
+            .next("leave `add` out, and take a key that is a pointer to the whole object"));
+        }
+        reading.constant = reading.constant.wrapping_add(spec.add);
         for offset in &spec.deref {
             let next = usize::from(reading.reads);
             // Four of a profile and one of a note's own are as many as there is room for.
@@ -153,7 +162,10 @@ impl Place<'_> {
         let shown = self.object.shown();
         let error = Error::usage(format!("no variable `{name}` in {shown}"));
         if variables.is_empty() {
-            return error.next("it has no symbols of variables: install its debug symbols");
+            return error.next(format!(
+                "it has no symbols of variables. {}",
+                symbols_from(self.object)
+            ));
         }
         let names: Vec<String> = variables.iter().map(|one| signature(&one.name)).collect();
         let near = nearest(name, names.iter().map(String::as_str), MAX_NEAREST);

@@ -40,7 +40,7 @@ const MAX_OTHER_CALLERS: usize = 4;
 const MAX_CALLEES: usize = 8;
 
 /// A function larger than this is not decoded: a symbol's size is not to be trusted blindly.
-const MAX_FUNCTION: u64 = 16 << 20;
+pub(super) const MAX_FUNCTION: u64 = 16 << 20;
 
 /// Where a function is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use super::demangle::{
     Copy, Demangled, demangle, is_rust, last_component, split_suffix, without_generics,
 };
 use super::elf::{Object, Symbol};
+use super::variants;
 use crate::error::{Error, Result};
 use crate::text::{glob_matches, is_glob, nearest};
 
@@ -58,56 +59,40 @@ pub fn find(object: &Object, pattern: &str) -> Result<Option<Function>> {
     }
 }
 
-/// Why none of the patterns was found, and what is near. `named` is what the profile calls the object.
-#[must_use]
-pub fn missing(object: &Object, patterns: &[String], named: Option<&str>) -> Error {
-    let shown = object.shown();
-    let wanted = match patterns {
-        [one] => format!("no function `{one}`"),
-        many => format!("none of the functions `{}`", many.join("`, `")),
+/// Every function of the one name that a pattern fits, as one: copies of a generic have one name but for their
+/// types, and overloads but for their parameters. `None` when it fits none.
+///
+/// # Errors
+///
+/// When it fits functions of several names: a usage error that lists them.
+pub fn find_all(object: &Object, pattern: &str) -> Result<Option<Function>> {
+    let mut groups = matches(object, pattern);
+    groups.retain(Group::has_entry);
+    merge_aliases(&mut groups);
+    let Some(name) = one_name(&groups) else {
+        return match groups.as_slice() {
+            [] => Ok(None),
+            groups => Err(ambiguous(object, pattern, groups)),
+        };
     };
-    let what = format!("{wanted} in {shown}");
-    for pattern in patterns {
-        let imported = object
-            .imported()
-            .find(|name| *name == pattern || rank(pattern, name, &demangle(name)).is_some());
-        if let Some(name) = imported {
-            return Error::usage(format!(
-                "{what}: `{}` is imported from another object",
-                demangle(name).signature
-            ))
-            .next(match named {
-                None => "set object = \"…\" to the library that has it, such as object = \
-                         \"libfoo.so*\""
-                    .to_owned(),
-                Some(named) => format!(
-                    "object = \"{named}\" only calls it: name the library that has it instead"
-                ),
-            });
-        }
-        if let Some(part) = matches(object, pattern).first() {
-            return Error::usage(format!(
-                "{what}: only pieces of `{}` are left, the compiler inlined its beginning into \
-                 its callers",
-                part.name.signature
-            ))
-            .next("use a function that calls it, or one that it calls");
-        }
-    }
-    let near = nearest_names(object, patterns);
-    let mut advice = String::new();
-    if !near.is_empty() {
-        advice = format!("near to it: {}. ", near.join(", "));
-    }
-    advice.push_str(if object.symbols().is_empty() {
-        "The file has no function symbols at all: install its debug symbols, or use offset = 0x…"
-    } else if object.has_symtab() {
-        "It may have been inlined into its callers: use one of those, or a function that it calls"
-    } else {
-        "The file is stripped and names only what it exports: static functions are missing. \
-         Install its debug symbols, or use offset = 0x…"
-    });
-    Error::usage(what).next(advice)
+    let found: Vec<Function> = groups.iter().map(|group| group.function(object)).collect();
+    Ok(Some(match <[Function; 1]>::try_from(found) {
+        Ok([one]) => one,
+        Err(many) => Function {
+            partly_inlined: many.iter().find_map(|one| one.partly_inlined.clone()),
+            bodies: many.into_iter().flat_map(|one| one.bodies).collect(),
+            name,
+        },
+    }))
+}
+
+/// The name that groups have in common, without types and parameters.
+fn one_name(groups: &[Group]) -> Option<String> {
+    let mut names = groups
+        .iter()
+        .map(|group| without_generics(&group.name.path));
+    let first = names.next()?;
+    names.all(|name| name == first).then_some(first)
 }
 
 /// Symbols that are one function to a programmer.
@@ -158,9 +143,14 @@ impl Group {
             let name = object.name(&object.symbols()[member.symbol]);
             (member.copy == Copy::Part && name.contains(".part.")).then(|| name.to_owned())
         });
+        let bodies: Vec<Range<u64>> = entries.into_iter().map(|at| body(object, at)).collect();
         Function {
             name: self.name.signature.clone(),
-            bodies: entries.into_iter().map(|at| body(object, at)).collect(),
+            bodies: if self.distinct_names {
+                variants::once_each(object, bodies)
+            } else {
+                bodies
+            },
             partly_inlined: part,
         }
     }
@@ -205,7 +195,7 @@ pub fn name_at(object: &Object, address: u64) -> String {
     }
 }
 
-fn matches(object: &Object, pattern: &str) -> Vec<Group> {
+pub(super) fn matches(object: &Object, pattern: &str) -> Vec<Group> {
     let fits = |raw: &str, base: &str, name: &Demangled| {
         if raw == pattern {
             Some(0)
@@ -279,7 +269,7 @@ pub(super) fn collect(
 
 /// How well a name fits, the lower the better; `None`: not at all. `base` is the symbol without
 /// suffixes.
-fn rank(pattern: &str, base: &str, name: &Demangled) -> Option<u8> {
+pub(super) fn rank(pattern: &str, base: &str, name: &Demangled) -> Option<u8> {
     if base == pattern {
         return Some(0);
     }
@@ -374,6 +364,12 @@ fn ambiguous(object: &Object, pattern: &str, groups: &[Group]) -> Error {
             listed.push(format!("{name} (offset 0x{offset:x})"));
         }
     }
+    let advice = if one_name(groups).is_some() {
+        "write one of these names in full, or offset = 0x… of the one that is meant; all = true marks \
+         all of them"
+    } else {
+        "write one of these names in full, or offset = 0x… of the one that is meant"
+    };
     let count = listed.len();
     let more = count.saturating_sub(MAX_LISTED);
     listed.truncate(MAX_LISTED);
@@ -385,10 +381,10 @@ fn ambiguous(object: &Object, pattern: &str, groups: &[Group]) -> Error {
         object.shown(),
         listed.join("; ")
     ))
-    .next("write one of these names in full, or offset = 0x… of the one that is meant")
+    .next(advice)
 }
 
-fn nearest_names(object: &Object, patterns: &[String]) -> Vec<String> {
+pub(super) fn nearest_names(object: &Object, patterns: &[String]) -> Vec<String> {
     let Some(pattern) = patterns.first() else {
         return Vec::new();
     };

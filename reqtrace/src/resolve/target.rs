@@ -7,6 +7,7 @@ use std::sync::Arc;
 use reqtrace_binary::maps::FileKey;
 
 use super::elf::{self, Object};
+use super::missing::has_named;
 use super::opened::Opened;
 use super::process::{ObjectFile, Process, fits};
 use super::usdt::usdt_probes;
@@ -44,17 +45,27 @@ impl Target<'_> {
 
     /// Other objects of the target that have a USDT probe, as the process sees them.
     pub(super) fn with_usdt(&self, except: &ObjectFile, provider: &str, name: &str) -> Vec<String> {
+        self.others(except, |object| {
+            usdt_probes(object).find(provider, name).is_some()
+        })
+    }
+
+    /// Other objects of the target, as the process sees them.
+    fn others(&self, except: &ObjectFile, has: impl Fn(&Object) -> bool) -> Vec<String> {
         let Self::Process(process) = self else {
             return Vec::new();
         };
         let others = process.objects.iter().filter(|file| *file != except);
         others
-            .filter(|file| {
-                self.look_at(file)
-                    .is_ok_and(|object| usdt_probes(&object).find(provider, name).is_some())
-            })
+            .filter(|file| self.look_at(file).is_ok_and(|object| has(&object)))
             .map(|file| file.shown.clone())
             .collect()
+    }
+
+    /// Other objects of the target that have a function of one of these names, as the process sees them.
+    pub(super) fn with_function(&self, except: &ObjectFile, patterns: &[String]) -> Vec<String> {
+        let has = |object: &Object| patterns.iter().any(|pattern| has_named(object, pattern));
+        self.others(except, has)
     }
 
     /// The program itself.

@@ -8,11 +8,15 @@ mod argument;
 mod notes;
 
 use super::elf::Object;
+use super::starts::{self, Begins};
 use crate::error::Error;
 use crate::text::nearest;
 
 pub use argument::{ArgumentValue, UsdtArgument};
 use notes::{Note, next_note, probe};
+
+/// `nop` of one byte.
+const NOP: u8 = 0x90;
 
 /// Names that an error suggests.
 const MAX_NEAREST: usize = 3;
@@ -23,7 +27,7 @@ pub struct UsdtProbes {
     /// By provider and name.
     pub probes: Vec<UsdtProbe>,
     /// Notes that could not be read: cut off, without their strings, or of a place that is not in
-    /// the object's code.
+    /// the object's code or not the beginning of an instruction.
     pub malformed: usize,
 }
 
@@ -76,8 +80,10 @@ pub fn usdt_probes(object: &Object) -> UsdtProbes {
             match note {
                 Note::Other => {}
                 Note::Probe(description) => match probe(object, description) {
-                    Some((provider, name, site)) => found.add(provider, name, site),
-                    None => found.malformed += 1,
+                    Some((provider, name, site)) if is_instruction(object, site.address) => {
+                        found.add(provider, name, site);
+                    }
+                    _ => found.malformed += 1,
                 },
             }
         }
@@ -90,6 +96,16 @@ pub fn usdt_probes(object: &Object) -> UsdtProbes {
         .probes
         .sort_by(|a, b| (&a.provider, &a.name).cmp(&(&b.provider, &b.name)));
     found
+}
+
+/// Whether an instruction begins at a place; where nothing tells the start of its function, whether it
+/// is the `nop` that compilers put there.
+fn is_instruction(object: &Object, address: u64) -> bool {
+    match starts::begins(object, address) {
+        Begins::Proven => true,
+        Begins::Unknown => object.code(address).first() == Some(&NOP),
+        Begins::Inside(..) | Begins::Doubtful(_) => false,
+    }
 }
 
 impl UsdtProbes {

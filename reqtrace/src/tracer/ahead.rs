@@ -20,6 +20,11 @@ impl<T: Send + 'static> Ahead<T> {
         }
     }
 
+    /// Whether nobody has to wait for its result.
+    pub(super) fn is_done(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits for its result.
     ///
     /// # Errors

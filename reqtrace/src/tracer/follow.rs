@@ -10,15 +10,15 @@ use reqtrace_recording::{Cost, End, Event, Open, Process, ProcessChange, Request
 
 use super::backlog::Backlog;
 use super::guarding::Guarding;
+use super::latecomers::Latecomers;
 use super::processes::{Processes, first_space};
 use super::stopper::{Stopper, Waiting};
-use crate::aggregate::MALFORMED;
+use crate::aggregate::{MALFORMED, PROCESSES_UNPROBED};
 use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Stamp, Still};
 use crate::attach::{Session, Sums};
 use crate::capture::{Names, Running, Stream, Windows};
 use crate::error::Result;
 use crate::kernel::clock;
-use crate::report::{Overhead, ShedSpan};
 use crate::symbolize::AddressSpace;
 
 /// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
@@ -37,6 +37,8 @@ const NAMING: Duration = Duration::from_secs(10);
 const LONG_LOOK: Duration = Duration::from_millis(5);
 /// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
 const PAUSE_PER_LOOK: u32 = 20;
+/// How often it is looked whether a program is resolved, which a process may already run.
+const HURRY: Duration = Duration::from_millis(2);
 /// Records taken at a time, so that signals are not kept waiting.
 const BATCH: usize = 20_000;
 
@@ -87,6 +89,7 @@ pub(super) struct Follower<'a> {
     taken: Vec<Sums>,
     request_types: usize,
     processes: Processes,
+    latecomers: Latecomers,
     stopper: Stopper,
     backlog: Backlog,
 }
@@ -98,7 +101,7 @@ impl<'a> Follower<'a> {
         names: Names,
         request_types: usize,
         pids: &[u32],
-        stopper: Stopper,
+        (stopper, latecomers): (Stopper, Latecomers),
         Keyed { has_keys, ends }: Keyed,
     ) -> Result<Self> {
         let mut follower = Self {
@@ -111,6 +114,7 @@ impl<'a> Follower<'a> {
             taken: Vec::new(),
             request_types,
             processes: Processes::default(),
+            latecomers,
             stopper,
             backlog: Backlog::default(),
         };
@@ -133,7 +137,7 @@ impl<'a> Follower<'a> {
         session: &mut Session,
         stop_ns: u64,
         ended_by: EndedBy,
-        (overhead, shed): (Overhead, Vec<ShedSpan>),
+        cost: Cost,
     ) -> Result<Stream<'a>> {
         self.names.until(Instant::now() + NAMING);
         self.window(session, stop_ns, true)?;
@@ -147,16 +151,16 @@ impl<'a> Follower<'a> {
             }
             self.stream.send(&Event::Open(&open))?;
         }
-        for (name, count) in self.names.losses() {
+        let unprobed = (
+            PROCESSES_UNPROBED,
+            self.latecomers.unprobed() + session.unprobed(),
+        );
+        for (name, count) in self.names.losses().into_iter().chain([unprobed]) {
             if count > 0 {
                 self.stream.lost(name, count)?;
             }
         }
-        self.stream.send(&Event::Cost(&Cost {
-            overhead: Some(overhead),
-            shed,
-            ..session.cost()?
-        }))?;
+        self.stream.send(&Event::Cost(&cost))?;
         let ended_by = ended_by.name().to_owned();
         self.stream.send(&Event::End(&End {
             stop_ns,
@@ -192,12 +196,19 @@ impl<'a> Follower<'a> {
         }
         let mut ticks = Ticks::new();
         let mut all = true;
+        // They may run another program than when it was looked what they run.
+        for pid in self.processes.alive().clone() {
+            self.latecomers.look(pid, session.start_ns(), session);
+        }
         loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(EndedBy::Duration);
             }
-            let until = ticks.next.min(deadline.unwrap_or(ticks.next));
+            let mut until = ticks.next.min(deadline.unwrap_or(ticks.next));
+            if self.latecomers.is_busy() {
+                until = until.min(now + HURRY);
+            }
             let longest = match all {
                 true => until.saturating_duration_since(now),
                 // What was left is taken at once, but for a stop.
@@ -211,6 +222,7 @@ impl<'a> Follower<'a> {
             }
             let now_ns = clock::monotonic_ns();
             all = self.take(session, BATCH)?;
+            self.latecomers.step(session);
             if self.names.is_full()
                 || self.processes.many_have_left()
                 || session.tables_fill_up()?
@@ -339,6 +351,7 @@ impl<'a> Follower<'a> {
                 self.names.symbols().remember(space);
                 process.change = ProcessChange::Exec;
                 self.appear(process)?;
+                self.latecomers.look(record.tgid, record.time_ns, session);
             }
             process_event::MAPPED => self.look_at(space, session)?,
             // Whether other threads live on without the leader shows at the next look.

@@ -8,9 +8,10 @@ use log::info;
 use super::ahead::Ahead;
 use crate::attach::estimate::{HitCost, Rate};
 use crate::attach::self_test::SelfTest;
-use crate::attach::{ProbePlan, rate, safety};
+use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::capture::Notices;
 use crate::error::{Error, Result};
+use crate::report::Untraced;
 use crate::report::text::number;
 use crate::resolve::ResolvedProfile;
 
@@ -36,7 +37,7 @@ pub(super) struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// Asks both, and gives what a hit costs here. What is safe is judged while the load is counted; so is
+    /// Asks both, and gives what a hit costs here, and what the processes take as long as they are not traced. What is safe is judged while the load is counted; so is
     /// done what is `also` to be done before something is traced, whose result is given back.
     ///
     /// # Errors
@@ -46,12 +47,22 @@ impl Gate<'_> {
         &self,
         cost: Ahead<Result<SelfTest>>,
         also: impl FnOnce() -> T,
-    ) -> Result<(HitCost, T)> {
+    ) -> Result<(HitCost, Option<Untraced>, T)> {
         let cost = cost.wait().flatten()?.cost;
-        // With --yes, when any cost is allowed, and before the program has begun, nothing is counted.
-        if self.accept_risk || self.limit() >= 1.0 || !self.has_begun {
+        // With --yes, when any cost is allowed, and before the program has begun, nothing is counted. Nor is it
+        // where a probe, and be it one that counts, may do harm.
+        let is_doubted = self
+            .resolved
+            .iter()
+            .any(|profile| !profile.doubts.is_empty());
+        if self.accept_risk || self.limit() >= 1.0 || !self.has_begun || is_doubted {
             self.safety()?;
-            return Ok((cost, also()));
+            if !self.has_begun
+                && let Some(error) = trial::refused(self.plans)?
+            {
+                return Err(error);
+            }
+            return Ok((cost, None, also()));
         }
         let mut judged = Ok(());
         let measured = rate::measure(self.plans, self.pids, self.limit(), cost, || {
@@ -61,7 +72,11 @@ impl Gate<'_> {
         judged?;
         let (measured, result) = measured?;
         self.load(&measured)?;
-        Ok((cost, result))
+        let untraced = Untraced {
+            work_ns: measured.work.as_nanos() as u64,
+            hits: measured.hits,
+        };
+        Ok((cost, Some(untraced), result))
     }
 
     fn limit(&self) -> f64 {

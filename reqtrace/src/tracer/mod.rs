@@ -35,6 +35,7 @@ mod follow;
 mod gate;
 mod guarding;
 mod header;
+mod latecomers;
 mod processes;
 mod resolved;
 mod start;

@@ -1,29 +1,88 @@
 //! Where the profile's markers are: the profile and the processes in, resolved profiles out, and
 //! notices of what a user should know of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 
 use log::{debug, info};
 
-use crate::attach::ServiceOf;
+use super::latecomers::Program;
+use crate::attach::{Identity, ServiceOf};
 use crate::capture::Notices;
 use crate::error::{Error, Result};
+use crate::kernel::processes;
 use crate::profile::{Profiles, RequestSpec, builtin};
 use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
 
-/// Tells the service of a process by its program.
-pub(super) fn service_of(profiles: &Profiles) -> ServiceOf {
-    let profiles = profiles.clone();
-    Box::new(move |pid| {
-        if profiles.all().len() == 1 {
-            return Some(0);
+/// What was found in the processes that a user named.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) resolved: Vec<ResolvedProfile>,
+    /// Processes in which markers were found, each with its service.
+    services: BTreeMap<u32, usize>,
+    /// Programs of theirs.
+    programs: BTreeMap<Identity, usize>,
+    /// Whether some run no program that a profile is made for: only what they start is traced.
+    pub(super) has_masters: bool,
+    /// Processes of which no request is seen, although a profile is made for their program.
+    pub(super) unprobed: u64,
+    /// Executables of children, which may leave at any time: paths name these descriptors.
+    pub(super) kept: Vec<File>,
+}
+
+impl Found {
+    /// Makes a process's path to its executable one that is good without it.
+    fn keep(&mut self, process: &mut Process) {
+        let Ok(file) = File::open(&process.executable.open) else {
+            return;
+        };
+        let kept = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let own = std::mem::replace(&mut process.executable.open, kept.clone());
+        let objects = process.objects.iter_mut();
+        for object in objects.filter(|object| object.open == own) {
+            object.open.clone_from(&kept);
         }
-        let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-        let path = path.to_string_lossy();
-        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
-        let name = path.rsplit('/').next().unwrap_or(path);
-        profiles.of_program(name).ok()
-    })
+        self.kept.push(file);
+    }
+
+    fn add(&mut self, process: &Process, resolved: ResolvedProfile) {
+        let service = resolved.service;
+        self.services.insert(process.pid, service);
+        let program = Identity::of(&process.executable.open);
+        self.programs.insert(program, service);
+        self.resolved.push(resolved);
+    }
+
+    /// Programs whose probes are planned.
+    pub(super) fn programs(&self) -> BTreeSet<Identity> {
+        self.programs.keys().cloned().collect()
+    }
+
+    /// Tells the service of a process by its program: one that a profile is made for, or that of a process
+    /// which the user named.
+    pub(super) fn service_of(&self, profiles: &Profiles) -> ServiceOf {
+        let profiles = profiles.clone();
+        let (services, programs) = (self.services.clone(), self.programs.clone());
+        Box::new(move |pid| {
+            if let Some(service) = services.get(&pid) {
+                return Some(*service);
+            }
+            if profiles.all().len() == 1 && !profiles.name_programs() {
+                return Some(0);
+            }
+            let program = Program::of(pid)?;
+            let of_program = || match profiles.name_programs() {
+                true => None,
+                false => profiles.of_program(&program.name).ok(),
+            };
+            profiles
+                .made_for(&program.name)
+                .or_else(|| programs.get(&program.file).copied())
+                .or_else(of_program)
+        })
+    }
 }
 
 /// Adds the probes of a child that was there before: none when it runs the same files as a process
@@ -32,12 +91,19 @@ pub(super) fn resolve_child(
     profiles: &Profiles,
     pid: u32,
     processes: &mut Vec<Process>,
-    resolved: &mut Vec<ResolvedProfile>,
+    found: &mut Found,
+    notices: &Notices,
 ) {
     // It may have left, and it is nothing that the user named: no error.
     let Ok(mut process) = Process::open(pid) else {
         return;
     };
+    let is_made_for = profiles.made_for(process.executable.file_name()).is_some();
+    let program = Identity::of(&process.executable.open);
+    if profiles.name_programs() && !is_made_for && !found.programs.contains_key(&program) {
+        processes.push(process);
+        return;
+    }
     if let Some(first) = processes.first() {
         process.use_objects(&first.opened);
     }
@@ -49,8 +115,16 @@ pub(super) fn resolve_child(
         known.executable.shown == process.executable.shown && shown(known) == shown(&process)
     });
     if !known {
+        found.keep(&mut process);
         match resolve_one(profiles, &process) {
-            Ok(found) => resolved.push(found),
+            Ok(resolved) => found.add(&process, resolved),
+            Err(error) if is_made_for => {
+                found.unprobed += 1;
+                let name = &process.comm;
+                notices.warn(format_args!(
+                    "requests of process {pid} ({name}) are not seen: {error}"
+                ));
+            }
             Err(error) => debug!("child {pid} ({}) has no markers: {error}", process.comm),
         }
     }
@@ -58,7 +132,7 @@ pub(super) fn resolve_child(
 }
 
 /// Resolves in a process the profile that its program takes.
-fn resolve_one(profiles: &Profiles, process: &Process) -> Result<ResolvedProfile> {
+pub(super) fn resolve_one(profiles: &Profiles, process: &Process) -> Result<ResolvedProfile> {
     let index = profiles.of_program(process.executable.file_name())?;
     Ok(ResolvedProfile {
         service: index,
@@ -67,7 +141,34 @@ fn resolve_one(profiles: &Profiles, process: &Process) -> Result<ResolvedProfile
     })
 }
 
-/// Resolves in every process the profile that its program takes; prints each warning once.
+/// Descendants of a process that run a program which a profile is made for.
+fn served_by(profiles: &Profiles, pid: u32) -> usize {
+    let descendants = processes::descendants(&[pid]);
+    let programs = descendants.into_iter().filter_map(Program::of);
+    programs
+        .filter(|program| profiles.made_for(&program.name).is_some())
+        .count()
+}
+
+/// A process that the user named and that is no server itself: what it starts is.
+fn say_followed(profiles: &Profiles, process: &Process, notices: &Notices) {
+    let now = match served_by(profiles, process.pid) {
+        0 => "none of its descendants does yet, and those that will are traced".to_owned(),
+        1 => "its descendants that do are traced, 1 now".to_owned(),
+        many => format!("its descendants that do are traced, {many} now"),
+    };
+    notices.note(format_args!(
+        "process {} ({}) runs {}, which no profile is made for ({}): {now}",
+        process.pid,
+        process.comm,
+        process.executable.file_name(),
+        profiles.programs(),
+    ));
+}
+
+/// Resolves in every process the profile that its program takes; prints each warning once. With `follow` a
+/// process that runs another program than the profiles are made for need not have the markers: its
+/// descendants may.
 ///
 /// # Errors
 ///
@@ -75,23 +176,41 @@ fn resolve_one(profiles: &Profiles, process: &Process) -> Result<ResolvedProfile
 pub(super) fn resolve_all(
     profiles: &Profiles,
     processes: &[Process],
+    follow: bool,
     notices: &Notices,
-) -> Result<Vec<ResolvedProfile>> {
-    let mut all = Vec::new();
+) -> Result<Found> {
+    let mut all = Found::default();
     let mut warnings = BTreeMap::new();
     for process in processes {
-        let resolved = resolve_one(profiles, process)
-            .map_err(|error| error.within(format!("process {} ({})", process.pid, process.comm)))?;
+        let may_be_master = follow
+            && profiles.name_programs()
+            && profiles.made_for(process.executable.file_name()).is_none();
+        let resolved = match may_be_master && served_by(profiles, process.pid) > 0 {
+            true => None,
+            false => Some(resolve_one(profiles, process)),
+        };
+        let resolved = match resolved {
+            Some(Ok(resolved)) => resolved,
+            Some(Err(error)) if !may_be_master => {
+                return Err(error.within(format!("process {} ({})", process.pid, process.comm)));
+            }
+            _ => {
+                say_followed(profiles, process, notices);
+                all.has_masters = true;
+                continue;
+            }
+        };
         for warning in &resolved.warnings {
             warnings.insert(warning.clone(), ());
         }
         for note in &resolved.notes {
             info!("{note}");
         }
-        all.push(resolved);
+        all.add(process, resolved);
     }
     for (index, profile) in profiles.all().iter().enumerate() {
-        if !all.iter().any(|resolved| resolved.service == index) {
+        let is_of = |resolved: &ResolvedProfile| resolved.service == index;
+        if !all.has_masters && !all.resolved.iter().any(is_of) {
             return Err(Error::usage(format!(
                 "no process for the profile `{}`, which is made for {}",
                 profile.name,
@@ -103,7 +222,7 @@ pub(super) fn resolve_all(
     for warning in warnings.keys() {
         notices.warn(warning);
     }
-    for request in all.iter().flat_map(|profile| &profile.requests) {
+    for request in all.resolved.iter().flat_map(|profile| &profile.requests) {
         debug!(
             "request {}: begin {} ({} probes), end {} ({} probes)",
             request.name,
@@ -178,7 +297,10 @@ pub(super) fn unmatched_waits(
             let program = process.executable.file_name();
             profiles.of_program(program).is_ok_and(|of| of == index)
         };
-        let Some(process) = processes.iter().find(takes) else {
+        let is_made_for =
+            |process: &&Process| profiles.made_for(process.executable.file_name()) == Some(index);
+        let fitting = processes.iter().find(is_made_for);
+        let Some(process) = fitting.or_else(|| processes.iter().find(takes)) else {
             continue;
         };
         match unmatched_without_symbols(profile, &Target::Process(process)) {

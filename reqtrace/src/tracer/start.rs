@@ -17,9 +17,10 @@ use super::ahead::Ahead;
 use super::follow::Keyed;
 use super::gate::Gate;
 use super::header::header;
+use super::latecomers::Latecomers;
 use super::processes::first_space;
 use super::resolved::{
-    resolve_all, resolve_child, say_unlabelled, say_unread, service_of, unmatched_waits,
+    Found, resolve_all, resolve_child, say_unlabelled, say_unread, unmatched_waits,
 };
 use super::stopper::Stopper;
 use super::trace::{Events, Trace};
@@ -28,7 +29,7 @@ use crate::aggregate::{self, Aggregator};
 use crate::attach::estimate::HitCost;
 use crate::attach::{
     self, Compiled, CpuEngine, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, MarkerTable,
-    ProbePlan, ServiceOf, Session, StackTable, Whom, self_test,
+    ProbePlan, Session, StackTable, Whom, self_test,
 };
 use crate::capture::{Names, Notices};
 use crate::classify::columns::Columns;
@@ -80,31 +81,43 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         &files,
         &notices,
     );
-    let resolved = resolve_all(&profiles, &processes, &notices);
+    let resolved = resolve_all(&profiles, &processes, options.follow, &notices);
     // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
     let host = host.wait().flatten()?;
     let types = Ahead::begin("the kernel's types", {
         let host = host.clone();
         move || KernelTypes::read(&host)
     });
-    let sockets = options
-        .before
-        .then(|| SocketTypes::read(&host))
-        .transpose()?;
-    if sockets.as_ref().is_some_and(|types| !types.has_unix()) {
+    let wants_origins = options.blame && profiles.have_keys();
+    let sockets = if options.before || wants_origins {
+        match SocketTypes::read(&host) {
+            Ok(types) => Some(types),
+            Err(error) if options.before => return Err(error.within("--before")),
+            Err(error) => {
+                notices.warn(format!(
+                    "--blame: who sent what parked requests went on with is not known: {error}"
+                ));
+                None
+            }
+        }
+    } else {
+        None
+    };
+    if options.before && sockets.as_ref().is_some_and(|types| !types.has_unix()) {
         notices.warn(
             "--before: this kernel does not say when data comes to Unix sockets, which Linux 6.3 and later do: \
              only TCP connections have a time before the begin",
         );
     }
-    let mut resolved = resolved?;
+    let mut found = resolved?;
     if options.labels {
-        say_unlabelled(&profiles, &resolved, &notices)?;
+        say_unlabelled(&profiles, &found.resolved, &notices)?;
     }
-    say_unread(&resolved, options.labels, &notices);
+    say_unread(&found.resolved, options.labels, &notices);
     for child in children {
-        resolve_child(&profiles, child, &mut processes, &mut resolved);
+        resolve_child(&profiles, child, &mut processes, &mut found, &notices);
     }
+    let resolved = &found.resolved;
     let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
     let mut symbols = LiveSymbolizer::new(files.clone());
     for process in &processes {
@@ -112,7 +125,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     }
     let mut labels = options.labels.then(LabelTable::default);
     let mut markers = MarkerTable::default();
-    let plans = ProbePlan::of(&resolved, labels.as_mut(), &mut markers)?;
+    let plans = ProbePlan::of(resolved, labels.as_mut(), &mut markers)?;
     // Counting the programs' time costs some 40 ns a run, so it is done only when it is shown.
     let stats = options
         .measure_programs
@@ -123,7 +136,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         max_probe_rate: options.max_probe_rate,
         accept_risk: options.accept_risk,
         notices: &notices,
-        resolved: &resolved,
+        resolved,
         plans: &plans,
         pids: &pids,
         has_begun,
@@ -147,13 +160,14 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             types,
             tables,
             sockets: sockets.as_ref(),
+            more_probes: found.has_masters,
         };
         let tables = (labels.as_ref(), &markers);
         let loaded = load.run(&options, &profiles, tables, &plans);
         let panicked = |_| Error::failed("the measurement of the load panicked");
         (gate.join().map_err(panicked).flatten(), loaded)
     });
-    let (cost, (kernel, unmatched)) = gate?;
+    let (cost, untraced, (kernel, unmatched)) = gate?;
     symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
@@ -161,11 +175,13 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
     let create = |path| outputs::create("--record", path, options.labels);
     let recording = options.record.as_deref().map(create).transpose()?;
     let known = pids.len();
+    let programs = processes.iter().map(|process| &process.executable.open);
+    let programs: Vec<PathBuf> = programs.cloned().collect();
     let (session, stacks) = attach(
         loaded,
         &plans,
-        &mut pids,
-        (cost, service_of(&profiles)),
+        (&mut pids, &programs),
+        (cost, &found, &profiles),
         &options,
     )?;
     if let Some(warning) = session.sampling_warning() {
@@ -185,7 +201,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             .map_or(0, |plan| plan.rate_hz),
         cpu_engine: session.cpu_engine().map_or("", CpuEngine::name).to_owned(),
         options: options.recorded(&profiles),
-        ..header(&host, &profiles, &resolved, monotonic_to_unix_ns)
+        ..header(&host, &profiles, resolved, monotonic_to_unix_ns)
     };
     let analysis = Aggregator::new(
         &profiles,
@@ -215,6 +231,19 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
             ends: profiles.text_ends(),
         },
         pids,
+        latecomers: Latecomers {
+            known: found.programs(),
+            unprobed: found.unprobed,
+            _kept: found.kept,
+            profiles,
+            labels,
+            markers,
+            accept_risk: options.accept_risk,
+            notices: notices.clone(),
+            waiting: Vec::new(),
+        },
+        untraced,
+        cold_percent: cost.cold_percent,
     };
     Ok(Trace::new(
         session,
@@ -238,7 +267,7 @@ fn give_memory_back() {
 /// A recorder, and its name for messages.
 fn recorder(file: File, path: &Path, header: &Header) -> Result<(Recorder, String)> {
     let name = path.display().to_string();
-    let recorder = Recorder::start(file, header).map_err(|error| {
+    let recorder = Recorder::start(file, header, outputs::give_up_privileges).map_err(|error| {
         Error::failed(format!("--record {name} cannot be written")).because(error)
     })?;
     Ok((recorder, name))
@@ -251,6 +280,7 @@ struct Load<'a> {
     types: Ahead<Result<KernelTypes>>,
     tables: Option<Ahead<Compiled>>,
     sockets: Option<&'a SocketTypes>,
+    more_probes: bool,
 }
 
 impl Load<'_> {
@@ -274,7 +304,10 @@ impl Load<'_> {
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
                 blame: options.blame,
-                before: self.sockets,
+                before: self.sockets.filter(|_| options.before),
+                origins: self
+                    .sockets
+                    .filter(|_| options.blame && profiles.have_keys()),
                 samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,
@@ -282,6 +315,7 @@ impl Load<'_> {
                 has_keys: profiles.have_keys(),
                 markers: Some(markers),
                 probes: Some(plans),
+                more_probes: self.more_probes,
             },
             tables,
         );
@@ -294,8 +328,8 @@ impl Load<'_> {
 fn attach(
     loaded: Loaded,
     plans: &[ProbePlan],
-    pids: &mut Vec<u32>,
-    (cost, service_of): (HitCost, ServiceOf),
+    (pids, programs): (&mut Vec<u32>, &[PathBuf]),
+    (cost, found, profiles): (HitCost, &Found, &Profiles),
     options: &Options,
 ) -> Result<(Session, StackTable)> {
     let attach_started = Instant::now();
@@ -303,8 +337,10 @@ fn attach(
         plans,
         Whom {
             pids,
+            programs,
+            more_programs: found.has_masters,
             follow: options.follow,
-            service_of,
+            service_of: found.service_of(profiles),
         },
         cost,
         options.sample_every,

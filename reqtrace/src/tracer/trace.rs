@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use log::info;
-use reqtrace_recording::{Event, Recorder};
+use reqtrace_recording::{Cost, Event, Recorder};
 
 use super::Options;
 use super::follow::{EndedBy, Follower, Keyed};
 use super::guarding::Guarding;
+use super::latecomers::Latecomers;
 use super::stopper::Stopper;
 use crate::aggregate::Aggregator;
 use crate::attach::{Engine, Session};
@@ -18,7 +19,7 @@ use crate::capture::{Names, Notices, Observer, Stream};
 use crate::error::Result;
 use crate::kernel;
 use crate::kernel::give_up::{StillNeeded, give_up};
-use crate::report::{Exporter, Report};
+use crate::report::{Exporter, Report, Untraced};
 
 /// The first kernel whose maps may be used by whoever has their descriptors, although
 /// `kernel.unprivileged_bpf_disabled` is set.
@@ -47,6 +48,11 @@ pub(super) struct Events {
     pub(super) keyed: Keyed,
     /// All processes that are traced from the start on.
     pub(super) pids: Vec<u32>,
+    pub(super) latecomers: Latecomers,
+    /// What they took before.
+    pub(super) untraced: Option<Untraced>,
+    /// See [`Cost::cold_percent`].
+    pub(super) cold_percent: u32,
 }
 
 /// A trace that is over: the outputs are written, and the probes are being taken out, which
@@ -157,8 +163,14 @@ impl Trace {
             stream.record(recorder, &name);
         }
         let (names, types) = (events.names, events.request_types);
-        let mut follower =
-            Follower::new(stream, names, types, &events.pids, stopper, events.keyed)?;
+        let mut follower = Follower::new(
+            stream,
+            names,
+            types,
+            &events.pids,
+            (stopper, events.latecomers),
+            events.keyed,
+        )?;
         let alive = follower.processes().alive();
         let mut guarding = Guarding::new(options.max_overhead, alive, notices);
         let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;
@@ -167,9 +179,16 @@ impl Trace {
         let stop_ns = session.stop()?;
         // What is read from now on is in the kernel's tables and in ours.
         session.begin_detach()?;
-        let took = guarding.finish(&session, follower.processes().alive())?;
+        let (overhead, shed) = guarding.finish(&session, follower.processes().alive())?;
+        let cost = Cost {
+            overhead: Some(overhead),
+            shed,
+            untraced: events.untraced,
+            cold_percent: events.cold_percent,
+            ..session.cost()?
+        };
         follower.drain(&mut session)?;
-        let stream = follower.end(&mut session, stop_ns, ended_by, took)?;
+        let stream = follower.end(&mut session, stop_ns, ended_by, cost)?;
         drop(stats);
         let finished = stream.finish()?;
         info!(

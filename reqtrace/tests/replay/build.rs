@@ -293,7 +293,8 @@ impl Builder {
             sum.off_ns += ns;
             sum.run_queue_ns += run_queue;
             sum.count += 1;
-            sum.longest_ns = sum.longest_ns.max(ns + run_queue);
+            sum.longest_ns = sum.longest_ns.max(ns);
+            sum.longest_run_queue_ns = sum.longest_run_queue_ns.max(run_queue);
         }
     }
 
@@ -431,6 +432,9 @@ impl Builder {
         let bytes = sized
             .map(|(index, (_, sum))| (index, 4096 * sum.count))
             .collect();
+        let queued = (0..).zip(&sums);
+        let queued = queued.map(|(index, (_, sum))| (index, sum.longest_run_queue_ns));
+        let queued = queued.filter(|(_, ns)| *ns > 0).collect();
         let stop_ns = START_NS + DURATION_NS;
         let of_type = |totals: &TypeTotals| {
             let away = (totals.parked_ns, totals.queued_ns);
@@ -450,6 +454,7 @@ impl Builder {
             histograms: Vec::new(),
             bytes,
             keyed,
+            queued: Some(queued),
         };
         self.event(&Event::Window(&window));
         for (loss, count) in std::mem::take(&mut self.losses) {

@@ -1,13 +1,15 @@
 //! The recorded scene of requests that change threads, and what is reported of it.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use reqtrace::aggregate::{FilterOptions, Options};
 use reqtrace::report::Grouping;
 use reqtrace::report::blame::{Cause, Reason};
 use reqtrace::report::folded::{FoldedOptions, Part, Shows};
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};
 use reqtrace_recording::{
-    AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, PARKED, RequestOf,
-    Waker, WakerContext,
+    AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, Origin, PARKED,
+    RequestOf, Sender, Waker, WakerContext, WakerIs,
 };
 
 use crate::build::{Builder, Off, POOL_QUEUE, SPACE, START_NS};
@@ -109,6 +111,12 @@ fn keyed_sites(builder: &mut Builder) -> KeyedSites {
     }
 }
 
+/// An address for documentation.
+const CLIENT: Sender = Sender::Peer(SocketAddr::new(
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
+    40_000,
+));
+
 /// One request of [`keyed`].
 fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
     let begin = 10 * MS + index * 50 * MS;
@@ -126,6 +134,7 @@ fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
         until_ns: begin + until,
         by_tid,
         by_request: None,
+        is_ready: false,
     };
     // For the client, for the other service, and for a worker; slow ones for the service.
     let service = if index % 20 == 7 { 30 * MS } else { 2 * MS };
@@ -152,6 +161,21 @@ fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
     ];
     for one in &parked {
         builder.away(one);
+    }
+    // The client is another machine. The service is a thread of this one.
+    let service = Sender::Thread {
+        tgid: 8000,
+        tid: 8001,
+        is: WakerIs::Helper(START_NS),
+    };
+    for (away, sender) in parked.iter().zip([CLIENT, service]) {
+        builder.origin(&Origin {
+            space: AddressSpace::default(),
+            request: of,
+            until_ns: away.until_ns,
+            arrived_ns: away.until_ns - 40 * US,
+            sender,
+        });
     }
     let worker = queued.1;
     let block = (worker + 100 * US, 300 * US, 20 * US);
@@ -274,6 +298,17 @@ impl Builder {
             until_ns: START_NS + away.until_ns,
             by_request: away.by_request.map(since_start),
             ..*away
+        }));
+    }
+
+    /// What a parked request went on with; times since the start.
+    pub(crate) fn origin(&mut self, origin: &Origin) {
+        self.event(&Event::Origin(&Origin {
+            space: SPACE,
+            request: since_start(origin.request),
+            until_ns: START_NS + origin.until_ns,
+            arrived_ns: START_NS + origin.arrived_ns,
+            ..*origin
         }));
     }
 

@@ -1,7 +1,7 @@
 //! Recorded traces through decode, aggregate, classify and report, against golden files.
 //!
 //! `busy`, `idle` and `lost` are made by `scenes`; `shop.rec` and `mariadb.rec` are real traces, which
-//! `cargo test --release -p reqtrace-tests --test golden -- --ignored` records anew (as root).
+//! `cargo test --release -p reqtrace-tests --test e2e golden -- --ignored` records anew (as root).
 //! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the expected outputs anew. A golden
 //! file that is missing is a failure.
 

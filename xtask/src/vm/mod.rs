@@ -1,6 +1,6 @@
 //! The VM tier: the kernel programs on other kernels than the running one.
 //!
-//! In: release builds of reqtrace and of the example services. Out: the kernels on which tracing those
+//! In: builds of reqtrace and of the example services. Out: the kernels on which tracing those
 //! services gave a complete and true result. Needs neither root nor KVM.
 
 mod boot;
@@ -25,8 +25,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::{
     process,
     setup::{self, Need},
-    workspace::{BinaryArgs, target_dir},
+    workspace::{Binaries, BinaryArgs, Profile, target_dir},
 };
+
+/// Begins the last line of a run in which all boots passed; their names follow.
+pub(crate) const PASSED: &str = "vm: passed on ";
 
 /// One boot of the matrix.
 struct Boot {
@@ -86,8 +89,8 @@ pub(crate) struct Args {
 /// `cargo xtask vm-test`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build, Need::Vm], args.verbose)?;
-    let passed = run_matrix(&args.binaries, &args.only)?;
-    println!("vm: passed on {}", names(&passed).join(", "));
+    let passed = run_matrix(&args.binaries, Profile::Release, &args.only)?;
+    println!("{PASSED}{}", names(&passed).join(", "));
     if args.write {
         features::write(&passed)?;
     }
@@ -117,7 +120,11 @@ fn folder() -> PathBuf {
 }
 
 /// Runs the boots of these names (none: all) and returns the kernels that ran.
-pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<Passed>> {
+pub(crate) fn run_matrix(
+    binaries: &BinaryArgs,
+    profile: Profile,
+    only: &[String],
+) -> Result<Vec<Passed>> {
     for name in only {
         let names = MATRIX.map(|boot| boot.name);
         ensure!(
@@ -126,7 +133,7 @@ pub(crate) fn run_matrix(binaries: &BinaryArgs, only: &[String]) -> Result<Vec<P
             names.join(", ")
         );
     }
-    let binaries = binaries.build()?;
+    let binaries = binaries.build(profile, &Binaries::ALL)?;
     fs::create_dir_all(folder()).with_context(|| folder().display().to_string())?;
     let initramfs = folder().join("initramfs.cpio");
     initramfs::build(&binaries, &initramfs)?;

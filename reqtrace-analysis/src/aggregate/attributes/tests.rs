@@ -143,3 +143,22 @@ fn what_cannot_be_filtered_by_is_an_error_that_names_what_can() {
     let error = asked("path", false).unwrap_err();
     assert!(error.to_string().contains("no texts"), "{error}");
 }
+
+/// `path` is a text, and `http` has no label.
+#[test]
+fn the_text_of_a_type_without_a_label_is_its_label() {
+    for by in [None, Some(Grouping::Label), Some(Grouping::Fingerprint)] {
+        let all = attributes(by, true).unwrap();
+        let group = |request_type: u32, attributes: &[Attribute<'_>]| {
+            all.group(&Request {
+                request_type,
+                attributes,
+                ..Request::default()
+            })
+        };
+        let some = [number(0, 2), path(b"/user/7", false)];
+        assert_eq!(group(0, &some).as_deref(), Some(&b"/user/7"[..]));
+        assert_eq!(group(0, &[number(0, 2)]), None);
+        assert_eq!(group(1, &[number(0, 2)]), None);
+    }
+}

@@ -118,6 +118,7 @@ fn an_answer_of_a_traced_service_is_no_idle_time() {
     };
     assert!(idle(&report));
     let row = |kind, ns| BlameRow {
+        thread: None,
         victim_request: "script".to_owned(),
         victim_label: Plain::default(),
         wait_class: "poll".to_owned(),

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
-use super::super::Away;
 use super::super::MAX_DEPTH;
-use super::super::keyed::AllKeyed;
+use super::super::keyed::{AllKeyed, REQUEST_BYTES};
+use super::super::{Away, Sender};
 use super::*;
 
 /// The request with a key that began then.
@@ -61,8 +61,26 @@ struct Parked {
     is_queued: bool,
 }
 
-/// A time in which a request was parked: since when, until when, by which thread, in which request.
-type WasParked = (u64, u64, u64, u32, Option<u64>);
+/// A time in which a request was parked.
+#[derive(Clone, Copy, Debug)]
+struct WasParked {
+    begin_ns: u64,
+    since_ns: u64,
+    until_ns: u64,
+    /// The thread that ended it, and what that was doing.
+    by: ThreadId,
+    is: WakerIs,
+    source: Source,
+}
+
+/// Where a request was in one nanosecond.
+#[derive(Clone, Copy, Debug)]
+enum Where {
+    /// On this thread.
+    Ran(ThreadId),
+    Parked,
+    Queued,
+}
 
 struct Pool {
     threads: Vec<Thread>,
@@ -72,6 +90,8 @@ struct Pool {
     ended: Vec<(u64, u64)>,
     /// Blocks of requests: begin of the request, thread, from, until, ended by.
     blocks: Vec<(u64, u32, u64, u64, By)>,
+    /// Where requests were, by begin and time.
+    were: BTreeMap<(u64, u64), Where>,
     told: Told,
     dice: u64,
     began: u64,
@@ -96,6 +116,7 @@ impl Pool {
             were_parked: Vec::new(),
             ended: Vec::new(),
             blocks: Vec::new(),
+            were: BTreeMap::new(),
             told: Told::new(),
             dice: seed,
             began: 0,
@@ -106,13 +127,24 @@ impl Pool {
             for number in 0..threads {
                 pool.step(number, now);
             }
-            for thread in &mut pool.threads {
+            for (number, thread) in pool.threads.iter_mut().enumerate() {
+                if let Some(begin_ns) = thread.request {
+                    let ran = Where::Ran(super::thread(number as u32 + 1));
+                    pool.were.insert((begin_ns, now), ran);
+                }
                 thread.did.push(Did {
                     does: thread.does,
                     request: thread.request,
                     watched: thread.since.is_some(),
                     block: thread.blocks.len().saturating_sub(1),
                 });
+            }
+            for parked in &pool.parked {
+                let place = match parked.is_queued {
+                    true => Where::Queued,
+                    false => Where::Parked,
+                };
+                pool.were.insert((parked.begin_ns, now), place);
             }
         }
         pool
@@ -182,7 +214,7 @@ impl Pool {
         if !self.parked.is_empty() && (ends || self.once_in(2)) {
             let any = self.below(self.parked.len() as u64) as usize;
             let parked = self.parked.remove(any);
-            self.was_away(parked, number, now);
+            self.was_away(parked, number, now, false);
             self.threads[number].request = Some(parked.begin_ns);
         } else if !ends && self.began < now && self.once_in(2) {
             self.began = now;
@@ -205,7 +237,7 @@ impl Pool {
         let waiting = self.parked.iter().position(|parked| !parked.is_queued);
         if let Some(at) = waiting {
             let parked = self.parked[at];
-            self.was_away(parked, number, now);
+            self.was_away(parked, number, now, true);
             self.parked[at] = Parked {
                 is_queued: true,
                 since_ns: now,
@@ -214,22 +246,65 @@ impl Pool {
         }
     }
 
-    fn was_away(&mut self, parked: Parked, number: usize, now: u64) {
+    /// What a request goes on with that was parked since then: now and then data that a thread has sent.
+    fn source(&mut self, since_ns: u64, now: u64) -> Source {
+        let nobody = Source::NotKnown(Reason::NoRead);
+        if now == since_ns || self.once_in(3) {
+            return nobody;
+        }
+        let at_ns = since_ns + self.below(now - since_ns);
+        let number = self.below(self.threads.len() as u64) as usize;
+        let sender = &self.threads[number];
+        let Some(did) = sender.did.get(at_ns as usize - 1) else {
+            return nobody;
+        };
+        let is = match (did.request, sender.since) {
+            (Some(begin_ns), _) => WakerIs::InRequest(keyed(begin_ns)),
+            (None, Some(since)) if did.watched => WakerIs::Helper(since),
+            _ => return nobody,
+        };
+        if did.does != Does::Runs {
+            return nobody;
+        }
+        let sender = thread(number as u32 + 1);
+        Source::Data(at_ns, Sender::Thread(sender, is))
+    }
+
+    fn was_away(&mut self, parked: Parked, number: usize, now: u64, is_ready: bool) {
         let by_request = self.threads[number].request;
         let is = by_request.map_or(WakerIs::BetweenRequests, |begin| {
             WakerIs::InRequest(keyed(begin))
         });
         let tid = number as u32 + 1;
+        let source = match is_ready {
+            true => Source::Ready,
+            false => self.source(parked.since_ns, now),
+        };
         let kind = if parked.is_queued {
             Away::Queued
         } else {
-            self.were_parked
-                .push((parked.begin_ns, parked.since_ns, now, tid, by_request));
+            self.were_parked.push(WasParked {
+                begin_ns: parked.begin_ns,
+                since_ns: parked.since_ns,
+                until_ns: now,
+                by: thread(tid),
+                is,
+                source,
+            });
             Away::Parked
         };
         let times = [parked.since_ns, now];
-        self.told
-            .away(parked.from, parked.begin_ns, times, kind, by(tid, is));
+        self.told.away(
+            parked.from,
+            parked.begin_ns,
+            times,
+            kind,
+            by(tid, is),
+            source,
+        );
+        let of = keyed(parked.begin_ns);
+        let timelines = &mut self.told.timelines;
+        assert!(kind == Away::Queued || timelines.source(thread(1), of, now, source));
     }
 
     fn leave(&mut self, number: usize, now: u64, does: Does) {
@@ -298,18 +373,61 @@ impl Pool {
             By::Interrupt(cause) => outcome(cause, waits, depth),
             By::Thread(..) if depth == MAX_DEPTH => unknown(Reason::TooDeep, depth),
             By::Thread(_, WakerIs::Unknown) => unknown(Reason::WakerNotKnown, depth + 1),
-            By::Thread(one, _) => self.did(victim, one, at, depth + 1),
+            By::Thread(one, WakerIs::InRequest(of)) if of.begin_ns <= at => {
+                self.was(victim, one, of.begin_ns, at, depth + 1)
+            }
+            By::Thread(one, _) => {
+                let did = self.threads[one.tid as usize - 1].did[at as usize - 1];
+                let whose = Self::whose(victim, one, did.request);
+                self.did(victim, one, at, whose, depth + 1)
+            }
         }
     }
 
-    fn did(&self, victim: u64, one: ThreadId, at: u64, depth: u8) -> Outcome {
-        let of = &self.threads[one.tid as usize - 1];
-        let did = of.did[at as usize - 1];
-        let whose = match did.request {
+    fn whose(victim: u64, one: ThreadId, request: Option<u64>) -> Culprit {
+        match request {
             Some(begin_ns) if begin_ns == victim => Culprit::Itself,
             Some(begin_ns) => Culprit::Request(one, 1, begin_ns),
             None => Culprit::Thread(one),
+        }
+    }
+
+    /// What a request was in one nanosecond, of which a thread was known to run it later.
+    fn was(&self, victim: u64, one: ThreadId, begin_ns: u64, at: u64, depth: u8) -> Outcome {
+        let whose = Self::whose(victim, one, Some(begin_ns));
+        match self.were[&(begin_ns, at)] {
+            Where::Ran(ran_on) => self.did(victim, ran_on, at, whose, depth),
+            Where::Queued => outcome(Cause::RunQueue, whose, depth),
+            Where::Parked => {
+                let lies_in = |was: &&WasParked| was.begin_ns == begin_ns && was.is_at(at);
+                let was = self.were_parked.iter().find(lies_in).unwrap();
+                self.parked(victim, was, at, whose, depth)
+            }
+        }
+    }
+
+    fn parked(&self, victim: u64, was: &WasParked, at: u64, waits: Culprit, depth: u8) -> Outcome {
+        let by = match was.source {
+            Source::NotKnown(reason) => return unknown(reason, depth),
+            Source::Ready if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
+                return unknown(Reason::SourceNotKnown, depth);
+            }
+            Source::Data(came_ns, Sender::Thread(sender, is)) if at < came_ns => {
+                By::Thread(sender, is)
+            }
+            Source::Ready | Source::Data(..) => By::Thread(was.by, was.is),
         };
+        self.ended_in(victim, by, at, waits, depth)
+    }
+
+    fn is_loop(&self, thread: ThreadId) -> bool {
+        let mut did = self.threads[thread.tid as usize - 1].did.iter();
+        did.any(|did| did.request.is_some())
+    }
+
+    fn did(&self, victim: u64, one: ThreadId, at: u64, whose: Culprit, depth: u8) -> Outcome {
+        let of = &self.threads[one.tid as usize - 1];
+        let did = of.did[at as usize - 1];
         if !did.watched {
             return unknown(Reason::NotYetWatched, depth);
         }
@@ -328,21 +446,26 @@ impl Pool {
     fn blame(&self, begin_ns: u64) -> BTreeMap<Outcome, u64> {
         let mut sums = BTreeMap::new();
         let blocks = self.blocks.iter().filter(|block| block.0 == begin_ns);
-        let blocks = blocks.map(|&(_, _, from, until, by)| (from, until, by));
-        let parked = self.were_parked.iter().filter(|was| was.0 == begin_ns);
-        let parked = parked.map(|&(_, since, until, tid, by_request)| {
-            let is = by_request.map_or(WakerIs::BetweenRequests, |begin| {
-                WakerIs::InRequest(keyed(begin))
-            });
-            (since, until, By::Thread(thread(tid), is))
-        });
-        for (from, until, by) in blocks.chain(parked) {
+        for &(_, _, from, until, by) in blocks {
             for at in from..until {
                 let what = self.ended_in(begin_ns, by, at, Culprit::OwnInterrupt, 0);
                 *sums.entry(what).or_default() += 1;
             }
         }
+        let parked = self.were_parked.iter();
+        for was in parked.filter(|was| was.begin_ns == begin_ns) {
+            for at in was.since_ns..was.until_ns {
+                let what = self.parked(begin_ns, was, at, Culprit::OwnInterrupt, 0);
+                *sums.entry(what).or_default() += 1;
+            }
+        }
         sums
+    }
+}
+
+impl WasParked {
+    const fn is_at(&self, at: u64) -> bool {
+        self.since_ns <= at && at < self.until_ns
     }
 }
 
@@ -364,7 +487,15 @@ impl Told {
         });
     }
 
-    fn away(&mut self, tid: u32, begin_ns: u64, times: [u64; 2], kind: Away, by: Option<By>) {
+    fn away(
+        &mut self,
+        tid: u32,
+        begin_ns: u64,
+        times: [u64; 2],
+        kind: Away,
+        by: Option<By>,
+        source: Source,
+    ) {
         let is_parked = kind == Away::Parked;
         let follows = self.timelines.away(Kept {
             thread: thread(tid),
@@ -384,6 +515,7 @@ impl Told {
             by: by.filter(|_| is_parked),
             woken_from: None,
             away: Some(kind),
+            source,
             after_gap: false,
         });
         assert!(follows);
@@ -452,7 +584,7 @@ fn pools_have_everything() {
 
 #[test]
 fn what_is_forgotten_is_bounded_and_said() {
-    let mut all = AllKeyed::new(vec![false, true], 100);
+    let mut all = AllKeyed::new(vec![false, true], 100 * REQUEST_BYTES);
     for begin_ns in 1..=1_000 {
         all.ran(thread(1), keyed(begin_ns), begin_ns + 1, begin_ns + 2);
     }
@@ -465,7 +597,7 @@ fn what_is_forgotten_is_bounded_and_said() {
 fn a_thread_of_which_nothing_is_known_is_not_blamed() {
     let mut told = Told::new();
     let parked = by(2, WakerIs::BetweenRequests);
-    told.away(1, 10, [20, 30], Away::Parked, parked);
+    told.away(1, 10, [20, 30], Away::Parked, parked, Source::Ready);
     told.keyed_record(3, 10, 40);
     let parts = split(&told.timelines, thread(3), keyed(10), 40);
     let wanted = [unknown(Reason::WakerNotKnown, 1)];

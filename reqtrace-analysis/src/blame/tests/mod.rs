@@ -13,7 +13,8 @@ use reqtrace_common::record::BlockSite;
 use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
 
 use super::{
-    By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, ThreadId, Timelines, split,
+    By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, Source, ThreadId, Timelines,
+    split,
 };
 
 /// The thread of this number, of process 1.
@@ -38,12 +39,12 @@ pub(super) struct Told {
 
 impl Told {
     pub(super) fn new() -> Self {
-        Self::of_at_most(1 << 18)
+        Self::of_at_most(64 << 20)
     }
 
-    pub(super) fn of_at_most(most: usize) -> Self {
+    pub(super) fn of_at_most(most_bytes: usize) -> Self {
         Self {
-            timelines: Timelines::new(most, vec![false, true]),
+            timelines: Timelines::new(most_bytes, vec![false, true]),
             sequences: BTreeMap::new(),
         }
     }
@@ -84,6 +85,7 @@ impl Told {
             holder: Holder::NoFutex,
             woken_from: None,
             away: None,
+            source: Source::NotKnown(Reason::SourceNotKnown),
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],

@@ -18,10 +18,15 @@ fn a_function_of_this_process_has_its_name() {
     assert!(symbols.remember(this()));
     let address = a_function_of_ours as *const () as u64;
     let frames = symbols.frames(this(), &[address]);
-    assert!(frames[0].name.contains("a_function_of_ours"), "{frames:?}");
+    // What an optimised build has inlined at its first instruction is before it.
+    let has_it = |frames: &[Frame]| {
+        let mut names = frames.iter().map(|frame| &frame.name);
+        names.any(|name| name.contains("a_function_of_ours"))
+    };
+    assert!(has_it(&frames), "{frames:?}");
     // As a return address it is the end of what is before it.
     let before = symbols.frames(this(), &[address, address]);
-    assert!(!before[1].name.contains("a_function_of_ours"), "{before:?}");
+    assert!(!has_it(&before[frames.len()..]), "{before:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Events in; all requests and their times out, added up as time passes, without words, tables or copies.
 
 use super::{Event, THREADS};
-use crate::keyed::PARKED;
+use crate::keyed::{PARKED, QUEUED};
 use crate::marker::MAX_PLACES;
 
 /// What a request of the oracle is doing.
@@ -22,8 +22,6 @@ pub(super) struct Believed {
     pub(super) moves: u32,
     pub(super) last_tid: u32,
     pub(super) ready: Option<u32>,
-    /// Another request has its key.
-    pub(super) is_orphan: bool,
 }
 
 /// The oracle: all requests that have not ended, and nothing else.
@@ -32,6 +30,8 @@ pub(super) struct Oracle {
     pub(super) now: u64,
     pub(super) live: Vec<Believed>,
     pub(super) plain: [bool; THREADS as usize],
+    /// Keys of requests that were taken from threads, which do not know it yet.
+    pub(super) late: [Option<u64>; THREADS as usize],
     /// Begin, end, time away by place, moves, whether the end was seen.
     pub(super) done: Vec<Done>,
 }
@@ -57,12 +57,10 @@ impl Oracle {
 
     /// The request of a key.
     fn of(&self, key: u64) -> Option<usize> {
-        self.live
-            .iter()
-            .position(|request| request.key == key && !request.is_orphan)
+        self.live.iter().position(|request| request.key == key)
     }
 
-    /// What the thread runs, if that has the key. An orphan still counts.
+    /// What the thread runs, if that has the key.
     fn mine(&self, tid: u32, key: Option<u64>) -> Option<usize> {
         let index = self.run_by(tid)?;
         key.is_none_or(|key| self.live[index].key == key)
@@ -71,7 +69,6 @@ impl Oracle {
 
     fn finish(&mut self, index: usize, is_complete: bool) {
         let request = self.live.remove(index);
-        let is_complete = is_complete && !request.is_orphan;
         self.done.push((
             request.begin_ns,
             self.now,
@@ -82,9 +79,6 @@ impl Oracle {
     }
 
     fn park(&mut self, index: usize, place: u32, queued: bool) {
-        if self.live[index].is_orphan {
-            return self.finish(index, false);
-        }
         let request = &mut self.live[index];
         request.state = match request.ready.take() {
             Some(place) => State::Away(place, true, self.now),
@@ -104,16 +98,17 @@ impl Oracle {
             .is_some_and(|index| matches!(self.live[index].state, State::Away(..)))
     }
 
-    /// Whether the thread runs it now.
-    fn resume(&mut self, tid: u32, key: u64, named: u32) -> bool {
-        if self.plain[tid as usize] || !self.is_away(key) {
-            return false;
+    /// The thread goes on with the request of a key, whoever ran it.
+    fn resume(&mut self, tid: u32, key: u64, named: u32) {
+        if self.plain[tid as usize] || self.of(key).is_none() {
+            return;
         }
         self.turn(tid);
         let now = self.now;
         let Some(index) = self.of(key) else {
-            return false;
+            return;
         };
+        self.take(index);
         let request = &mut self.live[index];
         if let (State::Away(place, false, since), true) = (request.state, named != 0) {
             request.away_ns[place as usize] -= now - since;
@@ -121,47 +116,66 @@ impl Oracle {
         }
         request.moves += u32::from(request.last_tid != tid);
         request.last_tid = tid;
+        request.ready = None;
         request.state = State::Running(tid);
-        true
+    }
+
+    /// Somebody else has it from now on.
+    fn take(&mut self, index: usize) {
+        if let State::Running(tid) = self.live[index].state {
+            self.late[tid as usize] = Some(self.live[index].key);
+        }
     }
 
     /// A key gets another request.
     fn give_up(&mut self, key: u64) {
         if let Some(index) = self.of(key) {
-            if self.is_away(key) {
-                self.finish(index, false);
-            } else {
-                self.live[index].is_orphan = true;
-            }
+            self.take(index);
+            self.finish(index, false);
         }
     }
 
     pub(super) fn event(&mut self, tid: u32, event: Event) {
         let is_plain = self.plain[tid as usize];
+        let late = match event {
+            Event::PlainEnd => None,
+            _ => self.late[tid as usize].take(),
+        };
         match event {
-            Event::Begin { key, or_resume } => {
+            Event::Park { key, .. } | Event::Ready { key, .. }
+                if late.is_some() && (key.is_none() || key == late) => {}
+            Event::Begin {
+                key,
+                or_resume,
+                queued,
+            } => {
                 let is_mine = self.mine(tid, Some(key));
-                if or_resume && is_mine.is_none() && self.is_away(key) {
+                if or_resume && is_mine.is_none() && self.of(key).is_some() {
                     self.resume(tid, key, 0);
                     return;
                 }
-                if is_plain {
+                if is_plain && !queued {
                     return;
                 }
                 if let Some(index) = is_mine {
                     self.finish(index, false);
                 }
-                self.turn(tid);
+                if !queued {
+                    self.turn(tid);
+                }
                 self.give_up(key);
                 self.live.push(Believed {
                     key,
                     begin_ns: self.now,
-                    state: State::Running(tid),
+                    state: if queued {
+                        State::Away(QUEUED, true, self.now)
+                    } else {
+                        State::Running(tid)
+                    },
                     away_ns: [0; MAX_PLACES + 2],
                     moves: 0,
                     last_tid: tid,
                     ready: None,
-                    is_orphan: false,
                 });
             }
             Event::Resume { key, place, .. } => {
@@ -208,11 +222,9 @@ impl Oracle {
                 }
                 let Some(key) = key else { return };
                 let Some(index) = self.of(key) else { return };
-                if !self.is_away(key) {
-                    self.live[index].is_orphan = true;
-                } else {
-                    self.finish(index, true);
-                }
+                let is_complete = self.is_away(key);
+                self.take(index);
+                self.finish(index, is_complete);
             }
             Event::PlainBegin => {
                 if self.run_by(tid).is_none() {

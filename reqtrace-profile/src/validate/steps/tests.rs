@@ -25,13 +25,14 @@ fn refused(lines: &str, place: &str, words: &str) -> String {
 fn value(source: ValueSource, deref: &[i32]) -> ValueSpec {
     ValueSpec {
         source,
+        add: 0,
         deref: deref.to_vec(),
         size: None,
     }
 }
 
 fn argument(index: u8) -> KeySpec {
-    KeySpec::Key(value(ValueSource::Argument(index), &[]))
+    KeySpec::Key(vec![value(ValueSource::Argument(index), &[])])
 }
 
 const KEYED: &str = "key = { arg = 0 }\nbegin = { function = \"b\" }\nend = { function = \"e\" }\n";
@@ -54,12 +55,12 @@ fn a_keyed_request_has_all_its_markers() {
     assert!(http.is_keyed);
     assert_eq!(
         http.begin.key,
-        KeySpec::Key(value(ValueSource::Result, &[]))
+        KeySpec::Key(vec![value(ValueSource::Result, &[])])
     );
     assert_eq!(http.resume[0].key, argument(0));
     assert_eq!(
         http.resume[1].key,
-        KeySpec::Key(value(ValueSource::Argument(0), &[0, 0x3f0]))
+        KeySpec::Key(vec![value(ValueSource::Argument(0), &[0, 0x3f0])])
     );
     assert_eq!(
         (http.resume[0].is_touch, http.resume[1].is_touch),
@@ -75,10 +76,13 @@ fn a_keyed_request_has_all_its_markers() {
     );
     assert_eq!(
         http.ready[0].key,
-        KeySpec::Key(value(ValueSource::Register(Register::Rbx), &[]))
+        KeySpec::Key(vec![value(ValueSource::Register(Register::Rbx), &[])])
     );
     assert_eq!(http.adopt[0].key, KeySpec::Current);
-    assert_eq!(http.adopt[0].to, Some(value(ValueSource::Argument(1), &[])));
+    assert_eq!(
+        http.adopt[0].to,
+        Some(vec![value(ValueSource::Argument(1), &[])])
+    );
     let end = http.end.as_ref().unwrap();
     assert_eq!((&end.key, end.when.len()), (&argument(0), 1));
     // In the order of the file, each once.
@@ -126,7 +130,7 @@ fn a_key_that_a_marker_cannot_have_is_refused() {
     );
     let global = request(&global).unwrap();
     let source = ValueSource::Global("current_request".to_owned());
-    assert_eq!(global.begin.key, KeySpec::Key(value(source, &[0])));
+    assert_eq!(global.begin.key, KeySpec::Key(vec![value(source, &[0])]));
     let result = KEYED.replace("{ arg = 0 }", "{ arg = \"result\" }");
     refused(
         &result,
@@ -199,7 +203,7 @@ fn keys_that_belong_elsewhere_are_refused() {
     refused(
         &format!("{KEYED}park = {{ function = \"f\", touch = true }}"),
         "8:34",
-        "`touch` belongs to `resume` only",
+        "`touch` belongs to `resume` and `ready` only",
     );
     refused(
         &format!("{KEYED}park = {{ function = \"f\", to = {{ arg = 0 }} }}"),
@@ -399,4 +403,18 @@ fn what_is_wrong_with_a_condition_is_said_with_its_place() {
         "6:55",
         "arguments are gone",
     );
+}
+
+#[test]
+fn a_key_may_be_so_many_bytes_from_an_argument() {
+    let lines = |key: &str| KEYED.replacen("{ arg = 0 }", key, 1);
+    let part = request(&lines("{ arg = 1, add = -32 }")).unwrap();
+    let expected = ValueSpec {
+        add: -32,
+        ..value(ValueSource::Argument(1), &[])
+    };
+    assert_eq!(part.begin.key, KeySpec::Key(vec![expected]));
+    let both = lines("{ arg = 0, add = 8, deref = [0] }");
+    let next = refused(&both, "5:24", "`add` and `deref` in one value");
+    assert!(next.contains("first offset"), "{next}");
 }

@@ -8,8 +8,9 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use crate::event::{
     Address, AddressSpace, Away, AwayInterval, Comm, Cost, End, Event, File, Futex, Header, Holder,
     Incomplete, Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open,
-    Options, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample, ShedSpan,
-    Stack, Thread, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Options, Origin, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
+    Sender, ShedSpan, Stack, Thread, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost,
+    Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -26,6 +27,7 @@ pub(super) enum Owned {
     Open(Box<Open>),
     Interval(Box<Interval>),
     Away(AwayInterval),
+    Origin(Origin),
     Futex(Futex),
     Sample(Sample),
     Tick(u64),
@@ -50,6 +52,7 @@ impl Owned {
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Interval(event) => Self::Interval(Box::new(*event)),
             Event::Away(event) => Self::Away(*event),
+            Event::Origin(event) => Self::Origin(*event),
             Event::Futex(event) => Self::Futex(event.clone()),
             Event::Sample(event) => Self::Sample(*event),
             Event::Tick(now_ns) => Self::Tick(now_ns),
@@ -85,6 +88,7 @@ impl Owned {
             Self::Open(event) => Event::Open(event),
             Self::Interval(event) => Event::Interval(event),
             Self::Away(event) => Event::Away(event),
+            Self::Origin(event) => Event::Origin(event),
             Self::Futex(event) => Event::Futex(event),
             Self::Sample(event) => Event::Sample(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
@@ -378,6 +382,31 @@ pub(super) fn some_events() -> Vec<Owned> {
                 begin_ns: 1_800_000_000,
                 request_type: 0,
             }),
+            is_ready: true,
+        }),
+        Owned::Origin(Origin {
+            space,
+            request: RequestOf {
+                begin_ns: 1_900_000_000,
+                request_type: 1,
+            },
+            until_ns: 1_960_000_000,
+            arrived_ns: 1_955_000_000,
+            sender: Sender::Thread {
+                tgid: 11,
+                tid: 12,
+                is: WakerIs::BetweenRequests,
+            },
+        }),
+        Owned::Origin(Origin {
+            space,
+            request: RequestOf {
+                begin_ns: 1_900_000_000,
+                request_type: 1,
+            },
+            until_ns: 1_960_000_000,
+            arrived_ns: 1_955_000_000,
+            sender: Sender::Peer(([192, 0, 2, 1], 80).into()),
         }),
         Owned::Futex(Futex {
             space,
@@ -393,6 +422,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             histograms: vec![(key, lengths)],
             bytes: vec![(0, 12_345)],
             keyed: vec![(1, 2, 3, 4)],
+            queued: Some(vec![(0, 67)]),
         })),
         Owned::Loss(Loss {
             name: "ring_full".to_owned(),
@@ -422,6 +452,11 @@ pub(super) fn some_events() -> Vec<Owned> {
                 from_ns: 1,
                 to_ns: 2,
             }],
+            untraced: Some(Untraced {
+                work_ns: 3,
+                hits: 4,
+            }),
+            cold_percent: 190,
         }),
         Owned::Open(Box::new(Open {
             blocked_in: Some((site(3), 1_900_000_000)),

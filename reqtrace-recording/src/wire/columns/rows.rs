@@ -32,6 +32,18 @@ fn at<T: Copy>(column: &[T], index: usize) -> Result<T, Malformed> {
     column.get(index).copied().ok_or(Malformed)
 }
 
+/// Elements of a list of one request.
+const MAX_OF_ONE: u32 = 1024;
+
+/// How many of a list a request has.
+fn few(count: u32) -> Result<u32, Malformed> {
+    if count > MAX_OF_ONE {
+        Err(Malformed)
+    } else {
+        Ok(count)
+    }
+}
+
 impl<'a> Rows<'a> {
     /// All requests of these columns.
     pub(super) fn of(columns: &'a Columns) -> Self {
@@ -58,7 +70,7 @@ impl<'a> Rows<'a> {
         let thread = at(&columns.threads, at(&columns.thread, row)? as usize)?;
         let end_ns = self.end_ns.wrapping_add_signed(at(&columns.end, row)?);
         let begin_ns = end_ns.wrapping_sub(at(&columns.latency, row)?);
-        let slots = at(&columns.slots, row)?;
+        let slots = few(at(&columns.slots, row)?)?;
         self.slots.clear();
         let mut blocked_ns = 0_u64;
         for _ in 0..slots {
@@ -72,7 +84,7 @@ impl<'a> Rows<'a> {
             self.slot += 1;
         }
         self.longest.clear();
-        for _ in 0..at(&columns.longest, row)? {
+        for _ in 0..few(at(&columns.longest, row)?)? {
             let block = self.long(begin_ns)?;
             self.longest.push(block);
         }
@@ -115,7 +127,7 @@ impl<'a> Rows<'a> {
     fn keyed(&mut self, row: usize) -> Result<(), Malformed> {
         let columns = self.columns;
         self.away.clear();
-        for _ in 0..rare(&columns.aways, row) {
+        for _ in 0..few(rare(&columns.aways, row))? {
             self.away.push(Away {
                 place: at(&columns.away_place, self.away_at)?,
                 count: at(&columns.away_count, self.away_at)?,
@@ -124,7 +136,7 @@ impl<'a> Rows<'a> {
             self.away_at += 1;
         }
         self.attributes.clear();
-        for _ in 0..rare(&columns.attributes, row) {
+        for _ in 0..few(rare(&columns.attributes, row))? {
             let of = at(&columns.attribute, self.attribute_at)?;
             let value = at(&columns.attribute_value, self.attribute_at)?;
             let value = if of & attribute_bit::TEXT == 0 {

@@ -106,7 +106,7 @@ fn a_request_that_waits_goes_on_where_it_could_begin() {
     assert_eq!(of_place(plans, &[]).unwrap()[0].marker.place, 3);
     // Another key is another request.
     let mut resume = plan(Role::Resume, Some(1));
-    resume.marker.key.constant = 7;
+    resume.marker.key[0].constant = 7;
     let found = order(vec![plan(Role::Begin, ALWAYS), resume]);
     assert_eq!(
         found,
@@ -126,7 +126,7 @@ fn markers_that_nothing_tells_apart_are_refused() {
     let text = refused(vec![plan(Role::Park, Some(1)), plan(Role::End, Some(1))]);
     assert!(text.contains("nothing tells which"), "{text}");
     let mut other_key = plan(Role::Resume, ALWAYS);
-    other_key.marker.key.constant = 7;
+    other_key.marker.key[0].constant = 7;
     refused(vec![plan(Role::Begin, ALWAYS), other_key]);
     // The same twice is once.
     let twice = order(vec![plan(Role::Park, ALWAYS), plan(Role::Park, ALWAYS)]);

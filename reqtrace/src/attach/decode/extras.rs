@@ -3,11 +3,17 @@
 //! The record of a request may get lost, and so may its texts: what waits for too long is let go and counted.
 
 use std::mem::{offset_of, size_of};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
-use reqtrace_common::record::{AwayRecord, ExtraRecord, TextHead, waker_is};
+use reqtrace_common::origin::{Sender as SenderRecord, found, sender_is};
+use reqtrace_common::record::{
+    AwayRecord, ExtraRecord, OriginRecord, TextHead, waker_context, waker_is,
+};
 use reqtrace_common::thread::RequestState;
-use reqtrace_recording::{AddressSpace, Attribute, Away, AwayInterval, Request, RequestOf, Value};
+use reqtrace_recording::{
+    AddressSpace, Attribute, Away, AwayInterval, Origin, Request, RequestOf, Sender, Value, Waker,
+};
 use rustc_hash::FxHashMap;
 
 use super::{Fields, Malformed, request_type};
@@ -290,6 +296,64 @@ pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
         until_ns,
         by_tid: fields.u32(at!(by_tid))?,
         by_request,
+        is_ready: fields.u32(at!(is_ready))? != 0,
+    })
+}
+
+/// Decodes what a parked request went on with.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not an [`OriginRecord`] of this version.
+pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Malformed> {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(OriginRecord, $field)
+        };
+        (sender.$field:ident) => {
+            at!(sender) + offset_of!(SenderRecord, $field)
+        };
+    }
+    let fields = Fields(bytes);
+    fields.bytes(0, size_of::<OriginRecord>())?;
+    let sender = match (fields.u32(at!(found))?, fields.u32(at!(sender.who))?) {
+        (found::NO_READ, _) => Sender::NoRead,
+        (found::SEVERAL, _) => Sender::SeveralReads,
+        (found::LAYERED, _) => Sender::LayeredSocket,
+        (found::ONE, sender_is::NOT_SEEN) => Sender::NotSeen,
+        (found::ONE, sender_is::THREAD) => {
+            let request_type = request_type(fields.u32(at!(sender.request_type))?)?;
+            let since_ns = fields.u64(at!(sender.since_ns))?;
+            let is = fields.u32(at!(sender.is))?;
+            let task = waker_context::TASK;
+            let (_, is) = Waker::of(task, is, since_ns, request_type).map_err(Malformed::Waker)?;
+            Sender::Thread {
+                tgid: fields.u32(at!(sender.tgid))?,
+                tid: fields.u32(at!(sender.tid))?,
+                is,
+            }
+        }
+        (found::ONE, sender_is::PEER) => {
+            let address = fields.bytes(at!(sender.address), 16)?;
+            let address: [u8; 16] = address.try_into().map_err(|_| Malformed::Interval)?;
+            let port = fields.u32(at!(sender.port))? as u16;
+            let address = Ipv6Addr::from(address).to_canonical();
+            Sender::Peer(SocketAddr::new(address, port))
+        }
+        (found::ONE, other) | (other, _) => return Err(Malformed::Waker(other)),
+    };
+    Ok(Origin {
+        space: AddressSpace {
+            tgid: fields.u32(at!(tgid))?,
+            exec_generation: fields.u32(at!(exec_generation))?,
+        },
+        request: RequestOf {
+            begin_ns: fields.u64(at!(request_begin_ns))?,
+            request_type: request_type(fields.u32(at!(request_type))?)?,
+        },
+        until_ns: fields.u64(at!(until_ns))?,
+        arrived_ns: fields.u64(at!(arrived_ns))?,
+        sender,
     })
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use perf::UprobeEvents;
 pub(crate) use perf::not_permitted;
 pub use perf::perf_events_want_admin;
-pub(super) use setter::{Refused, Setter};
+pub(super) use setter::{NOT_SUPPORTED, Refused, Setter};
 
 /// `BPF_LINK_CREATE` of `enum bpf_cmd` (5.7; with a cookie 5.15).
 const BPF_LINK_CREATE: libc::c_long = 28;

@@ -1,9 +1,12 @@
 //! Sets uprobes with the best engine that the kernel has: programs by name and places in, links
 //! out, and which places were refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::thread;
 
 use log::debug;
@@ -12,6 +15,7 @@ use super::super::image::{AttachType, Image};
 use super::{Engine, Place, UprobeEvents, UprobeLink, multi};
 use crate::error::{Error, Result};
 use crate::kernel;
+use crate::resolve::probeable::{LONGEST, Probing, probing};
 
 /// Threads that set probes of perf events: each waits for a grace period of the kernel, which they
 /// share when they wait at the same time.
@@ -26,6 +30,9 @@ const FILTERS_PROCESSES: (u32, u32) = (6, 12);
 
 /// `perf` makes perf events set all probes; for tests and bug reports.
 const VARIABLE: &str = "REQTRACE_PROBES";
+
+/// `ENOTSUPP`, which no C library has: not an instruction that the kernel probes.
+pub(in super::super) const NOT_SUPPORTED: i32 = 524;
 
 /// A place where no probe could be set.
 #[derive(Debug)]
@@ -103,7 +110,11 @@ impl Setter {
         let mut links = Vec::new();
         let mut rest = Vec::new();
         let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        let harmful = harmful(places);
         for (index, place) in places.iter().enumerate() {
+            if harmful.contains(&index) {
+                continue;
+            }
             let filtered = place.process.is_some() && !self.filters_processes;
             if self.engine == Engine::PerfEvents || filtered {
                 rest.push(index);
@@ -119,14 +130,20 @@ impl Setter {
             let program = self.program(name, AttachType::UprobeMulti)?;
             split(program, places, &group, &mut links, &mut rest);
         }
+        let not_set = |index| Refused {
+            index,
+            error: io::Error::from_raw_os_error(NOT_SUPPORTED),
+        };
+        let mut refused: Vec<Refused> = harmful.into_iter().map(not_set).collect();
         if rest.is_empty() {
-            return Ok((links, Vec::new()));
+            return Ok((links, refused));
         }
         self.load(name, AttachType::Perf)?;
         let program = self.program(name, AttachType::Perf)?;
         let events = UprobeEvents::of_kernel()?;
-        let (more, refused) = by_events(program, events, places, &rest)?;
+        let (more, more_refused) = by_events(program, events, places, &rest)?;
         links.extend(more);
+        refused.extend(more_refused);
         Ok((links, refused))
     }
 
@@ -162,6 +179,27 @@ impl Setter {
             .map(|program| program.as_fd())
             .ok_or_else(|| Error::failed(format!("`{name}` is not loaded")))
     }
+}
+
+/// Places of instructions that some kernels probe and then do not carry out. Whoever asks for one gets what a
+/// kernel says that probes none of them.
+fn harmful(places: &[Place<'_>]) -> BTreeSet<usize> {
+    let mut files: BTreeMap<&Path, Option<File>> = BTreeMap::new();
+    let mut harmful = BTreeSet::new();
+    for (index, place) in places.iter().enumerate() {
+        let file = files.entry(place.object);
+        let file = file.or_insert_with(|| File::open(place.object).ok());
+        let mut bytes = [0; LONGEST];
+        // At the end of a file, or where none is to be read, the kernel says what is wrong.
+        let read = file
+            .as_ref()
+            .map(|file| file.read_at(&mut bytes, place.file_offset));
+        let is_read = read.is_some_and(|read| read.is_ok());
+        if is_read && matches!(probing(&bytes), Probing::Refused(_)) {
+            harmful.insert(index);
+        }
+    }
+    harmful
 }
 
 /// Sets places by one link, or, where the kernel refuses one of them, by a link for each half of

@@ -4,6 +4,7 @@ use super::words;
 use crate::error::Result;
 use crate::profile::{
     At, AttributeAt, AttributeSpec, KeySpec, MarkerSpec, PlaceSpec, RequestSpec, ReturnProbe, Role,
+    ValueSpec,
 };
 use crate::resolve::{
     ObjectFile, ResolvedMarker, ResolvedRequest, Target, Unread, returns, symbols,
@@ -66,16 +67,18 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
     if request.is_keyed {
         lines.push(match &spec.key {
             KeySpec::Current => "request: the one that the thread runs".to_owned(),
-            KeySpec::Key(key) => format!("key: {}", words::value(key)),
+            KeySpec::Key(key) => format!("key: {}", key_of(key)),
         });
     }
     if let Some(to) = &spec.to {
-        lines.push(format!("key from here on: {}", words::value(to)));
+        lines.push(format!("key from here on: {}", key_of(to)));
     }
     let name = spec.waits_in.and_then(|index| request.places.get(index));
     match (spec.role, name) {
         (Role::Park | Role::Idle, Some(name)) => lines.push(format!("parked from here on: {name}")),
         (Role::Park | Role::Idle, None) => lines.push("parked from here on".to_owned()),
+        (Role::Begin, Some(name)) => lines.push(format!("queued at once: {name}")),
+        (Role::Begin, None) if spec.is_queued => lines.push("queued at once".to_owned()),
         (Role::Ready, Some(name)) => lines.push(format!("queued from here on: {name}")),
         (Role::Ready, None) => lines.push("queued from here on".to_owned()),
         (_, Some(name)) => lines.push(format!("it was parked until here: {name}")),
@@ -91,6 +94,12 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         .iter()
         .map(|line| format!("        {line}\n"))
         .collect()
+}
+
+/// The values of a key.
+fn key_of(values: &[ValueSpec]) -> String {
+    let values: Vec<String> = values.iter().map(words::value).collect();
+    values.join(", and ")
 }
 
 /// All attributes, by name, with the ways in which each is read.
@@ -271,7 +280,12 @@ fn skipped(spec: &MarkerSpec, marker: &ResolvedMarker, target: &Target<'_>) -> R
     })?;
     let mut skipped = Vec::new();
     for pattern in patterns {
-        if symbols::find(&object, pattern)?.is_some() {
+        let found = if spec.is_all {
+            symbols::find_all(&object, pattern)?
+        } else {
+            symbols::find(&object, pattern)?
+        };
+        if found.is_some() {
             break;
         }
         skipped.push(pattern.clone());

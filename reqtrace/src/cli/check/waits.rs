@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::classify::named::{file_matches, function_matches};
 use crate::error::Result;
 use crate::profile::{CALLS, Combine, Profile, WaitSpec};
+use crate::resolve::missing::symbols_from;
 use crate::resolve::search::names_matching;
 use crate::resolve::{ObjectFile, Opened, Target};
 use crate::symbolize::kernel::KernelSymbols;
@@ -97,9 +98,9 @@ impl<'a> Waits<'a> {
         };
         let why = match self.objects.first() {
             Some(object) if !object.has_symtab() => {
-                "is stripped: its debug symbols may name what they need"
+                format!("is stripped. {}", symbols_from(object))
             }
-            _ => "has a symbol table: they may be for another version",
+            _ => "has a symbol table: they may be for another version".to_owned(),
         };
         (silent > 0).then(|| {
             format!(

@@ -15,6 +15,11 @@ pub(super) fn value(spec: &ValueSpec) -> String {
         ValueSource::Global(name) => format!("&{name}"),
         ValueSource::Constant(constant) => constant.to_string(),
     };
+    match spec.add {
+        0 => {}
+        add if add < 0 => text = format!("{text} - {:#x}", add.unsigned_abs()),
+        add => text = format!("{text} + {add:#x}"),
+    }
     for offset in &spec.deref {
         text = match *offset {
             0 => format!("*({text})"),
@@ -107,6 +112,7 @@ pub(super) fn place(spec: &PlaceSpec) -> String {
             format!("{} ({end})", patterns.join(" or "))
         }
         PlaceSpec::Offset(offset) => format!("0x{offset:x}"),
+        PlaceSpec::Address(address) => format!("address 0x{address:x}"),
         PlaceSpec::Usdt { provider, name } => format!("{provider}:{name}"),
     }
 }

@@ -11,7 +11,7 @@ use crate::report::text::number;
 ///
 /// # Errors
 ///
-/// As [`Plan::count`].
+/// As [`Plan::count`]; and, with what was counted so far printed, that counting took too much.
 pub(super) fn run(
     search: &Search,
     findings: &Findings,
@@ -22,7 +22,7 @@ pub(super) fn run(
     // Taking probes out may wait for the kernel.
     print(&text(&measured, findings, limit))?;
     measured.counter.detach();
-    Ok(())
+    measured.stopped.map_or(Ok(()), Err)
 }
 
 fn text(measured: &Measured, findings: &Findings, limit: usize) -> String {
@@ -55,8 +55,12 @@ fn text(measured: &Measured, findings: &Findings, limit: usize) -> String {
             rows.len() - silent
         ));
     }
+    let early = match measured.stopped {
+        Some(_) => ": counting was stopped there, because it took too much",
+        None => "",
+    };
     text.push_str(&format!(
-        "\n{} of {} were hit in {seconds:.1} s\n",
+        "\n{} of {} were hit in {seconds:.1} s{early}\n",
         rows.len() - silent,
         rows.len()
     ));

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::Search;
 use crate::error::{Error, Result};
 use crate::resolve::elf::Object;
+use crate::resolve::missing::missing;
 use crate::resolve::search::{Match, NameMatcher, search};
 use crate::resolve::usdt::{UsdtProbe, usdt_probes};
-use crate::resolve::{ObjectFile, Opened, Process, Target, symbols};
+use crate::resolve::{ObjectFile, Opened, Process, Target};
 
 /// Everything that fits.
 pub(super) struct Findings {
@@ -154,7 +155,7 @@ fn nothing(search: &Search, findings: &Findings, executable: Option<&Object>) ->
         search.pattern
     ));
     let advice = executable.and_then(|object| {
-        let missing = symbols::missing(object, std::slice::from_ref(&search.pattern), None);
+        let missing = missing(object, std::slice::from_ref(&search.pattern), None, &[]);
         missing.advice().map(str::to_owned)
     });
     let error = if findings.unused.is_empty() {

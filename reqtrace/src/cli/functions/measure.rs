@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use reqtrace_common::call::RETURNS;
+
 use super::Search;
 use super::find::Findings;
 use crate::attach::count::{self, Counter, Place, Whose};
@@ -14,6 +16,7 @@ use crate::cli::signals;
 use crate::error::{Error, Result};
 use crate::kernel::{privileges, processes};
 use crate::report::text::number;
+use crate::resolve::returns;
 use crate::tracer::Stopper;
 
 /// Probes set at once. Each call of what one is on costs the program a trap.
@@ -44,6 +47,8 @@ pub(super) struct Plan {
     counted: Vec<Counted>,
     places: Vec<Place>,
     kinds: Vec<Kind>,
+    /// Of each place the number of its function, and perhaps [`RETURNS`].
+    functions: Vec<u32>,
 }
 
 /// What was counted.
@@ -54,6 +59,8 @@ pub(super) struct Measured {
     pub(super) elapsed: Duration,
     /// The probes, which are still set.
     pub(super) counter: Counter,
+    /// Why it ended early, if counting took too much.
+    pub(super) stopped: Option<Error>,
     hits: Vec<u64>,
 }
 
@@ -80,6 +87,7 @@ impl Plan {
             counted: Vec::new(),
             places: Vec::new(),
             kinds: Vec::new(),
+            functions: Vec::new(),
         };
         for (at, found) in findings.objects.iter().enumerate() {
             let functions = found.functions.iter().enumerate().map(|(index, function)| {
@@ -109,8 +117,10 @@ impl Plan {
                         semaphore,
                         on_return: false,
                     }));
+                let number = plan.counted.len();
+                plan.functions.resize(plan.places.len(), number as u32);
                 plan.counted.push(Counted {
-                    number: plan.counted.len(),
+                    number,
                     name,
                     object: found.file.shown.clone(),
                     function,
@@ -121,7 +131,8 @@ impl Plan {
         plan
     }
 
-    /// The functions alone: a USDT probe has no first argument that is known.
+    /// The functions alone: a USDT probe has no arguments that are known. And where they return, if that is not
+    /// too much.
     pub(super) fn of_functions(findings: &Findings) -> Self {
         let mut plan = Self::of(findings);
         plan.counted.retain(|one| one.function.is_some());
@@ -132,14 +143,52 @@ impl Plan {
             .collect();
         plan.places = kept.iter().map(|&at| plan.places[at].clone()).collect();
         plan.kinds = kept.iter().map(|&at| plan.kinds[at]).collect();
+        plan.functions.clear();
         let mut first = 0;
         for (number, one) in plan.counted.iter_mut().enumerate() {
             one.number = number;
             let next = first + one.places.len();
             one.places = (first..next).collect();
+            plan.functions.resize(next, number as u32);
             first = next;
         }
         plan
+    }
+
+    /// Adds the instructions by which the functions return. Whether there was room for them.
+    pub(super) fn add_returns(&mut self, findings: &Findings) -> bool {
+        let mut returns = BTreeSet::new();
+        for one in &self.counted {
+            let Some((at, index)) = one.function else {
+                continue;
+            };
+            let found = &findings.objects[at];
+            for body in &found.functions[index].bodies {
+                let sites = returns::exits(&found.object, body, false).sites;
+                let own = sites.into_iter().filter_map(|(address, _)| {
+                    let (name, _) = returns::instruction_at(&found.object, address)?;
+                    let offset = found.object.file_offset(address)?;
+                    (name == "ret").then_some((at, offset, one.number as u32))
+                });
+                returns.extend(own);
+            }
+        }
+        if self.places.len() + returns.len() > MAX_PLACES {
+            return false;
+        }
+        for (at, file_offset, number) in returns {
+            let found = &findings.objects[at];
+            self.kinds
+                .push(rate::kind(found.object.instruction_at(file_offset)));
+            self.functions.push(number | RETURNS);
+            self.places.push(Place {
+                object: found.file.open.clone(),
+                file_offset,
+                semaphore: None,
+                on_return: false,
+            });
+        }
+        true
     }
 
     /// Number of matches.
@@ -159,30 +208,24 @@ impl Plan {
         limits: Limits<'_>,
     ) -> Result<Measured> {
         let attach = |plan: &Self, whose: Whose<'_>| Counter::attach(&plan.places, whose);
-        self.measure(search, findings, limits, attach, |_| Ok(()))
+        self.measure(search, findings, limits, attach)
     }
 
-    /// Counts the hits, and notes first arguments: the number of a function is
-    /// [`Counted::number`]. `look` is called now and then.
+    /// Counts the hits, and notes arguments and results: the number of a function is
+    /// [`Counted::number`].
     ///
     /// # Errors
     ///
-    /// The same, and those of `look`.
+    /// The same.
     pub(super) fn note(
         self,
         search: &Search,
         findings: &Findings,
         limits: Limits<'_>,
-        look: impl FnMut(&Counter) -> Result<()>,
     ) -> Result<Measured> {
-        let attach = |plan: &Self, whose: Whose<'_>| {
-            let counted = plan.counted.iter();
-            let functions: Vec<u32> = counted
-                .flat_map(|one| one.places.iter().map(|_| one.number as u32))
-                .collect();
-            Counter::noting(&plan.places, &functions, whose)
-        };
-        self.measure(search, findings, limits, attach, look)
+        let attach =
+            |plan: &Self, whose: Whose<'_>| Counter::noting(&plan.places, &plan.functions, whose);
+        self.measure(search, findings, limits, attach)
     }
 
     fn measure(
@@ -191,7 +234,6 @@ impl Plan {
         findings: &Findings,
         limits: Limits<'_>,
         attach: impl FnOnce(&Self, Whose<'_>) -> Result<Counter>,
-        mut at_look: impl FnMut(&Counter) -> Result<()>,
     ) -> Result<Measured> {
         let Limits { seconds, allowed } = limits;
         let duration = parse_duration(seconds).map_err(|_| {
@@ -209,21 +251,20 @@ impl Plan {
         let cost = self_test::run()?.cost;
         let mut watch = Watch::of(attach(&self, whose)?, watched, cost);
         let started = Instant::now();
-        let outcome = wait(duration, self.counted.len(), || {
+        let mut stopped = None;
+        wait(duration, self.counted.len(), || {
+            watch.counter.take_calls();
             let hits = watch.counter.hits()?;
             let seen = watch.look(&hits, &self.kinds);
             if !seen.is_harmless() && rate::is_certain(&seen, allowed / 100.0) {
-                return Err(refusal(&self.counted, &hits, &seen, allowed));
+                stopped = Some(refusal(&self.counted, &hits, &seen, allowed));
             }
-            at_look(&watch.counter)
-        });
-        if outcome.is_err() {
-            watch.counter.detach();
-        }
-        outcome?;
-        let counter = watch.counter;
+            Ok(stopped.is_some())
+        })?;
+        let mut counter = watch.counter;
         let hits = counter.hits()?;
         let elapsed = started.elapsed();
+        counter.take_calls();
         let refused: Vec<_> = counter.refused().collect();
         say_refused(&self.counted, &refused);
         let refused: BTreeSet<usize> = refused.into_iter().map(|(index, _)| index).collect();
@@ -233,6 +274,7 @@ impl Plan {
             counted,
             elapsed,
             counter,
+            stopped,
             hits,
         })
     }
@@ -281,8 +323,8 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
     }
 }
 
-/// Sleeps, and looks now and then; Ctrl-C ends it early.
-fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+/// Sleeps, and looks now and then, which may end it; Ctrl-C does too.
+fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
     let es = if matches == 1 { "" } else { "es" };
     crate::say!(
         "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
@@ -298,7 +340,9 @@ fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<()>
         if left.is_zero() || stopper.wait(left.min(LOOK)) {
             return Ok(());
         }
-        look()?;
+        if look()? {
+            return Ok(());
+        }
     }
 }
 

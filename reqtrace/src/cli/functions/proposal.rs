@@ -1,15 +1,21 @@
-//! Keys that requests may have: what was noted of first arguments in, proposals out. Numbers only.
+//! Keys that requests may have: noted calls of functions in, proposals out. Numbers only.
 //!
 //! A key is an object that stands for a request: the functions that work on the request have its address
-//! as their first argument. It shows by coming back otherwise than one object after the other on one
+//! as an argument, or return it. It shows by coming back otherwise than one object after the other on one
 //! thread: on another thread, or after its thread has had another one. Memory that is used again comes back
 //! too, but only from the function that ends one request to the one that begins the next.
 
-use std::collections::BTreeMap;
+mod groups;
+mod lives;
+mod sources;
 
-use reqtrace_common::argument::Steps;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::attach::arguments::Arguments;
+use reqtrace_common::call::CallRecord;
+
+use groups::{Group, clear, groups};
+use lives::{Life, Step, lives};
+pub(super) use sources::{Slot, Source};
 
 /// What is clear: so many of a hundred.
 const CLEAR: u64 = 80;
@@ -17,22 +23,14 @@ const CLEAR: u64 = 80;
 /// What is rare: so many of a hundred.
 const RARE: u64 = 20;
 
-/// Values that come back are no accident: so many of a hundred calls.
+/// Values that come back are no accident: so many of a hundred calls, or requests.
 const AGAIN: u64 = 10;
 
-/// So many values that were new late in the count tell where requests begin. Those that were new before may be of
-/// requests that ran already when it began, which are first seen anywhere.
-const ENOUGH_LATE: u64 = 10;
+/// So many values are enough to tell something by them.
+const MANY: usize = 10;
 
-/// What was noted.
-pub(super) struct Noted<'a> {
-    /// Of arguments that may be pointers.
-    pub(super) arguments: &'a Arguments,
-    /// Calls of each function, with whatever argument.
-    pub(super) calls: &'a [u64],
-    /// Arguments that were new by moments of the count, in their order; by function.
-    pub(super) early: &'a [Vec<u64>],
-}
+/// One result of so many calls of a hundred at most tells calls that end a request from others.
+const SPECIAL: u64 = 60;
 
 /// Functions that may work on one kind of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,13 +41,15 @@ pub(super) struct Proposal {
     pub(super) begin: Option<usize>,
     /// The one that ends it.
     pub(super) end: Option<usize>,
-    /// Functions that have other arguments too, most of which none of the parts has.
+    /// All is done by one function, which is called several times for a request: what it returns.
+    pub(super) alone: Option<Alone>,
+    /// Functions that have other values too, most of which none of the parts has.
     pub(super) strangers: Vec<usize>,
-    /// Different arguments.
+    /// Different values.
     pub(super) values: u64,
     /// Calls with them.
     pub(super) calls: u64,
-    /// Calls with an argument that came back after its thread had another one.
+    /// Calls with a value that came back after its thread had another one.
     pub(super) turns: u64,
     /// Calls with one that came back on another thread.
     pub(super) moves: u64,
@@ -58,19 +58,34 @@ pub(super) struct Proposal {
 /// One function of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Its number.
-    pub(super) function: usize,
+    /// Where it has the value.
+    pub(super) source: Source,
+    /// Bytes by which its pointer is behind the object.
+    pub(super) offset: u64,
     /// Calls with a pointer that were noted.
     pub(super) calls: u64,
-    /// Arguments that it had before any other.
+    /// Values that it had before any other.
     pub(super) first: u64,
-    /// Arguments that it had as the last one.
+    /// Values that it had as the last one.
     pub(super) last: u64,
+    /// Calls with a value that came back after its thread had another one.
+    pub(super) turns: u64,
+    /// Calls with one that came back on another thread.
+    pub(super) moves: u64,
     /// Whether it is called by another of the functions.
     pub(super) inside: Inside,
 }
 
-/// Whether a function is called while another one of the same argument runs.
+/// What a function returned that is the only one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Alone {
+    /// Each result, with its calls and the values of which it was the last; that of most calls first.
+    pub(super) results: Vec<(i32, u64, u64)>,
+    /// The one that ends a request; `None`: none is clear.
+    pub(super) end: Option<i32>,
+}
+
+/// Whether a function is called while another one of the same value runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inside {
     /// Hardly ever.
@@ -86,128 +101,181 @@ impl Proposal {
     pub(super) fn ends(&self) -> Option<(usize, usize)> {
         Some((self.begin?, self.end?))
     }
+
+    /// Whether the request type has no gap.
+    pub(super) fn is_clear(&self) -> bool {
+        let ended = self.alone.as_ref().is_some_and(|alone| alone.end.is_some());
+        self.ends().is_some() || ended
+    }
 }
 
-/// What is proposed; that with most calls comes first.
-pub(super) fn proposals(noted: &Noted<'_>) -> Vec<Proposal> {
-    let mut proposals: Vec<Proposal> = groups(noted)
-        .into_iter()
-        .filter_map(|group| proposal(noted, &group))
-        .collect();
-    proposals.sort_by_key(|proposal| std::cmp::Reverse(proposal.calls));
-    proposals
+/// What was found.
+pub(super) struct Proposals {
+    /// What is proposed: what is clear first, and that with most calls.
+    pub(super) proposals: Vec<Proposal>,
+    /// Each place of a pointer that none of the proposals has, by itself.
+    pub(super) others: Vec<(Part, u64)>,
 }
 
-/// Functions that have the same arguments, at least two each: of one that is alone nothing tells whether its
-/// arguments are requests, or memory that is used again.
-fn groups(noted: &Noted<'_>) -> Vec<Vec<usize>> {
-    let arguments = noted.arguments;
-    let count = arguments.functions.len();
-    let mut shared = vec![0_u64; count * count];
-    for value in &arguments.values {
-        for one in bits(value.functions, count) {
-            for other in bits(value.functions, count) {
-                shared[one * count + other] += 1;
+/// Looks at the calls.
+pub(super) fn proposals(calls: &[CallRecord]) -> Proposals {
+    let sources = sources::sources(calls);
+    let mut proposals: Vec<Proposal> = Vec::new();
+    let mut others = Vec::new();
+    for group in groups(&sources, calls) {
+        match proposal(&group, calls) {
+            (proposal, true) => proposals.push(proposal),
+            (proposal, false) => {
+                let parts = proposal.parts.into_iter();
+                others.extend(parts.map(|part| (part, proposal.values)));
             }
         }
     }
-    let has_pointers = |function: usize| {
-        let pointers = arguments.functions[function].pointers;
-        pointers * 2 > noted.calls.get(function).copied().unwrap_or(0)
-    };
-    // Each function has the number of its group, which is that of the group's first one.
-    let mut group: Vec<usize> = (0..count).collect();
-    for one in 0..count {
-        for other in one + 1..count {
-            let fewer = shared[one * count + one].min(shared[other * count + other]);
-            let both = shared[one * count + other];
-            if both > 0 && both * 2 >= fewer && has_pointers(one) && has_pointers(other) {
-                let (from, to) = (group[other].max(group[one]), group[other].min(group[one]));
-                for number in &mut group {
-                    if *number == from {
-                        *number = to;
-                    }
+    proposals.sort_by_key(|proposal| {
+        std::cmp::Reverse((
+            proposal.is_clear(),
+            proposal.alone.is_none(),
+            proposal.calls,
+        ))
+    });
+    // What a function has elsewhere, and no other one has, is there by chance; and where there is something better, what
+    // is neither clear nor another's is not worth a look.
+    let mut known = BTreeSet::new();
+    let mut kept: Vec<Proposal> = Vec::new();
+    for proposal in proposals {
+        let functions = proposal.parts.iter().map(|part| part.source.function);
+        let is_new = functions.filter(|&function| known.insert(function)).count() > 0;
+        let is_better = proposal.is_clear() || proposal.alone.is_none() || kept.is_empty();
+        if is_new && is_better {
+            kept.push(proposal);
+        } else {
+            let parts = proposal.parts.into_iter();
+            others.extend(parts.map(|part| (part, proposal.values)));
+        }
+    }
+    Proposals {
+        proposals: kept,
+        others,
+    }
+}
+
+/// What a group would be as a proposal, and whether it is one.
+fn proposal(group: &Group, calls: &[CallRecord]) -> (Proposal, bool) {
+    let lives = lives(&group.members, calls);
+    let steps = Steps::of(&lives, group.members.len());
+    let mut parts: Vec<Part> = (0..group.members.len())
+        .map(|index| part(group, &lives, index))
+        .collect();
+    let outer: Vec<usize> = (0..parts.len())
+        .filter(|&index| parts[index].inside != Inside::Mostly)
+        .collect();
+    let (mut begin, mut end, mut alone) = (None, None, None);
+    if let &[only] = outer.as_slice() {
+        begin = Some(only);
+        alone = Some(results(&lives, only));
+    } else {
+        begin = begin.or_else(|| self::begin(&lives, parts.len()));
+        end = begin.and_then(|begin| self::end(&steps, &parts, begin));
+    }
+    let ended = alone.as_ref().and_then(|alone| alone.end);
+    for part in &mut parts {
+        (part.turns, part.moves) = (0, 0);
+    }
+    let (mut requests, mut returned) = (0_u64, 0_u64);
+    for life in &lives {
+        let mut before: Option<&lives::Event> = None;
+        let mut comes_back = false;
+        for event in life.outer() {
+            // Memory that is used again is no request that comes back.
+            let begins_again = match (&alone, before) {
+                (_, None) => true,
+                (Some(_), Some(before)) => ended.is_some() && before.result == ended,
+                (None, Some(before)) => {
+                    begin == Some(event.part)
+                        && before.part != event.part
+                        && end.is_none_or(|end| end == before.part)
                 }
+            };
+            if begins_again {
+                requests += 1;
+                returned += u64::from(std::mem::take(&mut comes_back));
+            } else {
+                comes_back |= event.step.is_back();
+                let part = &mut parts[event.part];
+                part.turns += u64::from(event.step == Step::Turn);
+                part.moves += u64::from(event.step == Step::Move);
             }
+            before = Some(event);
         }
+        returned += u64::from(comes_back);
     }
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (function, &number) in group.iter().enumerate() {
-        groups.entry(number).or_default().push(function);
-    }
-    groups
-        .into_values()
-        .filter(|group| group.len() > 1)
-        .collect()
-}
-
-fn proposal(noted: &Noted<'_>, group: &[usize]) -> Option<Proposal> {
-    let arguments = noted.arguments;
-    let (functions, strangers): (Vec<usize>, Vec<usize>) = group
-        .iter()
-        .partition(|&&function| !is_stranger(arguments, group, function));
-    let mask = mask(&functions);
-    let parts: Vec<Part> = functions
-        .iter()
-        .map(|&function| part(arguments, &functions, function))
-        .collect();
-    let begin = begin(noted, &parts);
-    let end = begin.and_then(|begin| end(arguments, &parts, begin));
-    let mut proposal = Proposal {
+    let proposal = Proposal {
         begin,
         end,
-        strangers,
-        values: values(arguments, mask),
+        alone,
+        strangers: group.strangers.clone(),
+        values: values(&lives),
         calls: parts.iter().map(|part| part.calls).sum(),
-        turns: 0,
-        moves: 0,
+        turns: parts.iter().map(|part| part.turns).sum(),
+        moves: parts.iter().map(|part| part.moves).sum(),
         parts,
     };
-    for (to, of) in proposal.parts.iter().enumerate() {
-        for (from, by) in proposal.parts.iter().enumerate() {
-            // Memory that is used again is no request that comes back.
-            let begins_anew = begin == Some(to) && end.is_none_or(|end| end == from);
-            if !begins_anew {
-                let steps = arguments.step(by.function, of.function);
-                proposal.turns += steps.turns;
-                proposal.moves += steps.moves;
+    let back = proposal.turns + proposal.moves;
+    let often = back * 100 >= proposal.calls * AGAIN || returned * 100 >= requests * AGAIN;
+    // At a return alone nothing is begun and gone on with.
+    let is_alone = |part: &Part| part.calls >= MANY as u64 && part.source.slot != Slot::Result;
+    let enough =
+        proposal.alone.is_none() || begin.is_some_and(|only| is_alone(&proposal.parts[only]));
+    let is_one = proposal.values > 1 && back > 0 && often && enough;
+    (proposal, is_one)
+}
+
+/// How often objects got from one function to another without a call inside: by both.
+struct Steps {
+    parts: usize,
+    counts: Vec<u64>,
+}
+
+impl Steps {
+    fn of(lives: &[Life], parts: usize) -> Self {
+        let mut counts = vec![0; parts * parts];
+        for life in lives {
+            let from = life.outer();
+            for (from, to) in from.zip(life.outer().skip(1)) {
+                counts[from.part * parts + to.part] += 1;
             }
         }
+        Self { parts, counts }
     }
-    let back = proposal.turns + proposal.moves;
-    let is_one = proposal.values > 1 && back > 0 && back * 100 >= proposal.calls * AGAIN;
-    is_one.then_some(proposal)
+
+    fn between(&self, from: usize, to: usize) -> u64 {
+        self.counts[from * self.parts + to]
+    }
 }
 
-/// Whether most arguments of a function are at no other one of its group.
-fn is_stranger(arguments: &Arguments, group: &[usize], function: usize) -> bool {
-    let (mask, own) = (mask(group), 1_u64 << function);
-    let of_function = arguments.values.iter().map(|value| value.functions & mask);
-    let (mut all, mut alone) = (0_u64, 0_u64);
-    for functions in of_function.filter(|functions| functions & own != 0) {
-        all += 1;
-        alone += u64::from(functions == own);
-    }
-    alone * 2 > all
-}
-
-fn part(arguments: &Arguments, group: &[usize], function: usize) -> Part {
-    let first = arguments.functions[function].first;
-    let all = (0..arguments.functions.len()).map(|from| arguments.step(from, function).all());
-    // Those that found no room in a table are in no sum.
-    let calls = first + all.sum::<u64>();
-    let steps = group.iter().map(|&from| arguments.step(from, function));
-    let inside = steps.map(|steps| steps.inside).sum::<u64>() * 100;
-    let last = arguments
-        .values
+fn part(group: &Group, lives: &[Life], index: usize) -> Part {
+    let member = group.members[index];
+    let events = lives.iter().flat_map(|life| &life.events);
+    let own: Vec<Step> = events
+        .filter(|event| event.part == index)
+        .map(|event| event.step)
+        .collect();
+    let count = |wanted: Step| own.iter().filter(|step| **step == wanted).count() as u64;
+    let calls = own.len() as u64;
+    let inside = count(Step::Inside) * 100;
+    let last = lives
         .iter()
-        .filter(|value| value.last == function);
+        .filter_map(|life| life.outer().next_back())
+        .filter(|event| event.part == index);
     Part {
-        function,
+        source: member.source,
+        offset: member.offset,
         calls,
-        first,
+        first: count(Step::First),
         last: last.count() as u64,
-        inside: if inside >= calls * CLEAR {
+        turns: count(Step::Turn),
+        moves: count(Step::Move),
+        inside: if calls > 0 && inside >= calls * CLEAR {
             Inside::Mostly
         } else if inside >= calls * RARE {
             Inside::Sometimes
@@ -217,65 +285,68 @@ fn part(arguments: &Arguments, group: &[usize], function: usize) -> Part {
     }
 }
 
-/// The function that has most arguments before the others.
-fn begin(noted: &Noted<'_>, parts: &[Part]) -> Option<usize> {
-    let first: Vec<u64> = parts.iter().map(|part| part.first).collect();
-    let late = |early: &Vec<u64>| -> Vec<u64> {
-        let early = |part: &Part| early.get(part.function).copied().unwrap_or(0);
-        let late = parts
-            .iter()
-            .map(|part| part.first.saturating_sub(early(part)));
-        late.collect()
+/// The function that has most values before the others. Of many, those that were new late tell: earlier ones may be of
+/// requests that ran already when the count began, which are first seen anywhere.
+fn begin(lives: &[Life], parts: usize) -> Option<usize> {
+    let late = match lives.len() {
+        many if many >= MANY => MANY.max(many / 4),
+        few => few,
     };
-    let mut moments = noted.early.iter().rev().map(late);
-    let enough = moments.find(|late| late.iter().sum::<u64>() >= ENOUGH_LATE);
-    clear(&enough.unwrap_or(first))
+    let mut first = vec![0; parts];
+    for life in &lives[lives.len() - late..] {
+        first[life.events[0].part] += 1;
+    }
+    clear(&first)
 }
 
-/// The function behind which the argument is not seen again, or begins anew.
-fn end(arguments: &Arguments, parts: &[Part], begin: usize) -> Option<usize> {
-    let begins_anew = |part: &Part| -> Steps {
-        let of_begin = parts[begin].function;
-        arguments.step(part.function, of_begin)
-    };
-    let ended = |part: &Part| part.last + begins_anew(part).all();
-    let end = clear(&parts.iter().map(ended).collect::<Vec<_>>())?;
-    let part = &parts[end];
+/// The function behind which the value is not seen again, or begins anew.
+fn end(steps: &Steps, parts: &[Part], begin: usize) -> Option<usize> {
+    let ended = |(index, part): (usize, &Part)| part.last + steps.between(index, begin);
+    let all: Vec<u64> = parts.iter().enumerate().map(ended).collect();
+    let end = clear(&all)?;
     // Otherwise the request goes on behind it.
-    let is_last = ended(part) * 100 >= part.calls * CLEAR;
+    let is_last = all[end] * 100 >= parts[end].calls * CLEAR;
     (end != begin && is_last).then_some(end)
 }
 
-/// The index of the number that is nearly all of their sum.
-fn clear(numbers: &[u64]) -> Option<usize> {
-    let all: u64 = numbers.iter().sum();
-    let most = numbers
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, number)| **number);
-    most.filter(|(_, number)| all > 0 && **number * 100 >= all * CLEAR)
-        .map(|(index, _)| index)
+/// What the only function of a group returned, and whether that tells when a request ends.
+fn results(lives: &[Life], only: usize) -> Alone {
+    let mut results: BTreeMap<i32, (u64, u64)> = BTreeMap::new();
+    let (mut calls, mut ended) = (0, 0);
+    for life in lives {
+        let own = life.outer().filter(|event| event.part == only);
+        let own: Vec<Option<i32>> = own.map(|event| event.result).collect();
+        for result in own.iter().flatten() {
+            results.entry(*result).or_default().0 += 1;
+            calls += 1;
+        }
+        if let Some(Some(last)) = own.last() {
+            results.entry(*last).or_default().1 += 1;
+            ended += 1;
+        }
+    }
+    let mut results: Vec<(i32, u64, u64)> = results
+        .into_iter()
+        .map(|(result, (calls, last))| (result, calls, last))
+        .collect();
+    results.sort_by_key(|(_, calls, _)| std::cmp::Reverse(*calls));
+    let is_end = |(_, of_it, last): &&(i32, u64, u64)| {
+        *last * 100 >= ended * CLEAR && *of_it * 100 <= calls * SPECIAL
+    };
+    let end = results.iter().find(is_end).map(|(result, ..)| *result);
+    Alone {
+        end: end.filter(|_| ended >= MANY as u64),
+        results,
+    }
 }
 
-/// Different arguments of these functions, in the process that has most: one object for each process is not many.
-fn values(arguments: &Arguments, mask: u64) -> u64 {
+/// Different values, in the process that has most: one object for each process is not many.
+fn values(lives: &[Life]) -> u64 {
     let mut of_process: BTreeMap<u32, u64> = BTreeMap::new();
-    let of_group = arguments.values.iter();
-    for value in of_group.filter(|value| value.functions & mask != 0) {
-        *of_process.entry(value.tgid).or_default() += 1;
+    for life in lives {
+        *of_process.entry(life.tgid).or_default() += 1;
     }
     of_process.into_values().max().unwrap_or(0)
-}
-
-fn mask(functions: &[usize]) -> u64 {
-    functions
-        .iter()
-        .fold(0, |mask, function| mask | 1 << function)
-}
-
-/// Numbers of the functions in a mask, below `count`.
-fn bits(mask: u64, count: usize) -> impl Iterator<Item = usize> {
-    (0..count).filter(move |function| mask >> function & 1 != 0)
 }
 
 #[cfg(test)]

@@ -41,17 +41,25 @@ const WAITS: &str = "\
 # functions = [\"*::lock_account*\"]  # by a function on the stack
 ";
 
-/// The text.
+/// A profile, or what is left of it.
+pub(super) struct Starter {
+    /// The text.
+    pub(super) text: String,
+    /// Why it is no profile: only what was counted.
+    pub(super) lacks: Option<Error>,
+}
+
+/// The profile.
 ///
 /// # Errors
 ///
 /// More matches than a profile has request types, unless they were watched; none that can be a
-/// request.
+/// request, unless they were.
 pub(super) fn profile(
     search: &Search,
     findings: &Findings,
     watched: Option<&Watched>,
-) -> Result<String> {
+) -> Result<Starter> {
     if watched.is_none() && findings.count() > MAX_EXAMINED {
         return Err(too_many(search, findings));
     }
@@ -108,12 +116,19 @@ pub(super) fn profile(
         }));
     }
     if requests.is_empty() && proposed.requests == 0 {
-        return Err(Error::usage(format!(
+        let error = Error::usage(format!(
             "nothing that `{}` fits can be a request by itself: {}",
             search.pattern,
             left_out.join("; ")
         ))
-        .next("look for a function that is called once a request and returns"));
+        .next("look for a function that is called once a request and returns");
+        return match watched {
+            Some(_) => Ok(Starter {
+                text: proposed.text.trim_start().to_owned(),
+                lacks: Some(error),
+            }),
+            None => Err(error),
+        };
     }
     let requests = requests.into_iter().map(|(_, request)| request);
     let mut text = head(search, findings, watched);
@@ -132,7 +147,7 @@ pub(super) fn profile(
     text.push_str(&of_left_out(&left_out));
     text.push('\n');
     text.push_str(WAITS);
-    Ok(text)
+    Ok(Starter { text, lacks: None })
 }
 
 fn too_many(search: &Search, findings: &Findings) -> Error {

@@ -1,34 +1,40 @@
-//! `--count` with `--as-profile`: findings in, calls of each function and what their first arguments tell
-//! about keys, out.
+//! `--count` with `--as-profile`: findings in, calls of each function and what their arguments and results
+//! tell about keys, out.
 
 use std::time::Duration;
 
+use reqtrace_common::call::{CallRecord, NOTED_ARGUMENTS};
 use reqtrace_common::limits::MAX_WATCHED;
 
 use super::Search;
 use super::find::Findings;
 use super::measure::{Limits, Plan};
-use super::proposal::{Noted, Proposal, proposals};
+use super::proposal::{Proposals, proposals};
 use crate::error::{Error, Result};
 use crate::report::text::number;
+use crate::resolve::arguments;
 
 /// What was seen of the functions.
 pub(super) struct Watched {
     /// Each that was watched.
     pub(super) functions: Vec<WatchedFunction>,
     /// Keys that requests may have.
-    pub(super) proposals: Vec<Proposal>,
+    pub(super) found: Proposals,
     /// For how long it was asked for.
     pub(super) seconds: String,
     /// For how long.
     pub(super) elapsed: Duration,
-    /// Calls that were not noted, because a table was full.
+    /// Calls and returns that were not noted, because there was no room.
     pub(super) unnoted: u64,
+    /// Whether returns were noted.
+    pub(super) returns: bool,
+    /// Why it ended early, if counting took too much.
+    pub(super) stopped: Option<Error>,
 }
 
 /// A function that was watched.
 pub(super) struct WatchedFunction {
-    /// How [`Proposal`]s name it.
+    /// How [`Proposals`] name it.
     pub(super) number: usize,
     /// Index of its object in [`Findings`].
     pub(super) object: usize,
@@ -45,7 +51,7 @@ impl Watched {
     ///
     /// More functions than are watched at once; otherwise as [`Plan::note`].
     pub(super) fn of(search: &Search, findings: &Findings, limits: Limits<'_>) -> Result<Self> {
-        let plan = Plan::of_functions(findings);
+        let mut plan = Plan::of_functions(findings);
         let count = plan.matches();
         if count > MAX_WATCHED as usize {
             return Err(Error::usage(format!(
@@ -55,21 +61,13 @@ impl Watched {
             ))
             .next("list them without --count, and give a longer pattern or --object"));
         }
-        let mut early: Vec<Vec<u64>> = Vec::new();
-        let mut measured = plan.note(search, findings, limits, |counter| {
-            let first = counter.first_arguments(count)?;
-            if early.last() != Some(&first) {
-                early.push(first);
-            }
-            Ok(())
-        })?;
+        let returns = plan.add_returns(findings);
+        let mut measured = plan.note(search, findings, limits)?;
         // What is read below does not change any more.
         measured.counter.detach();
-        let arguments = measured.counter.arguments(count)?;
+        let (mut calls, unnoted) = measured.counter.calls()?;
         let mut functions: Vec<WatchedFunction> = Vec::with_capacity(count);
-        let mut calls = vec![0; count];
         for one in &measured.counted {
-            calls[one.number] = measured.hits(one);
             if let Some((object, index)) = one.function {
                 functions.push(WatchedFunction {
                     number: one.number,
@@ -79,17 +77,15 @@ impl Watched {
                 });
             }
         }
-        let proposals = proposals(&Noted {
-            arguments: &arguments,
-            calls: &calls,
-            early: &early,
-        });
+        forget_unread(&mut calls, &functions, findings);
         Ok(Self {
             functions,
-            proposals,
+            found: proposals(&calls),
             seconds: limits.seconds.to_owned(),
             elapsed: measured.elapsed,
-            unnoted: arguments.unnoted,
+            unnoted,
+            returns,
+            stopped: measured.stopped,
         })
     }
 
@@ -103,5 +99,22 @@ impl Watched {
         let mut functions = self.functions.iter();
         let found = functions.find(|one| (one.object, one.index) == (object, index));
         found.map(|one| one.calls)
+    }
+}
+
+/// Takes out what no function reads: what was in a register by chance.
+fn forget_unread(calls: &mut [CallRecord], functions: &[WatchedFunction], findings: &Findings) {
+    let mut read = [[true; NOTED_ARGUMENTS]; MAX_WATCHED as usize];
+    for function in functions {
+        let found = &findings.objects[function.object];
+        let bodies = &found.functions[function.index].bodies;
+        if let Some(body) = bodies.first() {
+            read[function.number] = arguments::reads(&found.object, body.start);
+        }
+    }
+    for call in calls.iter_mut().filter(|call| !call.is_return()) {
+        let read = read[call.number() as usize];
+        let unread = call.values.iter_mut().zip(read).filter(|(_, read)| !read);
+        unread.for_each(|(value, _)| *value = 0);
     }
 }

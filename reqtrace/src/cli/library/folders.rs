@@ -1,7 +1,8 @@
 //! The folders of named profiles: the environment in, files that may be read out.
 //!
-//! A trace runs as root. So a file counts only if nobody else can have written it: it and its folder
-//! belong to root, to the user, or to the user who called `sudo`, and nobody else may write to them.
+//! A trace runs as root. So a file counts only if nobody else can have written it, or put it there: it, its
+//! folder and all folders above belong to root, to the user, or to the user who called `sudo`, and nobody
+//! else may write to them.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -119,7 +120,9 @@ impl Folder {
             return Vec::new();
         };
         let of_folder = fs::metadata(&self.path).ok();
-        let of_folder = of_folder.and_then(|data| self.trusted.objection(&self.path, &data));
+        let of_folder = of_folder
+            .and_then(|data| self.trusted.objection(&self.path, &data))
+            .or_else(|| self.trusted.objection_to_way(&self.path));
         let mut entries: Vec<Entry> = files
             .filter_map(|file| self.entry(&file.ok()?.path(), of_folder.as_deref()))
             .collect();
@@ -137,8 +140,11 @@ impl Folder {
         if !data.is_file() {
             return None;
         }
-        let objection = of_folder.map(ToOwned::to_owned);
-        let place = match objection.or_else(|| self.trusted.objection(path, &data)) {
+        let objection = of_folder
+            .map(ToOwned::to_owned)
+            .or_else(|| self.trusted.objection(path, &data))
+            .or_else(|| self.trusted.objection_to_way(path));
+        let place = match objection {
             Some(why) => Place::Untrusted(path.to_owned(), why),
             None => Place::File(path.to_owned()),
         };
@@ -151,6 +157,25 @@ impl Trusted {
     fn objection(&self, path: &Path, data: &Metadata) -> Option<String> {
         self.objection_to(data.uid(), data.gid(), data.mode())
             .map(|why| format!("{} {why}", path.display()))
+    }
+
+    /// Why somebody else may have put it there: by a folder or a link on the way to it, or on the way to what
+    /// a link names.
+    fn objection_to_way(&self, path: &Path) -> Option<String> {
+        let real = fs::canonicalize(path).ok()?;
+        let mut steps = path.ancestors().chain(real.ancestors().skip(1));
+        steps.find_map(|step| {
+            let data = fs::symlink_metadata(step).ok()?;
+            let mode = match data.mode() {
+                // The mode of a link means nothing.
+                _ if data.is_symlink() => 0,
+                // What is in there belongs to its owner whoever may write: it is a step of its own.
+                mode if mode & libc::S_ISVTX != 0 => 0,
+                mode => mode,
+            };
+            self.objection_to(data.uid(), data.gid(), mode)
+                .map(|why| format!("{} {why}", step.display()))
+        })
     }
 
     fn objection_to(&self, user: u32, group: u32, mode: u32) -> Option<String> {

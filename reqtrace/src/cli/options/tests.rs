@@ -1,7 +1,9 @@
+use std::ffi::OsString;
+
 use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
-use crate::cli::args::{Args, Stacks};
+use crate::cli::args::{Args, Stacks, in_order};
 use crate::report::outputs::Target;
 
 fn parse(line: &str) -> Result<TraceOptions> {
@@ -111,6 +113,25 @@ fn clap_refuses_with_exit_code_2() {
     ] {
         let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn verbose_may_come_before_a_command() {
+    for (line, wanted) in [
+        ("reqtrace -v doctor", "reqtrace doctor -v"),
+        (
+            "reqtrace -vv --verbose report x.rec",
+            "reqtrace report -vv --verbose x.rec",
+        ),
+        ("reqtrace -v -p 7", "reqtrace -v -p 7"),
+        ("reqtrace -- doctor", "reqtrace -- doctor"),
+        ("reqtrace", "reqtrace"),
+    ] {
+        let words = in_order(line.split(' ').map(Into::into).collect());
+        let wanted: Vec<OsString> = wanted.split(' ').map(Into::into).collect();
+        assert_eq!(words, wanted);
+        assert!(Args::try_parse_from(words).is_ok(), "{line}");
     }
 }
 

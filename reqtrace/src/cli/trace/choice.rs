@@ -1,13 +1,17 @@
 //! What to trace with what: options in; a profile, processes, and perhaps a program that waits to be
 //! started, out. What was chosen for the user is said.
 
+use std::collections::BTreeSet;
+
 use super::started::Started;
 use super::targets;
 use crate::cli::args::TraceOptions;
 use crate::cli::library::{self, Library};
 use crate::cli::running::{Processes, Running};
+use crate::cli::show::room;
 use crate::error::{Error, Result};
 use crate::kernel::processes;
+use crate::plain::Plain;
 use crate::profile::{Profile, Profiles};
 use crate::resolve::Process;
 
@@ -124,14 +128,33 @@ fn only_server(profile: &Profile) -> Result<u32> {
             "no process given, and the profile `{name}` is made for {} servers that are running",
             many.len()
         ))
-        .next(format!("say which:\n{}", listed(many)))),
+        .next(format!("say which{}:\n{}", master_of(many), listed(many)))),
+    }
+}
+
+/// What started all of them, if that is one program: it stands for them and for those to come.
+fn master_of(servers: &[&Running]) -> String {
+    let parents: BTreeSet<u32> = servers.iter().map(|server| server.parent).collect();
+    match parents.first() {
+        Some(&parent) if parents.len() == 1 && parent > 1 => {
+            let name = processes::comm(parent).unwrap_or_default();
+            format!(
+                ", or -p {parent} ({}), which has started all of them, for all and those to come",
+                Plain::of(&name)
+            )
+        }
+        _ => String::new(),
     }
 }
 
 fn listed(servers: &[&Running]) -> String {
     let lines: Vec<String> = servers
         .iter()
-        .map(|server| format!("    -p {:<8} {}", server.pid, server.command_line()))
+        .map(|server| {
+            let option = format!("    -p {:<8} ", server.pid);
+            let room = room(&std::io::stderr(), option.len());
+            format!("{option}{}", server.command_line(room))
+        })
         .collect();
     lines.join("\n")
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{FromRawFd as _, RawFd};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -20,6 +20,7 @@ use log::debug;
 
 use crate::cli::signals;
 use crate::error::{Error, Result};
+use crate::report::outputs::give_up_privileges;
 use crate::resolve::{ObjectFile, Objects, Process};
 use crate::tracer::EndedBy;
 
@@ -96,6 +97,8 @@ impl Prepared {
         let waiting = thread::Builder::new()
             .spawn(move || {
                 let spawned = command.spawn();
+                // Waiting needs none, and the program has its own.
+                give_up_privileges();
                 drop((gate_inside, pid_inside));
                 match spawned {
                     Ok(mut child) => {
@@ -200,14 +203,30 @@ impl Started {
             })?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        if status.success() || ended_by != EndedBy::TargetExited {
+        if !is_bad(status, ended_by) {
             if !quiet {
                 crate::say!("reqtrace: {name} has ended ({status})");
             }
             return Ok(());
         }
-        Err(Error::failed(format!("{name} has ended badly ({status})"))
-            .next("what it printed may say why; the trace goes up to its end"))
+        let next = match ended_by {
+            EndedBy::Stop => {
+                "it was interrupted, and the trace goes up to there; what it printed may say more"
+            }
+            EndedBy::Duration | EndedBy::TargetExited => {
+                "what it printed may say why; the trace goes up to its end"
+            }
+        };
+        Err(Error::failed(format!("{name} has ended badly ({status})")).next(next))
+    }
+}
+
+/// Whether a program's end is an error. How it ends on the SIGTERM that it gets when its time is over is not,
+/// be it by a code of its own or by the signal.
+fn is_bad(status: ExitStatus, ended_by: EndedBy) -> bool {
+    match (ended_by, status.signal()) {
+        (EndedBy::Duration, signal) => signal.is_some_and(|signal| signal != libc::SIGTERM),
+        (EndedBy::Stop | EndedBy::TargetExited, _) => !status.success(),
     }
 }
 
@@ -217,6 +236,8 @@ fn wait_inside(inside: RawFd, outside: RawFd, announce: RawFd) -> io::Result<()>
     let (mut inside, announce) = unsafe {
         libc::signal(libc::SIGINT, libc::SIG_DFL);
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::signal(libc::SIGTTIN, libc::SIG_DFL);
+        libc::signal(libc::SIGTTOU, libc::SIG_DFL);
         // Or its own copy would keep the pipe open.
         libc::close(outside);
         (File::from_raw_fd(inside), File::from_raw_fd(announce))

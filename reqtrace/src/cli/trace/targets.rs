@@ -1,17 +1,27 @@
 //! Which processes: `-p` and `--comm` in, ids out.
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::cli::args::TraceOptions;
 use crate::cli::users;
 use crate::error::{Error, Result};
 use crate::kernel::processes::{all, comm, parent, user};
 
+/// How often it is looked for a process that is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+/// What it has mapped did not change for so long.
+const SETTLED: Duration = Duration::from_millis(20);
+
 /// The processes of `-p` and `--comm`, each once.
 pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
     let mut pids = options.pids.clone();
     for comm in &options.comms {
         let mut found = by_comm(comm);
+        if options.wait {
+            found = wait_for(comm, found, options);
+        }
         if let Some(wanted) = options.user {
             found.retain(|&pid| user(pid) == Some(wanted));
             if found.is_empty() {
@@ -24,18 +34,54 @@ pub(super) fn pids(options: &TraceOptions) -> Result<Vec<u32>> {
         }
         if found.is_empty() {
             return Err(Error::usage(format!("no process is named `{comm}`"))
-                .next("ps -eo pid,comm lists all names; a name has at most 15 characters"));
+                .next("ps -eo pid,comm lists all names; --wait waits for one to be started"));
         }
         let servers = servers(&found);
         of_one_user(comm, &servers)?;
         say_if_several(comm, &servers);
-        for pid in found {
+        // The server first, and not whoever has the lowest number: it gives the trace its name.
+        for pid in servers.into_iter().chain(found) {
             if !pids.contains(&pid) {
                 pids.push(pid);
             }
         }
     }
     Ok(pids)
+}
+
+/// Waits until a process has that name, of that user if there is one, and has loaded its libraries.
+fn wait_for(comm: &str, mut found: Vec<u32>, options: &TraceOptions) -> Vec<u32> {
+    let is_wanted = |pid: &u32| options.user.is_none_or(|wanted| user(*pid) == Some(wanted));
+    found.retain(is_wanted);
+    if !found.is_empty() {
+        return found;
+    }
+    if !options.outputs.quiet {
+        crate::say!(
+            "reqtrace: waiting for a process named `{comm}`; what it does before all probes are set is not \
+             traced, and `-- PROGRAM` traces from the first call"
+        );
+    }
+    while found.is_empty() {
+        sleep(LOOK);
+        found = by_comm(comm);
+        found.retain(is_wanted);
+    }
+    let mapped = |found: &[u32]| -> Vec<usize> {
+        let maps = found
+            .iter()
+            .map(|pid| std::fs::read(format!("/proc/{pid}/maps")));
+        maps.map(|maps| maps.map_or(0, |maps| maps.len())).collect()
+    };
+    let mut before = Vec::new();
+    loop {
+        let now = mapped(&found);
+        if now == before {
+            return found;
+        }
+        before = now;
+        sleep(SETTLED);
+    }
 }
 
 /// Those that no other one of them has started.

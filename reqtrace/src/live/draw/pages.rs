@@ -93,11 +93,15 @@ pub(super) fn running(
         .map(|block| block.kernel.iter().chain(&block.user).cloned().collect())
         .unwrap_or_default();
     let below = chosen.map_or_else(String::new, about);
-    let title = format!(
-        "{} requests run; the {} that began first",
-        number(snapshot.all_running as u64),
-        snapshot.running.len()
-    );
+    let title = match snapshot.all_running {
+        0 => "requests that run now".to_owned(),
+        1 => "1 request runs".to_owned(),
+        all => format!(
+            "{} requests run; the {} that began first",
+            number(all as u64),
+            snapshot.running.len()
+        ),
+    };
     split(
         frame,
         area,
@@ -206,7 +210,7 @@ fn split(
         drawn.push(Line::styled(text.clone(), style));
     }
     if list.is_empty() {
-        drawn.push(Line::raw("nothing"));
+        drawn.push(Line::raw("none"));
     }
     lines(frame, above, drawn);
     let room = usize::from(under.height).saturating_sub(1);

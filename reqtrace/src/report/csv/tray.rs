@@ -6,6 +6,7 @@ use csv::{QuoteStyle, Terminator, WriterBuilder};
 
 use super::Limits;
 use crate::error::Result;
+use crate::plain::csv_field;
 use crate::report::LossLine;
 use crate::report::chunks::Chunks;
 
@@ -37,9 +38,9 @@ impl Tray {
         number(self.0.bytes(), value);
     }
 
-    /// Adds a field.
+    /// Adds a field, as a spreadsheet takes it for text.
     pub(super) fn text(&mut self, value: &str) {
-        text(self.0.bytes(), value);
+        text(self.0.bytes(), &csv_field(value));
     }
 
     /// Ends the row.

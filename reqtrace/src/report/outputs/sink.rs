@@ -127,7 +127,7 @@ impl Sink {
     }
 }
 
-/// What writes has its file open, and needs no privilege of this program's user.
+/// What writes has its file open, and needs no privilege of this program's user. Safe between fork and exec.
 pub(crate) fn give_up_privileges() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

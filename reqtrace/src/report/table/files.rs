@@ -10,7 +10,7 @@ const FILES: usize = 5;
 /// A file below this share of the latency is not drawn, percent.
 const LEAST: u64 = 1;
 /// Columns of a line beside the path.
-const BESIDE: usize = 59;
+const BESIDE: usize = 70;
 
 pub(super) fn draw(page: &mut Page, request: &TypeReport) {
     let all_ns = request.ledger.latency_ns;
@@ -22,8 +22,8 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
     }
     let width = page.width - BESIDE;
     page.line(&format!(
-        "  {:<width$} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "files", "share", "blocks", "mean", "longest", "asked for"
+        "  {:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "files", "share", "blocks", "mean", "longest", "run queue", "asked for"
     ));
     for file in files {
         let path = match file.path.as_str() {
@@ -31,11 +31,13 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
             path => end(&clean(path), width - 3),
         };
         page.line(&format!(
-            "     {path:<rest$} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "     {path:<rest$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
             share(file.ns, all_ns),
             number(file.blocks),
             duration(file.ns.checked_div(file.blocks).unwrap_or(0)),
             duration(file.longest_ns),
+            file.longest_run_queue_ns
+                .map_or_else(|| "?".to_owned(), duration),
             match file.bytes {
                 0 => "-".to_owned(),
                 bytes => size(bytes),
@@ -66,7 +68,9 @@ mod tests {
             path: path.to_owned(),
             blocks: 2,
             ns,
+            run_queue_ns: Some(2 * ns),
             longest_ns: ns,
+            longest_run_queue_ns: (ns != 20_000).then_some(66_000_000),
             bytes: 3 << 20,
         };
         let request = TypeReport {
@@ -87,6 +91,9 @@ mod tests {
         assert!(page.text.contains("50.0 %") && page.text.contains("all others"));
         assert!(page.text.contains("3.00 MiB"), "{}", page.text);
         assert!(!page.text.contains("little"));
+        let line = |of: &str| page.text.lines().find(|line| line.contains(of));
+        assert!(line("ib_logfile0").is_some_and(|line| line.contains("500 µs    66.0 ms")));
+        assert!(line("all others").is_some_and(|line| line.contains("20.0 µs          ?")));
         assert!(page.text.lines().all(|line| line.chars().count() <= 100));
     }
 }

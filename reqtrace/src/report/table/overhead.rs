@@ -3,7 +3,10 @@
 use super::page::Page;
 use crate::classify::table::WaitClass;
 use crate::report::text::duration;
-use crate::report::{Ledger, Report};
+use crate::report::{Ledger, Overhead, Report, Untraced};
+
+/// Hits from which on a mean says something.
+const FEWEST_HITS: u64 = 100;
 
 /// Draws them, if it was measured.
 pub(super) fn draw(page: &mut Page, report: &Report) {
@@ -11,10 +14,17 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
         return;
     };
     let requests: u64 = report.requests.iter().map(|request| request.begins).sum();
-    let each = match overhead.tracing_ns().checked_div(requests) {
-        Some(ns) => format!(", {} a request", duration(ns)),
-        None => String::new(),
+    let inside_ns = overhead.inside_ns(report.trace.cold_percent);
+    let each = match inside_ns.map(|ns| ns.checked_div(requests)) {
+        [Some(least), Some(most)] => {
+            format!(", {} a request", from_to(duration(least), &duration(most)))
+        }
+        _ => String::new(),
     };
+    // Of the time on a CPU: a process that mostly sleeps would make it little.
+    let processes_ns = overhead.processes_ns.max(1);
+    let [least, most] =
+        inside_ns.map(|ns| format!("{:.1}", ns as f64 * 100.0 / processes_ns as f64));
     let waited = match waited_ns(report) {
         0 => String::new(),
         ns => format!("; requests waited {} in probes", duration(ns)),
@@ -23,11 +33,13 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
     page.wrapped(
         "Tracing took ",
         &format!(
-            "{:.1} % of the CPU time{each} (traps {}, kernel programs {}, reqtrace {}){waited}",
-            overhead.share() * 100.0,
+            "{} % of the processes' CPU time{each} (traps {}, kernel programs {}); reqtrace itself \
+             {}{}{waited}",
+            from_to(least, &most),
             duration(overhead.traps_ns),
             duration(overhead.programs_ns),
-            duration(overhead.tracer_ns)
+            duration(overhead.tracer_ns),
+            before(overhead, report.trace.untraced),
         ),
     );
     if report.trace.shed.is_empty() {
@@ -49,6 +61,27 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
             spans.collect::<Vec<_>>().join("; ")
         ),
     );
+}
+
+/// A range, or one of both where they are alike.
+fn from_to(least: String, most: &str) -> String {
+    if least == most {
+        return least;
+    }
+    format!("{least} to {most}")
+}
+
+/// The processes' CPU time for each hit of a probe, now and before: a figure that needs no calibration.
+fn before(overhead: &Overhead, untraced: Option<Untraced>) -> String {
+    let each = |ns: u64, hits: u64| (hits >= FEWEST_HITS).then(|| duration(ns / hits));
+    let now = each(overhead.processes_ns, overhead.hits);
+    let untraced = untraced.and_then(|before| each(before.work_ns, before.hits));
+    match (now, untraced) {
+        (Some(now), Some(before)) => {
+            format!("; the processes took {now} for each hit, {before} before")
+        }
+        _ => String::new(),
+    }
 }
 
 /// How long requests were blocked in probes.

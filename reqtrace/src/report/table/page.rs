@@ -74,6 +74,7 @@ pub(super) fn frames<'a>(
 }
 
 pub(super) fn bar(part: u64, whole: u64) -> String {
+    let part = part.min(whole);
     let cells = (u128::from(part) * u128::from(BAR) * 2 / u128::from(whole.max(1))) as usize;
     let mut bar = "█".repeat(cells / 2);
     if cells % 2 == 1 {

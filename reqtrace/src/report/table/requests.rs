@@ -48,8 +48,8 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
         };
         row(
             &cut(&request.name, NAME),
-            &number(request.count),
-            &rate(request.count, report.trace.duration_ns),
+            &number(request.exact_count),
+            &rate(request.exact_count, report.trace.duration_ns),
             columns.each_ref().map(String::as_str),
         );
     }
@@ -58,8 +58,8 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
             page.wrapped(
                 "  ",
                 &format!(
-                    "`{}`: {} of {} requests were recorded (--sample). The number of all is exact; \
-                     counts, sums and percentiles here are estimates from those.",
+                    "`{}`: {} of {} requests were recorded (--sample). COUNT and /s are exact; \
+                     sums and percentiles are estimates from those.",
                     request.name,
                     number(request.recorded),
                     number(request.exact_count)

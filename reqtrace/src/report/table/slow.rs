@@ -183,11 +183,15 @@ fn blocks(page: &mut Page, slow: &SlowRequests) {
             || "unknown (interrupt)".to_owned(),
             |waker| format!("{} (tid {})", clean(&waker.comm), waker.tid),
         );
+        let queued = match block.run_queue_ns {
+            0 => String::new(),
+            ns => format!(", then {} run queue", duration(ns)),
+        };
         page.wrapped(
             "    ",
             &format!(
-                "{} {}, thread {} ({}), woken by {waker}",
-                duration(block.blocked_ns + block.run_queue_ns),
+                "{} {}{queued}, thread {} ({}), woken by {waker}",
+                duration(block.blocked_ns),
                 cut(&block.class, NAME),
                 block.tid,
                 clean(&block.comm),

@@ -145,6 +145,7 @@ fn spec(argument: u8, deref: &[i32], kind: LabelKind) -> LabelSpec {
         when: None,
         value: ValueSpec {
             source: ValueSource::Argument(argument),
+            add: 0,
             deref: deref.to_vec(),
             size: None,
         },

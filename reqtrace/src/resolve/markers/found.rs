@@ -6,6 +6,7 @@ use super::Resolver;
 use crate::error::{Error, Result};
 use crate::profile::{At, ReturnProbe};
 use crate::resolve::elf::Object;
+use crate::resolve::probeable::{Probing, probing};
 use crate::resolve::process::ObjectFile;
 use crate::resolve::returns::{self, Exits, Reads, Site};
 use crate::resolve::usdt::UsdtSite;
@@ -111,6 +112,7 @@ impl Resolver<'_> {
             .next("give the request another `end`, or set return-probe = \"uretprobe\""));
         }
         for site in &mut sites {
+            refuse_unprobeable(&object, found, site.file_offset)?;
             site.instruction = object.instruction_at(site.file_offset);
         }
         let entry = found.bodies.first().map_or(0, |body| body.start);
@@ -131,6 +133,21 @@ impl Resolver<'_> {
             hazards: object.hazards(),
         })
     }
+}
+
+/// No kernel sets a probe on some instructions.
+fn refuse_unprobeable(object: &Object, found: &Found, offset: u64) -> Result<()> {
+    let address = object.address_of(offset).unwrap_or_default();
+    let Probing::Refused(kind) = probing(object.code(address)) else {
+        return Ok(());
+    };
+    let name = returns::instruction_at(object, address).map_or_else(String::new, |it| it.0);
+    Err(Error::usage(format!(
+        "`{}` cannot be marked at its instruction `{name}`, at offset 0x{offset:x} of {}: the kernel \
+         sets no probe on {kind}",
+        found.symbol, found.file.shown
+    ))
+    .next("mark a function that calls it, or one that it calls"))
 }
 
 /// Where a function is left, and what to probe there.

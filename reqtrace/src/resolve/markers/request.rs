@@ -254,6 +254,8 @@ impl Resolver<'_> {
         for label in &request.labels {
             let fits = match &label.function {
                 None => true,
+                Some(pattern) if request.begin.is_all => symbols::find_all(&object, pattern)?
+                    .is_some_and(|function| function.bodies == found.bodies),
                 Some(pattern) => symbols::find(&object, pattern)?
                     .is_some_and(|function| function.bodies == found.bodies),
             };

@@ -129,12 +129,135 @@ fn an_offset_inside_a_function_is_no_entry() {
     let whole = resolve_text(&fixture, "begin = { function = \"serve\" }").unwrap();
     let begin = &whole.requests[0].begin;
     assert!(begin.is_function);
-    let inside = begin.entry_offset + 1;
+    let object = crate::resolve::elf::Object::open(fixture.path(), "program").unwrap();
+    let entry = object.address_of(begin.entry_offset).unwrap();
+    let mut code = crate::resolve::instructions::decoder(&object, entry..entry + 16);
+    let inside = begin.entry_offset + code.next().unwrap().len() as u64;
     let text = format!(
         "begin = {{ offset = {inside} }}\nend = {{ function = \"serve\", at = \"return\" }}"
     );
     let resolved = resolve_text(&fixture, &text).unwrap();
     assert!(!resolved.requests[0].begin.is_function);
+}
+
+/// The code of a program is at another offset in its file than its address.
+fn moved() -> Fixture {
+    Fixture::c(
+        PROGRAM,
+        &["-O2", "-Wl,-z,noseparate-code,-Ttext-segment=0x10000"],
+    )
+}
+
+fn refusal(fixture: &Fixture, marker: &str) -> String {
+    let end = "end = { function = \"serve\", at = \"return\" }";
+    let error = resolve_text(fixture, &format!("begin = {{ {marker} }}\n{end}")).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    format!("{error} / {}", error.advice().unwrap_or_default())
+}
+
+#[test]
+fn an_offset_inside_an_instruction_is_refused() {
+    let fixture = Fixture::c(PROGRAM, &["-O2"]);
+    let whole = resolve_text(&fixture, "begin = { function = \"serve\" }").unwrap();
+    let entry = whole.requests[0].begin.entry_offset;
+    for inside in [entry + 1, entry + 2] {
+        let text = refusal(&fixture, &format!("offset = {inside}"));
+        assert!(text.contains("inside the instruction `lea`"), "{text}");
+        assert!(text.contains(&format!("write 0x{entry:x} if")), "{text}");
+    }
+    let object = crate::resolve::elf::Object::open(fixture.path(), "program").unwrap();
+    let address = object.address_of(entry).unwrap();
+    let text = refusal(&fixture, &format!("address = {}", address + 1));
+    assert!(text.contains(&format!("write 0x{address:x} if")), "{text}");
+}
+
+#[test]
+fn an_address_is_as_good_as_an_offset_and_neither_is_taken_for_the_other() {
+    let fixture = moved();
+    let whole = resolve_text(&fixture, "begin = { function = \"serve\" }").unwrap();
+    let begin = &whole.requests[0].begin;
+    let object = crate::resolve::elf::Object::open(fixture.path(), "program").unwrap();
+    let offset = begin.entry_offset;
+    let address = object.address_of(offset).unwrap();
+    assert_ne!(offset, address);
+    let by_address = resolve_text(&fixture, &format!("begin = {{ address = {address} }}")).unwrap();
+    assert_eq!(by_address.requests[0].begin.entry_offset, offset);
+    assert_eq!(
+        by_address.requests[0].end.sites,
+        whole.requests[0].end.sites
+    );
+    assert!(by_address.doubts.is_empty());
+
+    let text = refusal(&fixture, &format!("offset = {address}"));
+    assert!(
+        text.contains(&format!("did you mean 0x{offset:x}?")),
+        "{text}"
+    );
+    assert!(text.contains(&format!("address = 0x{address:x}")), "{text}");
+    let text = refusal(&fixture, &format!("address = {offset}"));
+    assert!(
+        text.contains(&format!("did you mean 0x{address:x}?")),
+        "{text}"
+    );
+}
+
+#[test]
+fn where_nothing_tells_the_start_of_a_function_an_offset_is_doubted() {
+    let fixture = Fixture::assembly(".text\nnop\nnop\nret\n").stripped();
+    let object = fixture.object();
+    let address = (0..0x3000).find(|at| object.code(*at).starts_with(&[0x90, 0x90, 0xc3]));
+    let text = format!(
+        "begin = {{ address = {0} }}\nend = {{ address = {0} }}",
+        address.unwrap()
+    );
+    let resolved = resolve_text(&fixture, &text).unwrap();
+    let doubt = &resolved.doubts[0];
+    let unknown = "nothing tells whether an instruction begins";
+    assert!(doubt.what.contains(unknown), "{doubt:?}");
+    assert!(doubt.next.contains("--yes"), "{doubt:?}");
+}
+
+const LOCKED: &str = r#"
+    #include <stdatomic.h>
+    atomic_long hits;
+    __attribute__((noinline)) long handle(const char *line, long n) { hits++; return hits; }
+    __attribute__((noinline)) void only(void) { hits++; }
+    int main(int c, char **v) { only(); return (int)handle(v[0], c); }
+"#;
+
+#[test]
+fn a_begin_that_no_kernel_probes_is_moved_behind_it_or_refused() {
+    let fixture = Fixture::c(LOCKED, &["-O2", "-fcf-protection=none"]);
+    let resolved = resolve_text(&fixture, "begin = { function = \"handle\" }").unwrap();
+    let begin = &resolved.requests[0].begin;
+    let [site] = begin.sites.as_slice() else {
+        panic!("{:?}", begin.sites);
+    };
+    assert_eq!(
+        (site.distance, site.file_offset),
+        (9, begin.entry_offset + 9)
+    );
+    // What is read on the stack or in any register must be as it was at the entry.
+    let error = resolve_text(
+        &fixture,
+        "begin = { function = \"handle\", when = { register = \"r11\", equals = 1 } }",
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("`handle` cannot be marked at its instruction `lock add`"),
+        "{text}"
+    );
+    assert!(
+        text.contains("sets no probe on an instruction with a lock prefix"),
+        "{text}"
+    );
+    let offset = format!("{{ offset = {} }}", begin.entry_offset);
+    let error = resolve_text(&fixture, &format!("begin = {offset}\nend = {offset}"));
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("cannot be marked at its instruction `lock add`"),
+        "{text}"
+    );
 }
 
 /// No Go compiler is needed to see what its linker leaves.

@@ -92,9 +92,11 @@ fn what_is_no_process_is_named() {
     let text = thread.join().unwrap();
     assert!(text.contains("is a thread of process"), "{text}");
 
-    // Kernel threads are not in every PID namespace.
-    if fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim() == "kthreadd") {
-        let error = Process::open(2).unwrap_err();
-        assert!(error.to_string().contains("kernel thread"), "{error}");
-    }
+    // Not every PID namespace has kernel threads.
+    let status = "Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\nPid:\t2\nThreads:\t1\n";
+    let error = of_a_program(2, status).unwrap_err();
+    assert!(error.to_string().contains("kernel thread"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let status = format!("{status}VmSize:\t    2484 kB\n");
+    assert_eq!(of_a_program(2, &status).unwrap(), "kthreadd");
 }

@@ -5,7 +5,8 @@
 //! Between a site and what it stands for there are only instructions that go on to the next, no call
 //! and no system call; and control cannot come in between from anywhere else.
 //! So one is hit exactly when the other is. Where any of that cannot be shown, the instruction itself
-//! is probed: right, but slower.
+//! is probed: right, but slower. An entry that no kernel sets a probe on is moved in the same way, to what
+//! every kernel does.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use reqtrace_common::cookie::ReturnSlot;
@@ -15,7 +16,8 @@ use super::flow::Flow;
 use crate::resolve::elf::Object;
 use crate::resolve::emulated::{before, behind, is_emulated, is_harmless, is_within_stack, writes};
 use crate::resolve::frames::FramePlace;
-use crate::resolve::instructions::{condition_of, decoder, ends_flow};
+use crate::resolve::instructions::{condition_of, decoder, ends_flow, name_of};
+use crate::resolve::probeable::{Probing, probing};
 
 /// Instructions between a site and what it stands for.
 const MAX_BETWEEN: usize = 24;
@@ -64,8 +66,7 @@ pub fn is_emulated_at(object: &Object, address: u64) -> bool {
 #[must_use]
 pub fn instruction_at(object: &Object, address: u64) -> Option<(String, bool)> {
     let code = decoder(object, address..address.saturating_add(16)).next()?;
-    let name = format!("{:?}", code.mnemonic()).to_lowercase();
-    Some((name, is_emulated_at(object, address)))
+    Some((name_of(&code), is_emulated_at(object, address)))
 }
 
 /// What is read at a marker, so that no instruction in between may change it.
@@ -86,9 +87,34 @@ pub fn entry(object: &Object, body: &std::ops::Range<u64>, reads: Reads) -> Site
     if is_emulated_at(object, body.start) {
         return itself;
     }
-    super::walk(object, body, false)
-        .and_then(|walk| walk.entry_site(&Flow::of(&walk), reads))
+    let Some(walk) = super::walk(object, body, false) else {
+        return itself;
+    };
+    let flow = Flow::of(&walk);
+    walk.entry_site(&flow, reads, Wanted::Emulated)
+        .or_else(|| {
+            let is_taken = Wanted::Taken.is_at(object, body.start);
+            (!is_taken).then(|| walk.entry_site(&flow, reads, Wanted::Taken))?
+        })
         .unwrap_or(itself)
+}
+
+/// What a begin may be moved to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// What the kernel emulates, which is faster.
+    Emulated,
+    /// Anything that every kernel sets a probe on, because it does not on the entry.
+    Taken,
+}
+
+impl Wanted {
+    fn is_at(self, object: &Object, address: u64) -> bool {
+        match self {
+            Self::Emulated => is_emulated_at(object, address),
+            Self::Taken => probing(object.code(address)) == Probing::Taken,
+        }
+    }
 }
 
 impl Walk<'_> {
@@ -264,8 +290,8 @@ impl Walk<'_> {
             })
     }
 
-    /// Walks on from the entry to the first instruction that the kernel emulates.
-    fn entry_site(&self, flow: &Flow, reads: Reads) -> Option<Site> {
+    /// Walks on from the entry to the first instruction that is wanted.
+    fn entry_site(&self, flow: &Flow, reads: Reads, wanted: Wanted) -> Option<Site> {
         let mut place = FramePlace::AT_RSP;
         let mut at = self.entry;
         for _ in 0..MAX_BETWEEN {
@@ -274,7 +300,7 @@ impl Walk<'_> {
             if !is_first && (flow.is_entered(self, at) || !flow.jumps.to(at).is_empty()) {
                 return None;
             }
-            if is_emulated_at(self.object, at) {
+            if wanted.is_at(self.object, at) {
                 let place_is_certain = self.frame_fits(at, place);
                 return (place_is_certain && !self.may_be_entered(flow, at)).then_some(Site {
                     address: at,
@@ -283,7 +309,7 @@ impl Walk<'_> {
                     distance: at - self.entry,
                 });
             }
-            if code.mnemonic() != Mnemonic::Endbr64 && !keeps(code, reads) {
+            if code.mnemonic() != Mnemonic::Endbr64 && !keeps(code, reads, wanted) {
                 return None;
             }
             place = behind(place, code)?;
@@ -307,8 +333,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether an instruction at a function's beginning leaves alone what a request reads.
-fn keeps(code: &Instruction, reads: Reads) -> bool {
+/// Whether an instruction at a function's beginning leaves alone what a request reads. Where the entry
+/// cannot be probed memory may be touched: what takes a lock there changes what any thread may change.
+fn keeps(code: &Instruction, reads: Reads, wanted: Wanted) -> bool {
     let arguments = [
         Register::RDI,
         Register::RSI,
@@ -319,7 +346,7 @@ fn keeps(code: &Instruction, reads: Reads) -> bool {
     ];
     reads == Reads::Arguments
         && is_harmless(code)
-        && is_within_stack(code)
+        && (wanted == Wanted::Taken || is_within_stack(code))
         && !arguments.iter().any(|argument| writes(code, *argument))
 }
 

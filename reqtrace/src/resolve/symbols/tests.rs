@@ -1,5 +1,6 @@
 use super::*;
 use crate::resolve::fixtures::Fixture;
+use crate::resolve::missing::missing;
 
 const NAMES: &str = r#"
 namespace shop {
@@ -40,7 +41,7 @@ fn found(object: &Object, pattern: &str) -> Function {
     find(object, pattern).unwrap().unwrap_or_else(|| {
         panic!(
             "{pattern}: {}",
-            missing(object, &[pattern.to_owned()], None)
+            missing(object, &[pattern.to_owned()], None, &[])
         )
     })
 }
@@ -90,8 +91,8 @@ fn aliases_and_variants_are_one_function() {
     assert_eq!(plain.bodies, found(&object, "plain_alias").bodies);
     assert_eq!(found(&object, "plain_*").bodies, plain.bodies);
     assert_eq!(found(&object, "Cart::Cart").bodies.len(), 1);
-    // The deleting destructor is code of its own.
-    assert_eq!(found(&object, "Cart::~Cart").bodies.len(), 2);
+    // The deleting destructor is code of its own, and calls the other.
+    assert_eq!(found(&object, "Cart::~Cart").bodies.len(), 1);
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn a_missing_function_is_explained() {
     let fixture = Fixture::cpp(NAMES, &["-O1"]);
     let object = fixture.object();
     let why = |pattern: &str| {
-        let error = missing(&object, &[pattern.to_owned()], None);
+        let error = missing(&object, &[pattern.to_owned()], None, &[]);
         format!("{error} / {}", error.advice().unwrap_or_default())
     };
     let text = why("dispatch_comand");
@@ -156,7 +157,7 @@ fn what_is_exported_survives_strip() {
     let fixture = Fixture::cpp(NAMES, &["-O1"]).stripped();
     let object = fixture.object();
     assert_eq!(find(&object, "dispatch_command").unwrap(), None);
-    let error = missing(&object, &["dispatch_command".to_owned()], None);
+    let error = missing(&object, &["dispatch_command".to_owned()], None, &[]);
     assert!(
         error
             .advice()
@@ -183,7 +184,7 @@ fn pieces_and_clones_are_one_function() {
     assert_eq!(function.bodies[0].end - function.bodies[0].start, 1);
     assert_eq!(function.partly_inlined.as_deref(), Some("work.part.0"));
     assert_eq!(find(&object, "gone").unwrap(), None);
-    let text = missing(&object, &["gone".to_owned()], None).to_string();
+    let text = missing(&object, &["gone".to_owned()], None, &[]).to_string();
     assert!(text.contains("only pieces of `gone` are left"), "{text}");
 }
 
@@ -241,4 +242,41 @@ fn a_word_of_a_pattern_spares_demangling() {
     ] {
         assert_eq!(word_in(pattern), word, "{pattern}");
     }
+}
+
+#[test]
+fn all_copies_of_a_generic_are_found_where_they_are_asked_for() {
+    let source = r#"
+        mod service {
+            #[inline(never)]
+            pub fn poll<T: std::fmt::Display>(value: T) -> usize { format!("{value}").len() }
+            #[inline(never)]
+            pub fn other(value: usize) -> usize { std::hint::black_box(value) }
+        }
+        fn main() {
+            let n = std::env::args().count();
+            println!("{}", service::poll(n) + service::poll("a") + service::poll(n as f64) + service::other(n));
+        }
+    "#;
+    for flags in [&["-O"][..], &["-O", "-Csymbol-mangling-version=v0"]] {
+        let fixture = Fixture::rust(source, flags);
+        let object = fixture.object();
+        let error = find(&object, "service::poll").unwrap_err();
+        assert!(error.advice().unwrap().contains("all = true"), "{error}");
+        let all = find_all(&object, "service::poll").unwrap().unwrap();
+        assert_eq!(all.bodies.len(), 3, "{all:?}");
+        assert!(all.name.ends_with("service::poll"), "{}", all.name);
+        // What is one function is the same with it.
+        let one = find_all(&object, "service::other").unwrap();
+        assert_eq!(one, find(&object, "service::other").unwrap());
+        assert_eq!(find_all(&object, "service::none").unwrap(), None);
+        // Different functions are not copies of one.
+        let error = find_all(&object, "*service::*").unwrap_err();
+        assert!(!error.advice().unwrap().contains("all = true"), "{error}");
+    }
+    let fixture = Fixture::cpp(NAMES, &["-O1"]);
+    let all = find_all(&fixture.object(), "shop::Cart::add")
+        .unwrap()
+        .unwrap();
+    assert_eq!(all.bodies.len(), 2);
 }

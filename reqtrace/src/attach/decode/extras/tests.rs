@@ -4,6 +4,8 @@ use reqtrace_common::keyed::{PARKED, QUEUED};
 use reqtrace_common::record::{TextHead, TextRecord, kind, reason};
 use reqtrace_common::thread::{RequestState, Thread};
 
+use reqtrace_recording::WakerIs;
+
 use super::*;
 use crate::attach::decode::{still_open, still_parked};
 
@@ -180,7 +182,7 @@ fn a_parked_request_is_told_as_if_it_ended_now() {
     request.record.weight = 1;
     request.record.begin_ns = 1000;
     request.keyed.is_keyed = 1;
-    request.keyed.leave(1010, PARKED, false);
+    request.keyed.leave(1010, PARKED);
     let still = still_parked(request, 1100, reason::PARKED_AT_STOP);
     let still = still.unwrap().unwrap();
     assert_eq!(still.open.away_in, Some((PARKED, 1010)));
@@ -203,11 +205,13 @@ fn away_records_are_checked() {
         until_ns: 1020,
         by_is: waker_is::IN_REQUEST,
         by_begin_ns: 900,
+        is_ready: 1,
         ..AwayRecord::default()
     };
     let decoded = away(bytes(&record)).unwrap();
     assert_eq!((decoded.from_tid, decoded.by_tid), (8, 9));
     assert_eq!(decoded.by_request.unwrap().begin_ns, 900);
+    assert!(decoded.is_ready);
     let backwards = AwayRecord {
         until_ns: 1000,
         ..record
@@ -218,4 +222,58 @@ fn away_records_are_checked() {
         ..record
     };
     assert_eq!(away(bytes(&nowhere)), Err(Malformed::Count(99)));
+}
+
+#[test]
+fn origin_records_are_checked() {
+    let record = OriginRecord {
+        kind: kind::ORIGIN,
+        tgid: 7,
+        request_begin_ns: 1000,
+        until_ns: 1020,
+        arrived_ns: 1015,
+        found: found::ONE,
+        sender: reqtrace_common::origin::Sender {
+            who: sender_is::THREAD,
+            tgid: 8,
+            tid: 9,
+            is: waker_is::BETWEEN_REQUESTS,
+            ..Default::default()
+        },
+        ..OriginRecord::default()
+    };
+    let decoded = origin(bytes(&record)).unwrap();
+    let thread = Sender::Thread {
+        tgid: 8,
+        tid: 9,
+        is: WakerIs::BetweenRequests,
+    };
+    assert_eq!((decoded.arrived_ns, decoded.sender), (1015, thread));
+    let peer = |address: [u64; 2]| {
+        let mut record = record;
+        record.sender.who = sender_is::PEER;
+        (record.sender.port, record.sender.address) = (443, address);
+        origin(bytes(&record)).unwrap().sender
+    };
+    let octets = u64::from(u32::from_le_bytes([192, 0, 2, 1]));
+    let mapped = [0, octets << 32 | 0xffff_0000];
+    assert_eq!(peer(mapped), Sender::Peer(([192, 0, 2, 1], 443).into()));
+    let v6 = "2001:db8::1".parse::<Ipv6Addr>().unwrap();
+    let halves = v6.octets();
+    let half = |at: usize| u64::from_le_bytes(halves[at..at + 8].try_into().unwrap());
+    let wanted = Sender::Peer((v6, 443).into());
+    assert_eq!(peer([half(0), half(8)]), wanted);
+    for (found, wanted) in [
+        (found::NO_READ, Sender::NoRead),
+        (found::SEVERAL, Sender::SeveralReads),
+        (found::LAYERED, Sender::LayeredSocket),
+    ] {
+        let record = OriginRecord { found, ..record };
+        assert_eq!(origin(bytes(&record)).unwrap().sender, wanted);
+    }
+    let strange = OriginRecord {
+        found: 99,
+        ..record
+    };
+    assert_eq!(origin(bytes(&strange)), Err(Malformed::Waker(99)));
 }

@@ -1,9 +1,8 @@
-use std::collections::HashMap;
-
-use reqtrace_common::argument::is_pointer;
+use reqtrace_common::call::RETURNS;
 
 use super::*;
-use crate::attach::arguments::Value;
+
+mod kinds;
 
 const START: usize = 0;
 const STEP: usize = 1;
@@ -11,93 +10,48 @@ const DONE: usize = 2;
 
 /// A heap address.
 fn object(number: u64) -> u64 {
-    0x5555_0000_0000 + number * 0x100
+    0x5555_0000_0000 + number * 0x10000
 }
 
-/// Notes calls as the kernel program does, but for frames: a call says itself whether it is inside another.
+/// Calls as the kernel program notes them.
+#[derive(Default)]
 struct Model {
-    arguments: Arguments,
-    calls: Vec<u64>,
-    early: Vec<Vec<u64>>,
-    last: HashMap<(u32, u64), (u32, usize)>,
-    of_thread: HashMap<(u32, usize), u64>,
-    index: HashMap<(u32, u64), usize>,
-    room: usize,
+    calls: Vec<CallRecord>,
 }
 
 impl Model {
-    fn new(functions: usize) -> Self {
-        Self {
-            arguments: Arguments::none(functions),
-            calls: vec![0; functions],
-            early: Vec::new(),
-            last: HashMap::new(),
-            of_thread: HashMap::new(),
-            index: HashMap::new(),
-            room: usize::MAX,
-        }
+    fn note(&mut self, tgid: u32, tid: u32, function: usize, depth: u32, values: [u64; 4]) {
+        self.calls.push(CallRecord {
+            tgid,
+            tid,
+            function: function as u32,
+            depth,
+            values,
+        });
     }
 
     /// A call of `function` on thread `tid` of process 1.
     fn call(&mut self, tid: u32, function: usize, value: u64) {
-        self.call_in(1, tid, function, value, false);
+        self.call_in(1, tid, function, value);
     }
 
+    fn call_in(&mut self, tgid: u32, tid: u32, function: usize, value: u64) {
+        self.note(tgid, tid, function, 0, [value, 0, 0, 0]);
+    }
+
+    /// A call while the one before runs.
     fn inside(&mut self, tid: u32, function: usize, value: u64) {
-        self.call_in(1, tid, function, value, true);
+        self.note(1, tid, function, 1, [value, 0, 0, 0]);
     }
 
-    fn call_in(&mut self, tgid: u32, tid: u32, function: usize, value: u64, inside: bool) {
-        self.calls[function] += 1;
-        if !is_pointer(value) {
-            return;
-        }
-        self.arguments.functions[function].pointers += 1;
-        let key = (tgid, value);
-        match self.last.get(&key).copied() {
-            None if self.index.len() == self.room => {
-                self.arguments.unnoted += 1;
-                return;
-            }
-            None => {
-                self.arguments.functions[function].first += 1;
-                self.index.insert(key, self.arguments.values.len());
-                self.arguments.values.push(Value {
-                    tgid,
-                    functions: 0,
-                    last: function,
-                });
-            }
-            Some((before_tid, before)) => {
-                let steps = self.arguments.step_mut(before, function);
-                if before_tid != tid {
-                    steps.moves += 1;
-                } else if self.of_thread[&(tid, before)] != value {
-                    steps.turns += 1;
-                } else if inside {
-                    steps.inside += 1;
-                    let of_value = &mut self.arguments.values[self.index[&key]];
-                    of_value.functions |= 1 << function;
-                    self.of_thread.insert((tid, function), value);
-                    return;
-                } else {
-                    steps.direct += 1;
-                }
-            }
-        }
-        let of_value = &mut self.arguments.values[self.index[&key]];
-        of_value.functions |= 1 << function;
-        of_value.last = function;
-        self.last.insert(key, (tid, function));
-        self.of_thread.insert((tid, function), value);
+    /// The function of the thread that runs returns.
+    fn returns(&mut self, tid: u32, function: usize, result: u64) {
+        self.note(1, tid, function, 0, [result, 0, 0, 0]);
+        self.calls.last_mut().unwrap().function |= RETURNS;
     }
 
     fn proposals(&self) -> Vec<Proposal> {
-        proposals(&Noted {
-            arguments: &self.arguments,
-            calls: &self.calls,
-            early: &self.early,
-        })
+        proposals(&self.calls).proposals
     }
 
     #[track_caller]
@@ -120,7 +74,7 @@ impl Model {
 
 #[track_caller]
 fn is_from_start_to_done(proposal: &Proposal) {
-    let function = |index: usize| proposal.parts[index].function;
+    let function = |index: usize| proposal.parts[index].source.function;
     let (begin, end) = proposal.ends().unwrap();
     assert_eq!(
         (function(begin), function(end)),
@@ -131,7 +85,7 @@ fn is_from_start_to_done(proposal: &Proposal) {
 
 #[test]
 fn requests_that_take_turns_in_an_event_loop() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for round in 0..10 {
         model.turns(round * 4);
     }
@@ -147,7 +101,7 @@ fn requests_that_take_turns_in_an_event_loop() {
 
 #[test]
 fn the_end_is_clear_too_where_addresses_are_used_again() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for _ in 0..10 {
         model.turns(0);
     }
@@ -159,7 +113,7 @@ fn the_end_is_clear_too_where_addresses_are_used_again() {
 
 #[test]
 fn requests_that_change_threads_in_a_pool() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for number in 0..50 {
         let value = object(number % 5);
         model.call(1, START, value);
@@ -174,7 +128,7 @@ fn requests_that_change_threads_in_a_pool() {
 
 #[test]
 fn memory_that_is_used_again_on_one_thread_is_no_key() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for number in 0..90 {
         // The allocator gives three pieces by turns.
         for function in [START, STEP, STEP, DONE] {
@@ -189,21 +143,31 @@ fn memory_that_is_used_again_on_one_thread_is_no_key() {
         }
     }
     assert_eq!(model.proposals(), []);
-    // Of one function alone nothing can be told.
-    let mut model = Model::new(1);
+}
+
+#[test]
+fn memory_of_one_function_is_no_clear_key() {
+    let mut model = Model::default();
     for number in 0..90 {
         model.call(number as u32 % 4, START, object(number % 3));
+        model.returns(number as u32 % 4, START, 0);
     }
-    assert_eq!(model.proposals(), []);
+    let proposal = model.one();
+    assert!(!proposal.is_clear(), "{proposal:?}");
+    let alone = proposal.alone.unwrap();
+    assert_eq!(
+        (alone.results.as_slice(), alone.end),
+        (&[(0, 90, 3)][..], None)
+    );
 }
 
 #[test]
 fn one_object_for_all_is_no_key_nor_is_one_for_each_process() {
-    let mut model = Model::new(2);
+    let mut model = Model::default();
     for number in 0..100 {
         for tgid in [10, 20] {
-            model.call_in(tgid, tgid + number % 3, START, object(1), false);
-            model.call_in(tgid, tgid + number % 2, STEP, object(1), false);
+            model.call_in(tgid, tgid + number % 3, START, object(1));
+            model.call_in(tgid, tgid + number % 2, STEP, object(1));
         }
     }
     assert_eq!(model.proposals(), []);
@@ -211,7 +175,7 @@ fn one_object_for_all_is_no_key_nor_is_one_for_each_process() {
 
 #[test]
 fn an_object_for_each_thread_is_no_key() {
-    let mut model = Model::new(2);
+    let mut model = Model::default();
     for number in 0..100 {
         let tid = number % 4;
         model.call(tid, START, object(u64::from(tid)));
@@ -222,7 +186,7 @@ fn an_object_for_each_thread_is_no_key() {
 
 #[test]
 fn numbers_are_no_key() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for round in 0..10 {
         let numbers = [1, 2, 3, 4].map(|number| round * 4 + number);
         for function in [START, STEP, DONE] {
@@ -233,20 +197,24 @@ fn numbers_are_no_key() {
     }
     assert_eq!(model.proposals(), []);
     // Nor is a function that has a pointer now and then part of a proposal.
-    let mut model = Model::new(4);
+    let mut model = Model::default();
     for round in 0..10 {
         model.turns(round * 4);
         model.call(7, 3, object(round * 4));
         model.call(7, 3, round);
     }
     let proposal = model.one();
-    let functions: Vec<usize> = proposal.parts.iter().map(|part| part.function).collect();
+    let functions: Vec<usize> = proposal
+        .parts
+        .iter()
+        .map(|part| part.source.function)
+        .collect();
     assert_eq!(functions, [START, STEP, DONE]);
 }
 
 #[test]
 fn others_in_between_are_no_turns() {
-    let mut model = Model::new(5);
+    let mut model = Model::default();
     for number in 0..50 {
         for function in [START, STEP, DONE] {
             model.call(1, function, object(number));
@@ -259,12 +227,15 @@ fn others_in_between_are_no_turns() {
             model.call(1, 4, object(5000));
         }
     }
-    assert_eq!(model.proposals(), []);
+    // What the other function has comes back, and may be anything.
+    let proposal = model.one();
+    assert!(!proposal.is_clear() && proposal.alone.is_some());
+    assert_eq!(proposal.parts[0].source.function, 3);
 }
 
 #[test]
 fn a_begin_that_is_not_watched_is_not_guessed() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for round in 0..10 {
         let four = [0, 1, 2, 3].map(|index| object(round * 4 + index));
         // Half of them are first seen at a step, half at their end.
@@ -284,12 +255,10 @@ fn a_begin_that_is_not_watched_is_not_guessed() {
 
 #[test]
 fn requests_that_ran_before_the_count_do_not_hide_the_begin() {
-    let mut model = Model::new(3);
+    let mut model = Model::default();
     for number in 0..20 {
         model.call(7, STEP, object(number));
     }
-    // Nothing is new behind the last moment.
-    model.early = vec![vec![0; 3], vec![0, 20, 0], vec![16, 20, 0]];
     for number in 0..20 {
         model.call(7, DONE, object(number));
     }
@@ -299,14 +268,12 @@ fn requests_that_ran_before_the_count_do_not_hide_the_begin() {
     let proposal = model.one();
     is_from_start_to_done(&proposal);
     assert_eq!(proposal.parts[STEP].first, 20);
-    model.early = Vec::new();
-    assert_eq!(model.one().begin, None);
 }
 
 #[test]
 fn an_end_that_is_not_watched_is_not_guessed() {
     // A request has two steps at least, so that a step is not the last one.
-    let mut model = Model::new(2);
+    let mut model = Model::default();
     for round in 0..10 {
         let four = [0, 1, 2, 3].map(|index| object(round * 4 + index));
         for function in [START, STEP, STEP] {
@@ -322,7 +289,7 @@ fn an_end_that_is_not_watched_is_not_guessed() {
 #[test]
 fn a_function_that_others_call_is_told_apart() {
     let (sometimes, mostly) = (3, 4);
-    let mut model = Model::new(5);
+    let mut model = Model::default();
     for round in 0..10 {
         let four = [0, 1, 2, 3].map(|index| object(round * 4 + index));
         for function in [START, STEP, DONE] {
@@ -348,7 +315,7 @@ fn a_function_that_others_call_is_told_apart() {
 #[test]
 fn a_function_that_has_all_kinds_of_things_is_left_out() {
     let release = 3;
-    let mut model = Model::new(4);
+    let mut model = Model::default();
     for round in 0..10 {
         model.turns(round * 4);
         for index in 0..4 {
@@ -364,21 +331,8 @@ fn a_function_that_has_all_kinds_of_things_is_left_out() {
 }
 
 #[test]
-fn what_fits_in_the_table_is_enough() {
-    let mut model = Model::new(3);
-    model.room = 16;
-    for round in 0..10 {
-        model.turns(round * 4);
-    }
-    assert!(model.arguments.unnoted > 0);
-    let proposal = model.one();
-    is_from_start_to_done(&proposal);
-    assert_eq!(proposal.values, 16);
-}
-
-#[test]
 fn two_kinds_of_requests_are_two_proposals() {
-    let mut model = Model::new(6);
+    let mut model = Model::default();
     for round in 0..10 {
         model.turns(round * 4);
         for function in [3, 4, 4, 4, 5] {
@@ -390,6 +344,6 @@ fn two_kinds_of_requests_are_two_proposals() {
     let proposals = model.proposals();
     assert_eq!(proposals.len(), 2);
     // That with most calls comes first.
-    assert_eq!(proposals[0].parts[0].function, 3);
+    assert_eq!(proposals[0].parts[0].source.function, 3);
     is_from_start_to_done(&proposals[1]);
 }

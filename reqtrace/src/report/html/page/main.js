@@ -45,9 +45,18 @@ function show(model, page) {
     if (cells.length === 0) {
       return;
     }
+    const [low] = between(byLatency(model, cells), 0.99, 1);
+    look({ box: [0, model.columns - 1, low, model.latencyRows - 1] });
+  };
+  // Whole rows of the picture are selected, which may have more than 1 %.
+  const nameSlowest = () => {
     const counts = byLatency(model, cells);
     const [low] = between(counts, 0.99, 1);
-    look({ box: [0, model.columns - 1, low, model.latencyRows - 1] });
+    const sum = (/** @type {Float64Array} */ of) => of.reduce((all, count) => all + count, 0);
+    const button = presets[1];
+    if (button && cells.length > 0) {
+      button.textContent = `Slowest ${share(sum(counts.slice(low)), sum(counts))}`;
+    }
   };
   const typical = () => {
     if (cells.length === 0) {
@@ -108,6 +117,7 @@ function show(model, page) {
   function select(isNew) {
     if (isNew || !sums) {
       cells = cellsOf(model, view.type);
+      nameSlowest();
       const [inside, outside] = split(model, cells, view.box);
       const base = view.base === 'rest' ? outside : typicalCells(model, cells);
       const own = sumOf(model, inside);

@@ -261,6 +261,7 @@ export function culpritWords(culprit) {
     case 'itself': return 'itself';
     case 'request': return `another ${culprit.request}`;
     case 'thread': return `thread ${culprit.comm}`;
+    case 'peer': return `peer ${culprit.comm}`;
     case 'others': return 'others';
     default: return 'nobody known';
   }

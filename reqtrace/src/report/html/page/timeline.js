@@ -56,7 +56,8 @@ export function timeline(model) {
       return;
     }
     lastWidth = node.clientWidth;
-    const type = model.types.length > 1 ? `${model.types[slow.request]} ` : '';
+    const name = model.types[slow.request] ?? '';
+    const type = model.types.length > 1 && name !== 'request' ? `${name} ` : '';
     fill(node,
       el('div', { class: 'controls' },
         el('p', { class: 'lead' }, el('strong', null, `${type}request ${slow.id}`), ` took ${duration(slow.latency)}, thread ${slow.tid} (${slow.comm}), begun at ${moment(slow.begin)}`),

@@ -72,13 +72,13 @@ fn each_marker_has_its_key() {
     let plan = |role| find(&request, role).sites[0].marks[0];
     let begin = plan(Role::Begin);
     assert_eq!((begin.op, begin.flags), (op::BEGIN, 0));
-    assert_eq!(start(&begin.key), (Register::Rax.index(), &[][..], 8));
+    assert_eq!(start(&begin.key[0]), (Register::Rax.index(), &[][..], 8));
     let resume = plan(Role::Resume);
     assert_eq!(
         (resume.op, resume.flags, resume.place),
         (op::RESUME, marker_flag::TOUCH, 1)
     );
-    assert_eq!(start(&resume.key), (Register::Rdi.index(), &[][..], 8));
+    assert_eq!(start(&resume.key[0]), (Register::Rdi.index(), &[][..], 8));
     for role in [Role::Park, Role::Idle] {
         let park = plan(role);
         assert_eq!(
@@ -87,11 +87,11 @@ fn each_marker_has_its_key() {
         );
     }
     assert_eq!(
-        start(&plan(Role::Ready).key),
+        start(&plan(Role::Ready).key[0]),
         (Register::Rdi.index(), &[8][..], 8)
     );
     let adopt = plan(Role::Adopt);
-    assert_eq!(start(&adopt.to), (Register::Rbx.index(), &[][..], 8));
+    assert_eq!(start(&adopt.to[0]), (Register::Rbx.index(), &[][..], 8));
     assert_eq!(plan(Role::End).op, op::END);
     let names: Vec<&str> = request.markers().map(|(role, _)| role.name()).collect();
     assert_eq!(

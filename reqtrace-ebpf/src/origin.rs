@@ -1,0 +1,395 @@
+//! What a parked request goes on with: segments, messages, sends and reads of sockets in; for each parked time who
+//! sent the data out. Only with blame of requests with a key.
+//!
+//! Data comes in the context of whoever runs just then. So a thread is its sender only if it is in a sending call on
+//! the other end, or has ended one that covers the data.
+
+use aya_ebpf::Global;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::LruHashMap;
+use aya_ebpf::programs::BtfTracePointContext;
+use reqtrace_common::before::Unread;
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::origin::{MAX_USED, Sender, Sent, Socket, User, Way, found, sender_is};
+use reqtrace_common::record::{OriginRecord, kind};
+use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_send};
+use reqtrace_common::thread::{RequestState, Thread, status};
+
+use crate::before::{self, Object, SOCKETS, TCP, at, cookie, is_unix, read};
+use crate::globals::{
+    FILE_PRIVATE, ORIGIN_WANTED, SK_PROTOCOL, SOCKET_FILE, SOCKET_SK, TCP_WRITTEN,
+};
+use crate::maps::{THREADS, stopped, tid_flag};
+use crate::request::{bpf_now, traced};
+use crate::task::{current_ids, second_to_fourth, user_context};
+use crate::way::{remote, way_from};
+use crate::{blame, emit, file};
+
+/// Who has sent last, by the way to a socket that a traced thread has read from or sent on; sized by user space before
+/// loading.
+#[map]
+static SENDS: LruHashMap<Way, Sent> = LruHashMap::with_max_entries(1, 0);
+
+/// Where new entries are copied from: they are large for the stack.
+static NEW_SOCKET: Socket = Socket::NONE;
+static NEW_SENT: Sent = Sent::NONE;
+
+/// Whether this is wanted. A constant to the verifier.
+#[inline(always)]
+pub(crate) fn wanted() -> bool {
+    ORIGIN_WANTED.load() != 0
+}
+
+/// Who sent a segment, as far as is known when it comes.
+pub(crate) struct Segment {
+    pub(crate) sender: Sender,
+    pub(crate) is_certain: bool,
+    /// Somebody wants to know.
+    pub(crate) is_ours: bool,
+}
+
+impl Segment {
+    /// Nobody wants to know.
+    pub(crate) const NONE: Self = Self {
+        sender: Sender::NONE,
+        is_certain: false,
+        is_ours: false,
+    };
+}
+
+/// A segment has come to a socket, from this byte to before that one.
+#[inline(always)]
+pub(crate) fn segment(sk: Object, sequence: u32, end: u32) -> Segment {
+    let mut segment = Segment::NONE;
+    let Some(way) = way_from(sk).map(Way::back) else {
+        return segment;
+    };
+    let is_traced = traced(current_ids().0).is_some();
+    let wanted = SENDS.get_ptr_mut(way);
+    if !is_traced && wanted.is_none() {
+        return segment;
+    }
+    segment.is_ours = wanted.is_some();
+    if sends_on(&way) {
+        if is_traced {
+            want(&way.back());
+            sends(current_ids().1);
+        }
+        if let Some(sent) = wanted {
+            segment.sender = blame::sender(bpf_now());
+            segment.is_certain = true;
+            // SAFETY: points into the map; of two that send at once the later stays.
+            unsafe {
+                (*sent).sender = segment.sender;
+                (*sent).end = end;
+            }
+        }
+    } else if let Some(sent) = wanted {
+        // SAFETY: as above.
+        unsafe {
+            segment.sender = (*sent).sender;
+            segment.is_certain = (*sent).covers(sequence);
+        }
+    }
+    segment
+}
+
+/// Whether the current thread is in a sending call on this way.
+#[inline(always)]
+fn sends_on(way: &Way) -> bool {
+    let user = user_context();
+    if !may_send(user.syscall) || user.syscall == SYS_IO_URING_ENTER {
+        return false;
+    }
+    let fd = if user.syscall == SYS_SPLICE {
+        second_to_fourth()[1]
+    } else {
+        user.first_argument
+    };
+    let Some(file) = file::descriptor(fd as u32) else {
+        return false;
+    };
+    let pointer = |base: u64, offset: &Global<u32>| read::<u64>(at(base as Object, offset));
+    let Some(socket) = pointer(file, &FILE_PRIVATE) else {
+        return false;
+    };
+    if pointer(socket, &SOCKET_FILE) != Some(file) {
+        return false;
+    }
+    let sk = pointer(socket, &SOCKET_SK);
+    let its = sk.and_then(|sk| way_from(sk as Object));
+    its.is_some_and(|its| {
+        its.from == way.from && its.to == way.to && its.ports == way.ports && its.net == way.net
+    })
+}
+
+/// `sock_send_length(sk, length, flags)`: the current thread has sent.
+#[inline(always)]
+pub(crate) fn sent(ctx: &BtfTracePointContext) -> i32 {
+    let sk: Object = ctx.arg(0);
+    let length: i32 = ctx.arg(1);
+    if length <= 0 || stopped() {
+        return 0;
+    }
+    let (tgid, tid) = current_ids();
+    let is_traced = traced(tgid).is_some();
+    if !is_unix(sk) {
+        if read::<u16>(at(sk, &SK_PROTOCOL)) != Some(TCP) {
+            return 0;
+        }
+        let Some(way) = way_from(sk) else { return 0 };
+        if is_traced {
+            want(&way.back());
+        }
+        if let Some(sent) = SENDS.get_ptr_mut(way) {
+            let sender = blame::sender(bpf_now());
+            let end = read(at(sk, &TCP_WRITTEN)).unwrap_or(0);
+            // SAFETY: as in `segment`.
+            unsafe {
+                (*sent).sender = sender;
+                (*sent).end = end;
+            }
+        }
+    }
+    if is_traced {
+        use_of(cookie(sk), tgid, tid);
+    }
+    0
+}
+
+/// A traced thread sends on a socket.
+#[inline(always)]
+fn use_of(socket: u64, tgid: u32, tid: u32) {
+    let Some(entry) = entry_or_new(socket) else {
+        return;
+    };
+    // SAFETY: points into the map.
+    let entry = unsafe { &mut *entry };
+    entry.is_ours = 1;
+    if let Some(request) = request_of(tid) {
+        let user = User {
+            begin_ns: request.record.begin_ns,
+            tgid: u64::from(tgid),
+        };
+        entry.used(bpf_now(), &user);
+        request.keyed.uses(socket);
+    }
+}
+
+/// The request with a key that the current thread runs, if it is recorded.
+#[inline(always)]
+fn request_of<'a>(tid: u32) -> Option<&'a mut RequestState> {
+    if tid_flag(tid) != flag::IN_REQUEST {
+        return None;
+    }
+    // SAFETY: the entry of the current thread, which is in a system call.
+    let request = unsafe { &mut (*THREADS.get_ptr_mut(tid)?).request };
+    (request.status == status::OPEN && request.keyed.is_keyed != 0).then_some(request)
+}
+
+/// A traced thread has read from a connection: who sent it may be known now. `entry` is that of the socket.
+#[inline(always)]
+pub(crate) fn find_sender(sk: Object, entry: &mut Socket) {
+    let Some(way) = way_from(sk).map(Way::back) else {
+        return;
+    };
+    if entry.is_certain == 0
+        && let Some(sent) = SENDS.get_ptr(way)
+    {
+        // SAFETY: points into the map.
+        unsafe {
+            if (*sent).covers(entry.first) {
+                entry.sender = (*sent).sender;
+                entry.is_certain = 1;
+            }
+        }
+    }
+    want(&way);
+    if !entry.sender.is_known() && way.net == 0 && way.from != way.to {
+        entry.sender = Sender {
+            who: sender_is::PEER,
+            port: way.ports as u32,
+            address: remote(sk),
+            ..Sender::NONE
+        };
+    }
+}
+
+/// A thread has read from a connection. It is watched from now on if a traced one sends on the other end.
+#[inline(always)]
+pub(crate) fn asked(sk: Object) {
+    if wanted()
+        && !stopped()
+        && let Some(way) = way_from(sk)
+        && SENDS.get_ptr(way).is_some()
+    {
+        blame::sender(bpf_now());
+    }
+}
+
+/// The same of a Unix socket.
+#[inline(always)]
+pub(crate) fn unix_asked(sk: Object) {
+    if wanted()
+        && !stopped()
+        && let Some(entry) = SOCKETS.get_ptr(cookie(sk))
+        // SAFETY: points into the map.
+        && unsafe { (*entry).is_asked } != 0
+    {
+        blame::sender(bpf_now());
+    }
+}
+
+/// The current thread has sent to a Unix socket.
+#[inline(always)]
+pub(crate) fn asks(socket: u64) {
+    let (tgid, tid) = current_ids();
+    if traced(tgid).is_some()
+        && let Some(entry) = entry_or_new(socket)
+    {
+        sends(tid);
+        // SAFETY: points into the map.
+        unsafe { (*entry).is_asked = 1 }
+    }
+}
+
+/// The current thread has read from a socket, in a request or before one goes on.
+#[inline(always)]
+pub(crate) fn has_read(socket: u64, entry: &Socket, tid: u32) {
+    if let Some(request) = request_of(tid) {
+        note(request, socket, entry);
+        request.keyed.uses(socket);
+    }
+}
+
+#[inline(always)]
+fn note(request: &mut RequestState, socket: u64, entry: &Socket) {
+    let is_user = entry.user.begin_ns == request.record.begin_ns
+        && entry.user.tgid == u64::from(request.record.tgid);
+    let sent_ns = if is_user { entry.sent_ns } else { 0 };
+    let origin = &mut request.keyed.origin;
+    origin.read(socket, entry.arrived_ns, sent_ns, &entry.read_from);
+}
+
+/// The current thread has read from a socket with a layer of its own.
+#[inline(always)]
+pub(crate) fn has_read_layered(tid: u32) {
+    if let Some(request) = request_of(tid) {
+        request.keyed.origin.read_layered();
+    }
+}
+
+/// A request goes on that was parked since then until then: what has its sockets given meanwhile?
+#[inline(always)]
+pub(crate) fn goes_on(thread: &mut Thread, since_ns: u64, until_ns: u64) {
+    let request = &mut thread.request;
+    request.keyed.origin.goes_on(since_ns, until_ns);
+    for index in 0..MAX_USED {
+        let socket = request.keyed.used[index];
+        if let Some(entry) = SOCKETS.get_ptr(socket) {
+            // SAFETY: points into the map.
+            let entry = unsafe { &*entry };
+            if entry.read_ns >= since_ns {
+                note(request, socket, entry);
+            }
+        }
+    }
+}
+
+/// The thread runs its request no more: what it went on with is known by now.
+#[inline(always)]
+pub(crate) fn leaves(thread: &mut Thread) {
+    let request = &mut thread.request;
+    if request.keyed.origin.is_news() {
+        tell(request);
+    }
+    request.keyed.origin.until_ns = 0;
+}
+
+/// A traced thread sends: who gets that may be at its end before this request leaves its thread, and waited for it.
+#[inline(always)]
+fn sends(tid: u32) {
+    if let Some(request) = request_of(tid)
+        && request.keyed.origin.found == found::ONE
+        && request.keyed.origin.is_news()
+    {
+        tell(request);
+    }
+}
+
+#[inline(always)]
+fn tell(request: &mut RequestState) {
+    let origin = &mut request.keyed.origin;
+    origin.told = origin.found + 1;
+    let record = &request.record;
+    emit::origin(OriginRecord {
+        kind: kind::ORIGIN,
+        tgid: record.tgid,
+        exec_generation: record.exec_generation,
+        request_type: record.request_type,
+        request_begin_ns: record.begin_ns,
+        until_ns: origin.until_ns,
+        arrived_ns: origin.arrived_ns,
+        found: origin.found,
+        pad: 0,
+        sender: origin.sender,
+    });
+}
+
+/// Data has come to a socket: what is known of it, if somebody wants to know.
+#[inline(always)]
+pub(crate) fn came(socket: u64, unread: Unread, segment: &Segment, sequence: u32) {
+    let entry = if before::wanted() || segment.is_ours {
+        entry_or_new(socket)
+    } else {
+        SOCKETS.get_ptr_mut(socket)
+    };
+    if let Some(entry) = entry {
+        // SAFETY: points into the map.
+        unsafe { (*entry).came(unread, &segment.sender, sequence, segment.is_certain) }
+    }
+}
+
+/// The current thread connects: a request may send later, when it runs no more.
+#[inline(always)]
+pub(crate) fn connects(sk: Object) {
+    let (tgid, tid) = current_ids();
+    if traced(tgid).is_some() {
+        use_of(cookie(sk), tgid, tid);
+    }
+}
+
+/// A connection was made from here: who has sent on another with its addresses and ports means nothing.
+#[inline(always)]
+pub(crate) fn connected(sk: Object) {
+    if let Some(way) = way_from(sk) {
+        let _ = SENDS.remove(way.back());
+        let _ = SENDS.remove(way);
+    }
+}
+
+/// The entry of a socket, made if there is none.
+#[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which has 512 bytes"
+)]
+pub(crate) fn entry_or_new(socket: u64) -> Option<*mut Socket> {
+    if let Some(entry) = SOCKETS.get_ptr_mut(socket) {
+        return Some(entry);
+    }
+    let _ = SOCKETS.insert(socket, &NEW_SOCKET, 0);
+    SOCKETS.get_ptr_mut(socket)
+}
+
+/// Whoever sends on this way is noted from now on.
+#[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which has 512 bytes"
+)]
+fn want(way: &Way) {
+    if SENDS.get_ptr(way).is_none() {
+        let _ = SENDS.insert(way, &NEW_SENT, 0);
+    }
+}

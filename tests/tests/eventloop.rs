@@ -1,0 +1,219 @@
+//! Because of whom the requests of an event loop waited: of one whose upstreams are known, and of nginx. Most that ends
+//! the sleeps of a loop is innocent.
+//!
+//! Needs root, a kernel with BPF, g++ and nginx.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fs, thread};
+
+use reqtrace_tests::blamed::{self, Blamed};
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::http::client;
+use reqtrace_tests::http::upstream::Upstream;
+use reqtrace_tests::nginx::Nginx;
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::workspace;
+
+const ROUNDS: &str = "60";
+/// The kinds of requests of the fixture, in its order.
+const KINDS: [&str; 8] = [
+    "tcp", "unix", "big", "piped", "spliced", "outside", "handed", "ping",
+];
+
+/// Each kind is a request type: markers are shared, and say the kind.
+fn profile(folder: &Path) -> PathBuf {
+    let mut text = "[profile]\nname = \"eventloop\"\n".to_owned();
+    for (number, kind) in KINDS.iter().enumerate() {
+        text += &format!("\n[[request]]\nname = \"{kind}\"\nkey = {{ arg = 0 }}\n");
+        for (marker, function) in [
+            ("begin", "begun"),
+            ("resume", "resumed"),
+            ("park", "parked"),
+            ("end", "ended"),
+        ] {
+            text += &format!(
+                "{marker} = {{ function = \"{function}\", key = {{ arg = 0 }}, \
+                 when = {{ arg = 1, equals = {number} }} }}\n"
+            );
+        }
+    }
+    let path = folder.join("eventloop.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Nanoseconds of one request type by whose they are.
+fn shares(rows: &[Blamed], request: &str) -> BTreeMap<String, u64> {
+    let mut shares = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.victim_request == request) {
+        let whose = match row.culprit_kind.as_str() {
+            "thread" => &row.culprit_comm,
+            // What keeps the loop busy.
+            "request" | "itself" | "interrupt" => "loop",
+            kind => kind,
+        };
+        *shares.entry(whose.to_owned()).or_default() += row.ns;
+    }
+    shares
+}
+
+fn check(options: &[&str]) {
+    let folder = workspace::scratch().unwrap();
+    let profile = profile(folder.path());
+    let mut arguments = vec![ROUNDS];
+    arguments.extend(options);
+    let fixture = Fixture::start("eventloop", &arguments).unwrap();
+    let pid = fixture.pid();
+    let (outcome, pings) = fixture.traced(&profile, &["--blame"]).unwrap();
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    let asked = rows.iter().filter(|row| row.request != "ping").count();
+    let pings: usize = pings.trim_start_matches("done ").trim().parse().unwrap();
+    assert!(pings > 5 * asked, "{pings} pings, {asked} requests");
+    for kind in &KINDS[..KINDS.len() - 1] {
+        let shares = shares(&blamed, kind);
+        let all: u64 = shares.values().sum();
+        let of = |whose: &str| shares.get(whose).copied().unwrap_or(0) as f64 / all as f64;
+        // To one decimal none: where any CPU takes packets, a question may reach its upstream upon an innocent.
+        assert!(all > 0 && of("innocent") < 0.0005, "{kind}: {shares:?}");
+        let upstream = of(&format!("u-{kind}"));
+        if *kind == "handed" {
+            // No read of a socket tells who wrote to an eventfd.
+            assert!(upstream + of("unknown") > 0.95, "{kind}: {shares:?}");
+            continue;
+        }
+        let right = upstream + of("loop");
+        assert!(upstream > 0.7 && right > 0.95, "{kind}: {shares:?}");
+        assert!(of("unknown") < 0.05, "{kind}: {shares:?}");
+        let slept = |row: &&Blamed| {
+            row.victim_request == *kind && row.root_cause == "timer" && row.ns > 1_000_000
+        };
+        for row in blamed.iter().filter(slept) {
+            assert_eq!(row.culprit_comm, format!("u-{kind}"), "{row:?}");
+            assert!(
+                row.culprit_pid.is_some_and(|culprit| culprit != pid),
+                "{row:?}"
+            );
+            assert!(row.culprit_tid.is_some(), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn parked_requests_wait_for_whom_they_have_asked() {
+    check(&[]);
+}
+
+/// The current thread then says nothing: packets come upon any.
+#[test]
+fn senders_are_known_whoever_takes_their_packets() {
+    check(&["rps"]);
+}
+
+/// A client that asks for a page again and again, and waits for nobody.
+pub(crate) struct Innocent {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Innocent {
+    pub(crate) fn start(port: u16, path: &'static str) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::clone(&ends);
+        let asks = move || {
+            let mut asked = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                client::get(port, path).unwrap();
+                asked += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+            asked
+        };
+        let thread = thread::Builder::new().name("innocent".to_owned());
+        Self {
+            ends,
+            thread: thread.spawn(asks).unwrap(),
+        }
+    }
+
+    /// Returns how often it has asked.
+    pub(crate) fn end(self) -> u64 {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Requests parked in this place have waited for an upstream of this process that slept, and for no client.
+pub(crate) fn check_waits(blamed: &[Blamed], place: &str) {
+    let own = std::process::id();
+    let (mut all, mut slept, mut unknown) = (0, 0, 0);
+    for row in blamed.iter().filter(|row| row.wait_class == place) {
+        assert_ne!(row.culprit_comm, "innocent", "{row:?}");
+        all += row.ns;
+        if row.root_cause == "timer" && row.culprit_pid == Some(own) {
+            slept += row.ns;
+        }
+        if row.culprit_kind == "unknown" {
+            unknown += row.ns;
+        }
+    }
+    let share = |ns: u64| ns as f64 / all as f64;
+    assert!(share(slept) > 0.85, "{slept} of {all}: {blamed:?}");
+    assert!(share(unknown) < 0.05, "{unknown} of {all}: {blamed:?}");
+}
+
+#[test]
+fn a_client_that_wakes_nginx_is_not_what_a_proxied_request_waits_for() {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let upstream = Upstream::start(|_| PAUSE).unwrap();
+    let server = format!(
+        "location /slow {{ proxy_pass http://127.0.0.1:{}; }} location / {{ return 200 hi; }}",
+        upstream.port()
+    );
+    let nginx = Nginx::start_with(1, "", &server).unwrap();
+    let trace = Trace::start(Path::new("nginx"), nginx.pid(), &["--blame"]).unwrap();
+    let other = Innocent::start(nginx.port(), "/");
+    for number in 0..20 {
+        client::get(nginx.port(), &format!("/slow/{number}")).unwrap();
+    }
+    assert!(other.end() > 60);
+    let outcome = trace.finish().unwrap();
+    let (_, blamed) = blamed::of(&outcome).unwrap();
+    check_waits(&blamed, "parked: upstream");
+}
+
+#[test]
+fn a_chain_goes_through_the_parked_request_of_another_server() {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let upstream = Upstream::start(|_| PAUSE).unwrap();
+    let before = |port| {
+        let server = format!(
+            "location /slow {{ proxy_pass http://127.0.0.1:{port}; }} location / {{ return 200 hi; }}"
+        );
+        Nginx::start_with(1, "", &server).unwrap()
+    };
+    let inner = before(upstream.port());
+    let outer = before(inner.port());
+    let pid = inner.pid().to_string();
+    let options = ["--blame", "-p", &pid];
+    let trace = Trace::start(Path::new("nginx"), outer.pid(), &options).unwrap();
+    let other = Innocent::start(inner.port(), "/");
+    for number in 0..20 {
+        client::get(outer.port(), &format!("/slow/{number}")).unwrap();
+    }
+    assert!(other.end() > 60);
+    let outcome = trace.finish().unwrap();
+    let (_, blamed) = blamed::of(&outcome).unwrap();
+    check_waits(&blamed, "parked: upstream");
+    // The outer request waits for the inner one, which waits for the upstream.
+    let slept = |depth| {
+        blamed::sum(&blamed, |row| {
+            row.root_cause == "timer" && row.depth == depth
+        })
+    };
+    assert!(slept(2) > slept(1) / 2, "{blamed:?}");
+}

@@ -1,0 +1,140 @@
+//! Requests that change hands in ways that threads race for, keys that are never free again, keys of two values, and
+//! requests that begin in a queue: each counted exactly.
+//!
+//! Needs root, a kernel with BPF, and g++.
+
+use reqtrace_tests::fixtures::{Fixture, write_profile};
+use reqtrace_tests::reqtrace::Outcome;
+use reqtrace_tests::rows::Row;
+use reqtrace_tests::summary::{Loss, Request};
+use reqtrace_tests::workspace;
+
+const COUNT: u64 = 2000;
+
+/// Markers of all modes but `pair`.
+const ONE: &str = "key = { arg = 0 }
+resume = { function = \"unit_resume\" }
+park = { function = \"unit_leave\", as = \"left\" }
+end = { function = \"unit_end\" }
+";
+
+fn traced(mode: &str, markers: &str, more: &[&str]) -> Outcome {
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("handed.toml");
+    write_profile(&profile, "unit", "unit_begin", markers).unwrap();
+    let fixture = Fixture::start("handed", &[mode, &COUNT.to_string()]).unwrap();
+    // Begins, some 200,000 at once in one mode, are what is to be traced.
+    let more = [more, &["--yes"][..]].concat();
+    fixture.traced(&profile, &more).unwrap().0
+}
+
+fn unit(outcome: &Outcome) -> Request {
+    outcome.summary().unwrap().request("unit").unwrap().clone()
+}
+
+#[test]
+fn a_request_that_is_handed_over_before_it_is_left_is_complete() {
+    let outcome = traced("early", ONE, &[]);
+    outcome.checked().unwrap();
+    let unit = unit(&outcome);
+    assert_eq!((unit.count, unit.begins, unit.ends), (COUNT, COUNT, COUNT));
+    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.said());
+    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.said());
+    let rows = outcome.rows().unwrap();
+    assert_eq!(rows.len() as u64, COUNT);
+    assert!(rows.iter().all(|row| row.complete));
+    // One in two was never left before.
+    assert!(rows.iter().filter(|row| row.parked_ns == 0).count() as u64 >= COUNT / 2);
+}
+
+#[test]
+fn races_for_a_key_break_no_ledger_and_lose_nothing() {
+    for _ in 0..3 {
+        let outcome = traced("race", ONE, &[]);
+        let summary = outcome.summary().unwrap();
+        for loss in ["malformed", "ledger_negative", "key_table_full"] {
+            let is_it = |found: &Loss| found.name == loss;
+            assert!(!summary.losses.iter().any(is_it), "{}", outcome.said());
+        }
+        let unit = unit(&outcome);
+        let incomplete: u64 = unit.incomplete.values().sum();
+        let elsewhere = unit.running_elsewhere.unwrap();
+        // Each begin is a request, or was left out because another thread had the key just then.
+        let all = unit.count + incomplete;
+        assert!(
+            all <= unit.begins && unit.begins <= all + elsewhere,
+            "{unit:?}"
+        );
+        assert!(unit.count >= COUNT, "{unit:?}");
+    }
+}
+
+#[test]
+fn keys_that_are_never_free_again_make_room() {
+    for sample in [None, Some("1/4")] {
+        // The guard would sample too.
+        let mut more = vec!["--max-overhead", "100"];
+        more.extend(sample.iter().flat_map(|rate| ["--sample", rate]));
+        let outcome = traced("leak", ONE, &more);
+        let unit = unit(&outcome);
+        assert_eq!(unit.exact_count, COUNT, "{}", outcome.said());
+        assert_eq!(unit.begins, 200_000 + COUNT, "{unit:?}");
+        assert!(unit.incomplete["no room"] > 10_000, "{unit:?}");
+        assert!(
+            outcome.said().contains("for want of room"),
+            "{}",
+            outcome.said()
+        );
+        if sample.is_none() {
+            let incomplete: u64 = unit.incomplete.values().sum();
+            assert_eq!(incomplete, 200_000, "{unit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_of_two_values_tells_requests_apart_that_have_one_in_common() {
+    let markers = ONE.replace("{ arg = 0 }", "[{ arg = 0 }, { arg = 1 }]");
+    let outcome = traced("pair", &markers, &[]);
+    outcome.checked().unwrap();
+    let unit = unit(&outcome);
+    assert_eq!((unit.count, unit.begins), (2 * COUNT, 2 * COUNT));
+    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.said());
+    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.said());
+    assert!(outcome.rows().unwrap().iter().all(|row| row.parked_ns > 0));
+    // By one of them alone they are mixed up.
+    let one = traced("pair", ONE, &[]);
+    assert!(self::unit(&one).count < 2 * COUNT, "{}", one.said());
+}
+
+#[test]
+fn a_request_that_begins_in_a_queue_leaves_its_producer_with_its_own() {
+    // The producer's own request has another type.
+    let own =
+        "key = { arg = 0 }\nend = { function = \"unit_end\", when = { arg = 0, equals = 1 } }\n";
+    let markers = format!(
+        "{own}\n[[request]]\nname = \"made\"\nkey = {{ arg = 0 }}\n\
+         begin = {{ function = \"unit_made\", queued = true, as = \"backlog\" }}\n\
+         resume = {{ function = \"unit_resume\" }}\n\
+         end = {{ function = \"unit_end\", when = {{ arg = 0, not-equals = 1 }} }}\n"
+    );
+    let outcome = traced("queue", &markers, &[]);
+    let summary = outcome.checked().unwrap();
+    let made = summary.request("made").unwrap();
+    assert_eq!(
+        (made.count, made.begins),
+        (COUNT, COUNT),
+        "{}",
+        outcome.said()
+    );
+    let rows = outcome.rows().unwrap();
+    let (made, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.request == "made");
+    assert_eq!((made.len() as u64, own.len()), (COUNT, 1));
+    assert!(
+        made.iter()
+            .all(|row| row.queued_ns > 0 && row.queued_ns == row.places["backlog"])
+    );
+    // It was never left for what it made.
+    assert_eq!((own[0].parked_ns, own[0].queued_ns), (0, 0));
+    assert!(own[0].complete);
+}

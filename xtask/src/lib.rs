@@ -1,0 +1,14 @@
+//! What the commands of `cargo xtask` share with the benchmarks: set-up, builds, child processes, where things are.
+//!
+//! In: what the machine is needed for. Out: a machine that has it, and the programs built.
+
+pub mod kernel;
+mod linker;
+pub mod packages;
+pub mod page_checks;
+mod perfetto;
+pub mod process;
+mod servers;
+pub mod setup;
+mod toolchain;
+pub mod workspace;
