@@ -9,7 +9,7 @@ use crate::attach::guard::{Guard, Shed};
 use crate::capture::Notices;
 use crate::error::Result;
 use crate::kernel::usage::Usage;
-use crate::report::{Overhead, ShedSpan};
+use reqtrace_analysis::report::{Overhead, ShedSpan};
 
 /// The most that is shed: fewer requests would say nothing.
 const DEEPEST: Shed = Shed::Sample(256);

@@ -9,10 +9,10 @@ use super::find::{Finding, Findings};
 use super::proposed;
 use super::watch::Watched;
 use crate::error::{Error, Result};
-use crate::report::text::number;
 use crate::resolve::ObjectFile;
 use crate::resolve::search::{Match, Probing};
 use crate::resolve::usdt::UsdtProbe;
+use reqtrace_base::figures::number;
 
 /// Endings of probes that mark a begin, and what ends it.
 const PAIRS: &[(&str, &[&str])] = &[

@@ -197,7 +197,7 @@ fn first_of(library: &Library, executable: &str, quiet: bool) -> Option<Profile>
                 .collect();
             text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
         }
-        crate::say!("{text}");
+        reqtrace_base::say!("{text}");
     }
     Some(profile.clone())
 }
