@@ -24,8 +24,6 @@ pub mod kernel;
 #[cfg(feature = "capture")]
 mod live;
 #[cfg(feature = "capture")]
-pub mod resolve;
-#[cfg(feature = "capture")]
 pub mod symbolize;
 #[cfg(feature = "capture")]
 pub mod tracer;

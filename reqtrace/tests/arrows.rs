@@ -18,10 +18,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("symbolize", &["binary"]),
     // Capture: what to probe, and the probes. It knows no output and no command line.
     (
-        "resolve",
-        &["analysis", "base", "binary", "common", "profile"],
-    ),
-    (
         "attach",
         &[
             "analysis",
@@ -121,6 +117,7 @@ const CRATES: &[(&str, &str)] = &[
     ("reqtrace_output", "output"),
     ("reqtrace_profile", "profile"),
     ("reqtrace_recording", "recording"),
+    ("reqtrace_resolve", "resolve"),
 ];
 
 type Arrows = BTreeMap<(String, String), BTreeSet<PathBuf>>;
@@ -259,10 +256,7 @@ fn a_turned_arrow_is_found() {
     for (file, line) in [
         ("attach/mod.rs", "use crate::live::Report;"),
         ("attach/mod.rs", "use super::live::Report;"),
-        (
-            "attach/probes.rs",
-            "fn f() { super::super::live::open() }",
-        ),
+        ("attach/probes.rs", "fn f() { super::super::live::open() }"),
         ("attach/probes.rs", "use reqtrace::live::open;"),
         ("attach/probes.rs", "use crate::{error, live};"),
     ] {

@@ -13,10 +13,10 @@ use super::{logger, show, signals};
 use crate::error::Result;
 use crate::live::{Live, Title};
 use crate::plain::Plain;
-use crate::resolve::Process;
 use crate::tracer::{Notice, Observer, SamplingPlan, Tracer};
 use reqtrace_output::folded::Part;
 use reqtrace_output::outputs::{self, OutputOptions};
+use reqtrace_resolve::Process;
 
 use choice::Choice;
 use progress::{Compiling, Progress};

@@ -15,9 +15,9 @@ use crate::cli::options::parse_duration;
 use crate::cli::signals;
 use crate::error::{Error, Result};
 use crate::kernel::{privileges, processes};
-use crate::resolve::returns;
 use crate::tracer::Stopper;
 use reqtrace_base::figures::number;
+use reqtrace_resolve::returns;
 
 /// Probes set at once. Each call of what one is on costs the program a trap.
 const MAX_PLACES: usize = 512;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::processes;
 use crate::plain::Plain;
 use crate::profile::{Profile, Profiles};
-use crate::resolve::Process;
+use reqtrace_resolve::Process;
 
 /// What a trace begins with.
 pub(super) struct Choice {

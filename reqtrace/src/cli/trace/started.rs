@@ -20,9 +20,9 @@ use log::debug;
 
 use crate::cli::signals;
 use crate::error::{Error, Result};
-use crate::resolve::{ObjectFile, Objects, Process};
 use crate::tracer::EndedBy;
 use reqtrace_output::outputs::give_up_privileges;
+use reqtrace_resolve::{ObjectFile, Objects, Process};
 
 /// Bytes of a process's name that the kernel keeps.
 const MAX_COMM: usize = 15;
