@@ -10,7 +10,7 @@ use std::fs;
 use super::profiles::print;
 use crate::classify::table;
 use crate::error::{Error, Result};
-use crate::symbolize::names::without_suffix;
+use reqtrace_base::names::without_suffix;
 
 const KALLSYMS: &str = "/proc/kallsyms";
 

@@ -28,6 +28,8 @@ mod signals;
 pub mod trace;
 #[cfg(feature = "capture")]
 mod users;
+#[cfg(feature = "capture")]
+mod values;
 
 use args::{Args, Command};
 

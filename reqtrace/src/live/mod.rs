@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::Event;
 
+use crate::analysed::Observer;
 use crate::error::Result;
-use crate::tracer::{Observer, Running, Stopper};
+use reqtrace_capture::attach::Running;
+use reqtrace_capture::tracer::Stopper;
 
 use recent::Recent;
 use screen::Screen;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::profile::{CALLS, Combine, Profile, WaitSpec};
-use crate::symbolize::kernel::KernelSymbols;
-use crate::symbolize::names::without_suffix;
+use reqtrace_base::names::without_suffix;
+use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_profile::matching::{file_matches, function_matches};
 use reqtrace_resolve::missing::symbols_from;
 use reqtrace_resolve::search::names_matching;

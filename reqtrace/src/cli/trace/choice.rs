@@ -10,9 +10,9 @@ use crate::cli::library::{self, Library};
 use crate::cli::running::{Processes, Running};
 use crate::cli::show::room;
 use crate::error::{Error, Result};
-use crate::kernel::processes;
 use crate::plain::Plain;
 use crate::profile::{Profile, Profiles};
+use reqtrace_capture::kernel::processes;
 use reqtrace_resolve::Process;
 
 /// What a trace begins with.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::aggregate::Aggregator;
-use crate::tracer::Observer;
+use crate::analysed::Observer;
 use reqtrace_base::figures;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.

@@ -20,7 +20,7 @@ use log::debug;
 
 use crate::cli::signals;
 use crate::error::{Error, Result};
-use crate::tracer::EndedBy;
+use reqtrace_capture::tracer::EndedBy;
 use reqtrace_output::outputs::give_up_privileges;
 use reqtrace_resolve::{ObjectFile, Objects, Process};
 
