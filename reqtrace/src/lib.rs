@@ -16,12 +16,3 @@ pub mod analysed;
 pub mod cli;
 #[cfg(feature = "capture")]
 mod live;
-
-pub use reqtrace_analysis::{aggregate, classify};
-pub use reqtrace_base::{error, names, plain, text};
-#[cfg(feature = "capture")]
-pub use reqtrace_binary::{debuginfo, unwind};
-pub use reqtrace_profile as profile;
-pub use reqtrace_recording::{Event, Request};
-
-pub use aggregate::Aggregator;

@@ -10,7 +10,7 @@ use super::library::Library;
 use super::profiles::print;
 use super::running::Processes;
 use super::show::room;
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::estimate::HitCost;
 use reqtrace_capture::attach::self_test::{self, SelfTest};
 use reqtrace_capture::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
@@ -31,7 +31,7 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 ///
-/// [`crate::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
+/// [`reqtrace_base::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     super::logger::start(u8::from(args.verbose) * 2);
     let mut findings = examine();

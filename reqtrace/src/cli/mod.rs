@@ -34,8 +34,8 @@ mod values;
 use args::{Args, Command};
 
 #[cfg(not(feature = "capture"))]
-use crate::error::Error;
-use crate::error::Result;
+use reqtrace_base::error::Error;
+use reqtrace_base::error::Result;
 
 /// Runs what the command line asks for.
 ///

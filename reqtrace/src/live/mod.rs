@@ -20,7 +20,7 @@ use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::Event;
 
 use crate::analysed::Observer;
-use crate::error::Result;
+use reqtrace_base::error::Result;
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::tracer::Stopper;
 
@@ -56,7 +56,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// [`crate::error::Kind::Usage`] when it cannot, with what to do.
+    /// [`reqtrace_base::error::Kind::Usage`] when it cannot, with what to do.
     pub(crate) fn prepare() -> Result<Prepared> {
         Prepared::new()
     }

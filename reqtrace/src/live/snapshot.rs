@@ -6,8 +6,8 @@ use std::time::Duration;
 use reqtrace_analysis::aggregate::Aggregator;
 
 use super::Title;
-use crate::plain::Plain;
 use reqtrace_analysis::report::{OpenBlock, OpenRequest};
+use reqtrace_base::plain::Plain;
 use reqtrace_capture::attach::{RunState, Running};
 
 /// All that is shown.

@@ -9,7 +9,7 @@ use super::Search;
 use super::find::Findings;
 use crate::cli::options::parse_duration;
 use crate::cli::signals;
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
 use reqtrace_capture::attach::count::{self, Counter, Place, Whose};
 use reqtrace_capture::attach::estimate::{Kind, Rate};
