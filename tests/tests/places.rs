@@ -382,16 +382,19 @@ fn a_destruction_is_one_end() {
     assert_eq!(request.unknown_keys, Some(0));
 }
 
+/// A profile that begins at this marker, and what `check` makes of it in the fixture.
+fn checked(folder: &Path, fixture: &Fixture, marker: &str) -> (PathBuf, Outcome) {
+    let path = profile(folder, &format!("begin = {{ {marker} }}"));
+    let mut command = program::command(["check", "--profile"]).unwrap();
+    command.arg(&path).args(["-p", &fixture.pid().to_string()]);
+    (path, program::run(command).unwrap())
+}
+
 #[test]
 fn all_copies_of_a_generic_are_one_request_type() {
     let folder = workspace::scratch().unwrap();
     let fixture = Fixture::start("places", &[]).unwrap();
-    let check = |marker: &str| {
-        let path = profile(folder.path(), &format!("begin = {{ {marker} }}"));
-        let mut command = program::command(["check", "--profile"]).unwrap();
-        command.arg(&path).args(["-p", &fixture.pid().to_string()]);
-        (path, program::run(command).unwrap())
-    };
+    let check = |marker: &str| checked(folder.path(), &fixture, marker);
     let (_, outcome) = check("function = \"twice\"");
     assert_eq!(outcome.code, Some(2), "{}", outcome.said());
     assert!(
@@ -416,12 +419,7 @@ fn all_copies_of_a_generic_are_one_request_type() {
 fn a_function_of_a_library_is_said_to_be_there() {
     let folder = workspace::scratch().unwrap();
     let fixture = Fixture::start("places", &[]).unwrap();
-    let check = |marker: &str| {
-        let path = profile(folder.path(), &format!("begin = {{ {marker} }}"));
-        let mut command = program::command(["check", "--profile"]).unwrap();
-        command.arg(&path).args(["-p", &fixture.pid().to_string()]);
-        program::run(command).unwrap()
-    };
+    let check = |marker: &str| checked(folder.path(), &fixture, marker).1;
     let outcome = check("function = \"qsort_r\"");
     assert_eq!(outcome.code, Some(2), "{}", outcome.said());
     assert!(

@@ -13,7 +13,7 @@ use reqtrace_common::record::{
     reason,
 };
 use reqtrace_common::thread::{self, RequestState, phase, status};
-use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, Thread};
+use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, RequestOf, Thread};
 
 mod extras;
 mod intervals;
@@ -171,10 +171,7 @@ impl Decoder {
         checked(Request {
             id: 0,
             request_type: request_type(fields.u32(at!(request_type))?)?,
-            space: AddressSpace {
-                tgid: fields.u32(at!(tgid))?,
-                exec_generation: fields.u32(at!(exec_generation))?,
-            },
+            space: fields.space(at!(tgid), at!(exec_generation))?,
             tid: fields.u32(at!(tid))?,
             incomplete: incomplete(fields.u32(at!(reason))?)?,
             comm: Comm(fields.array(at!(comm))?),
@@ -443,6 +440,22 @@ impl<'a> Fields<'a> {
 
     fn u64(&self, at: usize) -> Result<u64, Malformed> {
         self.array(at).map(u64::from_le_bytes)
+    }
+
+    /// The address space whose process and generation lie here.
+    fn space(&self, tgid: usize, exec_generation: usize) -> Result<AddressSpace, Malformed> {
+        Ok(AddressSpace {
+            tgid: self.u32(tgid)?,
+            exec_generation: self.u32(exec_generation)?,
+        })
+    }
+
+    /// The request whose begin and type lie here.
+    fn request(&self, begin_ns: usize, of_type: usize) -> Result<RequestOf, Malformed> {
+        Ok(RequestOf {
+            begin_ns: self.u64(begin_ns)?,
+            request_type: request_type(self.u32(of_type)?)?,
+        })
     }
 
     fn count(&self, at: usize, max: usize) -> Result<usize, Malformed> {

@@ -11,9 +11,7 @@ use reqtrace_common::record::{
     AwayRecord, ExtraRecord, OriginRecord, TextHead, waker_context, waker_is,
 };
 use reqtrace_common::thread::RequestState;
-use reqtrace_recording::{
-    AddressSpace, Attribute, Away, AwayInterval, Origin, Request, RequestOf, Sender, Value, Waker,
-};
+use reqtrace_recording::{Attribute, Away, AwayInterval, Origin, Request, Sender, Value, Waker};
 use rustc_hash::FxHashMap;
 
 use super::{Fields, Malformed, request_type};
@@ -274,21 +272,12 @@ pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
     }
     let by_request = match fields.u32(at!(by_is))? {
         waker_is::UNKNOWN => None,
-        waker_is::IN_REQUEST => Some(RequestOf {
-            begin_ns: fields.u64(at!(by_begin_ns))?,
-            request_type: request_type(fields.u32(at!(by_request_type))?)?,
-        }),
+        waker_is::IN_REQUEST => Some(fields.request(at!(by_begin_ns), at!(by_request_type))?),
         other => return Err(Malformed::Waker(other)),
     };
     Ok(AwayInterval {
-        space: AddressSpace {
-            tgid: fields.u32(at!(tgid))?,
-            exec_generation: fields.u32(at!(exec_generation))?,
-        },
-        request: RequestOf {
-            begin_ns: fields.u64(at!(request_begin_ns))?,
-            request_type: request_type(fields.u32(at!(request_type))?)?,
-        },
+        space: fields.space(at!(tgid), at!(exec_generation))?,
+        request: fields.request(at!(request_begin_ns), at!(request_type))?,
         from_tid: fields.u32(at!(from_tid))?,
         place,
         is_queued: fields.u32(at!(queued))? != 0,
@@ -343,14 +332,8 @@ pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Malformed> {
         (found::ONE, other) | (other, _) => return Err(Malformed::Waker(other)),
     };
     Ok(Origin {
-        space: AddressSpace {
-            tgid: fields.u32(at!(tgid))?,
-            exec_generation: fields.u32(at!(exec_generation))?,
-        },
-        request: RequestOf {
-            begin_ns: fields.u64(at!(request_begin_ns))?,
-            request_type: request_type(fields.u32(at!(request_type))?)?,
-        },
+        space: fields.space(at!(tgid), at!(exec_generation))?,
+        request: fields.request(at!(request_begin_ns), at!(request_type))?,
         until_ns: fields.u64(at!(until_ns))?,
         arrived_ns: fields.u64(at!(arrived_ns))?,
         sender,

@@ -92,10 +92,7 @@ pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
         }
     };
     let interval = Interval {
-        space: AddressSpace {
-            tgid: fields.u32(at!(tgid))?,
-            exec_generation: fields.u32(at!(exec_generation))?,
-        },
+        space: fields.space(at!(tgid), at!(exec_generation))?,
         tid: fields.u32(at!(tid))?,
         sequence: fields.u32(at!(sequence))?,
         request,

@@ -3,9 +3,9 @@
 use std::mem::{offset_of, size_of};
 
 use reqtrace_common::record::SampleRecord;
-use reqtrace_recording::{AddressSpace, RequestOf, Sample};
+use reqtrace_recording::Sample;
 
-use super::{Fields, Malformed, request_type};
+use super::{Fields, Malformed};
 
 /// Decodes a sample.
 ///
@@ -25,15 +25,9 @@ pub(crate) fn sample(bytes: &[u8]) -> Result<Sample, Malformed> {
         return Err(Malformed::Weight);
     }
     Ok(Sample {
-        space: AddressSpace {
-            tgid: fields.u32(at!(tgid))?,
-            exec_generation: fields.u32(at!(exec_generation))?,
-        },
+        space: fields.space(at!(tgid), at!(exec_generation))?,
         tid: fields.u32(at!(tid))?,
-        request: RequestOf {
-            begin_ns: fields.u64(at!(request_begin_ns))?,
-            request_type: request_type(fields.u32(at!(request_type))?)?,
-        },
+        request: fields.request(at!(request_begin_ns), at!(request_type))?,
         weight,
         at_ns: fields.u64(at!(at_ns))?,
         user_stack: fields.u64(at!(user_stack))?,
