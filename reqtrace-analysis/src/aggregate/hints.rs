@@ -8,7 +8,7 @@ use crate::report::text::{duration, number};
 use crate::report::{Grouping, Report, TypeReport};
 
 use super::signs::Signs;
-use super::warnings::are_mixed_up;
+use super::warnings::{are_mixed_up, is_much, missing_most};
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
@@ -180,6 +180,7 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
         ));
     }
     incomplete_ones(request, hints);
+    parked_twice(report, request, hints);
     if request.other_type > 0 {
         hints.push(format!(
             "{} begins of `{name}` came inside a request of another type and are part of that",
@@ -191,6 +192,26 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
         hints.push(format!(
             "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
             number(request.nested)
+        ));
+    }
+}
+
+/// Parks of what is parked.
+fn parked_twice(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let of_type = report.trace.markers.iter();
+    let of_type = of_type.filter(|info| info.request == request.name);
+    let counts = of_type.filter_map(|info| info.counts);
+    let parks = counts.filter(|counts| counts.parked_already > 0);
+    let (twice, hits) = parks.fold((0, 0), |(twice, hits), counts| {
+        (twice + counts.parked_already, hits + counts.hits)
+    });
+    if is_much(twice, hits) {
+        hints.push(format!(
+            "{} parks of `{}` found the request parked or queued already{}, and were left out: it is where the first \
+             one put it. If it ran in between, a `resume` is missing there, and that time counts as parked",
+            number(twice),
+            request.name,
+            missing_most(report, request, |counts| counts.parked_already),
         ));
     }
 }

@@ -72,6 +72,7 @@ impl Trace {
             place: plain(&marker.place),
             object: plain(&marker.object),
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
+            counts: None,
         });
         TraceInfo {
             version: plain(&header.version),

@@ -1,7 +1,7 @@
 //! What was traced, as a report has it.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{LateChildren, Overhead, ShedSpan, Untraced};
+use reqtrace_recording::{LateChildren, MarkerCounts, Overhead, ShedSpan, Untraced};
 use serde::{Deserialize, Serialize};
 
 /// What was traced, when, where.
@@ -68,4 +68,8 @@ pub struct MarkerInfo {
     pub object: String,
     /// Number of probes it needed.
     pub probes: usize,
+    /// How often it was hit, and what of that fits no request. `None`: a recording that has no such counts, a begin
+    /// or an end that is in several programs, and a `resume` where the `begin` of the same place does its work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<MarkerCounts>,
 }

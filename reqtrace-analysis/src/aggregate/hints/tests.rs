@@ -10,6 +10,7 @@ fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
         place: place.to_owned(),
         object: "/usr/sbin/server".to_owned(),
         probes: 1,
+        counts: None,
     }
 }
 
