@@ -179,7 +179,7 @@ impl Trace {
         let stop_ns = session.stop()?;
         // What is read from now on is in the kernel's tables and in ours.
         session.begin_detach()?;
-        let (overhead, shed) = guarding.finish(&session, follower.processes().alive())?;
+        let (overhead, shed) = guarding.finish(&session, follower.processes())?;
         let cost = Cost {
             overhead: Some(overhead),
             shed,
