@@ -26,7 +26,7 @@ pub use event::{
     Marker, MarkerCount, MarkerCounts, NOWHERE, Name, Object, Open, Options, Origin, Overhead,
     PARKED, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf, Sample, Sender,
     ShedSpan, Stack, Thread, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window,
-    WokenFrom,
+    WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;

@@ -38,6 +38,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
             idle(request, signs, &mut hints);
         }
         pool(request, signs, &mut hints);
+        ends_with_next(request, &mut hints);
     }
     late_children(report, &mut hints);
     never_left(report, &mut hints);
@@ -284,6 +285,21 @@ fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
              after the next was waited for, as a connection that is kept alive does, so that \
              waiting for work counts as latency. Begin it where the request has arrived, and end it \
              where it was answered; docs/measured/do-command.md has the measured example",
+            request.name,
+        ));
+    }
+}
+
+/// Requests with a key that end when the next one comes: most of their time nobody ran them, and an end and a begin
+/// are one step.
+fn ends_with_next(request: &TypeReport, hints: &mut Vec<String>) {
+    let ledger = &request.ledger;
+    let parked = percent(ledger.parked_ns().min(ledger.latency_ns), ledger.latency_ns);
+    if request.ends_with_next && parked >= MOSTLY {
+        hints.push(format!(
+            "`{}` was parked for {parked} % of its time, and nearly each one began right after the end of another one in \
+             the same thread: its end may come only with the next request of the same client, so that the time in \
+             which that asked nothing counts as latency. End it where its answer was sent",
             request.name,
         ));
     }

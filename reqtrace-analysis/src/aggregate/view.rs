@@ -8,6 +8,7 @@ use reqtrace_recording::Ending;
 use super::before::Before;
 use super::files::Queues;
 use super::filter::Filter;
+use super::followed::Followed;
 use super::labels::Labels;
 use super::samples::Samples;
 use super::settled::{New, Settled};
@@ -239,6 +240,7 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         ends_without_begin: totals.ends_without_begin,
         is_keyed: false,
         ignores_inner: false,
+        ends_with_next: state.followed.as_ref().is_some_and(Followed::is_most),
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
         waited_before: state.before.as_ref().map(Before::report),

@@ -179,6 +179,8 @@ pub struct TypeReport {
     pub is_keyed: bool,
     /// Whether its profile leaves begins inside of a request out: `reentry = "ignore"`.
     pub ignores_inner: bool,
+    /// Whether it has a key, and nearly all of its requests began right after the end of another one in the same thread.
+    pub ends_with_next: bool,
     /// Counter: resumes, readies, adoptions and ends with a key that no request has.
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.

@@ -47,6 +47,9 @@ pub struct TraceInfo {
     /// Processes that got some of their probes only after the start of their program.
     #[serde(default, skip_serializing_if = "LateChildren::is_none")]
     pub late_children: LateChildren,
+    /// Kinds of the sockets that the processes had at the start, if it was looked at: `TCP`, `UDP`, `Unix`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<String>,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,

@@ -16,7 +16,7 @@ pub use interval::{
     AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, RequestOf, Sender, Waker,
     WakerContext, WakerIs, WokenFrom,
 };
-pub use overhead::{Overhead, ShedSpan, Untraced};
+pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Attribute, Away, Comm, Incomplete, Open, PARKED, QUEUED, Request, Value};
 pub use sample::Sample;

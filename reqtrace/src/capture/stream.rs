@@ -61,7 +61,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Lets the observer look at what is known so far.
-    pub(crate) fn look(&mut self, overhead: Option<f64>) {
+    pub(crate) fn look(&mut self, overhead: Option<[f64; 2]>) {
         self.observer.look(&self.analysis, overhead);
     }
 

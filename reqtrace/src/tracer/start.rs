@@ -34,6 +34,7 @@ use crate::attach::{
 use crate::capture::{Names, Notices};
 use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
+use crate::kernel::socket_kinds;
 use crate::kernel::{Host, SocketTypes, clock, processes};
 use crate::profile::Profiles;
 use crate::report::outputs;
@@ -195,6 +196,7 @@ pub(super) fn start(tracer: Tracer) -> Result<Trace> {
         unmatched_waits: unmatched.wait()?,
         blame: options.blame,
         before: options.before,
+        sockets: socket_kinds_of(options.before, &pids),
         cpu_rate: session
             .cpu_engine()
             .and(options.samples)
@@ -265,6 +267,13 @@ fn give_memory_back() {
 }
 
 /// A recorder, and its name for messages.
+/// What is said of requests of which nobody knows how long their data had waited goes by it.
+fn socket_kinds_of(before: bool, pids: &[u32]) -> Vec<String> {
+    let pids = if before { pids } else { &[] };
+    let kinds = socket_kinds::of(pids).into_iter();
+    kinds.map(str::to_owned).collect()
+}
+
 fn recorder(file: File, path: &Path, header: &Header) -> Result<(Recorder, String)> {
     let name = path.display().to_string();
     let recorder = Recorder::start(file, header, outputs::give_up_privileges).map_err(|error| {

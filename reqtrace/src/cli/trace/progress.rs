@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    fn update(&mut self, analysis: &Aggregator, overhead: Option<f64>) {
+    fn update(&mut self, analysis: &Aggregator, overhead: Option<[f64; 2]>) {
         let Some(bar) = &self.bar else { return };
         let (complete, incomplete) = analysis.requests();
         let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
@@ -83,8 +83,8 @@ impl Progress {
             .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
         let rate = self.recent.rate(now, requests);
         let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
-        let overhead = overhead.map_or_else(String::new, |share| {
-            format!(" · tracing takes {:.1} %", share * 100.0)
+        let overhead = overhead.map_or_else(String::new, |shares| {
+            format!(" · tracing takes {}", text::range(shares))
         });
         bar.set_message(format!(
             "{:.0}{total} s · {} requests · {rate:.0}/s{p99}{overhead} · Ctrl-C ends and reports",
@@ -96,7 +96,7 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn look(&mut self, model: &Aggregator, overhead: Option<f64>) {
+    fn look(&mut self, model: &Aggregator, overhead: Option<[f64; 2]>) {
         self.update(model, overhead);
     }
 
