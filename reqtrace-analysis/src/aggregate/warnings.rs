@@ -1,9 +1,8 @@
 //! Warnings: a report in, sentences on why numbers of it are wrong out.
 
-use reqtrace_recording::MarkerCounts;
-
-use crate::report::text::number;
 use crate::report::{MarkerInfo, Report, TypeReport};
+use reqtrace_base::figures::number;
+use reqtrace_recording::MarkerCounts;
 
 /// Share of the begins that come inside an open request, in percent, from which on it is said.
 const INSIDE: u64 = 1;

@@ -8,7 +8,7 @@ use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
 use crate::error::{Error, Result};
 use crate::profile::Role;
-use crate::resolve::ResolvedMarker;
+use reqtrace_resolve::ResolvedMarker;
 
 /// A marker of a request type in one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,8 +13,8 @@ use super::profiles::print;
 use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
 use crate::error::{Error, Result};
 use crate::profile::{Profile, Profiles};
-use crate::resolve::{ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file};
 use markers::describe;
+use reqtrace_resolve::{ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file};
 use waits::Waits;
 
 /// Arguments of `check`.

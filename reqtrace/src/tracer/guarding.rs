@@ -9,9 +9,9 @@ use crate::attach::guard::{Guard, Shed};
 use crate::capture::Notices;
 use crate::error::Result;
 use crate::kernel::usage::Usage;
-use crate::report::text::range;
-use crate::report::{Overhead, ShedSpan};
 use crate::tracer::processes::Processes;
+use reqtrace_analysis::report::{Overhead, ShedSpan};
+use reqtrace_base::figures::range;
 
 /// The most that is shed: fewer requests would say nothing.
 const DEEPEST: Shed = Shed::Sample(256);

@@ -14,7 +14,7 @@ use crate::capture::Notices;
 use crate::error::{Error, Result};
 use crate::kernel::processes;
 use crate::profile::{Profiles, RequestSpec, builtin};
-use crate::resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
+use reqtrace_resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
 
 /// What was found in the processes that a user named.
 #[derive(Default)]

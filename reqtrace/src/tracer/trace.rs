@@ -19,7 +19,7 @@ use crate::capture::{Names, Notices, Observer, Stream};
 use crate::error::Result;
 use crate::kernel;
 use crate::kernel::give_up::{StillNeeded, give_up};
-use crate::report::{Exporter, Report, Untraced};
+use reqtrace_analysis::report::{Exporter, Report, Untraced};
 
 /// The first kernel whose maps may be used by whoever has their descriptors, although
 /// `kernel.unprivileged_bpf_disabled` is set.
