@@ -205,7 +205,9 @@ fn what_tracing_takes_of_a_go_service_is_what_it_takes_more() {
         .args(["build", "-o"])
         .arg(&binary)
         .arg(workspace::root().join("tests/fixtures/work.go"))
-        .env("GOCACHE", folder.path().join("cache"));
+        .env("GOCACHE", folder.path().join("cache"))
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local");
     run(&mut build).unwrap();
     let start = || {
         let mut command = Command::new(&binary);
@@ -230,7 +232,10 @@ fn what_tracing_takes_of_a_go_service_is_what_it_takes_more() {
     let outcome = trace.finish().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let summary = outcome.summary().unwrap();
-    assert_eq!(summary.request("work").unwrap().count, CALLS);
+    let work = summary.request("work").unwrap();
+    // A goroutine that is preempted goes on in another thread now and then.
+    assert_eq!(work.begins, CALLS, "{}", outcome.said());
+    assert!(work.count >= CALLS / 100 * 99, "{}", outcome.said());
     let trace = trace_of(&outcome);
     let overhead = &trace["overhead"];
     let each = |name: &str| overhead[name].as_u64().unwrap() as f64 / CALLS as f64;

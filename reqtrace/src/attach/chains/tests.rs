@@ -28,6 +28,7 @@ fn plan(role: Role, condition: Option<i64>) -> Plan {
     };
     Plan {
         role,
+        name: MarkerName::default(),
         marker: MarkerPlan {
             op,
             when: condition.map(when).unwrap_or_default(),
@@ -148,6 +149,7 @@ fn attributes_of_a_place_are_read_whatever_is_done() {
     let plans = of_place(
         vec![begin, plan(Role::End, Some(2))],
         &[attribute(0), attribute(3)],
+        MarkerName::default(),
     );
     let found: Vec<(u32, Vec<u32>)> = plans
         .unwrap()
