@@ -201,4 +201,31 @@ mod tests {
         assert_eq!(totals, sums(9).totals[0]);
         assert_eq!(lost, 9);
     }
+
+    #[test]
+    fn counts_of_markers_add_up_and_come_only_when_they_are_new() {
+        let marker = |place: &str, hits| MarkerCount {
+            place: place.to_owned(),
+            counts: MarkerCounts {
+                hits,
+                parked_already: hits / 2,
+                ..MarkerCounts::default()
+            },
+            ..MarkerCount::default()
+        };
+        let mut windows = Windows::new();
+        let mut new = |markers| {
+            let sums = Sums {
+                markers,
+                ..Sums::default()
+            };
+            windows.new_in(sums, 1).0.markers
+        };
+        // One that was never hit is there once, with its zeros.
+        let first = vec![marker("a", 4), marker("b", 0)];
+        assert_eq!(new(first.clone()), first);
+        assert_eq!(new(first), []);
+        let more = new(vec![marker("a", 10), marker("b", 0), marker("c", 2)]);
+        assert_eq!(more, [marker("a", 6), marker("c", 2)]);
+    }
 }

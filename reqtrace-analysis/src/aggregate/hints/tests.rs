@@ -173,6 +173,35 @@ fn a_warning_names_the_markers_that_miss() {
     assert!(twice.contains("`park` (unit_leave at entry)"), "{twice}");
 }
 
+/// Requests with a key change threads and stacks as they like: neither leaves them without an end.
+#[test]
+fn why_requests_have_no_end_goes_by_whether_they_have_a_key() {
+    let said = |is_keyed| {
+        let mut unit = request("unit");
+        (unit.begins, unit.ends, unit.count) = (50, 50, 43);
+        unit.incomplete = vec![(Incomplete::NoEnd, 7)];
+        unit.is_keyed = is_keyed;
+        let said = hints(&report(vec![unit], Vec::new()));
+        let found = said.iter().find(|hint| hint.contains("have no end"));
+        found.unwrap_or_else(|| panic!("{said:?}")).clone()
+    };
+    let keyed = said(true);
+    assert!(
+        keyed.contains("a begin came with the key of a request that was open"),
+        "{keyed}"
+    );
+    assert!(
+        !keyed.contains("longjmp") && !keyed.contains("Go"),
+        "{keyed}"
+    );
+    let plain = said(false);
+    assert!(
+        plain.contains("longjmp") && plain.contains("(Go)"),
+        "{plain}"
+    );
+    assert!(!plain.contains("key"), "{plain}");
+}
+
 #[test]
 fn a_keyed_end_that_comes_with_the_next_request_is_a_hint() {
     let mut unit = request("unit");
