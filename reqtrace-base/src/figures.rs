@@ -105,6 +105,16 @@ pub fn rate(count: u64, duration_ns: u64) -> String {
     }
 }
 
+/// A range of shares, 0 to 1: `9.8 to 14.2 %`, or one of both where they are alike.
+#[must_use]
+pub fn range([least, most]: [f64; 2]) -> String {
+    let [least, most] = [least, most].map(|share| format!("{:.1}", share * 100.0));
+    if least == most {
+        return format!("{least} %");
+    }
+    format!("{least} to {most} %")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

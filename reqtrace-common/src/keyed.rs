@@ -337,7 +337,9 @@ fn park_another<W: World>(world: &mut W, hit: &Hit) {
     }
     let what = match world.entry(&hit.id) {
         None => Misfit::Unknown,
-        Some(entry) if Word::decode(world.look(entry).word).at == Where::Away => return,
+        Some(entry) if Word::decode(world.look(entry).word).at == Where::Away => {
+            Misfit::ParkedAlready
+        }
         Some(_) => Misfit::Elsewhere,
     };
     world.misfit(hit.id.request_type, what);

@@ -144,3 +144,26 @@ pub struct AttributePlan {
     /// Always 0.
     pub pad: u32,
 }
+
+/// What is counted of a plan: one counter for each of [`count`].
+pub type MarkerCounts = [u64; count::COUNTERS];
+
+/// What happens at a marker, as indices of [`MarkerCounts`].
+pub mod count {
+    /// It was hit in a traced process, and its conditions held.
+    pub const HITS: usize = 0;
+    /// Of the first plan of a chain: none of the chain's plans held.
+    pub const NONE_HELD: usize = 1;
+    /// No request has the key.
+    pub const UNKNOWN_KEYS: usize = 2;
+    /// The same, of an end.
+    pub const ENDS_WITHOUT_BEGIN: usize = 3;
+    /// Another thread has the request.
+    pub const ELSEWHERE: usize = 4;
+    /// The thread is in a request of a type without a key.
+    pub const OTHER_TYPE: usize = 5;
+    /// A park of a request that no thread runs.
+    pub const PARKED_ALREADY: usize = 6;
+    /// How many there are: a cache line of them.
+    pub const COUNTERS: usize = 8;
+}

@@ -111,7 +111,8 @@ pub struct TypeTotals {
     /// Σ queued, ns.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub queued_ns: u64,
-    /// Counter: resumes, readies, adoptions and ends with a key that no request has.
+    /// Counter: resumes, parks, readies and adoptions with a key that no request has. User space adds this and what
+    /// follows up, from what is counted of each marker.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.

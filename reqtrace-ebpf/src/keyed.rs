@@ -13,7 +13,7 @@ use reqtrace_common::keyed::{
 };
 use reqtrace_common::label::Reading;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerPlan, marker_flag, op};
+use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
 use reqtrace_common::thread::{RequestState, Thread, status};
 
 use crate::assembly::{compare_exchange, fetch_add};
@@ -40,11 +40,14 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(marked) = request::hit(ctx, regs) else {
         return 0;
     };
-    let Some(plan) = plan::first(regs, marked.cookie.label) else {
+    let Some((index, plan)) = plan::first(regs, &marked) else {
         return 0;
     };
     let request_type = u32::from(marked.cookie.request_type);
     if plan.op == op::NONE {
+        if request::is_traced(&marked) {
+            plan::count(index, count::HITS);
+        }
         attributes(regs, plan, &marked, request_type);
         return 0;
     }
@@ -71,6 +74,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(thread) = thread_of(&marked) else {
         return 0;
     };
+    plan::count(index, count::HITS);
     // SAFETY: points into the map. Read again: the verifier is to know nothing of it.
     hit.op = unsafe { (&raw const plan.op).read_volatile() };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
@@ -79,6 +83,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let mut kernel = Kernel {
         regs,
         plan,
+        index,
         tgid: marked.tgid,
         tid: marked.tid,
         request_type,
@@ -169,6 +174,7 @@ fn current() -> Option<(*mut Thread, Kernel)> {
     let kernel = Kernel {
         regs: core::ptr::null_mut(),
         plan: core::ptr::null(),
+        index: 0,
         tgid,
         tid,
         request_type: 0,
@@ -219,6 +225,8 @@ extern "C" fn keyed_close(stored: u64, how: u64, word: u64, ready_ns: u64) -> u3
 struct Kernel {
     regs: *mut pt_regs,
     plan: *const MarkerPlan,
+    /// Of the plan.
+    index: u32,
     tgid: u32,
     tid: u32,
     request_type: u32,
@@ -569,14 +577,15 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn misfit(&mut self, request_type: u32, what: Misfit) {
+    fn misfit(&mut self, _request_type: u32, what: Misfit) {
         let counter = match what {
-            Misfit::Unknown => Counter::UnknownKeys,
-            Misfit::EndWithoutBegin => Counter::EndsWithoutBegin,
-            Misfit::Elsewhere => Counter::RunningElsewhere,
-            Misfit::OtherType => Counter::OtherType,
+            Misfit::Unknown => count::UNKNOWN_KEYS,
+            Misfit::EndWithoutBegin => count::ENDS_WITHOUT_BEGIN,
+            Misfit::Elsewhere => count::ELSEWHERE,
+            Misfit::OtherType => count::OTHER_TYPE,
+            Misfit::ParkedAlready => count::PARKED_ALREADY,
         };
-        totals::count(request_type, counter);
+        plan::count(self.index, counter);
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ use reqtrace_common::limits::{
     MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{AttributePlan, MarkerPlan};
+use reqtrace_common::marker::{AttributePlan, MarkerCounts, MarkerPlan};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use reqtrace_common::thread::{RequestState, Thread};
@@ -124,6 +124,11 @@ pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
 /// Plans of markers, by the index in a probe's cookie; sized by user space before loading.
 #[map]
 pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0);
+
+/// What is counted of each of [`MARKER_PLANS`], and as many. Programs on one CPU can preempt each other: additions are
+/// atomic all the same.
+#[map]
+pub(crate) static MARKER_COUNTS: PerCpuArray<MarkerCounts> = PerCpuArray::with_max_entries(1, 0);
 
 /// Plans of attributes, by the index in a marker's plan; sized by user space before loading.
 #[map]

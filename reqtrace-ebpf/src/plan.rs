@@ -17,14 +17,16 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{
     AttributePlan, Condition, MAX_ATTRIBUTES, MAX_CONDITION_TEXT, MAX_CONDITIONS,
     MAX_MARKER_ALTERNATIVES, MAX_NUMBERS, MAX_SITE_ATTRIBUTES, MAX_TEXT, MarkerPlan,
-    condition_kind,
+    condition_kind, count,
 };
 use reqtrace_common::record::{TextHead, kind};
 use reqtrace_common::thread::RequestState;
 
+use crate::assembly::add;
 use crate::emit;
 use crate::label::number;
-use crate::maps::{ATTRIBUTE_PLANS, MARKER_PLANS, RING, lose};
+use crate::maps::{ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_PLANS, RING, lose};
+use crate::request::{self, Marked};
 
 /// Room for the texts that are short, as most are; others have room for the longest.
 const SHORT: usize = 128;
@@ -36,9 +38,18 @@ struct Text<const ROOM: usize> {
     text: [u8; ROOM],
 }
 
-/// The first plan of a chain whose conditions hold.
+/// The first plan of a hit marker's chain whose conditions hold, and its index.
 #[inline(always)]
-pub(crate) fn first(regs: *mut pt_regs, chain: u16) -> Option<&'static MarkerPlan> {
+pub(crate) fn first(regs: *mut pt_regs, marked: &Marked) -> Option<(u32, &'static MarkerPlan)> {
+    let found = first_of(regs, marked.cookie.label);
+    if found.is_none() && request::is_traced(marked) {
+        count(u32::from(marked.cookie.label), count::NONE_HELD);
+    }
+    found
+}
+
+#[inline(always)]
+fn first_of(regs: *mut pt_regs, chain: u16) -> Option<(u32, &'static MarkerPlan)> {
     let mut index = u32::from(chain);
     let mut tries = 0;
     while tries < MAX_MARKER_ALTERNATIVES && index != 0 {
@@ -46,12 +57,21 @@ pub(crate) fn first(regs: *mut pt_regs, chain: u16) -> Option<&'static MarkerPla
         // SAFETY: points into the map, which user space filled before any probe was set.
         let plan = unsafe { &*plan };
         if all_hold(regs, &plan.when) {
-            return Some(plan);
+            return Some((index, plan));
         }
         index = plan.next;
         tries += 1;
     }
     None
+}
+
+/// Counts what happens at a marker, by the index of its plan.
+#[inline(always)]
+pub(crate) fn count(plan: u32, what: usize) {
+    if let Some(counts) = MARKER_COUNTS.get_ptr_mut(plan) {
+        // SAFETY: points into the map, and `what` is one of the counters.
+        unsafe { add(counts.cast::<u64>().add(what), 1) }
+    }
 }
 
 #[inline(always)]

@@ -10,6 +10,7 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
 use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::cookie::{Cookie, Frame, condition_holds};
 use reqtrace_common::loss::Loss;
+use reqtrace_common::marker::count;
 use reqtrace_common::record::{RequestRecord, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Thread};
 
@@ -49,9 +50,12 @@ pub(crate) fn begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 #[inline(always)]
 pub(crate) fn marked_begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
-    let Some(plan) = plan::first(regs, hit.cookie.label) else {
+    let Some((index, plan)) = plan::first(regs, &hit) else {
         return 0;
     };
+    if is_traced(&hit) {
+        plan::count(index, count::HITS);
+    }
     begin_at(regs, &hit, plan.label as u16, plan.attributes)
 }
 
@@ -178,9 +182,12 @@ pub(crate) fn end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 #[inline(always)]
 pub(crate) fn marked_end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(hit) = hit(ctx, regs) else { return 0 };
-    let Some(plan) = plan::first(regs, hit.cookie.label) else {
+    let Some((index, plan)) = plan::first(regs, &hit) else {
         return 0;
     };
+    if is_traced(&hit) {
+        plan::count(index, count::HITS);
+    }
     end_at(regs, &hit, plan.attributes)
 }
 
@@ -367,6 +374,15 @@ pub(crate) fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Marked>
         tid,
         sp: cookie.slot.address(rsp, rbp),
     })
+}
+
+/// Whether a marker was hit in a traced process.
+#[inline(always)]
+pub(crate) fn is_traced(hit: &Marked) -> bool {
+    match tid_flag(hit.tid) {
+        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => true,
+        _ => PROCESSES.get_ptr(hit.tgid).is_some(),
+    }
 }
 
 /// The process, if it is traced. Probes are set per file: other processes hit them too.

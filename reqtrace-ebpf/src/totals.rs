@@ -20,8 +20,6 @@ pub(crate) enum Counter {
     EndsWithoutBegin,
     Unsampled,
     Incomplete,
-    UnknownKeys,
-    RunningElsewhere,
 }
 
 /// Counts an event of a request type.
@@ -40,8 +38,6 @@ pub(crate) fn count(request_type: u32, counter: Counter) {
             Counter::EndsWithoutBegin => &raw mut (*totals).ends_without_begin,
             Counter::Unsampled => &raw mut (*totals).unsampled,
             Counter::Incomplete => &raw mut (*totals).incomplete,
-            Counter::UnknownKeys => &raw mut (*totals).unknown_keys,
-            Counter::RunningElsewhere => &raw mut (*totals).running_elsewhere,
         };
         add(field, 1);
     }

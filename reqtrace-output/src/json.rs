@@ -123,7 +123,7 @@ pub fn summary(report: &Report) -> Value {
 
 fn overhead(overhead: &Overhead, trace: &TraceInfo) -> Value {
     let mut value = json!(overhead);
-    value["share"] = json!(overhead.share());
+    value["share"] = json!(overhead.guarded_share(trace.cold_percent));
     let [least_ns, most_ns] = overhead.inside_ns(trace.cold_percent);
     value["inside_least_ns"] = json!(least_ns);
     value["inside_most_ns"] = json!(most_ns);

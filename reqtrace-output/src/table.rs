@@ -4,6 +4,7 @@
 mod blamed;
 mod files;
 mod histogram;
+mod markers;
 mod on_cpu;
 mod overhead;
 mod page;
@@ -111,6 +112,7 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     overhead::draw(&mut page, report);
     hints(&mut page, report);
     if verbose {
+        markers::draw(&mut page, report);
         unwinding(&mut page, report);
         programs(&mut page, report);
     }

@@ -24,9 +24,10 @@ pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayInterval, Comm, Cost, End, Event, File, Futex,
     Header, Holder, Incomplete, Interval, IntervalKind, KERNEL, LateChildren, Loss, Mapping,
-    Marker, NOWHERE, Name, Object, Open, Options, Origin, Overhead, PARKED, Process, ProcessChange,
-    ProgramCost, QUEUED, Request, RequestOf, Sample, Sender, ShedSpan, Stack, Thread, Untraced,
-    Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Marker, MarkerCount, MarkerCounts, NOWHERE, Name, Object, Open, Options, Origin, Overhead,
+    PARKED, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf, Sample, Sender,
+    ShedSpan, Stack, Thread, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window,
+    WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;

@@ -176,6 +176,21 @@ impl ProbeSite {
     }
 }
 
+impl ResolvedMarker {
+    /// Function or offset, with `entry` or `return`, for people.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match (self.at, self.is_function) {
+            (At::Return, _) => format!("{} at return", self.symbol),
+            (At::Entry, true) => format!("{} at entry", self.symbol),
+            (At::Entry, false) if self.symbol.starts_with("0x") => {
+                format!("offset {}", self.symbol)
+            }
+            (At::Entry, false) => self.symbol.clone(),
+        }
+    }
+}
+
 /// One address to probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeSite {

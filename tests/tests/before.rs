@@ -140,3 +140,41 @@ fn apache_under_load_has_most_of_its_clients_time_before_the_begin() {
         "{before_ns} {latency_ns} {client_ns}"
     );
 }
+
+#[test]
+fn why_it_is_known_of_no_request_is_printed() {
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("unread.toml");
+    for (mode, begin, reason) in [
+        (
+            "udp",
+            "function = \"served\"",
+            "of none of 400 requests: the sockets of the processes are UDP, of which it is not recorded",
+        ),
+        (
+            "accept",
+            "function = \"accept\", object = \"libc.so*\", at = \"return\"",
+            "of none of 400 requests: they begin where a connection is accepted (accept at return)",
+        ),
+    ] {
+        let end = match mode {
+            "udp" => "function = \"served\", at = \"return\"",
+            _ => "function = \"served\"",
+        };
+        let text = format!(
+            "[profile]\nname = \"unread\"\n\n[[request]]\nname = \"answer\"\n\
+             begin = {{ {begin} }}\nend = {{ {end} }}\n"
+        );
+        fs::write(&profile, text).unwrap();
+        let fixture = Fixture::start("unread", &[mode, "400"]).unwrap();
+        let options = ["--before", "--yes"];
+        let outcome = fixture.traced(&profile, &options).unwrap().0;
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
+        assert!(
+            words.join(" ").contains(reason),
+            "{mode}: {}",
+            outcome.said()
+        );
+    }
+}

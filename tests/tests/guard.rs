@@ -1,18 +1,25 @@
 //! What tracing takes is in every report; above `--max-overhead` less is recorded, and every
 //! request is counted all the same.
 //!
-//! Needs root, a kernel with BPF, redis-server and redis-tools.
+//! Needs root, a kernel with BPF, redis-server, redis-tools, g++ and Go.
 
 use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::fixtures::{Fixture, write_profile};
+use reqtrace_tests::process::{Child, Stream, run};
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
+use reqtrace_tests::workspace;
 use serde_json::Value;
 
 /// Commands of each round of the load, and those that redis-benchmark makes for itself.
 const COMMANDS: u64 = 20_000;
 const OWN: u64 = 2;
+/// For a program that does not answer.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn trace_of(outcome: &Outcome) -> Value {
     let text = outcome.summary_text().unwrap();
@@ -145,4 +152,98 @@ fn what_tracing_takes_is_what_the_process_takes_more() {
         outcome.said().contains("% of the processes' CPU time"),
         "{all}"
     );
+}
+
+/// A second figure, which needs no calibration: a normal trace of a server under load has it.
+#[test]
+fn the_cpu_time_of_a_hit_is_held_against_that_before() {
+    let server = Server::redis_without_file().unwrap();
+    let ends = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let line = ["-t", "get", "-n", "20000", "-c", "2", "-q"];
+                server.redis_benchmark(&line).unwrap();
+            }
+        });
+        // The gate counts, as it does without --yes, and lets it through whatever this machine takes for a trap.
+        let options = ["--max-probe-rate", "99.9", "3"];
+        let trace = Trace::start(Path::new("redis.toml"), server.pid(), &options);
+        let outcome = trace.and_then(Trace::wait);
+        ends.store(true, Ordering::Relaxed);
+        outcome.unwrap()
+    });
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let trace = trace_of(&outcome);
+    let before = &trace["overhead"]["untraced"];
+    let (work_ns, hits) = (before["work_ns"].as_u64(), before["hits"].as_u64());
+    assert!(work_ns > Some(0) && hits > Some(100), "{trace}");
+    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    let said = said.join(" ");
+    assert!(said.contains("; the processes took "), "{said}");
+    assert!(said.contains(" for each hit, "), "{said}");
+    // What the gate says of what will be is in the words of what was.
+    for printed in [&outcome.stdout, &outcome.stderr] {
+        let words: Vec<&str> = printed.split_whitespace().collect();
+        let words = words.join(" ");
+        assert!(
+            words.contains("of the processes' CPU time"),
+            "{}",
+            outcome.said()
+        );
+    }
+}
+
+/// The runtime of Go moves stacks and preempts goroutines: what a hit takes there is in the range too.
+#[test]
+fn what_tracing_takes_of_a_go_service_is_what_it_takes_more() {
+    const CALLS: u64 = 20_000;
+    let folder = workspace::scratch().unwrap();
+    let binary = folder.path().join("work");
+    let mut build = Command::new(workspace::program("go").unwrap());
+    build
+        .args(["build", "-o"])
+        .arg(&binary)
+        .arg(workspace::root().join("tests/fixtures/work.go"))
+        .env("GOCACHE", folder.path().join("cache"))
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local");
+    run(&mut build).unwrap();
+    let start = || {
+        let mut command = Command::new(&binary);
+        command.arg(CALLS.to_string());
+        let mut child = Child::start(command, folder.path(), "work").unwrap();
+        child.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
+        child
+    };
+    let work = |child: &mut Child| {
+        child.tell("go").unwrap();
+        let said = child.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
+        said.split(' ').nth(1).unwrap().parse::<f64>().unwrap()
+    };
+    let untraced = (0..3).map(|_| work(&mut start()));
+    let untraced = untraced.fold(f64::INFINITY, f64::min);
+    let profile = folder.path().join("work.toml");
+    write_profile(&profile, "work", "main.serve", "").unwrap();
+    let mut child = start();
+    let options = ["--yes", "--max-overhead", "100"];
+    let trace = Trace::start(&profile, child.pid(), &options).unwrap();
+    let traced = work(&mut child);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let summary = outcome.summary().unwrap();
+    let work = summary.request("work").unwrap();
+    // A goroutine that is preempted goes on in another thread now and then.
+    assert_eq!(work.begins, CALLS, "{}", outcome.said());
+    assert!(work.count >= CALLS / 100 * 99, "{}", outcome.said());
+    let trace = trace_of(&outcome);
+    let overhead = &trace["overhead"];
+    let each = |name: &str| overhead[name].as_u64().unwrap() as f64 / CALLS as f64;
+    let (least, most) = (each("inside_least_ns"), each("inside_most_ns"));
+    let outside = (traced - untraced) / CALLS as f64;
+    let all = format!("{outside} ns a call, not {least} to {most}: {overhead}");
+    println!("{all}");
+    // The machine may be busy: a range around the range.
+    assert!(least <= most && least / 2.0 <= outside, "{all}");
+    assert!(outside <= 2.0 * most, "{all}");
 }

@@ -8,6 +8,7 @@ use reqtrace_tests::reqtrace::Outcome;
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::summary::{Loss, Request};
 use reqtrace_tests::workspace;
+use serde_json::Value;
 
 const COUNT: u64 = 2000;
 
@@ -19,13 +20,29 @@ end = { function = \"unit_end\" }
 ";
 
 fn traced(mode: &str, markers: &str, more: &[&str]) -> Outcome {
+    traced_of(mode, COUNT, markers, more)
+}
+
+fn traced_of(mode: &str, count: u64, markers: &str, more: &[&str]) -> Outcome {
     let folder = workspace::scratch().unwrap();
     let profile = folder.path().join("handed.toml");
     write_profile(&profile, "unit", "unit_begin", markers).unwrap();
-    let fixture = Fixture::start("handed", &[mode, &COUNT.to_string()]).unwrap();
+    let fixture = Fixture::start("handed", &[mode, &count.to_string()]).unwrap();
     // Begins, some 200,000 at once in one mode, are what is to be traced.
     let more = [more, &["--yes"][..]].concat();
     fixture.traced(&profile, &more).unwrap().0
+}
+
+/// A count of a marker of a request type.
+fn counted(outcome: &Outcome, request: &str, marker: &str, count: &str) -> u64 {
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let markers = summary["trace"]["markers"].as_array().unwrap();
+    let is_it = |info: &&Value| info["request"] == request && info["marker"] == marker;
+    let found = markers.iter().find(is_it);
+    let counts = &found.unwrap_or_else(|| panic!("{markers:?}"))["counts"];
+    counts[count]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{markers:?}"))
 }
 
 fn unit(outcome: &Outcome) -> Request {
@@ -127,6 +144,15 @@ fn a_request_that_begins_in_a_queue_leaves_its_producer_with_its_own() {
         "{}",
         outcome.said()
     );
+    // One marker's end is where the other one's is, under another condition.
+    let hits = |request, marker, count| counted(&outcome, request, marker, count);
+    assert_eq!(hits("unit", "begin", "hits"), 1);
+    assert_eq!(hits("unit", "end", "hits"), 1);
+    assert_eq!(hits("unit", "end", "condition_false"), COUNT);
+    assert_eq!(hits("made", "begin", "hits"), COUNT);
+    assert_eq!(hits("made", "resume", "hits"), COUNT);
+    assert_eq!(hits("made", "end", "hits"), COUNT);
+    assert_eq!(hits("made", "end", "condition_false"), 1);
     let rows = outcome.rows().unwrap();
     let (made, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.request == "made");
     assert_eq!((made.len() as u64, own.len()), (COUNT, 1));
@@ -137,4 +163,61 @@ fn a_request_that_begins_in_a_queue_leaves_its_producer_with_its_own() {
     // It was never left for what it made.
     assert_eq!((own[0].parked_ns, own[0].queued_ns), (0, 0));
     assert!(own[0].complete);
+}
+
+#[test]
+fn what_misses_is_counted_by_marker_and_named() {
+    let outcome = traced("twice", ONE, &["-v"]);
+    let summary = outcome.checked().unwrap();
+    let unit = summary.request("unit").unwrap();
+    assert_eq!((unit.count, unit.begins, unit.ends), (COUNT, COUNT, COUNT));
+    assert_eq!(unit.unknown_keys, Some(COUNT));
+    for (marker, hits, unknown, twice) in [
+        ("begin", COUNT, 0, 0),
+        ("park", 2 * COUNT, 0, COUNT),
+        ("resume", COUNT, COUNT, 0),
+        ("end", COUNT, 0, 0),
+    ] {
+        let of = |count| counted(&outcome, "unit", marker, count);
+        let found = (of("hits"), of("unknown_keys"), of("parked_already"));
+        assert_eq!(
+            found,
+            (hits, unknown, twice),
+            "{marker}: {}",
+            outcome.said()
+        );
+        assert_eq!((of("elsewhere"), of("condition_false")), (0, 0), "{marker}");
+    }
+    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    let said = said.join(" ");
+    for words in [
+        "no request has (2,000 of 2,000 hits of `resume` (unit_resume at entry))",
+        "2,000 parks of `unit` found the request parked or queued already (2,000 of 4,000 hits of `park`",
+        "MARKER PLACE HITS NOT MET NO KEY ELSEWHERE PARKED",
+        "unit park unit_leave at entry 4,000 0 0 0 2,000",
+        "unit resume unit_resume at entry 2,000 0 2,000 0 0",
+    ] {
+        assert!(said.contains(words), "{words}: {}", outcome.said());
+    }
+}
+
+#[test]
+fn an_end_that_comes_with_the_next_request_is_a_hint() {
+    let outcome = traced_of("late", 50, ONE, &[]);
+    let unit = unit(&outcome);
+    assert_eq!((unit.count, unit.begins), (50, 50), "{}", outcome.said());
+    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    let hint = "its end may come only with the next request of the same client";
+    assert!(said.join(" ").contains(hint), "{}", outcome.said());
+    // What is parked as long, and not followed by another one, has none.
+    let outcome = traced(
+        "pair",
+        &ONE.replace("{ arg = 0 }", "[{ arg = 0 }, { arg = 1 }]"),
+        &[],
+    );
+    assert!(
+        !outcome.stdout.contains("next request"),
+        "{}",
+        outcome.said()
+    );
 }

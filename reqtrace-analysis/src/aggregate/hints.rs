@@ -8,7 +8,7 @@ use crate::report::{Grouping, Report, TypeReport};
 use reqtrace_base::figures::{duration, number};
 
 use super::signs::Signs;
-use super::warnings::are_mixed_up;
+use super::warnings::{are_mixed_up, is_much, missing_most};
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
@@ -38,6 +38,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
             idle(request, signs, &mut hints);
         }
         pool(request, signs, &mut hints);
+        ends_with_next(request, &mut hints);
     }
     late_children(report, &mut hints);
     never_left(report, &mut hints);
@@ -180,6 +181,7 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
         ));
     }
     incomplete_ones(request, hints);
+    parked_twice(report, request, hints);
     if request.other_type > 0 {
         hints.push(format!(
             "{} begins of `{name}` came inside a request of another type and are part of that",
@@ -191,6 +193,26 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
         hints.push(format!(
             "{} begins of `{name}` came inside a `{name}`; the outermost is the request",
             number(request.nested)
+        ));
+    }
+}
+
+/// Parks of what is parked.
+fn parked_twice(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let of_type = report.trace.markers.iter();
+    let of_type = of_type.filter(|info| info.request == request.name);
+    let counts = of_type.filter_map(|info| info.counts);
+    let parks = counts.filter(|counts| counts.parked_already > 0);
+    let (twice, hits) = parks.fold((0, 0), |(twice, hits), counts| {
+        (twice + counts.parked_already, hits + counts.hits)
+    });
+    if is_much(twice, hits) {
+        hints.push(format!(
+            "{} parks of `{}` found the request parked or queued already{}, and were left out: it is where the first \
+             one put it. If it ran in between, a `resume` is missing there, and that time counts as parked",
+            number(twice),
+            request.name,
+            missing_most(report, request, |counts| counts.parked_already),
         ));
     }
 }
@@ -263,6 +285,21 @@ fn idle(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
              after the next was waited for, as a connection that is kept alive does, so that \
              waiting for work counts as latency. Begin it where the request has arrived, and end it \
              where it was answered; docs/measured/do-command.md has the measured example",
+            request.name,
+        ));
+    }
+}
+
+/// Requests with a key that end when the next one comes: most of their time nobody ran them, and an end and a begin
+/// are one step.
+fn ends_with_next(request: &TypeReport, hints: &mut Vec<String>) {
+    let ledger = &request.ledger;
+    let parked = percent(ledger.parked_ns().min(ledger.latency_ns), ledger.latency_ns);
+    if request.ends_with_next && parked >= MOSTLY {
+        hints.push(format!(
+            "`{}` was parked for {parked} % of its time, and nearly each one began right after the end of another one in \
+             the same thread: its end may come only with the next request of the same client, so that the time in \
+             which that asked nothing counts as latency. End it where its answer was sent",
             request.name,
         ));
     }

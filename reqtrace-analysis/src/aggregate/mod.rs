@@ -12,6 +12,7 @@ mod blamed;
 mod bounds;
 mod files;
 mod filter;
+mod followed;
 mod hints;
 mod labels;
 mod lengths;
@@ -138,7 +139,8 @@ impl Aggregator {
         let types: Vec<TypeState> = profiles
             .request_names()
             .iter()
-            .map(|name| TypeState::new(name, &empty, header.before))
+            .zip(&spots.keyed)
+            .map(|(name, is_keyed)| TypeState::new(name, &empty, header.before, *is_keyed))
             .collect();
         let of_text = options.group_by.as_ref().map(Grouping::of_text);
         // The kernel's sums cannot be taken apart by request.

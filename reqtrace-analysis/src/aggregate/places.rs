@@ -2,6 +2,7 @@
 //! stacks of complete requests.
 
 use reqtrace_base::plain::Plain;
+use reqtrace_common::cookie::Reentry;
 use reqtrace_recording::{QUEUED, Request};
 
 use super::samples::SEVERAL;
@@ -26,6 +27,8 @@ pub(super) struct Spots {
     types: Vec<Vec<Spot>>,
     /// Which types have a key.
     pub(super) keyed: Vec<bool>,
+    /// Which types leave begins inside of a request out.
+    ignoring: Vec<bool>,
 }
 
 impl Spots {
@@ -50,12 +53,20 @@ impl Spots {
                 .requests()
                 .map(|request| request.is_keyed)
                 .collect(),
+            ignoring: profiles
+                .requests()
+                .map(|request| request.reentry == Reentry::Ignore)
+                .collect(),
             names,
         }
     }
 
     pub(super) fn is_keyed(&self, request_type: u32) -> bool {
         self.keyed.get(request_type as usize) == Some(&true)
+    }
+
+    pub(super) fn ignores_inner(&self, request_type: u32) -> bool {
+        self.ignoring.get(request_type as usize) == Some(&true)
     }
 
     /// The number of a place in a ledger. One that the profile has no name for is the last.

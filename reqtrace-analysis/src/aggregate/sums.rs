@@ -3,11 +3,14 @@
 
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
-use reqtrace_recording::Window;
+use reqtrace_recording::{MarkerCount, Window};
 use rustc_hash::FxHashMap;
 
 /// Sums per stack pair that are kept by id: the more there are, the longer settling them takes.
 const MAX_UNSETTLED: usize = 8192;
+
+/// Markers that are told apart: a profile has some dozens, and a program of another version as many.
+const MAX_MARKERS: usize = 1024;
 
 /// All windows so far, added up.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(super) struct Sums {
     pub(super) totals: Vec<TypeTotals>,
     stacks: FxHashMap<StackSumKey, StackSum>,
     histograms: FxHashMap<StackSumKey, LengthHistogram>,
+    /// Of each marker.
+    pub(super) markers: Vec<MarkerCount>,
     /// Whether the longest times have no run queue in them.
     pub(super) longest_apart: bool,
 }
@@ -26,6 +31,7 @@ impl Sums {
             totals: vec![TypeTotals::ZERO; types],
             stacks: FxHashMap::default(),
             histograms: FxHashMap::default(),
+            markers: Vec::new(),
             longest_apart: true,
         }
     }
@@ -49,6 +55,9 @@ impl Sums {
             sum.queued_ns += queued_ns;
             sum.unknown_keys += unknown_keys;
             sum.running_elsewhere += running_elsewhere;
+        }
+        for more in &window.markers {
+            self.add_marker(more);
         }
         for (key, more) in &window.sums {
             let sum = self.stacks.entry(*key).or_default();
@@ -74,6 +83,18 @@ impl Sums {
             for (count, more) in sum.counts.iter_mut().zip(&more.counts) {
                 *count += more;
             }
+        }
+    }
+
+    fn add_marker(&mut self, more: &MarkerCount) {
+        let is_it = |known: &&mut MarkerCount| {
+            (known.request, &known.marker) == (more.request, &more.marker)
+                && (&known.place, &known.object) == (&more.place, &more.object)
+        };
+        if let Some(known) = self.markers.iter_mut().find(is_it) {
+            known.counts = known.counts.with(more.counts, u64::saturating_add);
+        } else if self.markers.len() < MAX_MARKERS {
+            self.markers.push(more.clone());
         }
     }
 

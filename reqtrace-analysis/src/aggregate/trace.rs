@@ -72,6 +72,7 @@ impl Trace {
             place: plain(&marker.place),
             object: plain(&marker.object),
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
+            counts: None,
         });
         TraceInfo {
             version: plain(&header.version),
@@ -92,6 +93,7 @@ impl Trace {
             untraced: self.cost.untraced,
             cold_percent: self.cost.cold_percent,
             shed: self.cost.shed.clone(),
+            sockets: header.sockets.iter().map(|kind| plain(kind)).collect(),
             stack_filter: plain(&header.options.stack_filter),
             preempted_stacks: header.options.preempted_stacks,
             late_children: self

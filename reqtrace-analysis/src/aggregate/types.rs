@@ -7,6 +7,7 @@ use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
 use super::before::Before;
+use super::followed::Followed;
 use super::tail::Tail;
 use crate::report::{Latency, Ledger};
 use reqtrace_recording::{Incomplete, Request};
@@ -55,11 +56,13 @@ pub(super) struct TypeState {
     pub(super) tail: Tail,
     /// Only when the trace records it.
     pub(super) before: Option<Before>,
+    /// Only of a type with a key.
+    pub(super) followed: Option<Followed>,
 }
 
 impl TypeState {
     /// `empty` is a ledger without any time.
-    pub(super) fn new(name: &str, empty: &Ledger, has_before: bool) -> Self {
+    pub(super) fn new(name: &str, empty: &Ledger, has_before: bool, is_keyed: bool) -> Self {
         Self {
             name: name.to_owned(),
             complete: Arrived::new(empty),
@@ -70,6 +73,7 @@ impl TypeState {
             max_ns: 0,
             tail: Tail::default(),
             before: has_before.then(Before::new),
+            followed: is_keyed.then(Followed::default),
         }
     }
 
@@ -83,6 +87,9 @@ impl TypeState {
         self.complete.add(ledger, weight);
         if let Some(before) = &mut self.before {
             before.add(request);
+        }
+        if let Some(followed) = &mut self.followed {
+            followed.add(request);
         }
         self.max_ns = self.max_ns.max(ledger.latency_ns);
         if let Some(histogram) = &mut self.histogram {

@@ -1,12 +1,14 @@
 //! The model, when it is asked for: everything gathered in; the report out. Nothing is used up, so it
 //! can be asked for again.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Ending;
 
 use super::before::Before;
 use super::files::Queues;
 use super::filter::Filter;
+use super::followed::Followed;
 use super::labels::Labels;
 use super::samples::Samples;
 use super::settled::{New, Settled};
@@ -14,7 +16,7 @@ use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{TypeState, kernel_latency, split};
 use super::{Aggregator, hints, losses, warnings};
-use crate::report::{Filtered, Ledger, Report, StackKind, TypeReport};
+use crate::report::{Filtered, Ledger, MarkerInfo, Report, StackKind, TypeReport};
 
 /// Requests that are open and listed, the longest first; all are counted.
 const MAX_OPEN: usize = 1 << 14;
@@ -53,6 +55,7 @@ impl Aggregator {
                     lengths,
                     files,
                     is_keyed: self.spots.is_keyed(index as u32),
+                    ignores_inner: self.spots.ignores_inner(index as u32),
                     ..type_report(state, totals, sums, filtered.is_some())
                 }
             })
@@ -128,6 +131,7 @@ impl Aggregator {
             warnings: Vec::new(),
             hints: Vec::new(),
         };
+        self.count_markers(&mut report);
         let unmatched = std::mem::take(&mut report.trace.unmatched_waits);
         report.trace.unmatched_waits = sites.without_matches(unmatched);
         if report.filtered.is_none() {
@@ -137,6 +141,33 @@ impl Aggregator {
         // The look-ups of this view are in it, and in no later one.
         sites.unknown_stacks = unknown_before;
         report
+    }
+
+    /// Adds what was counted of each marker, and markers of programs that came later.
+    fn count_markers(&self, report: &mut Report) {
+        for count in &self.sums.markers {
+            let Some(of_type) = self.types.get(count.request as usize) else {
+                continue;
+            };
+            let plain = |text: &str| -> String { Plain::of(text).into() };
+            let info = MarkerInfo {
+                request: of_type.name.clone(),
+                marker: plain(&count.marker),
+                place: plain(&count.place),
+                object: plain(&count.object),
+                probes: usize::try_from(count.probes).unwrap_or(usize::MAX),
+                counts: Some(count.counts),
+            };
+            let is_it = |known: &&mut MarkerInfo| {
+                known.counts.is_none()
+                    && (&known.request, &known.marker) == (&info.request, &info.marker)
+                    && (&known.place, &known.object) == (&info.place, &info.object)
+            };
+            match report.trace.markers.iter_mut().find(is_it) {
+                Some(known) => known.counts = info.counts,
+                None => report.trace.markers.push(info),
+            }
+        }
     }
 
     /// Adds the sums since the last time that they were settled.
@@ -208,6 +239,8 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         other_type: totals.other_type,
         ends_without_begin: totals.ends_without_begin,
         is_keyed: false,
+        ignores_inner: false,
+        ends_with_next: state.followed.as_ref().is_some_and(Followed::is_most),
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
         waited_before: state.before.as_ref().map(Before::report),

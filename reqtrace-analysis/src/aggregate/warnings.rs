@@ -1,12 +1,16 @@
 //! Warnings: a report in, sentences on why numbers of it are wrong out.
 
-use crate::report::{Report, TypeReport};
+use crate::report::{MarkerInfo, Report, TypeReport};
 use reqtrace_base::figures::number;
+use reqtrace_recording::MarkerCounts;
 
 /// Share of the begins that come inside an open request, in percent, from which on it is said.
 const INSIDE: u64 = 1;
 /// Begins inside an open request from which on it is said.
 const FEW: u64 = 10;
+
+/// Markers that a warning names.
+const NAMED: usize = 3;
 
 /// All warnings.
 pub(super) fn of(report: &Report) -> Vec<String> {
@@ -16,37 +20,74 @@ pub(super) fn of(report: &Report) -> Vec<String> {
         .filter(|request| are_mixed_up(report, request))
         .map(mixed_up);
     let requests = report.requests.iter();
-    mixed_up.chain(requests.flat_map(of_keys)).collect()
+    let of_keys = requests.flat_map(|request| of_keys(report, request));
+    mixed_up.chain(of_keys).collect()
 }
 
 /// What does not fit the keys of a request type.
-fn of_keys(request: &TypeReport) -> impl Iterator<Item = String> {
-    let is_much = |count: u64| {
-        let all = request.begins.max(1);
-        count >= FEW && u128::from(count) * 100 >= u128::from(all) * u128::from(INSIDE)
-    };
+fn of_keys(report: &Report, request: &TypeReport) -> impl Iterator<Item = String> {
+    let is_much = |count: u64| is_much(count, request.begins);
     let unknown = request.unknown_keys;
     let unknown = is_much(unknown).then(|| {
         format!(
             "{} hits of the markers of `{}` that go on with a request (resume, ready, adopt, end) have a key that no \
-             request has: requests that began before the trace are some of these. If it is most of them, \
+             request has{}: requests that began before the trace are some of these. If it is most of them, \
              their `key` is read at another place than that of `begin`: `reqtrace check` shows both. A \
              resume or a ready that is also hit outside of requests needs `touch = true`",
             number(unknown),
             request.name,
+            missing_most(report, request, |counts| counts.unknown_keys),
         )
     });
     let elsewhere = request.running_elsewhere;
     let elsewhere = is_much(elsewhere).then(|| {
         format!(
-            "{} parks, ends and begins of `{}` came with the key of a request that another thread ran just then: \
+            "{} parks, ends and begins of `{}` came with the key of a request that another thread ran just then{}: \
              that one is incomplete (`no end`), or the marker was left out. A `resume` is missing where the \
              other thread takes the request, or the key is that of something that requests share",
             number(elsewhere),
             request.name,
+            missing_most(report, request, |counts| counts.elsewhere),
         )
     });
     unknown.into_iter().chain(elsewhere)
+}
+
+/// Whether so many of the begins, or of the hits, do not fit that it is said.
+pub(super) fn is_much(count: u64, of: u64) -> bool {
+    count >= FEW && u128::from(count) * 100 >= u128::from(of.max(1)) * u128::from(INSIDE)
+}
+
+/// The markers that have most of a count: ` (most at …)`, empty where it is not known of markers.
+pub(super) fn missing_most(
+    report: &Report,
+    request: &TypeReport,
+    of: impl Fn(&MarkerCounts) -> u64,
+) -> String {
+    let of_type = report.trace.markers.iter();
+    let of_type = of_type.filter(|info| info.request == request.name);
+    let mut missing: Vec<(u64, u64, &MarkerInfo)> = of_type
+        .filter_map(|info| Some((info, info.counts?)))
+        .map(|(info, counts)| (of(&counts), counts.hits, info))
+        .filter(|(count, _, _)| *count > 0)
+        .collect();
+    missing.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
+    let named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(|(count, hits, info)| {
+            let (count, hits) = (number(*count), number(*hits));
+            format!(
+                "{count} of {hits} hits of `{}` ({})",
+                info.marker, info.place
+            )
+        })
+        .collect();
+    match (named.is_empty(), missing.len().saturating_sub(NAMED)) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", named.join(", ")),
+        (false, more) => format!(" ({}, and {more} more markers)", named.join(", ")),
+    }
 }
 
 /// Whether begins came while another request of the thread was open, and that is no recursion: a
@@ -54,6 +95,7 @@ fn of_keys(request: &TypeReport) -> impl Iterator<Item = String> {
 pub(super) fn are_mixed_up(report: &Report, request: &TypeReport) -> bool {
     let inside = request.nested;
     !request.is_keyed
+        && !request.ignores_inner
         && inside >= FEW
         && u128::from(inside) * 100 >= u128::from(request.begins) * u128::from(INSIDE)
         && !is_one_function(report, request)

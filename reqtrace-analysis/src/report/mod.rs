@@ -176,6 +176,10 @@ pub struct TypeReport {
     pub ends_without_begin: u64,
     /// Whether its requests are known by a key.
     pub is_keyed: bool,
+    /// Whether its profile leaves begins inside of a request out: `reentry = "ignore"`.
+    pub ignores_inner: bool,
+    /// Whether it has a key, and nearly all of its requests began right after the end of another one in the same thread.
+    pub ends_with_next: bool,
     /// Counter: resumes, readies, adoptions and ends with a key that no request has.
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.

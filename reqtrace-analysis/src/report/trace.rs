@@ -1,7 +1,7 @@
 //! What was traced, as a report has it.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{LateChildren, Overhead, ShedSpan, Untraced};
+use reqtrace_recording::{LateChildren, MarkerCounts, Overhead, ShedSpan, Untraced};
 use serde::{Deserialize, Serialize};
 
 /// What was traced, when, where.
@@ -47,6 +47,9 @@ pub struct TraceInfo {
     /// Processes that got some of their probes only after the start of their program.
     #[serde(default, skip_serializing_if = "LateChildren::is_none")]
     pub late_children: LateChildren,
+    /// Kinds of the sockets that the processes had at the start, if it was looked at: `TCP`, `UDP`, `Unix`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<String>,
     /// Which blocks the stacks hold, empty for all: `of at least 100 µs`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_filter: String,
@@ -68,4 +71,8 @@ pub struct MarkerInfo {
     pub object: String,
     /// Number of probes it needed.
     pub probes: usize,
+    /// How often it was hit, and what of that fits no request. `None`: a recording that has no such counts, a begin
+    /// or an end that is in several programs, and a `resume` where the `begin` of the same place does its work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<MarkerCounts>,
 }

@@ -8,7 +8,7 @@ use reqtrace_common::marker::{
 };
 
 use super::labels::LabelTable;
-use super::markers::MarkerTable;
+use super::markers::{MarkerName, MarkerTable};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::Role;
 
@@ -17,6 +17,8 @@ use reqtrace_profile::Role;
 pub(super) struct Plan {
     /// What it marks.
     pub(super) role: Role,
+    /// Whose it is.
+    pub(super) name: MarkerName,
     /// What is done. What refers to other plans is 0.
     pub(super) marker: MarkerPlan,
     /// Ways to read the label.
@@ -44,14 +46,23 @@ pub(super) fn is_text(plan: &AttributePlan) -> bool {
 }
 
 /// Puts the plans of all markers at one place of a request type with a key into the order in which they are
-/// tried. `attributes` are read there whatever is done.
+/// tried. `attributes` are read there whatever is done, for `reader`.
 ///
 /// # Errors
 ///
 /// Markers of which nothing tells which is meant, or too many.
-pub(super) fn of_place(mut plans: Vec<Plan>, attributes: &[AttributePlan]) -> Result<Vec<Plan>> {
+pub(super) fn of_place(
+    mut plans: Vec<Plan>,
+    attributes: &[AttributePlan],
+    reader: MarkerName,
+) -> Result<Vec<Plan>> {
     plans.sort_by_key(|plan| rank(plan.role));
-    plans.dedup();
+    plans.dedup_by(|plan, before| {
+        Plan {
+            name: before.name.clone(),
+            ..plan.clone()
+        } == *before
+    });
     let mut plans = go_on(plans);
     for (index, plan) in plans.iter().enumerate() {
         let mut before = plans[..index].iter();
@@ -64,6 +75,7 @@ pub(super) fn of_place(mut plans: Vec<Plan>, attributes: &[AttributePlan]) -> Re
     if !attributes.is_empty() && !plans.iter().any(Plan::always_holds) {
         plans.push(Plan {
             role: Role::Attribute,
+            name: reader,
             marker: reads_only(),
             labels: Vec::new(),
             attributes: Vec::new(),
@@ -105,11 +117,12 @@ pub(super) fn index_of(
             Some(labels) => labels.index_of(&plan.labels)?,
             None => 0,
         };
-        chain.push(MarkerPlan {
+        let marker = MarkerPlan {
             attributes: markers.attributes_of(&plan.attributes)?,
             label: u32::from(label),
             ..plan.marker
-        });
+        };
+        chain.push((marker, plan.name.clone()));
     }
     markers.chain(&chain)
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reqtrace_recording::range_ns;
+
 /// What the tracer's program takes longer than the one that counts. `cargo xtask bench` shows what
 /// it takes in all.
 pub const PROGRAM: Duration = Duration::from_nanos(400);
@@ -69,6 +71,8 @@ pub struct Rate {
     pub program: Duration,
     /// For how long the busiest thread slept.
     pub slept: Duration,
+    /// As in [`HitCost::cold_percent`].
+    pub cold_percent: u32,
 }
 
 impl Rate {
@@ -87,9 +91,23 @@ impl Rate {
     /// Share of the CPU time that tracing would take, 0 to 1: of what the processes take with
     /// it and of what their busiest thread leaves unused. A process that mostly sleeps pays for
     /// a trap with time that it has.
+    ///
+    /// It is the middle of the range: who is refused cannot trace at all, and who is let in has the guard, which goes
+    /// by the upper end.
     #[must_use]
     pub fn share(&self) -> f64 {
-        self.share_of(self.tracing(None))
+        self.share_of(middle(self.tracing(None)))
+    }
+
+    /// Share of the processes' own CPU time that tracing would take, 0 to 1: at least, and at most, as
+    /// `Overhead::shares` says it of a trace.
+    #[must_use]
+    pub fn shares(&self) -> [f64; 2] {
+        let awake = Self {
+            slept: Duration::ZERO,
+            ..*self
+        };
+        self.tracing(None).map(|tracing| awake.share_of(tracing))
     }
 
     /// The same if nothing more were hit until `window` is over, and the busiest thread slept.
@@ -109,7 +127,7 @@ impl Rate {
     pub fn sample_within(&self, limit: f64) -> Option<u32> {
         let mut every = 2;
         while every <= MOST {
-            if self.share_of(self.tracing(Some(every))) <= limit {
+            if self.share_of(middle(self.tracing(Some(every)))) <= limit {
                 return Some(every);
             }
             every *= 2;
@@ -117,12 +135,15 @@ impl Rate {
         None
     }
 
-    fn tracing(&self, sample: Option<u32>) -> Duration {
+    /// What it would take: at least, and at most.
+    fn tracing(&self, sample: Option<u32>) -> [Duration; 2] {
         let each = match sample {
             Some(every) => self.program / every + LEFT_OUT,
             None => self.program,
         };
-        self.traps + Duration::from_secs_f64(self.hits as f64 * each.as_secs_f64())
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let programs_ns = self.hits.saturating_mul(ns(each));
+        range_ns(ns(self.traps), programs_ns, self.cold_percent).map(Duration::from_nanos)
     }
 
     fn share_of(&self, tracing: Duration) -> f64 {
@@ -130,6 +151,11 @@ impl Rate {
         let whole = self.work.as_secs_f64() + tracing + self.slept.as_secs_f64();
         if whole > 0.0 { tracing / whole } else { 0.0 }
     }
+}
+
+/// The middle of a range.
+fn middle([least, most]: [Duration; 2]) -> Duration {
+    least.saturating_add(most) / 2
 }
 
 #[cfg(test)]
@@ -146,6 +172,7 @@ mod tests {
             traps: traps * MS,
             program: PROGRAM,
             slept: slept * MS,
+            cold_percent: 0,
         }
     }
 
@@ -166,6 +193,25 @@ mod tests {
         about(rate(20, 20, 0).share(), 0.5);
         about(rate(1, 0, 400).share(), 0.0);
         about(Rate::default().share(), 0.0);
+    }
+
+    #[test]
+    fn the_range_is_of_busy_time_and_the_limit_is_held_against_its_middle() {
+        let rate = Rate {
+            cold_percent: 300,
+            ..rate(100, 100, 0)
+        };
+        let [least, most] = rate.shares();
+        about(least, 0.5);
+        about(most, 0.75);
+        about(rate.share(), 200.0 / 300.0);
+        // Sleep is time to spare, and no time of the processes.
+        let sleeping = Rate {
+            slept: 700 * MS,
+            ..rate
+        };
+        about(sleeping.share(), 0.2);
+        assert_eq!(sleeping.shares(), rate.shares());
     }
 
     #[test]

@@ -73,6 +73,7 @@ pub struct Loaded {
     pub(super) setter: Setter,
     pub(super) tables: Option<Compiled>,
     pub(super) log: Option<KernelLog>,
+    pub(super) markers: MarkerTable,
 }
 
 /// Messages of the kernel programs.
@@ -221,6 +222,10 @@ pub fn load(
             room(markers.markers().len(), MAX_MARKER_PLANS),
         )
         .map_max_entries(
+            "MARKER_COUNTS",
+            room(markers.markers().len(), MAX_MARKER_PLANS),
+        )
+        .map_max_entries(
             "ATTRIBUTE_PLANS",
             room(markers.attributes().len(), MAX_MARKER_PLANS),
         )
@@ -259,6 +264,7 @@ pub fn load(
         setter,
         tables,
         log,
+        markers: markers.clone(),
     })
 }
 

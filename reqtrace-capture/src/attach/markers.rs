@@ -1,19 +1,56 @@
 //! The tables of plans for markers and attributes: chains in, indices for attach cookies out. The same
 //! chain is stored once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_common::limits::MAX_MARKER_PLANS;
 use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_profile::Role;
+use reqtrace_resolve::ResolvedMarker;
+
+/// A marker of a request type in one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MarkerName {
+    /// The number of the request type in the trace.
+    pub(crate) request: u32,
+    /// The key of the profile.
+    pub(crate) marker: &'static str,
+    /// Function or offset.
+    pub(crate) place: String,
+    /// The file, as the process sees it.
+    pub(crate) object: String,
+    /// Probes that it needs there.
+    pub(crate) probes: u64,
+}
+
+impl MarkerName {
+    /// That of a marker of a request type.
+    pub(super) fn of(request: usize, role: Role, marker: &ResolvedMarker) -> Self {
+        Self {
+            request: request as u32,
+            marker: role.name(),
+            place: marker.place(),
+            object: marker.object_shown.clone(),
+            probes: marker.sites.len() as u64,
+        }
+    }
+}
+
+/// A plan, and whose it is.
+type Named = (MarkerPlan, MarkerName);
 
 /// Plans for markers and attributes, as the kernel programs have them.
 #[derive(Clone, Debug)]
 pub struct MarkerTable {
     /// The first one stands for none.
     markers: Vec<MarkerPlan>,
-    marker_chains: BTreeMap<Vec<MarkerPlan>, u16>,
+    /// Whose they are.
+    names: Vec<MarkerName>,
+    marker_chains: BTreeMap<Vec<Named>, u16>,
+    /// Markers that need no plan.
+    plain: BTreeSet<MarkerName>,
     /// The first one stands for none.
     attributes: Vec<AttributePlan>,
     attribute_chains: BTreeMap<Vec<AttributePlan>, u32>,
@@ -23,7 +60,9 @@ impl Default for MarkerTable {
     fn default() -> Self {
         Self {
             markers: vec![MarkerPlan::default()],
+            names: vec![MarkerName::default()],
             marker_chains: BTreeMap::new(),
+            plain: BTreeSet::new(),
             attributes: vec![AttributePlan::default()],
             attribute_chains: BTreeMap::new(),
         }
@@ -36,16 +75,17 @@ impl MarkerTable {
     /// # Errors
     ///
     /// When there are more plans than indices.
-    pub(super) fn chain(&mut self, chain: &[MarkerPlan]) -> Result<u16> {
+    pub(super) fn chain(&mut self, chain: &[Named]) -> Result<u16> {
         if chain.is_empty() {
             return Ok(0);
         }
         if let Some(index) = self.marker_chains.get(chain) {
             return Ok(*index);
         }
-        let first = first_of(&self.markers, chain)?;
-        for (plan, next) in chain.iter().zip(nexts(first, chain.len())) {
+        let first = first_of(self.markers.len(), chain.len())?;
+        for ((plan, name), next) in chain.iter().zip(nexts(first, chain.len())) {
             self.markers.push(MarkerPlan { next, ..*plan });
+            self.names.push(name.clone());
         }
         let index = first as u16;
         self.marker_chains.insert(chain.to_vec(), index);
@@ -64,12 +104,27 @@ impl MarkerTable {
         if let Some(index) = self.attribute_chains.get(chain) {
             return Ok(*index);
         }
-        let first = first_of(&self.attributes, chain)?;
+        let first = first_of(self.attributes.len(), chain.len())?;
         for (plan, next) in chain.iter().zip(nexts(first, chain.len())) {
             self.attributes.push(AttributePlan { next, ..*plan });
         }
         self.attribute_chains.insert(chain.to_vec(), first as u32);
         Ok(first as u32)
+    }
+
+    /// A marker that needs no plan.
+    pub(super) fn plain(&mut self, name: MarkerName) {
+        self.plain.insert(name);
+    }
+
+    /// Whose the plans for markers are, in the order of their indices; the first is nobody's.
+    pub(super) fn names(&self) -> &[MarkerName] {
+        &self.names
+    }
+
+    /// Markers that need no plan.
+    pub(super) fn plain_names(&self) -> &BTreeSet<MarkerName> {
+        &self.plain
     }
 
     /// All plans for markers, in the order of their indices; the first stands for none.
@@ -85,17 +140,16 @@ impl MarkerTable {
     }
 }
 
-/// The index that the first of a chain gets.
-fn first_of<T>(plans: &[T], chain: &[T]) -> Result<usize> {
-    let first = plans.len();
-    if first + chain.len() > MAX_MARKER_PLANS {
+/// The index that the first of a chain of so many gets, behind so many plans.
+fn first_of(plans: usize, chain: usize) -> Result<usize> {
+    if plans + chain > MAX_MARKER_PLANS {
         return Err(Error::usage(format!(
             "the markers need more than {MAX_MARKER_PLANS} plans: each place that reads a variable, and \
              each text of a condition, is one"
         ))
         .next("trace fewer programs at once, or use fewer texts in conditions"));
     }
-    Ok(first)
+    Ok(plans)
 }
 
 /// What each of a chain of so many names as its next.
@@ -108,11 +162,12 @@ fn nexts(first: usize, count: usize) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    fn plan(op: u32) -> MarkerPlan {
-        MarkerPlan {
+    fn plan(op: u32) -> Named {
+        let plan = MarkerPlan {
             op,
             ..MarkerPlan::default()
-        }
+        };
+        (plan, MarkerName::default())
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod guard;
 mod image;
 mod labels;
 mod loader;
+mod marked;
 mod markers;
 mod object;
 mod open;

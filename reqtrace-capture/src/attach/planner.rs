@@ -8,7 +8,7 @@ use reqtrace_common::marker::AttributePlan;
 
 use super::chains::{self, Plan};
 use super::labels::LabelTable;
-use super::markers::MarkerTable;
+use super::markers::{MarkerName, MarkerTable};
 use super::probes::{Identity, ProbePlan};
 use reqtrace_base::error::Result;
 use reqtrace_profile::{At, ReturnProbe, Role};
@@ -57,7 +57,8 @@ impl<'a> Planner<'a> {
         places.sort_by_key(|shared| (has(shared, Role::Begin), !has(shared, Role::End)));
         let mut plans = Vec::new();
         for shared in places {
-            let chain = chains::of_place(shared.plans, &shared.attributes)?;
+            let reader = self.name(Role::Attribute, shared.marker);
+            let chain = chains::of_place(shared.plans, &shared.attributes, reader)?;
             if chain.is_empty() {
                 continue;
             }
@@ -85,7 +86,8 @@ impl<'a> Planner<'a> {
                 if role == Role::Attribute {
                     chains::add(&mut shared.attributes, &attributes);
                 } else {
-                    shared.plans.extend(plans(role, site, &attributes));
+                    let name = self.name(role, marker);
+                    shared.plans.extend(plans(role, &name, site, &attributes));
                 }
             }
         }
@@ -108,12 +110,16 @@ impl<'a> Planner<'a> {
             if let Some(shared) = elsewhere.get(&place) {
                 chains::add(&mut attributes, &shared.attributes);
             }
-            let of_site = plans(role, site, &attributes);
+            let name = self.name(role, marker);
+            let of_site = plans(role, &name, site, &attributes);
             let is_plain = attributes.is_empty() && of_site.iter().all(Plan::always_holds);
+            if is_plain {
+                self.markers.plain(name.clone());
+            }
             let index = match (&mut self.labels, is_plain) {
                 (Some(labels), true) => labels.index_of(&site.labels)?,
                 (None, true) => 0,
-                (_, false) => self.index_of(&chains::of_place(of_site, &[])?)?,
+                (_, false) => self.index_of(&chains::of_place(of_site, &[], name)?)?,
             };
             let program = self.program(role, marker, is_plain);
             probes.push(self.probe(marker, site, program, index));
@@ -140,7 +146,8 @@ impl<'a> Planner<'a> {
             if is_bound && !may_change {
                 continue;
             }
-            let chain = chains::of_place(Vec::new(), &shared.attributes)?;
+            let reader = self.name(Role::Attribute, shared.marker);
+            let chain = chains::of_place(Vec::new(), &shared.attributes, reader)?;
             let index = self.index_of(&chain)?;
             probes.push(self.probe(shared.marker, shared.site, "marker", index));
         }
@@ -152,6 +159,10 @@ impl<'a> Planner<'a> {
         let all = attributes.iter().copied();
         all.filter(|plan| self.labels.is_some() || !chains::is_text(plan))
             .collect()
+    }
+
+    fn name(&self, role: Role, marker: &ResolvedMarker) -> MarkerName {
+        MarkerName::of(self.number, role, marker)
     }
 
     fn index_of(&mut self, chain: &[Plan]) -> Result<u16> {
@@ -214,9 +225,15 @@ impl<'a> Planner<'a> {
 }
 
 /// What a marker does at a site, in one way or another.
-fn plans(role: Role, site: &ProbeSite, attributes: &[AttributePlan]) -> Vec<Plan> {
+fn plans(
+    role: Role,
+    name: &MarkerName,
+    site: &ProbeSite,
+    attributes: &[AttributePlan],
+) -> Vec<Plan> {
     let marks = site.marks.iter().map(|marker| Plan {
         role,
+        name: name.clone(),
         marker: *marker,
         labels: match role {
             Role::Begin => site.labels.clone(),

@@ -129,6 +129,7 @@ impl Watch {
             program: Duration::ZERO,
             // Without schedstat: one CPU is there for it.
             slept: slept.unwrap_or_else(|| elapsed.saturating_sub(cpu)),
+            cold_percent: self.cost.cold_percent,
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct Session {
     sample_every: u64,
     /// Of all probes that are set.
     plans: Vec<ProbePlan>,
+    /// What the kernel's counts of markers are of.
+    markers: MarkerTable,
     cost: HitCost,
     traps: TrapCosts,
     own_cpu_ns: u64,
@@ -149,6 +151,7 @@ impl Loaded {
             start_ns: 0,
             control: Control::default(),
             plans: plans.to_vec(),
+            markers: self.markers,
             cost,
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
@@ -232,6 +235,7 @@ impl Session {
                 error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
             })?;
         self.plans.extend(plans);
+        self.markers = markers.clone();
         self.traps = TrapCosts::of(&self.plans, self.cost);
         Ok(())
     }
@@ -398,7 +402,7 @@ impl Session {
     ///
     /// When a map cannot be used.
     pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
-        Sums::take(&self.ebpf, request_types, window)
+        Sums::take(&self.ebpf, request_types, window, &self.markers)
     }
 
     /// Stacks that open requests refer to.

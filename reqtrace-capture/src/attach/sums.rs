@@ -6,10 +6,14 @@ use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::limits::{MAX_STACK_SUMS, MAX_STACKS};
 use reqtrace_common::loss::Loss;
+use reqtrace_common::marker::{MarkerCounts, count};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_recording::MarkerCount;
 
 use super::batch;
 use super::loader::{array, map, map_error};
+use super::marked;
+use super::markers::MarkerTable;
 use reqtrace_base::error::Result;
 
 /// A table is emptied when so much of it was filled since the last time: the rest has room for what
@@ -27,15 +31,22 @@ pub(crate) struct Sums {
     pub(crate) histograms: Vec<(StackSumKey, LengthHistogram)>,
     /// Losses since the start, those that never happened left out.
     pub(crate) losses: Vec<(Loss, u64)>,
+    /// Of each marker, since the start.
+    pub(crate) markers: Vec<MarkerCount>,
 }
 
 impl Sums {
     /// Reads the totals and the losses, and takes what belongs to a window that is over out of the
     /// tables of sums.
-    pub(super) fn take(ebpf: &Ebpf, request_types: usize, window: u64) -> Result<Self> {
+    pub(super) fn take(
+        ebpf: &Ebpf,
+        request_types: usize,
+        window: u64,
+        markers: &MarkerTable,
+    ) -> Result<Self> {
         let totals: PerCpuArray<_, TypeTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
-        let totals = (0..request_types as u32)
+        let mut totals: Vec<TypeTotals> = (0..request_types as u32)
             .map(|index| {
                 let mut sum = TypeTotals::ZERO;
                 for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
@@ -44,6 +55,16 @@ impl Sums {
                 Ok(sum)
             })
             .collect::<Result<_>>()?;
+        let counts = counts(ebpf, markers.names().len())?;
+        for (of_plan, name) in counts.iter().zip(markers.names()) {
+            if let Some(of_type) = totals.get_mut(name.request as usize) {
+                of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS];
+                of_type.ends_without_begin += of_plan[count::ENDS_WITHOUT_BEGIN];
+                of_type.running_elsewhere += of_plan[count::ELSEWHERE];
+                of_type.other_type += of_plan[count::OTHER_TYPE];
+            }
+        }
+        let markers = marked::by_marker(markers, &counts, &totals);
         let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
@@ -57,8 +78,25 @@ impl Sums {
             stacks: taken(ebpf, "STACK_SUMS", window)?,
             histograms: taken::<LengthHistogram>(ebpf, "HISTOGRAMS", window)?,
             losses,
+            markers,
         })
     }
+}
+
+/// What the kernel has counted of each plan of a marker.
+fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
+    let map: PerCpuArray<_, MarkerCounts> =
+        PerCpuArray::try_from(map(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
+    let of_plan = |index: u32| {
+        let mut sum = MarkerCounts::default();
+        for cpu in map.get(&index, 0).map_err(map_error)?.iter() {
+            for (sum, more) in sum.iter_mut().zip(cpu) {
+                *sum += more;
+            }
+        }
+        Ok(sum)
+    };
+    (0..plans as u32).map(of_plan).collect()
 }
 
 fn taken<V: aya::Pod>(ebpf: &Ebpf, table: &str, window: u64) -> Result<Vec<(StackSumKey, V)>> {

@@ -23,7 +23,7 @@ pub trait EventSink {
 
     /// Some 200 ms have passed. `overhead` is the share of the CPU time that tracing took in the last
     /// whole second, 0 to 1; `None` during the first.
-    fn look(&mut self, _overhead: Option<f64>) {}
+    fn look(&mut self, _overhead: Option<[f64; 2]>) {}
 
     /// Whether what the kernel adds up is wanted every five seconds, and not at the end only.
     fn wants_windows(&self) -> bool {
@@ -68,7 +68,7 @@ impl EventSink for Fanout<'_> {
         Ok(wish)
     }
 
-    fn look(&mut self, overhead: Option<f64>) {
+    fn look(&mut self, overhead: Option<[f64; 2]>) {
         self.0.iter_mut().for_each(|sink| sink.look(overhead));
     }
 

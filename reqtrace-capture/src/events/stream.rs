@@ -30,7 +30,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Lets the sink look at what is known so far.
-    pub(crate) fn look(&mut self, overhead: Option<f64>) {
+    pub(crate) fn look(&mut self, overhead: Option<[f64; 2]>) {
         self.sink.look(overhead);
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reqtrace_common::loss::Loss;
 use reqtrace_common::sums::{StackSum, TypeTotals};
-use reqtrace_recording::Window;
+use reqtrace_recording::{MarkerCount, MarkerCounts, Window};
 
 use crate::attach::Sums;
 
@@ -24,6 +24,7 @@ const PAUSE_PER_LOOK: u32 = 500;
 pub(crate) struct Windows {
     totals: Vec<TypeTotals>,
     losses: BTreeMap<Loss, u64>,
+    markers: Vec<MarkerCount>,
     next: Instant,
 }
 
@@ -32,6 +33,7 @@ impl Windows {
         Self {
             totals: Vec::new(),
             losses: BTreeMap::new(),
+            markers: Vec::new(),
             next: Instant::now() + FIRST,
         }
     }
@@ -64,6 +66,7 @@ impl Windows {
             all.filter(|(_, number)| *number > 0).collect()
         };
         let bytes = not_zero(|sum| sum.bytes);
+        let markers = self.new_of_markers(sums.markers);
         let queued = Some(not_zero(|sum| sum.longest_run_queue_ns));
         let window = Window {
             until_ns,
@@ -73,12 +76,40 @@ impl Windows {
             bytes,
             keyed,
             queued,
+            markers,
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);
             (all > said).then(|| (loss, all - said))
         });
         (window, losses.collect())
+    }
+}
+
+impl Windows {
+    /// Markers of which something is new, and those that were not there before.
+    fn new_of_markers(&mut self, all: Vec<MarkerCount>) -> Vec<MarkerCount> {
+        let said = std::mem::replace(&mut self.markers, all);
+        let name = |marker: &MarkerCount| {
+            let (marker, place) = (marker.clone(), marker.place.clone());
+            (marker.request, marker.marker, place, marker.object)
+        };
+        let said: BTreeMap<_, MarkerCounts> = said
+            .iter()
+            .map(|marker| (name(marker), marker.counts))
+            .collect();
+        let new = self.markers.iter().filter_map(|marker| {
+            let before = said.get(&name(marker));
+            let counts = marker
+                .counts
+                .with(before.copied().unwrap_or_default(), u64::saturating_sub);
+            let is_new = before.is_none() || counts != MarkerCounts::default();
+            is_new.then(|| MarkerCount {
+                counts,
+                ..marker.clone()
+            })
+        });
+        new.collect()
     }
 }
 
@@ -169,5 +200,32 @@ mod tests {
         }
         assert_eq!(totals, sums(9).totals[0]);
         assert_eq!(lost, 9);
+    }
+
+    #[test]
+    fn counts_of_markers_add_up_and_come_only_when_they_are_new() {
+        let marker = |place: &str, hits| MarkerCount {
+            place: place.to_owned(),
+            counts: MarkerCounts {
+                hits,
+                parked_already: hits / 2,
+                ..MarkerCounts::default()
+            },
+            ..MarkerCount::default()
+        };
+        let mut windows = Windows::new();
+        let mut new = |markers| {
+            let sums = Sums {
+                markers,
+                ..Sums::default()
+            };
+            windows.new_in(sums, 1).0.markers
+        };
+        // One that was never hit is there once, with its zeros.
+        let first = vec![marker("a", 4), marker("b", 0)];
+        assert_eq!(new(first.clone()), first);
+        assert_eq!(new(first), []);
+        let more = new(vec![marker("a", 10), marker("b", 0), marker("c", 2)]);
+        assert_eq!(more, [marker("a", 6), marker("c", 2)]);
     }
 }

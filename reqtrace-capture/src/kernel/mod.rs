@@ -11,6 +11,7 @@ mod files;
 pub mod give_up;
 pub mod privileges;
 pub mod processes;
+pub(crate) mod socket_kinds;
 pub(crate) mod sockets;
 pub mod threads;
 pub mod uretprobe;

@@ -258,7 +258,7 @@ impl<'a> Follower<'a> {
         if ticks.is_each(TICKS_PER_LOOK) {
             self.names.tick();
             self.work_off(session)?;
-            self.stream.look(guarding.share());
+            self.stream.look(guarding.shares());
             self.let_go(session, guarding)?;
             if self.processes.alive().is_empty() {
                 return Ok(false);

@@ -11,7 +11,7 @@ use crate::attach::self_test::SelfTest;
 use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::events::Notices;
 use reqtrace_base::error::{Error, Result};
-use reqtrace_base::figures::number;
+use reqtrace_base::figures::{number, range};
 use reqtrace_recording::Untraced;
 use reqtrace_resolve::ResolvedProfile;
 
@@ -104,9 +104,9 @@ impl Gate<'_> {
     /// Refuses what would cost more than `--max-probe-rate`.
     fn load(&self, measured: &Rate) -> Result<()> {
         let per_second = number(measured.per_second().round() as u64);
-        let percent = (measured.share() * 100.0).round();
+        let takes = range(measured.shares());
         info!(
-            "the probes were hit {per_second} times a second: {percent} % of the processes' CPU \
+            "the probes were hit {per_second} times a second: {takes} of the processes' CPU \
              time; counted for {} ms",
             measured.elapsed.as_millis()
         );
@@ -115,8 +115,8 @@ impl Gate<'_> {
         }
         if measured.share() >= WORTH_SAYING {
             self.notices.note(format_args!(
-                "the probes are hit {per_second} times a second: tracing will take about {percent} \
-                 % of the CPU time at this load"
+                "the probes are hit {per_second} times a second: tracing will take about {takes} \
+                 of the processes' CPU time at this load"
             ));
         }
         Ok(())
@@ -135,10 +135,10 @@ fn refusal(measured: &Rate, limit: f64) -> Error {
         ),
     };
     Error::usage(format!(
-        "the probes would be hit {} times a second or more: tracing would take about {:.0} % of \
-         the CPU time, and --max-probe-rate allows {limit:.0} %{without}",
+        "the probes would be hit {} times a second or more: tracing would take about {} of \
+         the processes' CPU time, and --max-probe-rate allows {limit:.0} %{without}",
         number(measured.per_second().round() as u64),
-        measured.share() * 100.0
+        range(measured.shares())
     ))
     .next(format!(
         "{sample}mark a function that is called less often (`reqtrace functions -p PID NAME \

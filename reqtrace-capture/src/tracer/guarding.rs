@@ -10,6 +10,7 @@ use crate::events::Notices;
 use crate::kernel::usage::Usage;
 use crate::tracer::processes::Processes;
 use reqtrace_base::error::Result;
+use reqtrace_base::figures::range;
 use reqtrace_recording::{Overhead, ShedSpan};
 
 /// The most that is shed: fewer requests would say nothing.
@@ -22,10 +23,12 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Guarding {
     guard: Guard,
     limit: f64,
+    /// See [`Cost::cold_percent`](reqtrace_recording::Cost::cold_percent).
+    cold_percent: u32,
     usage: Usage,
     last: Overhead,
     /// Of the last whole second.
-    share: Option<f64>,
+    shares: Option<[f64; 2]>,
     next: Instant,
     spans: Vec<ShedSpan>,
     notices: Notices,
@@ -33,13 +36,19 @@ pub(super) struct Guarding {
 
 impl Guarding {
     /// `limit` in percent.
-    pub(super) fn new(limit: f64, pids: &BTreeSet<u32>, notices: Notices) -> Self {
+    pub(super) fn new(
+        limit: f64,
+        cold_percent: u32,
+        pids: &BTreeSet<u32>,
+        notices: Notices,
+    ) -> Self {
         Self {
             guard: Guard::new(limit / 100.0, DEEPEST),
             limit,
+            cold_percent,
             usage: Usage::since_now(pids),
             last: Overhead::default(),
-            share: None,
+            shares: None,
             next: Instant::now() + SECOND,
             spans: Vec::new(),
             notices,
@@ -53,16 +62,16 @@ impl Guarding {
         }
         self.next = Instant::now() + SECOND;
         let now = self.measure(session, alive)?;
-        let share = now.since(&self.last).share();
+        let second = now.since(&self.last);
         self.last = now;
         if let Some(span) = self.spans.last_mut()
             && self.guard.shed() != Shed::Nothing
         {
             span.to_ns = now.elapsed_ns;
         }
-        if let Some(shed) = self.guard.second(share) {
+        if let Some(shed) = self.guard.second(second.guarded_share(self.cold_percent)) {
             session.shed(shed)?;
-            self.say(shed, share, now.elapsed_ns);
+            self.say(shed, &second, now.elapsed_ns);
             if let Some(what) = left_out(shed) {
                 self.spans.push(ShedSpan {
                     what,
@@ -71,13 +80,13 @@ impl Guarding {
                 });
             }
         }
-        self.share = Some(share);
+        self.shares = Some(second.shares(self.cold_percent));
         Ok(())
     }
 
-    /// Share of the CPU time that tracing took in the last whole second, 0 to 1.
-    pub(super) fn share(&self) -> Option<f64> {
-        self.share
+    /// Share of the processes' CPU time that tracing took in the last whole second, 0 to 1: at least, and at most.
+    pub(super) fn shares(&self) -> Option<[f64; 2]> {
+        self.shares
     }
 
     /// Processes have left, and their entries in the kernel go next.
@@ -109,17 +118,20 @@ impl Guarding {
         Ok(now)
     }
 
-    fn say(&self, shed: Shed, share: f64, elapsed_ns: u64) {
-        let (share, limit, at) = (share * 100.0, self.limit, elapsed_ns as f64 / 1e9);
+    fn say(&self, shed: Shed, second: &Overhead, elapsed_ns: u64) {
+        let (limit, at) = (self.limit, elapsed_ns as f64 / 1e9);
+        let takes = range(second.shares(self.cold_percent));
+        let own = second.tracer_ns as f64 * 100.0 / second.elapsed_ns.max(1) as f64;
+        let takes = format!(
+            "at {at:.1} s tracing takes {takes} of the processes' CPU time, and reqtrace itself {own:.1} % of a CPU"
+        );
         match left_out(shed) {
             Some(what) => self.notices.note(format_args!(
-                "at {at:.1} s tracing takes {share:.1} % of the CPU time, \
-                 --max-overhead is {limit} %: left out from now on: {what}"
+                "{takes}; --max-overhead is {limit} %: left out from now on: {what}"
             )),
-            None => self.notices.note(format_args!(
-                "at {at:.1} s tracing takes {share:.1} % of the CPU time: all is \
-                 recorded again"
-            )),
+            None => self
+                .notices
+                .note(format_args!("{takes}: all is recorded again")),
         }
     }
 }

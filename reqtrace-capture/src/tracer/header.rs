@@ -5,7 +5,7 @@ use reqtrace_recording::{Header, Marker};
 
 use super::Options;
 use crate::kernel::Host;
-use reqtrace_profile::{At, Profiles};
+use reqtrace_profile::Profiles;
 use reqtrace_resolve::{ResolvedMarker, ResolvedProfile};
 
 impl Options {
@@ -55,14 +55,7 @@ pub(super) fn header(
     let marker = |request: &str, name: &str, marker: &ResolvedMarker| Marker {
         request: request.to_owned(),
         marker: name.to_owned(),
-        place: match (marker.at, marker.is_function) {
-            (At::Return, _) => format!("{} at return", marker.symbol),
-            (At::Entry, true) => format!("{} at entry", marker.symbol),
-            (At::Entry, false) if marker.symbol.starts_with("0x") => {
-                format!("offset {}", marker.symbol)
-            }
-            (At::Entry, false) => marker.symbol.clone(),
-        },
+        place: marker.place(),
         object: marker.object_shown.clone(),
         probes: marker.sites.len() as u64,
     };

@@ -30,6 +30,7 @@ use crate::attach::{
     ProbePlan, Session, StackTable, Whom, self_test,
 };
 use crate::events::{Names, Notices};
+use crate::kernel::socket_kinds;
 use crate::kernel::{Host, SocketTypes, clock, processes};
 use crate::symbolize::LiveSymbolizer;
 use reqtrace_base::error::{Error, Result};
@@ -185,6 +186,7 @@ pub(super) fn start<T>(tracer: Tracer, accepted: impl FnOnce() -> Result<T>) -> 
         unmatched_waits: unmatched.wait()?,
         blame: options.blame,
         before: options.before,
+        sockets: socket_kinds_of(options.before, &pids),
         cpu_rate: session
             .cpu_engine()
             .and(options.samples)
@@ -231,6 +233,13 @@ fn give_memory_back() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// What is said of requests of which nobody knows how long their data had waited goes by it.
+fn socket_kinds_of(before: bool, pids: &[u32]) -> Vec<String> {
+    let pids = if before { pids } else { &[] };
+    let kinds = socket_kinds::of(pids).into_iter();
+    kinds.map(str::to_owned).collect()
 }
 
 /// What the kernel programs are loaded from.

@@ -156,7 +156,8 @@ impl Trace {
             events.keyed,
         )?;
         let alive = follower.processes().alive();
-        let mut guarding = Guarding::new(options.max_overhead, alive, notices);
+        let cold_percent = events.cold_percent;
+        let mut guarding = Guarding::new(options.max_overhead, cold_percent, alive, notices);
         let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;
         follower.ended();
         let stop_ns = session.stop()?;

@@ -33,6 +33,8 @@ pub enum Misfit {
     Elsewhere,
     /// The thread is in a request of a type without a key.
     OtherType,
+    /// A park, and no thread runs the request.
+    ParkedAlready,
 }
 
 /// What became of a new entry.

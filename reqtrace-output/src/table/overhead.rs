@@ -3,7 +3,7 @@
 use super::page::Page;
 use reqtrace_analysis::classify::table::WaitClass;
 use reqtrace_analysis::report::{Ledger, Overhead, Report, Untraced};
-use reqtrace_base::figures::duration;
+use reqtrace_base::figures::{duration, range};
 
 /// Hits from which on a mean says something.
 const FEWEST_HITS: u64 = 100;
@@ -22,9 +22,7 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
         _ => String::new(),
     };
     // Of the time on a CPU: a process that mostly sleeps would make it little.
-    let processes_ns = overhead.processes_ns.max(1);
-    let [least, most] =
-        inside_ns.map(|ns| format!("{:.1}", ns as f64 * 100.0 / processes_ns as f64));
+    let takes = range(overhead.shares(report.trace.cold_percent));
     let waited = match waited_ns(report) {
         0 => String::new(),
         ns => format!("; requests waited {} in probes", duration(ns)),
@@ -33,9 +31,8 @@ pub(super) fn draw(page: &mut Page, report: &Report) {
     page.wrapped(
         "Tracing took ",
         &format!(
-            "{} % of the processes' CPU time{each} (traps {}, kernel programs {}); reqtrace itself \
+            "{takes} of the processes' CPU time{each} (traps {}, kernel programs {}); reqtrace itself \
              {}{}{waited}",
-            from_to(least, &most),
             duration(overhead.traps_ns),
             duration(overhead.programs_ns),
             duration(overhead.tracer_ns),

@@ -116,7 +116,7 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     }
     parked(&mut row, report, request);
     if let Some(waited) = &request.waited_before {
-        page.wrapped("  Before the begin: ", &before(waited));
+        page.wrapped("  Before the begin: ", &before(waited, report, request));
     }
 }
 
@@ -137,12 +137,49 @@ fn parked(row: &mut impl FnMut(usize, &str, u64, &str), report: &Report, request
     }
 }
 
+/// Why it is known of no request of a type.
+fn why_unknown(report: &Report, request: &TypeReport) -> String {
+    let sockets = &report.trace.sockets;
+    let has = |kind: &str| sockets.iter().any(|socket| socket == kind);
+    if has("UDP") && !has("TCP") && !has("Unix") {
+        return "the sockets of the processes are UDP, of which it is not recorded".to_owned();
+    }
+    let mut markers = report.trace.markers.iter();
+    let begin = markers.find(|info| info.request == request.name && info.marker == "begin");
+    if let Some(begin) = begin.filter(|info| is_accept(&info.place)) {
+        return format!(
+            "they begin where a connection is accepted ({}), and nothing of it was read by then. Begin them where \
+             the request has been read",
+            begin.place
+        );
+    }
+    let udp = if has("UDP") {
+        ", or it came by UDP, of which it is not recorded"
+    } else {
+        ""
+    };
+    format!(
+        "their threads had read nothing from a TCP or Unix socket when they began. They begin before their data is \
+         read, or another thread reads it{udp}"
+    )
+}
+
+/// Whether a marker is where a connection is accepted.
+fn is_accept(place: &str) -> bool {
+    let function = place.split([' ', '@']).next().unwrap_or(place);
+    matches!(
+        function.trim_start_matches('_'),
+        "accept" | "accept4" | "libc_accept" | "libc_accept4"
+    )
+}
+
 /// How long data had been waiting.
-fn before(waited: &WaitedBefore) -> String {
+fn before(waited: &WaitedBefore, report: &Report, request: &TypeReport) -> String {
     if waited.known == 0 {
         return format!(
-            "how long data had been waiting at a socket is known of none of {} requests",
-            number(waited.requests)
+            "how long data had been waiting at a socket is known of none of {} requests: {}",
+            number(waited.requests),
+            why_unknown(report, request)
         );
     }
     format!(

@@ -16,12 +16,12 @@ pub use interval::{
     AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, RequestOf, Sender, Waker,
     WakerContext, WakerIs, WokenFrom,
 };
-pub use overhead::{Overhead, ShedSpan, Untraced};
+pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{Attribute, Away, Comm, Incomplete, Open, PARKED, QUEUED, Request, Value};
 pub use sample::Sample;
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
-pub use totals::{Cost, Loss, ProgramCost, WalkCost, Window};
+pub use totals::{Cost, Loss, MarkerCount, MarkerCounts, ProgramCost, WalkCost, Window};
 pub use trace::{End, Header, LateChildren, Marker, Options};
 
 /// One event of a trace.

@@ -26,27 +26,35 @@ impl Overhead {
         self.traps_ns + self.programs_ns + self.tracer_ns
     }
 
-    /// Share of the CPU time, 0 to 1: of what the processes and the tracer took, or of one CPU's
-    /// time, if that is more. A process that mostly sleeps has time to spare.
+    /// Share of the processes' own CPU time that traps and programs took, 0 to 1: at least, and at most, as
+    /// [`Overhead::inside_ns`]. What they sleep is in neither.
     #[must_use]
-    pub fn share(&self) -> f64 {
-        let taken = (self.processes_ns + self.tracer_ns).max(self.elapsed_ns);
-        if taken == 0 {
-            return 0.0;
-        }
-        (self.tracing_ns() as f64 / taken as f64).min(1.0)
+    pub fn shares(&self, cold_percent: u32) -> [f64; 2] {
+        let processes_ns = self.processes_ns.max(1) as f64;
+        self.inside_ns(cold_percent)
+            .map(|ns| ns as f64 / processes_ns)
+    }
+
+    /// The share that a limit is held against, 0 to 1: the most that tracing takes of the processes' CPU time, as a
+    /// limit that is reached too late harms them. While that is less than a tenth of one CPU, nobody has to wait
+    /// for it: then, and where the tracer itself takes more, it is of what the processes and the tracer took,
+    /// or of one CPU's time, if that is more.
+    #[must_use]
+    pub fn guarded_share(&self, cold_percent: u32) -> f64 {
+        let [_, most_ns] = self.inside_ns(cold_percent);
+        let taken = self.processes_ns.saturating_add(self.tracer_ns);
+        let taken = taken.max(self.elapsed_ns).max(1);
+        let with_tracer = most_ns.saturating_add(self.tracer_ns) as f64 / taken as f64;
+        let is_little = most_ns < self.elapsed_ns / LITTLE;
+        let [_, most] = self.shares(cold_percent);
+        with_tracer.max(if is_little { 0.0 } else { most }).min(1.0)
     }
 
     /// What traps and programs took of the processes' own CPU time, ns: at least, and at most, if a trap may take
     /// `cold_percent` of what it takes with warm caches.
     #[must_use]
     pub fn inside_ns(&self, cold_percent: u32) -> [u64; 2] {
-        let most_ns = u128::from(self.traps_ns) * u128::from(cold_percent.max(100)) / 100;
-        let most_ns = u64::try_from(most_ns).unwrap_or(u64::MAX);
-        [self.traps_ns, most_ns].map(|traps_ns| {
-            let ns = traps_ns.saturating_add(self.programs_ns);
-            ns.min(self.processes_ns)
-        })
+        range_ns(self.traps_ns, self.programs_ns, cold_percent).map(|ns| ns.min(self.processes_ns))
     }
 
     /// What has been added since an earlier look.
@@ -61,6 +69,18 @@ impl Overhead {
             hits: self.hits.saturating_sub(before.hits),
         }
     }
+}
+
+/// Less than one of so many parts of a CPU's time is little.
+const LITTLE: u64 = 10;
+
+/// What traps and programs take, ns: at least, and at most, if a trap may take `cold_percent` of what it takes with
+/// warm caches. Whatever says what tracing takes says this.
+#[must_use]
+pub fn range_ns(traps_ns: u64, programs_ns: u64, cold_percent: u32) -> [u64; 2] {
+    let most_ns = u128::from(traps_ns) * u128::from(cold_percent.max(100)) / 100;
+    let most_ns = u64::try_from(most_ns).unwrap_or(u64::MAX);
+    [traps_ns, most_ns].map(|traps_ns| traps_ns.saturating_add(programs_ns))
 }
 
 /// What the processes did before they were traced, while calls of their markers were only counted.
@@ -98,17 +118,30 @@ mod tests {
             hits: 10,
         };
         assert_eq!(busy.tracing_ns(), 200);
-        assert!((busy.share() - 0.1).abs() < 1e-9);
+        let about = |share: f64, wanted: f64| assert!((share - wanted).abs() < 1e-9, "{share}");
+        about(busy.guarded_share(0), 0.1);
         let idle = Overhead {
             processes_ns: 200,
             ..busy
         };
-        assert!((idle.share() - 0.2).abs() < 1e-9);
+        // Its own 200 ns are nearly all tracing, and more than a tenth of the CPU.
+        about(idle.guarded_share(0), 0.8);
+        about(idle.guarded_share(120), 0.9);
+        let [least, most] = idle.shares(120);
+        about(least, 0.8);
+        about(most, 0.9);
+        // The same of a longer time is little: it is held against one CPU, with the tracer's own.
+        let sleeping = Overhead {
+            elapsed_ns: 2000,
+            ..idle
+        };
+        about(sleeping.guarded_share(0), 0.1);
+        assert_eq!(sleeping.shares(120), idle.shares(120));
         // Of busy time, however long it slept; no more than there was of it.
         assert_eq!(idle.inside_ns(0), [160, 160]);
         assert_eq!(idle.inside_ns(120), [160, 180]);
         assert_eq!(idle.inside_ns(180), [160, 200]);
-        assert!(Overhead::default().share() < 1e-9);
+        about(Overhead::default().guarded_share(0), 0.0);
         assert_eq!(busy.since(&idle).processes_ns, 1760);
         assert_eq!(busy.since(&idle).traps_ns, 0);
     }

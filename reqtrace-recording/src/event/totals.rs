@@ -27,6 +27,58 @@ pub struct Window {
     /// Longest times on the run queue, by index into `sums`; sums without are left out. `None` in recordings of a
     /// reqtrace whose `longest_ns` has the run queue in it.
     pub queued: Option<Vec<(u32, u64)>>,
+    /// What was counted of markers; those of which nothing is new since the window before are left out. Empty in
+    /// recordings of a reqtrace that did not count it.
+    pub markers: Vec<MarkerCount>,
+}
+
+/// What was counted of one marker since the window before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkerCount {
+    /// The number of its request type.
+    pub request: u32,
+    /// As in [`super::Marker`].
+    pub marker: String,
+    /// As in [`super::Marker`].
+    pub place: String,
+    /// As in [`super::Marker`].
+    pub object: String,
+    /// As in [`super::Marker`].
+    pub probes: u64,
+    /// The counts.
+    pub counts: MarkerCounts,
+}
+
+/// How often something happened at a marker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkerCounts {
+    /// It was hit in a traced process, its conditions held, and its key could be read.
+    pub hits: u64,
+    /// It was hit, and its conditions did not hold.
+    pub condition_false: u64,
+    /// Hits with a key that no request has.
+    pub unknown_keys: u64,
+    /// Hits with the key of a request that another thread runs.
+    pub elsewhere: u64,
+    /// Hits of a thread in a request of a type without a key.
+    pub other_type: u64,
+    /// Parks of a request that no thread runs.
+    pub parked_already: u64,
+}
+
+impl MarkerCounts {
+    /// Combines each count with that of another marker.
+    #[must_use]
+    pub fn with(self, other: Self, how: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            hits: how(self.hits, other.hits),
+            condition_false: how(self.condition_false, other.condition_false),
+            unknown_keys: how(self.unknown_keys, other.unknown_keys),
+            elsewhere: how(self.elsewhere, other.elsewhere),
+            other_type: how(self.other_type, other.other_type),
+            parked_already: how(self.parked_already, other.parked_already),
+        }
+    }
 }
 
 /// Something was lost.

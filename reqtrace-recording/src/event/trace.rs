@@ -37,6 +37,8 @@ pub struct Header {
     pub cpu_engine: String,
     /// Whether it is recorded how long data had been waiting when a request began.
     pub before: bool,
+    /// Kinds of the sockets that the processes had at the start: `TCP`, `UDP`, `Unix`; empty unless `before`.
+    pub sockets: Vec<String>,
 }
 
 impl Header {

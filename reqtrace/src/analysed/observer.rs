@@ -17,9 +17,9 @@ pub trait Observer {
         ControlFlow::Continue(())
     }
 
-    /// Some 200 ms have passed. `overhead` is the share of the CPU time that tracing took in the last
+    /// Some 200 ms have passed. `overhead` is the share of the processes' CPU time that tracing took in the last
     /// whole second, 0 to 1; `None` during the first.
-    fn look(&mut self, _model: &Aggregator, _overhead: Option<f64>) {}
+    fn look(&mut self, _model: &Aggregator, _overhead: Option<[f64; 2]>) {}
 
     /// Whether requests that are open are wanted, each second. Then what the kernel adds up comes every five
     /// seconds, too.

@@ -127,7 +127,7 @@ impl EventSink for Model<'_> {
         Ok(self.observer.event(event, &self.analysis))
     }
 
-    fn look(&mut self, overhead: Option<f64>) {
+    fn look(&mut self, overhead: Option<[f64; 2]>) {
         self.observer.look(&self.analysis, overhead);
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct Live {
     recent: Recent,
     stacks: StackCache,
     started: Instant,
-    overhead: Option<f64>,
+    overhead: Option<[f64; 2]>,
 }
 
 impl Live {
@@ -87,7 +87,7 @@ impl Observer for Live {
         ControlFlow::Continue(())
     }
 
-    fn look(&mut self, _model: &Aggregator, overhead: Option<f64>) {
+    fn look(&mut self, _model: &Aggregator, overhead: Option<[f64; 2]>) {
         self.overhead = overhead;
     }
 

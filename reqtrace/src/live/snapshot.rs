@@ -16,8 +16,8 @@ pub(super) struct Snapshot {
     pub(super) title: Arc<Title>,
     /// Since the start.
     pub(super) elapsed: Duration,
-    /// Share of the CPU time that tracing took in the last second, 0 to 1.
-    pub(super) overhead: Option<f64>,
+    /// Share of the processes' CPU time that tracing took in the last second, 0 to 1: at least, and at most.
+    pub(super) overhead: Option<[f64; 2]>,
     pub(super) losses: Vec<(String, u64)>,
     /// Messages since the start, the last ones.
     pub(super) notices: Vec<String>,

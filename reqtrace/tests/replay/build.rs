@@ -455,6 +455,7 @@ impl Builder {
             bytes,
             keyed,
             queued: Some(queued),
+            markers: Vec::new(),
         };
         self.event(&Event::Window(&window));
         for (loss, count) in std::mem::take(&mut self.losses) {

@@ -2,6 +2,7 @@ use super::*;
 use crate::report::blame::{Blame, BlameRow, CulpritName};
 use crate::report::{MarkerInfo, TraceInfo};
 use reqtrace_base::plain::Plain;
+use reqtrace_recording::MarkerCounts;
 
 fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
     MarkerInfo {
@@ -10,6 +11,7 @@ fn marker(request: &str, marker: &str, place: &str) -> MarkerInfo {
         place: place.to_owned(),
         object: "/usr/sbin/server".to_owned(),
         probes: 1,
+        counts: None,
     }
 }
 
@@ -99,6 +101,124 @@ fn requests_that_take_turns_on_a_thread_are_a_warning() {
     let recursion = report(vec![http], one_function);
     assert!(super::super::warnings::of(&recursion).is_empty());
     assert!(hints(&recursion)[0].contains("the outermost is the request"));
+}
+
+/// The same numbers are right where the profile asks for them.
+#[test]
+fn begins_that_the_profile_ignores_are_no_warning() {
+    let mut http = request("http");
+    (http.begins, http.ends, http.count, http.nested) = (4000, 4000, 121, 3879);
+    let markers = vec![
+        marker("http", "begin", "stream_new at return"),
+        marker("http", "end", "stream_free at entry"),
+    ];
+    let mut report = report(vec![http], markers);
+    assert_eq!(super::super::warnings::of(&report).len(), 1);
+    report.requests[0].ignores_inner = true;
+    assert!(super::super::warnings::of(&report).is_empty());
+}
+
+fn counted(name: &str, place: &str, counts: MarkerCounts) -> MarkerInfo {
+    MarkerInfo {
+        counts: Some(counts),
+        ..marker("unit", name, place)
+    }
+}
+
+#[test]
+fn a_warning_names_the_markers_that_miss() {
+    let mut unit = request("unit");
+    unit.is_keyed = true;
+    (unit.begins, unit.ends, unit.count) = (2000, 2000, 10);
+    (unit.unknown_keys, unit.running_elsewhere) = (1990, 30);
+    let hits = MarkerCounts {
+        hits: 2000,
+        ..MarkerCounts::default()
+    };
+    let markers = vec![
+        counted("begin", "unit_begin at entry", hits),
+        counted(
+            "resume",
+            "unit_resume at entry",
+            MarkerCounts {
+                unknown_keys: 1990,
+                ..hits
+            },
+        ),
+        counted(
+            "park",
+            "unit_leave at entry",
+            MarkerCounts {
+                elsewhere: 30,
+                parked_already: 500,
+                ..hits
+            },
+        ),
+    ];
+    let report = report(vec![unit], markers);
+    let warnings = super::super::warnings::of(&report);
+    let [unknown, elsewhere] = warnings.as_slice() else {
+        panic!("{warnings:?}");
+    };
+    let wanted = "no request has (1,990 of 2,000 hits of `resume` (unit_resume at entry)):";
+    assert!(unknown.contains(wanted), "{unknown}");
+    let wanted = "ran just then (30 of 2,000 hits of `park` (unit_leave at entry)):";
+    assert!(elsewhere.contains(wanted), "{elsewhere}");
+    let said = hints(&report);
+    let twice = said
+        .iter()
+        .find(|hint| hint.contains("parked or queued already"));
+    let twice = twice.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(twice.starts_with("500 parks of `unit`"), "{twice}");
+    assert!(twice.contains("`park` (unit_leave at entry)"), "{twice}");
+}
+
+/// Requests with a key change threads and stacks as they like: neither leaves them without an end.
+#[test]
+fn why_requests_have_no_end_goes_by_whether_they_have_a_key() {
+    let said = |is_keyed| {
+        let mut unit = request("unit");
+        (unit.begins, unit.ends, unit.count) = (50, 50, 43);
+        unit.incomplete = vec![(Incomplete::NoEnd, 7)];
+        unit.is_keyed = is_keyed;
+        let said = hints(&report(vec![unit], Vec::new()));
+        let found = said.iter().find(|hint| hint.contains("have no end"));
+        found.unwrap_or_else(|| panic!("{said:?}")).clone()
+    };
+    let keyed = said(true);
+    assert!(
+        keyed.contains("a begin came with the key of a request that was open"),
+        "{keyed}"
+    );
+    assert!(
+        !keyed.contains("longjmp") && !keyed.contains("Go"),
+        "{keyed}"
+    );
+    let plain = said(false);
+    assert!(
+        plain.contains("longjmp") && plain.contains("(Go)"),
+        "{plain}"
+    );
+    assert!(!plain.contains("key"), "{plain}");
+}
+
+#[test]
+fn a_keyed_end_that_comes_with_the_next_request_is_a_hint() {
+    let mut unit = request("unit");
+    (unit.begins, unit.ends, unit.count) = (50, 50, 50);
+    unit.ledger.latency_ns = 51_000;
+    unit.ledger.parked = vec![50_000];
+    let is_named = |unit: &TypeReport| {
+        let said = hints(&report(vec![unit.clone()], Vec::new()));
+        said.iter()
+            .any(|hint| hint.contains("only with the next request"))
+    };
+    assert!(!is_named(&unit));
+    unit.ends_with_next = true;
+    assert!(is_named(&unit));
+    // Its own work, one after the other.
+    unit.ledger.parked = vec![5_000];
+    assert!(!is_named(&unit));
 }
 
 /// PHP that waits for its database looks like a server that waits for its client.

@@ -28,6 +28,7 @@ fn plan(role: Role, condition: Option<i64>) -> Plan {
     };
     Plan {
         role,
+        name: MarkerName::default(),
         marker: MarkerPlan {
             op,
             when: condition.map(when).unwrap_or_default(),
@@ -52,7 +53,7 @@ fn attribute(index: u32) -> AttributePlan {
 
 /// What is tried in which order: what is done, whether a parked one goes on, and under which condition.
 fn order(plans: Vec<Plan>) -> Vec<(u32, bool, Option<i64>)> {
-    let all = of_place(plans, &[]).unwrap();
+    let all = of_place(plans, &[], MarkerName::default()).unwrap();
     all.iter()
         .map(|plan| {
             let marker = &plan.marker;
@@ -103,7 +104,12 @@ fn a_request_that_waits_goes_on_where_it_could_begin() {
         plan(Role::Begin, ALWAYS),
         in_place(plan(Role::Resume, ALWAYS), 3),
     ];
-    assert_eq!(of_place(plans, &[]).unwrap()[0].marker.place, 3);
+    assert_eq!(
+        of_place(plans, &[], MarkerName::default()).unwrap()[0]
+            .marker
+            .place,
+        3
+    );
     // Another key is another request.
     let mut resume = plan(Role::Resume, Some(1));
     resume.marker.key[0].constant = 7;
@@ -117,7 +123,7 @@ fn a_request_that_waits_goes_on_where_it_could_begin() {
 #[test]
 fn markers_that_nothing_tells_apart_are_refused() {
     let refused = |plans| {
-        let error = of_place(plans, &[]).unwrap_err();
+        let error = of_place(plans, &[], MarkerName::default()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };
@@ -143,6 +149,7 @@ fn attributes_of_a_place_are_read_whatever_is_done() {
     let plans = of_place(
         vec![begin, plan(Role::End, Some(2))],
         &[attribute(0), attribute(3)],
+        MarkerName::default(),
     );
     let found: Vec<(u32, Vec<u32>)> = plans
         .unwrap()
@@ -161,10 +168,17 @@ fn attributes_of_a_place_are_read_whatever_is_done() {
         ]
     );
     // Nothing is left to read where something is always done.
-    let plans = of_place(vec![plan(Role::End, ALWAYS)], &[attribute(1)]).unwrap();
+    let plans = of_place(
+        vec![plan(Role::End, ALWAYS)],
+        &[attribute(1)],
+        MarkerName::default(),
+    )
+    .unwrap();
     assert_eq!(plans.len(), 1);
     let many: Vec<AttributePlan> = (0..9).map(attribute).collect();
-    let error = of_place(Vec::new(), &many).unwrap_err().to_string();
+    let error = of_place(Vec::new(), &many, MarkerName::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("9 ways to read attributes"), "{error}");
 }
 
@@ -177,7 +191,12 @@ fn a_chain_names_its_label_and_its_attributes() {
     let mut begin = plan(Role::Begin, Some(1));
     begin.labels = vec![label];
     begin.attributes = vec![attribute(4)];
-    let plans = of_place(vec![begin, plan(Role::End, ALWAYS)], &[]).unwrap();
+    let plans = of_place(
+        vec![begin, plan(Role::End, ALWAYS)],
+        &[],
+        MarkerName::default(),
+    )
+    .unwrap();
     let mut markers = MarkerTable::default();
     let mut labels = LabelTable::default();
     assert_eq!(

@@ -199,6 +199,41 @@ fn a_key_needs_an_end_and_some_markers_need_a_key() {
 }
 
 #[test]
+fn a_key_of_too_many_values_or_of_none_is_refused() {
+    let with = |key: &str| KEYED.replace("key = { arg = 0 }", &format!("key = {key}"));
+    for (key, what) in [
+        (
+            "[{ arg = 0 }, { arg = 1 }, { arg = 2 }]",
+            "a key of 3 values",
+        ),
+        ("[]", "a key of 0 values"),
+    ] {
+        let advice = refused(&with(key), "5:7", what);
+        assert_eq!(advice, "a key is one value, or a list of up to 2");
+    }
+    let of_marker = "park = { function = \"f\", key = [{ arg = 0 }, { arg = 1 }, { arg = 2 }] }";
+    refused(&format!("{KEYED}{of_marker}"), "8:32", "a key of 3 values");
+}
+
+#[test]
+fn queued_belongs_to_the_begin_of_a_request_with_a_key() {
+    for marker in ["resume", "park", "ready", "idle"] {
+        let line = format!("{marker} = {{ function = \"f\", queued = true }}");
+        let column = line.find("true").unwrap() + 1;
+        refused(
+            &format!("{KEYED}{line}"),
+            &format!("8:{column}"),
+            "`queued` belongs to `begin` only",
+        );
+    }
+    refused(
+        "begin = { function = \"b\", queued = true }\n",
+        "5:36",
+        "`queued` is for requests with a `key`, and this one has none",
+    );
+}
+
+#[test]
 fn keys_that_belong_elsewhere_are_refused() {
     refused(
         &format!("{KEYED}park = {{ function = \"f\", touch = true }}"),

@@ -7,10 +7,10 @@ use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 
 use crate::event::{
     Address, AddressSpace, Away, AwayInterval, Comm, Cost, End, Event, File, Futex, Header, Holder,
-    Incomplete, Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, Name, Object, Open,
-    Options, Origin, Overhead, Process, ProcessChange, ProgramCost, Request, RequestOf, Sample,
-    Sender, ShedSpan, Stack, Thread, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost,
-    Window, WokenFrom,
+    Incomplete, Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, MarkerCount,
+    MarkerCounts, Name, Object, Open, Options, Origin, Overhead, Process, ProcessChange,
+    ProgramCost, Request, RequestOf, Sample, Sender, ShedSpan, Stack, Thread, Untraced, Value,
+    Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -156,6 +156,7 @@ pub(super) fn header() -> Header {
         cpu_rate: 199,
         cpu_engine: "cpu-clock".to_owned(),
         before: true,
+        sockets: vec!["TCP".to_owned(), "UDP".to_owned()],
     }
 }
 
@@ -423,6 +424,21 @@ pub(super) fn some_events() -> Vec<Owned> {
             bytes: vec![(0, 12_345)],
             keyed: vec![(1, 2, 3, 4)],
             queued: Some(vec![(0, 67)]),
+            markers: vec![MarkerCount {
+                request: 0,
+                marker: "park".to_owned(),
+                place: "send at return".to_owned(),
+                object: "/usr/sbin/server".to_owned(),
+                probes: 2,
+                counts: MarkerCounts {
+                    hits: 1,
+                    condition_false: 2,
+                    unknown_keys: 3,
+                    elsewhere: 4,
+                    other_type: 5,
+                    parked_already: 6,
+                },
+            }],
         })),
         Owned::Loss(Loss {
             name: "ring_full".to_owned(),

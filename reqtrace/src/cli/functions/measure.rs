@@ -10,7 +10,7 @@ use super::find::Findings;
 use crate::cli::options::parse_duration;
 use crate::cli::signals;
 use reqtrace_base::error::{Error, Result};
-use reqtrace_base::figures::number;
+use reqtrace_base::figures::{number, range};
 use reqtrace_capture::attach::count::{self, Counter, Place, Whose};
 use reqtrace_capture::attach::estimate::{Kind, Rate};
 use reqtrace_capture::attach::rate::{self, Watch};
@@ -354,9 +354,9 @@ fn refusal(counted: &[Counted], hits: &[u64], seen: &Rate, allowed: f64) -> Erro
     let seconds = seen.elapsed.as_secs_f64().max(1e-6);
     let of_it = most.map_or(0.0, |one| of(one) as f64 / seconds);
     Error::usage(format!(
-        "counting is stopped: it takes about {:.0} % of the CPU time, and --max-probe-rate allows \
+        "counting is stopped: it takes about {} of the processes' CPU time, and --max-probe-rate allows \
          {allowed:.0} %; `{name}` alone is called {} times a second",
-        seen.share() * 100.0,
+        range(seen.shares()),
         number(of_it.round() as u64)
     ))
     .next("give a pattern without that function, or count all the same with --yes")

@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    fn update(&mut self, analysis: &Aggregator, overhead: Option<f64>) {
+    fn update(&mut self, analysis: &Aggregator, overhead: Option<[f64; 2]>) {
         let Some(bar) = &self.bar else { return };
         let (complete, incomplete) = analysis.requests();
         let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
@@ -85,8 +85,8 @@ impl Progress {
         let p99 = p99_ns.map_or_else(String::new, |p99| {
             format!(" · p99 {}", figures::duration(p99))
         });
-        let overhead = overhead.map_or_else(String::new, |share| {
-            format!(" · tracing takes {:.1} %", share * 100.0)
+        let overhead = overhead.map_or_else(String::new, |shares| {
+            format!(" · tracing takes {}", figures::range(shares))
         });
         bar.set_message(format!(
             "{:.0}{total} s · {} requests · {rate:.0}/s{p99}{overhead} · Ctrl-C ends and reports",
@@ -98,7 +98,7 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn look(&mut self, model: &Aggregator, overhead: Option<f64>) {
+    fn look(&mut self, model: &Aggregator, overhead: Option<[f64; 2]>) {
         self.update(model, overhead);
     }
 

@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::snapshot::Snapshot;
 use super::state::{Page, State};
-use reqtrace_base::figures::{number, share};
+use reqtrace_base::figures::{number, range};
 
 /// Styles, with colours or without.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +89,9 @@ fn header<'a>(snapshot: &Snapshot, state: &State, paint: Paint) -> Vec<Line<'a>>
     first.push(Span::raw(format!(" · {} requests", number(complete))));
     let mut second = Vec::new();
     if let Some(overhead) = snapshot.overhead {
-        // In parts per million, as there is a function for shares of whole numbers.
-        let parts = (overhead * 1e6) as u64;
         second.push(Span::raw(format!(
-            "tracing takes {} of the CPU time · ",
-            share(parts, 1_000_000)
+            "tracing takes {} of the processes' CPU time · ",
+            range(overhead)
         )));
     }
     if snapshot.losses.is_empty() {

@@ -98,7 +98,7 @@ fn snapshot() -> Snapshot {
             duration: None,
         }),
         elapsed: Duration::from_secs(34),
-        overhead: Some(0.098),
+        overhead: Some([0.098, 0.142]),
         types: vec![
             command,
             TypeLine {
