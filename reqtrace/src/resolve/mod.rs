@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod calls;
+mod conditions;
 mod emulated;
 pub mod hazards;
 mod instructions;
@@ -36,6 +37,7 @@ use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
 use crate::profile::{At, ReturnProbe, Role};
 
+pub use conditions::{Choice, settle};
 pub use hazards::Hazards;
 pub use markers::{resolve, resolve_file};
 pub use opened::{Objects, Opened};

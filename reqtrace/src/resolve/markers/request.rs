@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::profile::{
     At, AttributeAt, AttributeSpec, LabelSpec, MarkerSpec, RequestSpec, ReturnProbe, Role,
 };
+use crate::resolve::conditions::{self, Verdict};
 use crate::resolve::opened::Opened;
 use crate::resolve::readings::{Arguments, Place, reads};
 use crate::resolve::returns::Reads;
@@ -219,6 +220,11 @@ impl Resolver<'_> {
         let names = request.attribute_names();
         let mut ways = Vec::new();
         for (way, spec) in request.attributes.iter().enumerate() {
+            let judged = conditions::judge(&spec.only_if, self.target)?;
+            if judged.verdict != Verdict::Holds {
+                unread.push(missing(spec, way, Error::usage(judged.why))?);
+                continue;
+            }
             let place = match &spec.read {
                 AttributeAt::Begin => begin,
                 AttributeAt::End => end,
