@@ -13,5 +13,5 @@ mod page;
 pub mod report;
 pub mod symbolize;
 
-use reqtrace_base::{error, text};
+use reqtrace_base::error;
 use reqtrace_profile as profile;

@@ -1,8 +1,10 @@
 //! What every user-space crate of reqtrace needs: the error with its exit code, names of functions,
-//! globs, and what a process and a frame are called.
+//! globs, what a process and a frame are called, figures as people read them, and messages.
 
 pub mod error;
+pub mod figures;
 pub mod frame;
 pub mod names;
 pub mod plain;
+pub mod say;
 pub mod text;

@@ -68,6 +68,9 @@ pub struct Process {
     pub inherited: u64,
     /// When user space was last asked to look at its mappings, `CLOCK_MONOTONIC` nanoseconds.
     pub asked_ns: u64,
+    /// CPU time of its threads that have ended while it was traced, nanoseconds, as the scheduler had
+    /// accounted for it at their last tick or switch.
+    pub ended_ns: u64,
 }
 
 /// Bits of [`Process::follow`].

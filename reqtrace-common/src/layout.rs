@@ -51,7 +51,7 @@ const _: () = {
     assert!(size_of::<Control>() == 48);
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
-    assert!(size_of::<Process>() == 24);
+    assert!(size_of::<Process>() == 32);
     assert!(size_of::<ThreadState>() == 208);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240);

@@ -16,6 +16,10 @@ pub(crate) static TASK_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static TASK_TGID: Global<u32> = Global::new(0);
 
+/// Offset of `se.sum_exec_runtime` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_RAN: Global<u32> = Global::new(0);
+
 /// Offset of `stack` in the running kernel's `task_struct`.
 #[unsafe(no_mangle)]
 pub(crate) static TASK_STACK: Global<u32> = Global::new(0);

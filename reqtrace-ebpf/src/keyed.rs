@@ -364,7 +364,7 @@ impl World for Kernel {
 
     #[inline(always)]
     fn store_running(&mut self, tid: u32, of: u64, ticket: u64) -> bool {
-        taken::store_running(tid, of, ticket)
+        taken::store_running(tid, of, ticket) != 0
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use reqtrace_common::thread::status;
 use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{before, blame, emit, keyed};
+use crate::{assembly, before, blame, emit, keyed};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -68,6 +68,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         follow: known.follow | if late { follow::WAS_LATE } else { 0 },
         inherited,
         asked_ns: 0,
+        ended_ns: 0,
     };
     if PROCESSES.insert(tgid, new, 0).is_err() {
         lose(Loss::ProcessTableFull);
@@ -127,7 +128,14 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     if (tid_flag(tid) != flag::NONE || blame::wanted()) && !stopped() {
         forget(tid, reason::THREAD_DIED);
     }
-    if tid == tgid && PROCESSES.get_ptr(tgid).is_some() && !stopped() {
+    let Some(process) = PROCESSES.get_ptr_mut(tgid).filter(|_| !stopped()) else {
+        return 0;
+    };
+    // SAFETY: points into the map, whose values are aligned to 8; threads end on several CPUs at once.
+    unsafe {
+        assembly::add(&raw mut (*process).ended_ns, task::ran_ns(ctx.arg(0)));
+    }
+    if tid == tgid {
         debug!(ctx, "the main thread of process {} left", tgid);
         // The table keeps the entry: other threads may live on without their leader.
         announce(process_event::EXIT, tgid, 0, 0);

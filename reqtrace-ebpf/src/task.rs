@@ -11,7 +11,7 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::programs::BtfTracePointContext;
 
 use crate::assembly::address_of;
-use crate::globals::{TASK_PID, TASK_STACK, TASK_TGID};
+use crate::globals::{TASK_PID, TASK_RAN, TASK_STACK, TASK_TGID};
 use crate::maps::FRAME_SCRATCH;
 
 /// A `task_struct` of the kernel.
@@ -37,6 +37,18 @@ pub(crate) fn tid(task: Task) -> u32 {
 #[inline(always)]
 pub(crate) fn tgid(task: Task) -> u32 {
     read_u32(task, &TASK_TGID)
+}
+
+/// CPU time of a thread since its start, nanoseconds, up to its last tick or switch.
+#[inline(always)]
+pub(crate) fn ran_ns(task: Task) -> u64 {
+    // SAFETY: as in `read_u32`.
+    unsafe {
+        task.cast::<u8>()
+            .add(TASK_RAN.load() as usize)
+            .cast::<u64>()
+            .read_volatile()
+    }
 }
 
 #[inline(always)]

@@ -6,6 +6,7 @@
 mod attribute;
 pub mod builtin;
 mod label;
+pub mod matching;
 mod place;
 mod program;
 mod schema;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqtrace::profile::builtin;
-use reqtrace::report::text::duration;
 use reqtrace::{Aggregator, Event, Request, Tracer};
+use reqtrace_base::figures::duration;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -5,7 +5,7 @@
 //! ```text
 //! profile ──► resolve ──► attach ──► (kernel programs) ──► capture ──► recording ──► file
 //!                                                                         │           │
-//!                                             report ◄── aggregate ◄──────┴───────────┘
+//!                                             output ◄── analysis ◄───────┴───────────┘
 //! ```
 //!
 //! [`Tracer`] is all of it as a library: what to trace in; events, the model and a report out. `kernel`
@@ -23,11 +23,6 @@ pub mod fuzz;
 pub mod kernel;
 #[cfg(feature = "capture")]
 mod live;
-pub mod report;
-#[cfg(feature = "capture")]
-pub mod resolve;
-#[doc(hidden)]
-pub mod say;
 #[cfg(feature = "capture")]
 pub mod symbolize;
 #[cfg(feature = "capture")]

@@ -21,13 +21,13 @@ fn main() -> ExitCode {
 }
 
 fn print(error: &Error) {
-    reqtrace::say!("reqtrace: {error}");
+    reqtrace_base::say!("reqtrace: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
-        reqtrace::say!("  because: {cause}");
+        reqtrace_base::say!("  because: {cause}");
         source = cause.source();
     }
     if let Some(advice) = error.advice() {
-        reqtrace::say!("  next: {advice}");
+        reqtrace_base::say!("  next: {advice}");
     }
 }

@@ -18,10 +18,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("symbolize", &["binary"]),
     // Capture: what to probe, and the probes. It knows no output and no command line.
     (
-        "resolve",
-        &["analysis", "base", "binary", "common", "profile"],
-    ),
-    (
         "attach",
         &[
             "analysis",
@@ -45,14 +41,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "binary",
             "common",
             "recording",
-            "report",
+            "output",
             "symbolize",
         ],
-    ),
-    // Outputs: the model in, bytes out. They know nothing of where it comes from.
-    (
-        "report",
-        &["analysis", "base", "common", "recording", "say"],
     ),
     // All of it as a library.
     (
@@ -67,7 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "kernel",
             "profile",
             "recording",
-            "report",
+            "output",
             "resolve",
             "symbolize",
         ],
@@ -80,8 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "base",
             "common",
             "recording",
-            "report",
-            "say",
+            "output",
             "tracer",
         ],
     ),
@@ -99,18 +89,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "live",
             "profile",
             "recording",
-            "report",
+            "output",
             "resolve",
-            "say",
             "symbolize",
             "tracer",
         ],
     ),
-    ("main", &["base", "cli", "say"]),
+    ("main", &["base", "cli"]),
     // What the fuzz targets call.
     ("fuzz", &["attach", "common"]),
-    // Messages on standard error.
-    ("say", &["base"]),
 ];
 
 /// Other crates, under each name by which they can be reached.
@@ -127,8 +114,10 @@ const CRATES: &[(&str, &str)] = &[
     ("unwind", "binary"),
     ("reqtrace_binary", "binary"),
     ("reqtrace_common", "common"),
+    ("reqtrace_output", "output"),
     ("reqtrace_profile", "profile"),
     ("reqtrace_recording", "recording"),
+    ("reqtrace_resolve", "resolve"),
 ];
 
 type Arrows = BTreeMap<(String, String), BTreeSet<PathBuf>>;
@@ -256,23 +245,20 @@ fn a_turned_arrow_is_found() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    let allowed: &[(&str, &[&str])] = &[("report", &["binary"]), ("attach", &[])];
-    write("lib.rs", "pub mod report;\npub mod attach;\n");
-    write("report.rs", "use crate::debuginfo::Root;\n");
-    write("attach/mod.rs", "// crate::report is only talked about\n");
+    let allowed: &[(&str, &[&str])] = &[("live", &["binary"]), ("attach", &[])];
+    write("lib.rs", "pub mod live;\npub mod attach;\n");
+    write("live.rs", "use crate::debuginfo::Root;\n");
+    write("attach/mod.rs", "// crate::live is only talked about\n");
     assert_eq!(
         faults(&arrows(folder.path()), allowed),
         Vec::<String>::new()
     );
     for (file, line) in [
-        ("attach/mod.rs", "use crate::report::Report;"),
-        ("attach/mod.rs", "use super::report::Report;"),
-        (
-            "attach/probes.rs",
-            "fn f() { super::super::report::open() }",
-        ),
-        ("attach/probes.rs", "use reqtrace::report::open;"),
-        ("attach/probes.rs", "use crate::{error, report};"),
+        ("attach/mod.rs", "use crate::live::Report;"),
+        ("attach/mod.rs", "use super::live::Report;"),
+        ("attach/probes.rs", "fn f() { super::super::live::open() }"),
+        ("attach/probes.rs", "use reqtrace::live::open;"),
+        ("attach/probes.rs", "use crate::{error, live};"),
     ] {
         write(file, line);
         let found = faults(&arrows(folder.path()), allowed);

@@ -9,7 +9,7 @@ const browser = [
 export default [
   {
     // The modules are beside the code that puts them into the page. It is run in the root of the workspace.
-    files: ['reqtrace/src/report/html/page/*.js'],
+    files: ['reqtrace-output/src/html/page/*.js'],
     ...js.configs.recommended,
     languageOptions: { globals: Object.fromEntries(browser.map((name) => [name, 'readonly'])) },
     rules: {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use reqtrace::attach::count::{Counter, Place, Whose};
-use reqtrace::resolve::elf::Object;
-use reqtrace::resolve::{returns, symbols};
+use reqtrace_binary::elf::Object;
+use reqtrace_resolve::{returns, symbols};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::sysbench::Sysbench;
 

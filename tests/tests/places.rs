@@ -11,10 +11,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use reqtrace::attach::count::{self, Counter, Whose};
-use reqtrace::resolve::elf::Object;
-use reqtrace::resolve::probeable::{Probing, probing};
-use reqtrace::resolve::starts::{Begins, begins};
-use reqtrace::resolve::symbols;
+use reqtrace_binary::elf::Object;
+use reqtrace_resolve::probeable::{Probing, probing};
+use reqtrace_resolve::starts::{Begins, begins};
+use reqtrace_resolve::symbols;
 use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::process::{Child, Stream, run};
 use reqtrace_tests::reqtrace::{self as program, Outcome};

@@ -13,7 +13,7 @@ use crate::process;
 use crate::workspace::root;
 
 /// The modules.
-const MODULES: &str = "reqtrace/src/report/html/page";
+const MODULES: &str = "reqtrace-output/src/html/page";
 /// Written behind the packages: the lock file that they are of.
 const INSTALLED: &str = "node_modules/.installed-lock.json";
 

@@ -7,7 +7,7 @@ use super::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::label::label_text;
 use crate::profile::Profiles;
-use crate::report::text::duration;
+use reqtrace_base::figures::duration;
 use reqtrace_base::text::check_glob;
 
 /// What was asked for. An empty list and `None` keep all.

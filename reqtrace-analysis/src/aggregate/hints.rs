@@ -4,8 +4,8 @@ use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED};
 use reqtrace_recording::Incomplete;
 
 use crate::report::blame::{Cause, CulpritKind};
-use crate::report::text::{duration, number};
 use crate::report::{Grouping, Report, TypeReport};
+use reqtrace_base::figures::{duration, number};
 
 use super::signs::Signs;
 use super::warnings::are_mixed_up;

@@ -14,11 +14,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::names::{Names, StackKey, Text};
 use super::processes::Processes;
-use crate::classify::named::function_matches;
 use crate::classify::table::is_page_fault;
 use crate::classify::{Block, Classifier, is_lost};
 use crate::profile::CALLS;
 use crate::symbolize::Frame;
+use reqtrace_profile::matching::function_matches;
 
 /// Classes that are kept; beyond it they are decided anew.
 const MAX_CLASSES: usize = 1 << 16;

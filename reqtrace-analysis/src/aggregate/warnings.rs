@@ -1,7 +1,7 @@
 //! Warnings: a report in, sentences on why numbers of it are wrong out.
 
-use crate::report::text::number;
 use crate::report::{Report, TypeReport};
+use reqtrace_base::figures::number;
 
 /// Share of the begins that come inside an open request, in percent, from which on it is said.
 const INSIDE: u64 = 1;

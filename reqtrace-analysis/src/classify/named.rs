@@ -1,13 +1,10 @@
 //! Named waits: a profile's `[[wait]]` in, a matcher over blocks out.
 
-use globset::{GlobBuilder, GlobMatcher};
-
 use super::{Block, syscalls};
 use crate::error::{Error, Result};
+use crate::profile::matching::Pattern;
 use crate::profile::{CALLS, Combine, WaitSpec};
-use crate::symbolize::names::{plain, without_signature, without_suffix};
-use crate::text::glob_matches;
-use reqtrace_base::text::check_glob;
+use crate::symbolize::names::without_suffix;
 
 /// The matchers of one `[[wait]]`.
 #[derive(Debug)]
@@ -87,65 +84,8 @@ impl NamedWait {
             let mut frames = block.user.iter().rev().filter(|frame| frame.is_named());
             chain
                 .iter()
-                .all(|pattern| frames.any(|frame| is_function(pattern, &frame.name)))
+                .all(|pattern| frames.any(|frame| pattern.matches_function(&frame.name)))
         })
-    }
-}
-
-/// Whether a glob of a wait's `functions` matches a function's demangled name.
-#[must_use]
-pub fn function_matches(glob: &str, name: &str) -> bool {
-    is_function(&Pattern::name(glob), name)
-}
-
-/// Whether a glob of a wait's `files` matches a path. A malformed glob matches nothing; profiles
-/// with such are refused when they are read.
-#[must_use]
-pub fn file_matches(glob: &str, path: &str) -> bool {
-    Pattern::file("", glob).is_ok_and(|pattern| pattern.matches(path))
-}
-
-/// A pattern may be the whole demangled name, or leave out the signature, or also the template
-/// arguments.
-fn is_function(pattern: &Pattern, name: &str) -> bool {
-    pattern.matches(name)
-        || pattern.matches(without_signature(name))
-        || pattern.matches(&plain(name))
-}
-
-/// A glob over names, or one over paths.
-#[derive(Debug)]
-enum Pattern {
-    /// Only `*` and `?` are special: C++ names are full of brackets.
-    Name(String),
-    Path(GlobMatcher),
-}
-
-impl Pattern {
-    fn name(text: &str) -> Self {
-        Self::Name(text.trim().to_owned())
-    }
-
-    fn file(wait: &str, text: &str) -> Result<Self> {
-        let built = check_glob(text).map_err(Into::into).and_then(|()| {
-            let glob = GlobBuilder::new(text).literal_separator(false).build();
-            glob.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
-        });
-        built
-            .map(|glob| Self::Path(glob.compile_matcher()))
-            .map_err(|error| {
-                Error::usage(format!(
-                    "`{text}` in `files` of the wait `{wait}` is no glob"
-                ))
-                .because(error)
-            })
-    }
-
-    fn matches(&self, name: &str) -> bool {
-        match self {
-            Self::Name(pattern) => glob_matches(pattern, name),
-            Self::Path(glob) => glob.is_match(name),
-        }
     }
 }
 

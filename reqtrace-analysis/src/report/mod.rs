@@ -9,7 +9,6 @@ pub mod palette;
 mod places;
 mod rows;
 pub mod slow;
-pub mod text;
 mod trace;
 
 use reqtrace_base::plain::Plain;

@@ -1,23 +1,62 @@
 //! Requests that another thread takes: the state of the thread that runs one in; a copy of it as it is at this moment
 //! out.
 
-use reqtrace_common::thread::{Interval, Thread, phase, status};
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_loop;
+use reqtrace_common::thread::{Interval, phase, status};
 
 use crate::assembly::barrier;
 use crate::maps::{PARKED, THREADS};
 use crate::request::bpf_now;
 
-/// Stores what a thread runs by a ticket, as it is now; not if it changes meanwhile.
-#[inline(always)]
-pub(super) fn store_running(tid: u32, of: u64, ticket: u64) -> bool {
-    let Some(thread) = THREADS.get_ptr(tid) else {
-        return false;
-    };
-    copy(thread, of, ticket)
+/// How often a copy is tried while the scheduler's programs change the thread. Each of their changes takes less than a
+/// microsecond, but a thread that yields all the time has one in each, and an interrupt may fall into one.
+const TRIES: u32 = 512;
+
+/// What is to be copied, and by which ticket it is stored.
+struct Copy {
+    tid: u32,
+    is_done: u32,
+    /// The ticket by which the thread has it.
+    of: u64,
+    ticket: u64,
 }
 
-#[inline(always)]
-fn copy(thread: *const Thread, of: u64, ticket: u64) -> bool {
+/// Stores what a thread runs by a ticket, as it is now; not if it is another request's by now.
+///
+/// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn store_running(tid: u32, of: u64, ticket: u64) -> u32 {
+    let mut copy = Copy {
+        tid,
+        is_done: 0,
+        of,
+        ticket,
+    };
+    // SAFETY: the callback's context is the copy, which outlives the loop.
+    unsafe {
+        bpf_loop(
+            TRIES,
+            once as *mut c_void,
+            (&raw mut copy).cast::<c_void>(),
+            0,
+        );
+    }
+    if copy.is_done == 0 {
+        let _ = PARKED.remove(ticket);
+    }
+    copy.is_done
+}
+
+/// Tries it once; 1 ends the loop.
+extern "C" fn once(_: u64, copy: *mut Copy) -> i64 {
+    // SAFETY: what the kernel calls it with is the context of the loop.
+    let copy = unsafe { &mut *copy };
+    let Some(thread) = THREADS.get_ptr(copy.tid) else {
+        return 1;
+    };
     // SAFETY: points into the map. Other CPUs may change it, or give it to another thread: then its version or its
     // ticket is another one, or the word that is exchanged afterwards.
     unsafe {
@@ -26,28 +65,31 @@ fn copy(thread: *const Thread, of: u64, ticket: u64) -> bool {
         barrier();
         let held = (&raw const (*thread).request.keyed.ticket).read_volatile();
         let is_open = (&raw const (*thread).request.status).read_volatile() == status::OPEN;
-        if before & 1 != 0 || held != of || !is_open {
-            return false;
+        if held != copy.of || !is_open {
+            return 1;
         }
+        // A clock that is read is a pause.
         let now = bpf_now();
+        if before & 1 != 0 {
+            return 0;
+        }
         let was = (&raw const (*thread).state.phase).read_volatile();
         let out_ns = (&raw const (*thread).state.out_ns).read_volatile();
         let wake_ns = (&raw const (*thread).state.wake_ns).read_volatile();
         let request = &(*thread).request;
-        if PARKED.insert(ticket, request, 0).is_err() {
-            return false;
+        if PARKED.insert(copy.ticket, request, 0).is_err() {
+            return 1;
         }
         barrier();
         if version.read_volatile() != before {
-            let _ = PARKED.remove(ticket);
-            return false;
+            return 0;
         }
-        if was == phase::ON_CPU {
-            return true;
-        }
-        if let Some(stored) = PARKED.get_ptr_mut(ticket) {
+        if was != phase::ON_CPU
+            && let Some(stored) = PARKED.get_ptr_mut(copy.ticket)
+        {
             (*stored).add_unfinished(Interval::of(was, out_ns, wake_ns, now));
         }
-        true
+        copy.is_done = 1;
+        1
     }
 }

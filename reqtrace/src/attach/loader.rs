@@ -203,6 +203,7 @@ pub fn load(
         )
         .override_global("TASK_PID", &offsets.pid, true)
         .override_global("TASK_TGID", &offsets.tgid, true)
+        .override_global("TASK_RAN", &offsets.ran, true)
         .override_global("TASK_STACK", &offsets.stack, true)
         .override_global("TASK_UTASK", &offsets.utask, true)
         .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
@@ -357,12 +358,20 @@ pub(super) fn trace_processes(ebpf: &mut Ebpf, pids: &[u32], children: u32) -> R
             follow: children,
             inherited: 0,
             asked_ns: 0,
+            ended_ns: 0,
         };
         processes.insert(pid, process, 0).map_err(|error| {
             Error::failed(format!("process {pid} has no room in the table")).because(error)
         })?;
     }
     Ok(())
+}
+
+/// CPU time of a process's threads that have ended while it was traced, ns; none when it has no entry.
+pub(super) fn ended_ns(ebpf: &Ebpf, pid: u32) -> Option<u64> {
+    let processes: HashMap<&MapData, u32, Process> =
+        HashMap::try_from(ebpf.map("PROCESSES")?).ok()?;
+    processes.get(&pid, 0).ok().map(|process| process.ended_ns)
 }
 
 /// Gives the room of processes that have left to others.

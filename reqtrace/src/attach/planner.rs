@@ -12,7 +12,7 @@ use super::markers::MarkerTable;
 use super::probes::{Identity, ProbePlan};
 use crate::error::Result;
 use crate::profile::{At, ReturnProbe, Role};
-use crate::resolve::{ProbeSite, ResolvedMarker, ResolvedRequest};
+use reqtrace_resolve::{ProbeSite, ResolvedMarker, ResolvedRequest};
 
 /// A file, an offset in it, and the condition of a jump there.
 type Place = (Identity, u64, Option<u8>);

@@ -11,8 +11,8 @@ use super::markers::MarkerTable;
 use super::planner::Planner;
 use super::uprobe::{Place, not_permitted};
 use crate::error::{Error, Result};
-use crate::resolve::elf::Object;
-use crate::resolve::{ResolvedProfile, returns};
+use reqtrace_binary::elf::Object;
+use reqtrace_resolve::{ResolvedProfile, returns};
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fs;
 use crate::error::{Error, Result};
 use crate::kernel::{privileges, uretprobe};
 use crate::profile::{At, ReturnProbe};
-use crate::resolve::{Hazards, ResolvedProfile, ResolvedRequest};
+use reqtrace_resolve::{Hazards, ResolvedProfile, ResolvedRequest};
 
 /// What speaks against tracing.
 #[derive(Debug, Default)]
@@ -168,7 +168,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::resolve::{Doubt, ResolvedMarker};
+    use reqtrace_resolve::{Doubt, ResolvedMarker};
 
     fn request(return_probe: ReturnProbe) -> ResolvedRequest {
         let marker = |at| ResolvedMarker {

@@ -26,8 +26,8 @@ use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::labels::LabelTable;
 use super::loader::{
-    KernelLog, Loaded, chain, fill_plans, forget_processes, map, map_error, map_mut, program,
-    trace_processes,
+    KernelLog, Loaded, chain, ended_ns, fill_plans, forget_processes, map, map_error, map_mut,
+    program, trace_processes,
 };
 use super::markers::MarkerTable;
 use super::open::{self, Running};
@@ -277,6 +277,12 @@ impl Session {
         }
         self.probes.forget(pids);
         forget_processes(&mut self.ebpf, pids)
+    }
+
+    /// CPU time of a process's threads that have ended while it was traced, ns; 0 when nothing is known of it.
+    #[must_use]
+    pub fn ended_ns(&self, pid: u32) -> u64 {
+        ended_ns(&self.ebpf, pid).unwrap_or(0)
     }
 
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.

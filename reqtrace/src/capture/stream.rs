@@ -7,7 +7,8 @@ use reqtrace_recording::{Ending, Event, Loss, Recorder, Request};
 
 use super::{Notices, Observer, Running};
 use crate::error::{Error, Result};
-use crate::report::{Exporter, Report, outputs};
+use reqtrace_analysis::report::{Exporter, Report};
+use reqtrace_output::outputs;
 
 /// Where events go.
 pub(crate) struct Stream<'a> {

@@ -13,10 +13,10 @@ use super::profiles::print;
 use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
 use crate::error::{Error, Result};
 use crate::profile::{Profile, Profiles};
-use crate::resolve::{
+use markers::describe;
+use reqtrace_resolve::{
     Choice, ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file, settle,
 };
-use markers::describe;
 use waits::Waits;
 
 /// Arguments of `check`.

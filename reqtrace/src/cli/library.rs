@@ -156,7 +156,7 @@ impl Library {
             names.push(entry.name.clone());
             match entry.parse() {
                 Ok(profile) => profiles.push((entry, profile)),
-                Err(error) => crate::say!("reqtrace: {error}"),
+                Err(error) => reqtrace_base::say!("reqtrace: {error}"),
             }
         }
         Self { profiles }

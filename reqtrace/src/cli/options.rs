@@ -10,8 +10,8 @@ use super::args::{CpuEngine, TraceArgs, Unwind};
 use super::outputs::{Outputs, parse_pids, with_unit};
 use super::users;
 use crate::error::{Error, Result};
-use crate::report::folded::Part;
 use crate::text::nearest;
+use reqtrace_output::folded::Part;
 
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];
 

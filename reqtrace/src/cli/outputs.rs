@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::report::Grouping;
-use crate::report::csv::Limits;
-use crate::report::folded::{FoldedOptions, Part};
-use crate::report::outputs::{OutputOptions, Target};
+use reqtrace_analysis::report::Grouping;
+use reqtrace_output::csv::Limits;
+use reqtrace_output::folded::{FoldedOptions, Part};
+use reqtrace_output::outputs::{OutputOptions, Target};
 
 /// The words, as given.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -14,8 +14,8 @@ use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
 use crate::profile::Profiles;
-use crate::report::folded::Part;
-use crate::report::outputs::{self, OutputOptions};
+use reqtrace_output::folded::Part;
+use reqtrace_output::outputs::{self, OutputOptions};
 
 const AFTER_HELP: &str = "\
 Every output is the same, byte for byte, as that of the trace that was recorded, with the same
@@ -149,7 +149,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         filter,
     };
     if outputs.perfetto.is_some() && !header.blame {
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: the recording has no intervals: the file of --perfetto has requests only; record \
              with --blame"
         );
@@ -221,7 +221,7 @@ fn say(path: &Path, ending: &Ending) {
     }
     let name = path.display();
     if ending.damaged_bytes > 0 || ending.damaged_blocks > 0 {
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: {name} is damaged: {} bytes are unreadable, {} blocks are missing; the \
              report has the rest",
             ending.damaged_bytes,
@@ -229,7 +229,7 @@ fn say(path: &Path, ending: &Ending) {
         );
     }
     if !ending.ended {
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: {name} has no end: reqtrace was killed, or could not write; the report has \
              what is in its {} whole blocks{}",
             ending.blocks,

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use super::library::Library;
 use crate::kernel::processes::{all, parent};
 use crate::profile::Profile;
-use crate::report::text::cut;
+use reqtrace_base::figures::cut;
 
 /// A process as far as its choice goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

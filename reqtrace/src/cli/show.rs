@@ -4,18 +4,18 @@ use std::os::fd::AsFd;
 
 use super::outputs::Outputs;
 use crate::error::Result;
-use crate::report::outputs::UntilClosed;
-use crate::report::table::TableExporter;
-use crate::report::{Exporter as _, Report};
+use reqtrace_analysis::report::{Exporter as _, Report};
+use reqtrace_output::outputs::UntilClosed;
+use reqtrace_output::table::TableExporter;
 
 /// The table goes to standard output, or to standard error when an output has taken that.
 pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
     if outputs.quiet {
         for warning in &report.warnings {
-            crate::say!("reqtrace: warning: {warning}");
+            reqtrace_base::say!("reqtrace: warning: {warning}");
         }
         for loss in &report.losses {
-            crate::say!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
+            reqtrace_base::say!("reqtrace: {} × {}: {}", loss.count, loss.name, loss.advice);
         }
         return Ok(());
     }
@@ -38,7 +38,7 @@ pub(super) fn written(outputs: &Outputs, report: &Report) {
         return;
     }
     if let Some(out) = &outputs.out {
-        crate::say!(
+        reqtrace_base::say!(
             "wrote {0}/report.html, {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
             out.display(),
             match report.blame {

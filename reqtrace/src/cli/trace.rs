@@ -13,10 +13,10 @@ use super::{logger, show, signals};
 use crate::error::Result;
 use crate::live::{Live, Title};
 use crate::plain::Plain;
-use crate::report::folded::Part;
-use crate::report::outputs::{self, OutputOptions};
-use crate::resolve::Process;
 use crate::tracer::{Notice, Observer, SamplingPlan, Tracer};
+use reqtrace_output::folded::Part;
+use reqtrace_output::outputs::{self, OutputOptions};
+use reqtrace_resolve::Process;
 
 use choice::Choice;
 use progress::{Compiling, Progress};
@@ -57,7 +57,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
     let foreign_folders = options.outputs.options().are_in_foreign_folders();
     trace.give_up_privileges(foreign_folders, started.is_some())?;
     if !quiet {
-        crate::say!("{announcement}");
+        reqtrace_base::say!("{announcement}");
     }
     if let Some(started) = &mut started {
         started.release()?;
@@ -143,7 +143,7 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .outputs(move |columns| outputs::open(&files, columns))
         .on_notice(move |notice| match notice {
             Notice::Note(_) if quiet => {}
-            Notice::Warning(text) | Notice::Note(text) => crate::say!("reqtrace: {text}"),
+            Notice::Warning(text) | Notice::Note(text) => reqtrace_base::say!("reqtrace: {text}"),
             Notice::Compiling(progress) => compiling.update(progress),
         });
     if let Some(duration) = options.duration {

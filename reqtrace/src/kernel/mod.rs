@@ -67,6 +67,8 @@ pub struct TaskOffsets {
     pub pid: u32,
     /// `tgid`: the process id.
     pub tgid: u32,
+    /// `se.sum_exec_runtime`: CPU time, nanoseconds.
+    pub ran: u32,
     /// `stack`: lowest address of the kernel stack.
     pub stack: u32,
     /// `utask`: what uprobes keep of the thread.
@@ -200,6 +202,7 @@ fn offsets(path: &Path) -> Result<(TaskOffsets, FileOffsets)> {
     let task = TaskOffsets {
         pid: offset("task_struct", "pid")?,
         tgid: offset("task_struct", "tgid")?,
+        ran: offset("task_struct", "se")? + offset("sched_entity", "sum_exec_runtime")?,
         stack: offset("task_struct", "stack")?,
         utask: offset("task_struct", "utask")?,
         return_instances: offset("uprobe_task", "return_instances")?,

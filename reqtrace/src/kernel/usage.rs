@@ -19,6 +19,8 @@ struct Taken {
 #[derive(Debug, Default)]
 pub struct Usage {
     at_start: HashMap<u32, Taken>,
+    /// What the threads that ran then had taken, ns.
+    threads_at_start: HashMap<u32, u64>,
     last: HashMap<u32, Taken>,
     /// Own time of processes that have left.
     left_ns: u64,
@@ -31,43 +33,40 @@ impl Usage {
         let now: HashMap<u32, Taken> = pids.iter().map(|&pid| (pid, taken(pid))).collect();
         Self {
             at_start: now.clone(),
+            threads_at_start: pids.iter().map(|&pid| (pid, of_threads(pid))).collect(),
             last: now,
             left_ns: 0,
         }
     }
 
-    /// What all of them took, those that have left too. One that came and left between two looks is
-    /// known by its parent's account, if that is traced and waits for it.
+    /// A process has left; its threads that ended since it was first seen had taken so much from their
+    /// start on. Nobody else knows what was taken since the last look: its own clock went with it.
+    pub fn left(&mut self, pid: u32, ended_ns: u64) {
+        let threads_ns = self.threads_at_start.remove(&pid).unwrap_or_default();
+        let last = self.last.remove(&pid).unwrap_or_default();
+        let start = self.at_start.remove(&pid).unwrap_or_default();
+        let by_clock = last.own.saturating_sub(start.own);
+        self.left_ns += by_clock.max(ended_ns.saturating_sub(threads_ns));
+    }
+
+    /// What all of them took, those that have left too.
     pub fn update(&mut self, alive: &BTreeSet<u32>) -> Duration {
-        let since = |pid: &u32, now: &Taken, start: &HashMap<u32, Taken>| {
-            let before = start.get(pid).copied().unwrap_or_default();
-            (
-                now.own.saturating_sub(before.own),
-                now.reaped.saturating_sub(before.reaped),
-            )
-        };
-        let gone: Vec<u32> = self
-            .last
-            .keys()
-            .copied()
-            .filter(|pid| !alive.contains(pid))
-            .collect();
-        for pid in gone {
-            if let Some(last) = self.last.remove(&pid) {
-                self.left_ns += since(&pid, &last, &self.at_start).0;
-                self.at_start.remove(&pid);
+        for &pid in alive {
+            self.last.insert(pid, taken(pid));
+        }
+        let (mut own, mut reaped, mut left) = (0, 0, self.left_ns);
+        for (pid, now) in &self.last {
+            let before = self.at_start.get(pid).copied().unwrap_or_default();
+            let of_it = now.own.saturating_sub(before.own);
+            if alive.contains(pid) {
+                own += of_it;
+                reaped += now.reaped.saturating_sub(before.reaped);
+            } else {
+                left += of_it;
             }
         }
-        let (mut own, mut reaped) = (0, 0);
-        for &pid in alive {
-            let now = taken(pid);
-            let (of_it, of_children) = since(&pid, &now, &self.at_start);
-            own += of_it;
-            reaped += of_children;
-            self.last.insert(pid, now);
-        }
         // Who has left is mostly in its parent's account as well.
-        Duration::from_nanos(own + reaped.max(self.left_ns))
+        Duration::from_nanos(own + reaped.max(left))
     }
 }
 
@@ -81,6 +80,19 @@ fn taken(pid: u32) -> Taken {
         own: clock::cpu_time(pid).as_nanos() as u64,
         reaped: reaped_ticks(&stat).unwrap_or(0) * (1_000_000_000 / ticks),
     }
+}
+
+/// CPU time of the threads that a process has now, ns; more than any has when the kernel does not tell.
+fn of_threads(pid: u32) -> u64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return u64::MAX;
+    };
+    let of = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    let known: Option<u64> = threads.map(|thread| of(thread.ok()?)).sum();
+    known.unwrap_or(u64::MAX)
 }
 
 /// `cutime` and `cstime` of `/proc/PID/stat`, the 16th and 17th field; the second may hold spaces.
@@ -113,8 +125,16 @@ mod tests {
             std::hint::black_box(0);
         }
         let last = usage.update(&own);
-        let left = usage.update(&BTreeSet::new());
+        let leaving = usage.update(&BTreeSet::new());
         assert!(last >= Duration::from_millis(5), "{last:?}");
-        assert!(left >= Duration::from_millis(5), "{left:?}");
+        assert_eq!(leaving, last);
+        // What its threads had taken before is known of them, and no part of it.
+        let before_ns = usage.threads_at_start[&pid];
+        assert!(before_ns > 0);
+        usage.left(pid, before_ns + 7_000_000_000);
+        assert_eq!(usage.update(&BTreeSet::new()), Duration::from_secs(7));
+        // One that was never looked at.
+        usage.left(pid + 1, 1_000_000_000);
+        assert_eq!(usage.update(&BTreeSet::new()), Duration::from_secs(8));
     }
 }

@@ -102,7 +102,7 @@ impl Observer for Live {
             elapsed: now.duration_since(self.started),
             overhead: self.overhead,
             losses: model.losses_now(),
-            notices: crate::say::held(),
+            notices: reqtrace_base::say::held(),
             types: self.recent.types(now, requests),
             running: snapshot::running(requests, now_ns, model),
             all_running: all,

@@ -12,9 +12,9 @@ use reqtrace_recording::Request;
 
 use super::snapshot::{SlowRequest, StatementLine, TypeLine};
 use super::statements::Statements;
-use crate::report::blame::{Cause, Causes};
-use crate::report::{Ledger, Places};
 use crate::tracer::Running;
+use reqtrace_analysis::report::blame::{Cause, Causes};
+use reqtrace_analysis::report::{Ledger, Places};
 
 /// Seconds that percentiles, rates and ledgers are of.
 const LATELY: usize = 10;

@@ -16,8 +16,8 @@ use super::snapshot::Snapshot;
 use super::state::{Asked, State};
 use super::terminal::{self, Prepared, Taken};
 use crate::error::{Error, Result};
-use crate::report::outputs::give_up_privileges;
 use crate::tracer::Stopper;
+use reqtrace_output::outputs::give_up_privileges;
 
 /// How long a key or a new snapshot may wait.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ impl Screen {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (running, ended) = mpsc::channel();
         let taken = terminal.take()?;
-        crate::say::hold();
+        reqtrace_base::say::hold();
         let screen = Self {
             shared: Arc::clone(&shared),
             taken: Some(taken),
@@ -89,7 +89,7 @@ impl Screen {
             log::warn!("the terminal takes nothing");
         }
         drop(taken);
-        crate::say::release();
+        reqtrace_base::say::release();
     }
 }
 

@@ -7,8 +7,8 @@ use reqtrace_analysis::aggregate::Aggregator;
 
 use super::Title;
 use crate::plain::Plain;
-use crate::report::{OpenBlock, OpenRequest};
 use crate::tracer::{RunState, Running};
+use reqtrace_analysis::report::{OpenBlock, OpenRequest};
 
 /// All that is shown.
 #[derive(Clone, Debug, Default)]

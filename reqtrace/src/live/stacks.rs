@@ -9,8 +9,8 @@ use reqtrace_base::names::telling;
 use reqtrace_recording::Ending;
 
 use super::snapshot::{StackShown, Stacks};
-use crate::report::palette::Time;
-use crate::report::{Report, StackLine};
+use reqtrace_analysis::report::palette::Time;
+use reqtrace_analysis::report::{Report, StackLine};
 
 /// Stacks that are shown.
 const MAX_SHOWN: usize = 100;

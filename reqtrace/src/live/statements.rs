@@ -11,7 +11,7 @@ use reqtrace_recording::Request;
 use super::recent::parts;
 use super::snapshot::StatementLine;
 use crate::plain::Plain;
-use crate::report::{Ledger, Places};
+use reqtrace_analysis::report::{Ledger, Places};
 
 /// Length of a slice.
 const SLICE: Duration = Duration::from_secs(10);

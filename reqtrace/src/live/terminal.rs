@@ -18,7 +18,7 @@ use rustix::termios::{
 };
 
 use crate::error::{Error, Result};
-use crate::report::outputs::give_up_privileges;
+use reqtrace_output::outputs::give_up_privileges;
 
 /// The other screen, empty, and no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";

@@ -260,7 +260,7 @@ impl<'a> Follower<'a> {
             self.names.tick();
             self.work_off(session)?;
             self.stream.look(guarding.share());
-            self.let_go(session)?;
+            self.let_go(session, guarding)?;
             if self.processes.alive().is_empty() {
                 return Ok(false);
             }
@@ -399,11 +399,12 @@ impl<'a> Follower<'a> {
 
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's
     /// tables otherwise.
-    fn let_go(&mut self, session: &mut Session) -> Result<()> {
+    fn let_go(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
         let gone = self.processes.let_go();
         if gone.is_empty() {
             return Ok(());
         }
+        guarding.left(session, &gone);
         let now_ns = clock::monotonic_ns();
         for &pid in &gone {
             self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;

@@ -11,9 +11,9 @@ use crate::attach::self_test::SelfTest;
 use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::capture::Notices;
 use crate::error::{Error, Result};
-use crate::report::Untraced;
-use crate::report::text::number;
-use crate::resolve::ResolvedProfile;
+use reqtrace_analysis::report::Untraced;
+use reqtrace_base::figures::number;
+use reqtrace_resolve::ResolvedProfile;
 
 /// Share of the CPU time from which on the cost is said although it is allowed.
 const WORTH_SAYING: f64 = 0.1;

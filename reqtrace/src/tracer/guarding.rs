@@ -9,7 +9,8 @@ use crate::attach::guard::{Guard, Shed};
 use crate::capture::Notices;
 use crate::error::Result;
 use crate::kernel::usage::Usage;
-use crate::report::{Overhead, ShedSpan};
+use crate::tracer::processes::Processes;
+use reqtrace_analysis::report::{Overhead, ShedSpan};
 
 /// The most that is shed: fewer requests would say nothing.
 const DEEPEST: Shed = Shed::Sample(256);
@@ -79,13 +80,21 @@ impl Guarding {
         self.share
     }
 
+    /// Processes have left, and their entries in the kernel go next.
+    pub(super) fn left(&mut self, session: &Session, pids: &BTreeSet<u32>) {
+        for &pid in pids {
+            self.usage.left(pid, session.ended_ns(pid));
+        }
+    }
+
     /// The trace is over: all that it took, and what was left out when.
     pub(super) fn finish(
         mut self,
         session: &Session,
-        alive: &BTreeSet<u32>,
+        processes: &Processes,
     ) -> Result<(Overhead, Vec<ShedSpan>)> {
-        let now = self.measure(session, alive)?;
+        self.left(session, processes.leaving());
+        let now = self.measure(session, processes.alive())?;
         if let Some(span) = self.spans.last_mut()
             && self.guard.shed() != Shed::Nothing
         {

@@ -6,7 +6,7 @@ use reqtrace_recording::{Header, Marker};
 use super::Options;
 use crate::kernel::Host;
 use crate::profile::{At, Profiles};
-use crate::resolve::{ResolvedMarker, ResolvedProfile};
+use reqtrace_resolve::{ResolvedMarker, ResolvedProfile};
 
 impl Options {
     /// What a recording needs to know of the options.

@@ -18,7 +18,7 @@ use crate::capture::Notices;
 use crate::error::Result;
 use crate::kernel::processes::is_alive;
 use crate::profile::Profiles;
-use crate::resolve::{Process, ResolvedProfile};
+use reqtrace_resolve::{Process, ResolvedProfile};
 
 /// The first pause before a program is looked at again: it may load the library that has its markers. Each
 /// pause is twice the one before.

@@ -52,8 +52,8 @@ use crate::capture::Notices;
 use crate::classify::columns::Columns;
 use crate::error::Result;
 use crate::profile::Profiles;
-use crate::report::{Exporter, Grouping};
-use crate::resolve::Process;
+use reqtrace_analysis::report::{Exporter, Grouping};
+use reqtrace_resolve::Process;
 
 pub use crate::attach::{CpuEngine, SamplingPlan};
 pub use crate::capture::{Notice, Observer, RunState, Running};

@@ -84,6 +84,11 @@ impl Processes {
         &self.alive
     }
 
+    /// Those that had left at the last look and are not yet forgotten.
+    pub(super) fn leaving(&self) -> &BTreeSet<u32> {
+        &self.left
+    }
+
     /// Looks who has left. Returns those that had left at the look before, and are forgotten here: all
     /// their records have been taken meanwhile.
     pub(super) fn let_go(&mut self) -> BTreeSet<u32> {

@@ -14,7 +14,7 @@ use crate::capture::Notices;
 use crate::error::{Error, Result};
 use crate::kernel::processes;
 use crate::profile::{Profile, Profiles, RequestSpec, builtin};
-use crate::resolve::{
+use reqtrace_resolve::{
     Process, ResolvedProfile, Target, resolve, settle, unmatched_without_symbols,
 };
 

@@ -36,11 +36,11 @@ use crate::classify::columns::Columns;
 use crate::error::{Error, Result};
 use crate::kernel::{Host, SocketTypes, clock, processes};
 use crate::profile::Profiles;
-use crate::report::outputs;
-use crate::resolve::{Objects, Process};
 use crate::symbolize::kernel::KernelSymbols;
 use crate::symbolize::live::LiveSymbolizer;
 use crate::unwind::Registry;
+use reqtrace_output::outputs;
+use reqtrace_resolve::{Objects, Process};
 
 /// Attaches everything.
 pub(super) fn start(tracer: Tracer) -> Result<Trace> {

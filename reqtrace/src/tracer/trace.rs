@@ -19,7 +19,7 @@ use crate::capture::{Names, Notices, Observer, Stream};
 use crate::error::Result;
 use crate::kernel;
 use crate::kernel::give_up::{StillNeeded, give_up};
-use crate::report::{Exporter, Report, Untraced};
+use reqtrace_analysis::report::{Exporter, Report, Untraced};
 
 /// The first kernel whose maps may be used by whoever has their descriptors, although
 /// `kernel.unprivileged_bpf_disabled` is set.
@@ -179,7 +179,7 @@ impl Trace {
         let stop_ns = session.stop()?;
         // What is read from now on is in the kernel's tables and in ours.
         session.begin_detach()?;
-        let (overhead, shed) = guarding.finish(&session, follower.processes().alive())?;
+        let (overhead, shed) = guarding.finish(&session, follower.processes())?;
         let cost = Cost {
             overhead: Some(overhead),
             shed,

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use reqtrace::aggregate::{FilterOptions, Options};
-use reqtrace::report::Grouping;
-use reqtrace::report::blame::{Cause, Reason};
-use reqtrace::report::folded::{FoldedOptions, Part, Shows};
+use reqtrace_analysis::report::Grouping;
+use reqtrace_analysis::report::blame::{Cause, Reason};
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};
+use reqtrace_output::folded::{FoldedOptions, Part, Shows};
 use reqtrace_recording::{
     AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, Origin, PARKED,
     RequestOf, Sender, Waker, WakerContext, WakerIs,

@@ -18,8 +18,9 @@ use std::fs;
 use std::io::Cursor;
 
 use reqtrace::aggregate::Options;
-use reqtrace::report::folded::{FoldedOptions, Part, Shows};
-use reqtrace::report::{Grouping, Report, table};
+use reqtrace_analysis::report::{Grouping, Report};
+use reqtrace_output::folded::{FoldedOptions, Part, Shows};
+use reqtrace_output::table;
 use reqtrace_recording::{Reader, Writer};
 
 use replayed::{compare, data, is_blessed, recorded, run, run_with, scene};
@@ -203,7 +204,7 @@ fn a_recording_cut_anywhere_is_reported_with_what_it_has() {
                 .any(|loss| loss.name == "recording_unended")
         );
         assert_eq!(report.trace.ended_by, "recording ended");
-        let known = |line: &reqtrace::report::StackLine| {
+        let known = |line: &reqtrace_analysis::report::StackLine| {
             line.user
                 .iter()
                 .chain(&line.kernel)

@@ -4,8 +4,9 @@ use std::io::Cursor;
 
 use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace::profile::Profiles;
-use reqtrace::report::folded::{FoldedOptions, Shows};
-use reqtrace::report::{Grouping, table};
+use reqtrace_analysis::report::Grouping;
+use reqtrace_output::folded::{FoldedOptions, Shows};
+use reqtrace_output::table;
 use reqtrace_recording::Reader;
 
 use crate::replayed::{Replayed, check_csv, run, run_with};

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use reqtrace::aggregate::{Aggregator, Options};
 use reqtrace::classify::columns::Columns;
 use reqtrace::profile::Profiles;
-use reqtrace::report::blame::Causes;
-use reqtrace::report::csv::Limits;
-use reqtrace::report::folded::{FoldedOptions, Part};
-use reqtrace::report::outputs::{OutputOptions, Target, open};
-use reqtrace::report::{Ledger, Report, table};
+use reqtrace_analysis::report::blame::Causes;
+use reqtrace_analysis::report::{Ledger, Report};
+use reqtrace_output::csv::Limits;
+use reqtrace_output::folded::{FoldedOptions, Part};
+use reqtrace_output::outputs::{OutputOptions, Target, open};
+use reqtrace_output::table;
 use reqtrace_recording::Reader;
 
 /// All that comes out of a replay.

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use reqtrace::aggregate::{Aggregator, Options};
 use reqtrace::profile::Profiles;
-use reqtrace::report::Report;
+use reqtrace_analysis::report::Report;
 use reqtrace_recording::{Ending, Event, Reader};
 
 use super::scenes;

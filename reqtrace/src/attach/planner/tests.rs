@@ -3,8 +3,16 @@ use reqtrace_common::marker::{marker_flag, op};
 use super::super::LabelTable;
 use super::*;
 use crate::profile::{Origin, Profile};
-use crate::resolve::fixtures::Fixture;
-use crate::resolve::resolve_file;
+use reqtrace_resolve::resolve_file;
+
+#[path = "../../../../reqtrace-resolve/src/fixtures.rs"]
+#[allow(
+    dead_code,
+    reason = "not all that the tests of reqtrace-resolve compile"
+)]
+mod fixtures;
+
+use fixtures::Fixture;
 
 const SERVER: &str = r#"
     struct request { char *sql; int command; };

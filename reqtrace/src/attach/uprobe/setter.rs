@@ -15,7 +15,7 @@ use super::super::image::{AttachType, Image};
 use super::{Engine, Place, UprobeEvents, UprobeLink, multi};
 use crate::error::{Error, Result};
 use crate::kernel;
-use crate::resolve::probeable::{LONGEST, Probing, probing};
+use reqtrace_resolve::probeable::{LONGEST, Probing, probing};
 
 /// Threads that set probes of perf events: each waits for a grace period of the kernel, which they
 /// share when they wait at the same time.

@@ -6,7 +6,7 @@ use crate::profile::{
     At, AttributeAt, AttributeSpec, KeySpec, MarkerSpec, PlaceSpec, RequestSpec, ReturnProbe, Role,
     ValueSpec,
 };
-use crate::resolve::{
+use reqtrace_resolve::{
     Choice, ObjectFile, ResolvedMarker, ResolvedRequest, Target, Unread, returns, symbols,
 };
 

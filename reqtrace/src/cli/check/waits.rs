@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use crate::classify::named::{file_matches, function_matches};
 use crate::error::Result;
 use crate::profile::{CALLS, Combine, Profile, WaitSpec};
-use crate::resolve::missing::symbols_from;
-use crate::resolve::search::names_matching;
-use crate::resolve::{ObjectFile, Opened, Target};
 use crate::symbolize::kernel::KernelSymbols;
 use crate::symbolize::names::without_suffix;
+use reqtrace_profile::matching::{file_matches, function_matches};
+use reqtrace_resolve::missing::symbols_from;
+use reqtrace_resolve::search::names_matching;
+use reqtrace_resolve::{ObjectFile, Opened, Target};
 
 /// Names printed for one matcher before the rest is only counted.
 const MAX_NAMES: usize = 1;

@@ -3,7 +3,7 @@
 use crate::profile::{
     At, AttributeSpec, ConditionSpec, LabelKind, PlaceSpec, Test, ValueSource, ValueSpec,
 };
-use crate::resolve::Choice;
+use reqtrace_resolve::Choice;
 
 /// Where a value is: `*(argument 0 + 0x10)`.
 pub(super) fn value(spec: &ValueSpec) -> String {

@@ -5,7 +5,7 @@ use super::find::Findings;
 use super::measure::{Counted, Limits, Measured, Plan};
 use crate::cli::profiles::print;
 use crate::error::Result;
-use crate::report::text::number;
+use reqtrace_base::figures::number;
 
 /// Counts, and prints the result.
 ///

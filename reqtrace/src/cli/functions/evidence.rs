@@ -6,7 +6,7 @@ use super::find::Findings;
 use super::proposal::{Part, Slot};
 use super::starter::comment;
 use super::watch::{Watched, WatchedFunction};
-use crate::report::text::number;
+use reqtrace_base::figures::number;
 
 /// Functions that are printed; those with most calls.
 const MAX_FUNCTIONS: usize = 20;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::Search;
 use crate::error::{Error, Result};
-use crate::resolve::elf::Object;
-use crate::resolve::missing::missing;
-use crate::resolve::search::{Match, NameMatcher, search};
-use crate::resolve::usdt::{UsdtProbe, usdt_probes};
-use crate::resolve::{ObjectFile, Opened, Process, Target};
+use reqtrace_binary::elf::Object;
+use reqtrace_resolve::missing::missing;
+use reqtrace_resolve::search::{Match, NameMatcher, search};
+use reqtrace_resolve::usdt::{UsdtProbe, usdt_probes};
+use reqtrace_resolve::{ObjectFile, Opened, Process, Target};
 
 /// Everything that fits.
 pub(super) struct Findings {

@@ -1,9 +1,9 @@
 //! The list: findings in, one line a match out.
 
 use super::find::{Finding, Findings};
-use crate::report::text::number;
-use crate::resolve::search::{Match, Probing};
-use crate::resolve::usdt::UsdtProbe;
+use reqtrace_base::figures::number;
+use reqtrace_resolve::search::{Match, Probing};
+use reqtrace_resolve::usdt::UsdtProbe;
 
 /// The text, with at most `limit` matches.
 pub(super) fn text(findings: &Findings, limit: usize) -> String {

@@ -15,9 +15,9 @@ use crate::cli::options::parse_duration;
 use crate::cli::signals;
 use crate::error::{Error, Result};
 use crate::kernel::{privileges, processes};
-use crate::report::text::number;
-use crate::resolve::returns;
 use crate::tracer::Stopper;
+use reqtrace_base::figures::number;
+use reqtrace_resolve::returns;
 
 /// Probes set at once. Each call of what one is on costs the program a trap.
 const MAX_PLACES: usize = 512;
@@ -313,10 +313,10 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
             .find(|one| one.places.contains(index))
             .map_or("a function", |one| &one.name);
         let reason = count::why_refused(error);
-        crate::say!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
+        reqtrace_base::say!("reqtrace: `{name}` cannot be probed and is left out: {reason}");
     }
     if let more @ 1.. = refused.len().saturating_sub(MAX_NAMED) {
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: {} more places cannot be probed",
             number(more as u64)
         );
@@ -326,7 +326,7 @@ fn say_refused(counted: &[Counted], refused: &[(usize, &std::io::Error)]) {
 /// Sleeps, and looks now and then, which may end it; Ctrl-C does too.
 fn wait(duration: Duration, matches: usize, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
     let es = if matches == 1 { "" } else { "es" };
-    crate::say!(
+    reqtrace_base::say!(
         "counting the hits of {matches} match{es} for {} s; Ctrl-C ends and reports",
         duration.as_secs_f64()
     );

@@ -9,8 +9,8 @@ use super::find::{Finding, Findings};
 use super::proposal::{Alone, Inside, Part, Proposal, Slot};
 use super::starter::{comment, marker, of_calls, offset, quoted, unique};
 use super::watch::Watched;
-use crate::report::text::number;
-use crate::resolve::search::{Match, Probing};
+use reqtrace_base::figures::number;
+use reqtrace_resolve::search::{Match, Probing};
 
 /// Proposals that are printed; those with most calls.
 const MAX_PROPOSALS: usize = 4;

@@ -9,10 +9,10 @@ use super::find::{Finding, Findings};
 use super::proposed;
 use super::watch::Watched;
 use crate::error::{Error, Result};
-use crate::report::text::number;
-use crate::resolve::ObjectFile;
-use crate::resolve::search::{Match, Probing};
-use crate::resolve::usdt::UsdtProbe;
+use reqtrace_base::figures::number;
+use reqtrace_resolve::ObjectFile;
+use reqtrace_resolve::search::{Match, Probing};
+use reqtrace_resolve::usdt::UsdtProbe;
 
 /// Endings of probes that mark a begin, and what ends it.
 const PAIRS: &[(&str, &[&str])] = &[
@@ -223,7 +223,7 @@ fn executable(search: &Search, findings: &Findings) -> Option<String> {
     if let Some(found) = known {
         return Some(found.file.file_name().to_owned());
     }
-    let process = crate::resolve::Process::open(*search.pids.first()?).ok()?;
+    let process = reqtrace_resolve::Process::open(*search.pids.first()?).ok()?;
     Some(process.executable.file_name().to_owned())
 }
 

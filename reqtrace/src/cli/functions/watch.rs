@@ -11,8 +11,8 @@ use super::find::Findings;
 use super::measure::{Limits, Plan};
 use super::proposal::{Proposals, proposals};
 use crate::error::{Error, Result};
-use crate::report::text::number;
-use crate::resolve::arguments;
+use reqtrace_base::figures::number;
+use reqtrace_resolve::arguments;
 
 /// What was seen of the functions.
 pub(super) struct Watched {

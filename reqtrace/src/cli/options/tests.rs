@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
 use crate::cli::args::{Args, Stacks, in_order};
-use crate::report::outputs::Target;
+use reqtrace_output::outputs::Target;
 
 fn parse(line: &str) -> Result<TraceOptions> {
     let words = std::iter::once("reqtrace").chain(line.split_whitespace());

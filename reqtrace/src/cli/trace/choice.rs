@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::processes;
 use crate::plain::Plain;
 use crate::profile::{Profile, Profiles};
-use crate::resolve::Process;
+use reqtrace_resolve::Process;
 
 /// What a trace begins with.
 pub(super) struct Choice {
@@ -197,7 +197,7 @@ fn first_of(library: &Library, executable: &str, quiet: bool) -> Option<Profile>
                 .collect();
             text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
         }
-        crate::say!("{text}");
+        reqtrace_base::say!("{text}");
     }
     Some(profile.clone())
 }

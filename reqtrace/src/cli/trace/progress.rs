@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::aggregate::Aggregator;
-use crate::report::text;
 use crate::tracer::Observer;
+use reqtrace_base::figures;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
 const RECENT: Duration = Duration::from_secs(2);
@@ -82,14 +82,16 @@ impl Progress {
             .duration
             .map_or_else(String::new, |total| format!("/{:.0}", total.as_secs_f64()));
         let rate = self.recent.rate(now, requests);
-        let p99 = p99_ns.map_or_else(String::new, |p99| format!(" · p99 {}", text::duration(p99)));
+        let p99 = p99_ns.map_or_else(String::new, |p99| {
+            format!(" · p99 {}", figures::duration(p99))
+        });
         let overhead = overhead.map_or_else(String::new, |share| {
             format!(" · tracing takes {:.1} %", share * 100.0)
         });
         bar.set_message(format!(
             "{:.0}{total} s · {} requests · {rate:.0}/s{p99}{overhead} · Ctrl-C ends and reports",
             elapsed.as_secs_f64(),
-            text::number(requests),
+            figures::number(requests),
         ));
         bar.tick();
     }

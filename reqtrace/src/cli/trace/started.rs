@@ -20,9 +20,9 @@ use log::debug;
 
 use crate::cli::signals;
 use crate::error::{Error, Result};
-use crate::report::outputs::give_up_privileges;
-use crate::resolve::{ObjectFile, Objects, Process};
 use crate::tracer::EndedBy;
+use reqtrace_output::outputs::give_up_privileges;
+use reqtrace_resolve::{ObjectFile, Objects, Process};
 
 /// Bytes of a process's name that the kernel keeps.
 const MAX_COMM: usize = 15;
@@ -191,7 +191,7 @@ impl Started {
         };
         if let Some(signal) = signal.filter(|_| !waiting.is_finished()) {
             if !quiet && ended_by == EndedBy::Duration {
-                crate::say!("reqtrace: the time is over: {name} is ended by SIGTERM");
+                reqtrace_base::say!("reqtrace: the time is over: {name} is ended by SIGTERM");
             }
             if let Ok(pid) = libc::pid_t::try_from(self.pid) {
                 // SAFETY: no precondition. The thread that reaps it has not ended.
@@ -206,7 +206,7 @@ impl Started {
         };
         if !is_bad(status, ended_by) {
             if !quiet {
-                crate::say!("reqtrace: {name} has ended ({status})");
+                reqtrace_base::say!("reqtrace: {name} has ended ({status})");
             }
             return Ok(());
         }

@@ -57,7 +57,7 @@ fn wait_for(comm: &str, mut found: Vec<u32>, options: &TraceOptions) -> Vec<u32>
         return found;
     }
     if !options.outputs.quiet {
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: waiting for a process named `{comm}`; what it does before all probes are set is not \
              traced, and `-- PROGRAM` traces from the first call"
         );
@@ -122,7 +122,7 @@ fn of_one_user(comm: &str, servers: &[u32]) -> Result<()> {
 fn say_if_several(comm: &str, servers: &[u32]) {
     if servers.len() > 1 {
         let pids: Vec<String> = servers.iter().map(u32::to_string).collect();
-        crate::say!(
+        reqtrace_base::say!(
             "reqtrace: {} processes are named `{comm}` (pids {}); all are traced, and the report does \
              not tell them apart. -p PID takes one",
             servers.len(),

@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::snapshot::Snapshot;
 use super::state::{Page, State};
-use crate::report::text::{number, share};
+use reqtrace_base::figures::{number, share};
 
 /// Styles, with colours or without.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use super::parts::{Cell, bar, row, sparkline};
 use super::{Paint, lines};
 use crate::live::snapshot::{RunningRequest, Snapshot, StatementLine, TypeLine};
 use crate::live::state::State;
-use crate::report::text::{cut, duration, number, share};
+use reqtrace_base::figures::{cut, duration, number, share};
 
 /// Columns of types.
 const TYPES: [Cell; 7] = [

@@ -11,7 +11,7 @@ use super::{Paint, lines};
 use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown};
 use crate::live::state::State;
 use crate::names::clean;
-use crate::report::text::{duration, number, share};
+use reqtrace_base::figures::{duration, number, share};
 
 /// Columns of stacks.
 const STACKS: [Cell; 5] = [

@@ -1,6 +1,6 @@
 //! Parts of a screen: numbers in, characters out.
 
-use crate::report::text::cut;
+use reqtrace_base::figures::cut;
 
 /// Eighths of a cell.
 const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];

@@ -11,7 +11,7 @@ use crate::live::snapshot::{
 };
 use crate::live::state::{Page, State};
 use crate::plain::Plain;
-use crate::report::{OpenBlock, OpenRequest};
+use reqtrace_analysis::report::{OpenBlock, OpenRequest};
 
 fn open(request: &str, tid: u32, label: &str, running_ns: u64) -> OpenRequest {
     OpenRequest {

@@ -1,0 +1,107 @@
+//! `report.html`: a report with its page in, one file that needs no network out.
+//!
+//! The file is `page/page.html` with three things put in: the style sheet, the modules of `page/` as one
+//! script, and the data as compressed JSON in base64, in which no name can end the element that it is in.
+//! The page allows this script and this style sheet only, by their hashes, and no request to any host.
+
+mod data;
+mod script;
+
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use sha2::{Digest as _, Sha256};
+
+use reqtrace_analysis::report::page::Page;
+use reqtrace_analysis::report::{Exporter, Report};
+use reqtrace_base::error::{Error, Result};
+
+const TEMPLATE: &str = include_str!("html/page/page.html");
+const STYLE: &str = include_str!("html/page/style.css");
+
+/// Places in the template.
+const POLICY_PLACE: &str = "{{policy}}";
+const STYLE_PLACE: &str = "{{style}}";
+const DATA_PLACE: &str = "{{data}}";
+const SCRIPT_PLACE: &str = "{{script}}";
+
+/// Writes `report.html`.
+pub struct HtmlExporter {
+    out: Box<dyn Write>,
+    name: String,
+}
+
+impl HtmlExporter {
+    /// `name` is what errors call the output.
+    #[must_use]
+    pub fn new(out: Box<dyn Write>, name: &str) -> Self {
+        Self {
+            out,
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Exporter for HtmlExporter {
+    fn wants_page(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, report: &Report) -> Result<()> {
+        write(&mut self.out, report).map_err(|error| {
+            Error::failed(format!("{} could not be written", self.name)).because(error)
+        })
+    }
+}
+
+fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let script = script::joined();
+    let policy = format!(
+        "default-src 'none'; base-uri 'none'; form-action 'none'; script-src '{}'; style-src '{}'",
+        hash(&script),
+        hash(STYLE)
+    );
+    let mut rest = TEMPLATE;
+    for (place, text) in [
+        (POLICY_PLACE, Some(policy.as_str())),
+        (STYLE_PLACE, Some(STYLE)),
+        (DATA_PLACE, None),
+        (SCRIPT_PLACE, Some(&script)),
+    ] {
+        let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+        out.write_all(before.as_bytes())?;
+        match text {
+            Some(text) => out.write_all(text.as_bytes())?,
+            None => write_data(out, report)?,
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
+/// Compressed JSON in base64.
+fn write_data(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let nothing = Page::default();
+    let page = report.page.as_deref().unwrap_or(&nothing);
+    let mut text = EncoderWriter::new(out, &STANDARD);
+    let mut packed = ZlibEncoder::new(&mut text, Compression::default());
+    serde_json::to_writer(
+        io::BufWriter::with_capacity(1 << 16, &mut packed),
+        &data::of(report, page),
+    )?;
+    packed.finish()?;
+    text.finish().map(|_| ())
+}
+
+/// What a content security policy calls a text.
+fn hash(text: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
+}
+
+#[cfg(test)]
+mod tests;

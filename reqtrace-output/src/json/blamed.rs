@@ -1,0 +1,123 @@
+//! Blame of a request type as JSON.
+
+use serde_json::{Map, Value, json};
+
+use reqtrace_analysis::report::blame::{
+    Cause, CulpritName, HeldRequest, Holder, Lock, Part, Reason, TypeBlame, What,
+};
+
+/// Who held requests up: so many, the most time first. `blame.csv` has all.
+const HOLDERS: usize = 100;
+
+pub(super) fn value(blame: &TypeBlame) -> Value {
+    let causes = Cause::ALL.map(|cause| (cause.name().to_owned(), json!(blame.causes.get(cause))));
+    let unknown = blame.unknown.iter();
+    let unknown = unknown.map(|(reason, ns)| (reason.name().to_owned(), json!(ns)));
+    json!({
+        "request": blame.request,
+        "requests": blame.requests,
+        "blocked_ns": blame.causes.sum(),
+        "causes_ns": Map::from_iter(causes),
+        "unknown_ns": unknown.collect::<Map<_, _>>(),
+        "held_up_by": blame.holders.iter().take(HOLDERS).map(holder).collect::<Vec<_>>(),
+        "slowest": blame.slowest.iter().map(slow).collect::<Vec<_>>(),
+        "locks": blame.locks.iter().map(lock).collect::<Vec<_>>(),
+    })
+}
+
+fn slow(request: &HeldRequest) -> Value {
+    let mut value = json!({
+        "id": request.id,
+        "pid": request.pid,
+        "tid": request.tid,
+        "comm": request.comm,
+        "label": request.label,
+        "start_unix_ns": request.start_unix_ns,
+        "latency_ns": request.latency_ns,
+        "blocked_ns": request.blocked_ns,
+        "run_queue_ns": request.run_queue_ns,
+        "preempted_ns": request.preempted_ns,
+        "parts": request.parts.iter().map(part).collect::<Vec<_>>(),
+    });
+    if request.parked_ns + request.queued_ns > 0 {
+        value["parked_ns"] = json!(request.parked_ns);
+        value["queued_ns"] = json!(request.queued_ns);
+    }
+    value
+}
+
+fn part(part: &Part) -> Value {
+    let mut value = json!({
+        "culprit_kind": part.whose.kind.name(),
+        "culprit_request": part.whose.request,
+        "culprit_label": part.whose.label,
+        "culprit_comm": part.whose.comm,
+        "tid": part.tid,
+        "request_id": part.request_id,
+        "after": part.after.as_ref().map(|after| json!({
+            "request_id": after.request_id,
+            "request": after.request,
+            "label": after.label,
+        })),
+        "ns": part.ns,
+        "parts": part.parts.iter().map(self::part).collect::<Vec<_>>(),
+    });
+    match &part.what {
+        What::Waited {
+            class,
+            user,
+            kernel,
+        } => {
+            value["wait_class"] = json!(class);
+            value["user"] = json!(user);
+            value["kernel"] = json!(kernel);
+        }
+        What::Ended(cause, reason) => {
+            value["woken_from"] = json!(part.woken_from);
+            value["root_cause"] = json!(cause.name());
+            value["unknown_because"] = json!(reason.map(Reason::name));
+        }
+    }
+    value
+}
+
+fn lock(lock: &Lock) -> Value {
+    let by = |whose: &[(CulpritName, u64)]| -> Vec<Value> {
+        let named = whose.iter().map(|(culprit, ns)| {
+            json!({
+                "culprit_kind": culprit.kind.name(),
+                "culprit_request": culprit.request,
+                "culprit_comm": culprit.comm,
+                "ns": ns,
+            })
+        });
+        named.collect()
+    };
+    json!({
+        "pid": lock.pid,
+        "address": format!("{:#x}", lock.address),
+        "object": lock.object,
+        "waits": lock.waits,
+        "again": lock.again,
+        "ns": lock.ns,
+        "longest_ns": lock.longest_ns,
+        "wait_class": lock.class,
+        "user": lock.user,
+        "woken_by": by(&lock.woken_by),
+        "held_by": by(&lock.held_by),
+    })
+}
+
+fn holder(holder: &Holder) -> Value {
+    let culprit = &holder.culprit;
+    json!({
+        "root_cause": holder.cause.name(),
+        "culprit_kind": culprit.kind.name(),
+        "culprit_request": culprit.request,
+        "culprit_label": culprit.label.as_str(),
+        "culprit_comm": culprit.comm.as_str(),
+        "ns": holder.ns,
+        "requests": holder.requests,
+        "wait_class": holder.wait_class,
+    })
+}

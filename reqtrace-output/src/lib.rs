@@ -1,0 +1,21 @@
+//! Outputs: a [`Report`] and a stream of [`RequestRow`]s in, files and a table out.
+//!
+//! One file per format; each implements [`Exporter`]. This crate knows nothing of where the model comes
+//! from: no kernel, no process, no recording.
+//!
+//! [`Exporter`]: reqtrace_analysis::report::Exporter
+//! [`Report`]: reqtrace_analysis::report::Report
+//! [`RequestRow`]: reqtrace_analysis::report::RequestRow
+
+pub mod blame_csv;
+mod chunks;
+pub mod csv;
+pub mod flamegraph;
+pub mod folded;
+pub mod html;
+pub mod json;
+mod labels;
+pub mod outputs;
+pub mod perfetto;
+pub mod pprof;
+pub mod table;

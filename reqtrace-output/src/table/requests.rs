@@ -1,0 +1,191 @@
+//! The main tables: requests with their latency, and where the time of each type went.
+
+use super::NAME;
+use super::page::{Page, bar, frames};
+use reqtrace_analysis::report::{Report, StackKind, TypeReport, WaitedBefore};
+use reqtrace_base::figures::{cut, duration, number, rate, share};
+
+/// Columns left of the frames of a class.
+const BEFORE_FRAMES: usize = 59;
+/// Room that a frame needs to say something.
+const SHORTEST_FRAME: usize = 12;
+
+/// All request types.
+pub(super) fn requests(page: &mut Page, report: &Report) {
+    let widest = report
+        .requests
+        .iter()
+        .map(|request| request.name.chars().count());
+    let name = widest.max().unwrap_or(0).clamp("REQUEST".len(), NAME);
+    let narrow = page.is_narrow();
+    let mut row = |name_: &str, count: &str, per_second: &str, columns: [&str; 5]| {
+        let mut line = format!("{name_:name$} {count:>12} {per_second:>8}");
+        for (index, column) in columns.into_iter().enumerate() {
+            // The mean, the 99th percentile and the maximum say most.
+            if !narrow || [0, 3, 4].contains(&index) {
+                line.push_str(&format!(" {column:>8}"));
+            }
+        }
+        page.line(&line);
+    };
+    row(
+        "REQUEST",
+        "COUNT",
+        "/s",
+        ["MEAN", "P50", "P95", "P99", "MAX"],
+    );
+    for request in &report.requests {
+        let columns = match &request.latency {
+            Some(latency) => [
+                latency.mean_ns,
+                latency.p50_ns,
+                latency.p95_ns,
+                latency.p99_ns,
+                latency.max_ns,
+            ]
+            .map(duration),
+            None => [(); 5].map(|()| "-".to_owned()),
+        };
+        row(
+            &cut(&request.name, NAME),
+            &number(request.exact_count),
+            &rate(request.exact_count, report.trace.duration_ns),
+            columns.each_ref().map(String::as_str),
+        );
+    }
+    for request in &report.requests {
+        if request.is_sampled() {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: {} of {} requests were recorded (--sample). COUNT and /s are exact; \
+                     sums and percentiles are estimates from those.",
+                    request.name,
+                    number(request.recorded),
+                    number(request.exact_count)
+                ),
+            );
+        }
+        if request.rows < request.recorded {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: the records of {} of {} requests arrived. Counts and sums cover all; \
+                     percentiles are from the kernel's histogram; the split by class is estimated.",
+                    request.name,
+                    number(request.rows),
+                    number(request.recorded)
+                ),
+            );
+        }
+    }
+}
+
+/// The time of one request type.
+pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
+    let ledger = &request.ledger;
+    page.line("");
+    let title = format!("Time of `{}`", cut(&request.name, 18));
+    page.line(&format!("{title:<29} {:>7} {:>11}", "share", "per request"));
+    let width = page.width;
+    let mut row = |indent: usize, name: &str, ns: u64, hint: &str| {
+        let label = format!("{:indent$}{}", "", cut(name, NAME));
+        let per_request = match ns.checked_div(request.count).unwrap_or(0) {
+            0 if ns > 0 => "<1 ns".to_owned(),
+            mean => duration(mean),
+        };
+        page.line(&format!(
+            "{label:<29} {:>7} {per_request:>11} {:8} {hint}",
+            share(ns, ledger.latency_ns),
+            bar(ns, ledger.latency_ns),
+        ));
+    };
+    row(2, "on CPU", ledger.on_cpu_ns, "");
+    row(2, "run queue", ledger.run_queue_ns, "");
+    row(2, "preempted", ledger.preempted_ns, "");
+    row(2, "blocked", ledger.blocked_ns(), "");
+    let mut classes: Vec<_> = ledger.classes.iter().enumerate().collect();
+    classes.retain(|(_, ns)| **ns > 0);
+    classes.sort_by_key(|(index, ns)| (std::cmp::Reverse(**ns), *index));
+    for (class, ns) in classes {
+        let name = report.classes.get(class).map_or("?", String::as_str);
+        row(5, name, *ns, &top_frames(report, request, class, width));
+    }
+    if ledger.unattributed_ns > 0 {
+        row(2, "unattributed", ledger.unattributed_ns, "");
+    }
+    parked(&mut row, report, request);
+    if let Some(waited) = &request.waited_before {
+        page.wrapped("  Before the begin: ", &before(waited));
+    }
+}
+
+/// Time in which no thread ran requests.
+fn parked(row: &mut impl FnMut(usize, &str, u64, &str), report: &Report, request: &TypeReport) {
+    let ledger = &request.ledger;
+    if request.is_keyed {
+        let places = &report.places;
+        for (name, names, times) in [
+            ("parked", &places.parked, &ledger.parked),
+            ("queued", &places.queued, &ledger.queued),
+        ] {
+            row(2, name, times.iter().sum(), "");
+            for (place, ns) in of_places(names, times) {
+                row(5, place, ns, "");
+            }
+        }
+    }
+}
+
+/// How long data had been waiting.
+fn before(waited: &WaitedBefore) -> String {
+    if waited.known == 0 {
+        return format!(
+            "how long data had been waiting at a socket is known of none of {} requests",
+            number(waited.requests)
+        );
+    }
+    format!(
+        "the data of {} of {} requests ({}) had been waiting at a socket: mean {}, p50 {}, p99 {}, max {}. \
+         This is no part of the time above",
+        number(waited.known),
+        number(waited.requests),
+        share(waited.known, waited.requests),
+        duration(waited.mean_ns),
+        duration(waited.p50_ns),
+        duration(waited.p99_ns),
+        duration(waited.max_ns),
+    )
+}
+
+/// Times by place, the most first; none when nothing of it has a name.
+fn of_places<'a>(names: &'a [String], times: &[u64]) -> Vec<(&'a str, u64)> {
+    let times = names.iter().map(String::as_str).zip(times.iter().copied());
+    let mut times: Vec<_> = times.filter(|(_, ns)| *ns > 0).collect();
+    if times.iter().all(|(name, _)| name.is_empty()) {
+        return Vec::new();
+    }
+    times.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let named = times.into_iter().map(|(name, ns)| match name {
+        "" => ("(no name)", ns),
+        name => (name, ns),
+    });
+    named.collect()
+}
+
+/// `← innermost ← its caller` of the stack that has most time of a class.
+fn top_frames(report: &Report, request: &TypeReport, class: usize, width: usize) -> String {
+    let biggest = report
+        .stacks
+        .iter()
+        .filter(|line| line.kind == StackKind::Blocked && line.class == Some(class))
+        .filter(|line| line.request == request.name)
+        .max_by_key(|line| line.ns);
+    let Some(line) = biggest.filter(|_| width >= BEFORE_FRAMES + SHORTEST_FRAME) else {
+        return String::new();
+    };
+    // Stacks of the report are outermost first.
+    let user = line.user.iter().rev().map(String::as_str);
+    let kernel = line.kernel.iter().rev().map(String::as_str);
+    frames(user, kernel, width - BEFORE_FRAMES)
+}

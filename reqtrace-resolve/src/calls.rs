@@ -1,0 +1,90 @@
+//! Where one function calls another: the code of both in, the instructions after the calls out.
+
+use std::ops::Range;
+
+use iced_x86::FlowControl;
+
+use super::instructions::decoder;
+use reqtrace_binary::elf::Object;
+
+/// Addresses at which a caller goes on after a direct call of a function. Sorted; empty when it
+/// calls the function not at all, through a pointer only, or in a tail call.
+pub(super) fn returns_into(
+    object: &Object,
+    callers: &[Range<u64>],
+    callees: &[Range<u64>],
+) -> Vec<u64> {
+    let mut after = Vec::new();
+    for caller in callers {
+        for instruction in decoder(object, caller.clone()) {
+            if instruction.is_invalid() {
+                break;
+            }
+            let calls = instruction.flow_control() == FlowControl::Call
+                && callees
+                    .iter()
+                    .any(|callee| callee.start == instruction.near_branch_target());
+            if calls {
+                after.push(instruction.next_ip());
+            }
+        }
+    }
+    after.sort_unstable();
+    after.dedup();
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixtures::Fixture;
+    use crate::{ResolvedRequest, resolve_file};
+    use reqtrace_profile::{Origin, Profile};
+
+    const SERVER: &str = r#"
+        __attribute__((noinline)) int read_packet(int a) { asm(""); return a + 1; }
+        __attribute__((noinline)) int login(int a) { asm(""); return read_packet(a) + read_packet(2 * a); }
+        __attribute__((noinline)) int run(int a) { asm(""); return a * 3; }
+        __attribute__((noinline)) int command(int a) { asm(""); a = read_packet(a); return run(a) + 1; }
+        int main(int c, char **v) { (void)v; return login(c) + command(c); }
+    "#;
+
+    fn resolve(begin: &str) -> reqtrace_base::error::Result<ResolvedRequest> {
+        let fixture = Fixture::c(SERVER, &["-O2"]);
+        let text = format!(
+            "[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\nbegin = {begin}\n\
+             end = {{ function = \"command\", at = \"return\" }}\n"
+        );
+        let profile = Profile::parse(&text, "p.toml", Origin::BuiltIn).unwrap();
+        resolve_file(&profile, fixture.path()).map(|mut profile| profile.requests.remove(0))
+    }
+
+    fn called_by(caller: &str) -> String {
+        format!("{{ function = \"read_packet\", at = \"return\", called-by = \"{caller}\" }}")
+    }
+
+    #[test]
+    fn the_return_of_a_call_is_in_its_caller() {
+        let command = resolve(&called_by("command")).unwrap();
+        let [site] = command.begin.sites.as_slice() else {
+            panic!("{:?}", command.begin.sites);
+        };
+        let end = &command.end;
+        assert!((end.entry_offset..end.sites[0].file_offset).contains(&site.file_offset));
+        assert_eq!(command.begin.symbol, "read_packet, called by command");
+        assert!(!command.same_frame);
+        assert_eq!(resolve(&called_by("login")).unwrap().begin.sites.len(), 2);
+    }
+
+    #[test]
+    fn a_caller_that_does_not_call_it_is_named() {
+        let error = resolve(&called_by("run")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(
+            text.contains("`run` makes no direct call of `read_packet`"),
+            "{text}"
+        );
+        let error = resolve(&called_by("comand")).unwrap_err().to_string();
+        assert!(error.contains("no function `comand`"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Objects that were opened: a file in; the object with all that is asked of it later, parsed once, out.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use reqtrace_binary::files::Files;
+use reqtrace_binary::maps::FileKey;
+
+use super::hazards::{Hazards, hazards};
+use super::process::ObjectFile;
+use reqtrace_base::error::Result;
+use reqtrace_binary::debuginfo;
+use reqtrace_binary::elf::Object;
+
+/// An object with the symbols of its debug file.
+#[derive(Debug)]
+pub struct Opened {
+    object: Object,
+    /// Debug files that were found and are of another build, one sentence each.
+    pub refused: Vec<String>,
+    hazards: OnceLock<Hazards>,
+    /// Its debug file, if it has one.
+    debug: Option<File>,
+    /// Its variables, when they were asked for.
+    variables: OnceLock<Vec<Variable>>,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name as it stands in the file.
+    pub name: String,
+    /// Its address as linked; `None`: each thread has its own.
+    pub address: Option<u64>,
+}
+
+impl Opened {
+    pub(super) fn new(object: Object, refused: Vec<String>, debug: Option<File>) -> Self {
+        Self {
+            object,
+            refused,
+            hazards: OnceLock::new(),
+            debug,
+            variables: OnceLock::new(),
+        }
+    }
+
+    /// Its global variables, and those of its debug file.
+    pub fn variables(&self) -> &[Variable] {
+        self.variables.get_or_init(|| {
+            let own = self.object.variables();
+            let mut all: Vec<Variable> = own
+                .map(|(name, address)| Variable {
+                    name: name.to_owned(),
+                    address,
+                })
+                .collect();
+            // A debug file that cannot be read has none.
+            let more = self.debug.as_ref().map(debuginfo::variables);
+            if let Some(Ok(more)) = more {
+                all.extend(more.named().map(|(name, address)| Variable {
+                    name: name.to_owned(),
+                    address: Some(address),
+                }));
+            }
+            all
+        })
+    }
+
+    /// What probes do not go well with.
+    #[must_use]
+    pub fn hazards(&self) -> Hazards {
+        *self.hazards.get_or_init(|| hazards(&self.object))
+    }
+}
+
+impl Deref for Opened {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+/// Objects by file, and by the name that they have in messages. Clones are the same objects.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    known: Arc<Mutex<Known>>,
+    /// What they are read from.
+    pub(super) files: Files,
+}
+
+type Known = HashMap<(FileKey, String), Arc<Opened>>;
+
+impl Objects {
+    /// Knows none yet; files are opened with others who want them.
+    #[must_use]
+    pub fn with_files(files: Files) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+
+    /// The object of a file, if it is kept here; else what `open` gives, which is kept if it is to be.
+    pub(super) fn get(
+        &self,
+        file: &ObjectFile,
+        keeps: bool,
+        open: impl FnOnce() -> Result<(Opened, Option<FileKey>)>,
+    ) -> Result<Arc<Opened>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |key| (key, file.shown.clone());
+        let key = fs::metadata(&file.open).ok().map(|file| FileKey::of(&file));
+        if let Some(opened) = key.and_then(|key| known.get(&name(key))) {
+            return Ok(Arc::clone(opened));
+        }
+        let (opened, key) = open()?;
+        let opened = Arc::new(opened);
+        if let Some(key) = key.filter(|_| keeps) {
+            known.insert(name(key), Arc::clone(&opened));
+        }
+        Ok(opened)
+    }
+}

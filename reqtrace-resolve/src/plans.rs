@@ -1,0 +1,179 @@
+//! Plans of markers: what a profile says of a marker or an attribute, and a probed instruction in; what
+//! the kernel programs do there out.
+//!
+//! The chains that plans form at one place are made when all markers are known; see `attach`.
+
+use reqtrace_common::keyed::MAX_KEY_PARTS;
+use reqtrace_common::label::Reading;
+use reqtrace_common::marker::{
+    AttributePlan, Condition, MAX_CONDITIONS, MAX_NUMBERS, MarkerPlan, condition_kind, marker_flag,
+    op,
+};
+
+use super::labels;
+use super::readings::{INT, POINTER, Place};
+use reqtrace_base::error::Result;
+use reqtrace_profile::{AttributeSpec, ConditionSpec, KeySpec, MarkerSpec, Role, Test, ValueSpec};
+
+type Conditions = [Condition; MAX_CONDITIONS];
+
+/// What a marker does at one place: one plan, or several where one of several texts may be there.
+/// `None`: the end that a request has by itself.
+///
+/// # Errors
+///
+/// A value that cannot be read there.
+pub(super) fn of_marker(
+    role: Role,
+    spec: Option<&MarkerSpec>,
+    place: &Place<'_>,
+) -> Result<Vec<MarkerPlan>> {
+    let mut plan = MarkerPlan {
+        op: match role {
+            Role::Begin => op::BEGIN,
+            Role::Resume => op::RESUME,
+            Role::Park | Role::Idle => op::PARK,
+            Role::Ready => op::READY,
+            Role::Adopt => op::ADOPT,
+            Role::End => op::END,
+            Role::Attribute => op::NONE,
+        },
+        flags: marker_flag::CURRENT,
+        ..MarkerPlan::default()
+    };
+    let Some(spec) = spec else {
+        return Ok(vec![plan]);
+    };
+    if let KeySpec::Key(key) = &spec.key {
+        (plan.key, plan.key_parts) = key_of(key, place)?;
+        plan.flags = 0;
+    }
+    if let Some(to) = &spec.to {
+        (plan.to, plan.to_parts) = key_of(to, place)?;
+    }
+    if spec.is_touch {
+        plan.flags |= marker_flag::TOUCH;
+    }
+    if spec.is_queued {
+        plan.flags |= marker_flag::QUEUED;
+    }
+    plan.place = spec.waits_in.map_or(0, |index| index as u32 + 1);
+    let all = conditions(&spec.when, place)?;
+    Ok(all
+        .into_iter()
+        .map(|when| {
+            let mut way = plan;
+            way.when = when;
+            way
+        })
+        .collect())
+}
+
+/// The readings of a key, and how many there are.
+fn key_of(key: &[ValueSpec], place: &Place<'_>) -> Result<([Reading; MAX_KEY_PARTS], u32)> {
+    let mut readings = [Reading::default(); MAX_KEY_PARTS];
+    for (reading, value) in readings.iter_mut().zip(key) {
+        *reading = place.reading(value, POINTER, None)?;
+    }
+    Ok((readings, key.len() as u32))
+}
+
+/// How one attribute of a request type is read at one place; `index` is that of its name.
+///
+/// # Errors
+///
+/// A value that cannot be read there.
+pub(super) fn of_attribute(
+    spec: &AttributeSpec,
+    index: usize,
+    place: &Place<'_>,
+) -> Result<Vec<AttributePlan>> {
+    let (kind, value, length) = labels::text(&spec.kind, &spec.value, place)?;
+    let plan = AttributePlan {
+        value,
+        length,
+        kind,
+        index: index as u32,
+        most: spec.most as u32,
+        keep_last: u32::from(spec.keep_last),
+        ..AttributePlan::default()
+    };
+    let all = conditions(&spec.when, place)?;
+    Ok(all
+        .into_iter()
+        .map(|when| AttributePlan { when, ..plan })
+        .collect())
+}
+
+/// All values that a marker reads.
+pub(super) fn values_of_marker(spec: &MarkerSpec) -> impl Iterator<Item = &ValueSpec> {
+    let key: &[ValueSpec] = match &spec.key {
+        KeySpec::Key(key) => key,
+        KeySpec::Current => &[],
+    };
+    let when = spec.when.iter().map(|when| &when.value);
+    key.iter().chain(spec.to.iter().flatten()).chain(when)
+}
+
+/// All values that an attribute reads.
+pub(super) fn values_of_attribute(spec: &AttributeSpec) -> impl Iterator<Item = &ValueSpec> {
+    let when = spec.when.iter().map(|when| &when.value);
+    let text = labels::length(&spec.kind).into_iter();
+    text.chain(when).chain([&spec.value])
+}
+
+/// Each way in which all conditions can hold; one without any when there are none.
+fn conditions(specs: &[ConditionSpec], place: &Place<'_>) -> Result<Vec<Conditions>> {
+    let mut ways = vec![Conditions::default()];
+    for (index, spec) in specs.iter().enumerate().take(MAX_CONDITIONS) {
+        let here = condition(spec, place)?;
+        ways = ways
+            .iter()
+            .flat_map(|way| {
+                here.iter().map(move |condition| {
+                    let mut way = *way;
+                    way[index] = *condition;
+                    way
+                })
+            })
+            .collect();
+    }
+    Ok(ways)
+}
+
+/// The ways in which one condition can hold: one for each text.
+fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> {
+    let negate = u32::from(spec.negate);
+    let number = |kind, given: &[i64]| -> Result<Vec<Condition>> {
+        let mut numbers = [0; MAX_NUMBERS];
+        let used = given.len().min(MAX_NUMBERS);
+        numbers[..used].copy_from_slice(&given[..used]);
+        Ok(vec![Condition {
+            value: place.reading(&spec.value, INT, Some(true))?,
+            numbers,
+            kind,
+            negate,
+            used: used as u32,
+            ..Condition::default()
+        }])
+    };
+    match &spec.test {
+        Test::OneOf(numbers) => number(condition_kind::ONE_OF, numbers),
+        Test::Range(from, to) => number(condition_kind::RANGE, &[*from, *to]),
+        Test::Text(texts) => {
+            let value = place.reading(&spec.value, POINTER, None)?;
+            let one = |text: &String| {
+                let mut condition = Condition {
+                    value,
+                    kind: condition_kind::TEXT,
+                    negate,
+                    used: text.len() as u32,
+                    ..Condition::default()
+                };
+                condition.text[..text.len()].copy_from_slice(text.as_bytes());
+                condition
+            };
+            Ok(texts.iter().map(one).collect())
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A process's own view of its files: a PID in, paths that open exactly the files it has mapped
+//! out, be they in another mount namespace, replaced or deleted.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::Glob;
+use reqtrace_binary::maps::{self, Mapped};
+
+use super::opened::Objects;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::plain::Plain;
+use reqtrace_base::text::check_glob;
+
+/// Objects printed by an error before it says how many more there are.
+const MAX_LISTED: usize = 20;
+
+/// A process to resolve a profile in.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its name (`/proc/PID/comm`).
+    pub comm: String,
+    /// Its executable.
+    pub executable: ObjectFile,
+    /// Every file that it has mapped executable, in order of address, the executable included.
+    pub objects: Vec<ObjectFile>,
+    /// Whether its program runs: else its variables have not got their values yet.
+    pub has_begun: bool,
+    /// Those that were opened.
+    pub opened: Objects,
+}
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectFile {
+    /// A path that opens it from here.
+    pub open: PathBuf,
+    /// Its path as the process sees it, without ` (deleted)`.
+    pub shown: String,
+}
+
+impl ObjectFile {
+    /// A file by its path, which no process need have mapped.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            open: path.to_owned(),
+            shown: Plain::of(&path.to_string_lossy()).into(),
+        }
+    }
+
+    /// The last component of its path.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.shown.rsplit('/').next().unwrap_or(&self.shown)
+    }
+}
+
+impl Process {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    ///
+    /// No such process, a thread's id, a zombie or a kernel thread: usage errors. Not permitted:
+    /// [`reqtrace_base::error::Kind::Unsupported`].
+    pub fn open(pid: u32) -> Result<Self> {
+        let status =
+            fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| {
+                match error.kind() {
+                    ErrorKind::NotFound => no_process(pid),
+                    _ => unreadable(pid, "status").because(error),
+                }
+            })?;
+        let comm = of_a_program(pid, &status)?;
+        let read = |what: &str| {
+            fs::read(format!("/proc/{pid}/{what}")).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => no_process(pid),
+                _ => unreadable(pid, what).because(error),
+            })
+        };
+        let mappings = maps::parse(&read("maps")?);
+        let target = fs::read_link(format!("/proc/{pid}/exe"))
+            .map_err(|error| unreadable(pid, "exe").because(error))?;
+        let executable = ObjectFile {
+            open: PathBuf::from(format!("/proc/{pid}/exe")),
+            shown: Plain::of(without_deleted(&target.to_string_lossy())).into(),
+        };
+        let mut process = Self {
+            pid,
+            comm,
+            executable,
+            objects: Vec::new(),
+            has_begun: true,
+            opened: Objects::default(),
+        };
+        let mut known = HashSet::new();
+        let in_a_folder = |mapping: &&Mapped| Path::new(&mapping.name).is_absolute();
+        for mapping in mappings.iter().filter(in_a_folder) {
+            let file = ObjectFile {
+                open: process.path_of(mapping),
+                shown: Plain::of(&mapping.path()).into(),
+            };
+            if known.insert(file.clone()) {
+                process.objects.push(file);
+            }
+        }
+        Ok(process)
+    }
+
+    /// What is opened for others that use these objects need not be opened again for this one, and the
+    /// other way round.
+    pub fn use_objects(&mut self, objects: &Objects) {
+        self.opened = objects.clone();
+    }
+
+    /// The path that opens a mapping's file: through the process's own root when the file there is
+    /// still the mapped one, else through the mapping itself.
+    fn path_of(&self, mapping: &Mapped) -> PathBuf {
+        if *Plain::of(&mapping.path()) == *self.executable.shown {
+            return self.executable.open.clone();
+        }
+        let by_range = PathBuf::from(format!("/proc/{}/map_files/{}", self.pid, mapping.range()));
+        let mut by_root = OsString::from(format!("/proc/{}/root", self.pid));
+        by_root.push(&mapping.name);
+        let by_root = PathBuf::from(by_root);
+        let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let same = match (identity(&by_root), identity(&by_range)) {
+            (Some(here), Some(mapped)) => here == mapped,
+            // Without CAP_SYS_ADMIN the mapping cannot be opened; its inode stands in the list.
+            (Some((_, inode)), None) => inode == mapping.inode && !mapping.deleted,
+            (None, _) => false,
+        };
+        if same { by_root } else { by_range }
+    }
+
+    /// The object that a marker names: a file name, a path, or a glob over either. `None`: the
+    /// executable.
+    ///
+    /// # Errors
+    ///
+    /// Usage errors, with a list: nothing mapped fits, or more than one file does.
+    pub fn object(&self, wanted: Option<&str>) -> Result<&ObjectFile> {
+        let Some(wanted) = wanted else {
+            return Ok(&self.executable);
+        };
+        let found: Vec<&ObjectFile> = self
+            .objects
+            .iter()
+            .filter(|object| fits(wanted, object))
+            .collect();
+        match found.as_slice() {
+            [one] => Ok(one),
+            [] => Err(Error::usage(format!(
+                "process {} ({}) has not loaded an object `{wanted}`",
+                self.pid, self.comm
+            ))
+            .next(format!("objects it has loaded: {}", list(&self.objects)))),
+            many => Err(Error::usage(format!(
+                "object `{wanted}` is ambiguous in process {} ({}): {}",
+                self.pid,
+                self.comm,
+                list(many.iter().copied())
+            ))
+            .next("write its full path")),
+        }
+    }
+}
+
+/// Whether a marker's `object` names this file.
+pub(super) fn fits(wanted: &str, object: &ObjectFile) -> bool {
+    if wanted == object.shown || wanted == object.file_name() {
+        return true;
+    }
+    // Validated when the profile was read.
+    let built = check_glob(wanted)
+        .ok()
+        .and_then(|()| Glob::new(wanted).ok());
+    built.is_some_and(|glob| {
+        let glob = glob.compile_matcher();
+        glob.is_match(&object.shown) || glob.is_match(object.file_name())
+    })
+}
+
+fn list<'a>(objects: impl IntoIterator<Item = &'a ObjectFile>) -> String {
+    let mut shown: Vec<&str> = objects
+        .into_iter()
+        .map(|object| object.shown.as_str())
+        .collect();
+    let more = shown.len().saturating_sub(MAX_LISTED);
+    shown.truncate(MAX_LISTED);
+    let mut text = shown.join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// The name of a process by its status, if it is one that runs a program.
+fn of_a_program(pid: u32, status: &str) -> Result<String> {
+    let comm = status_field(status, "Name").unwrap_or_default();
+    let comm = Plain::of(comm).to_string();
+    if let Some(group) = status_field(status, "Tgid").and_then(|id| id.parse::<u32>().ok())
+        && group != pid
+    {
+        return Err(Error::usage(format!(
+            "{pid} is a thread of process {group} ({comm}), not a process"
+        ))
+        .next(format!("use -p {group}; all its threads are traced")));
+    }
+    if status_field(status, "State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return Err(Error::usage(format!(
+            "process {pid} ({comm}) has ended and waits to be reaped (zombie)"
+        ))
+        .next("name a process that runs"));
+    }
+    // Only kernel threads have no address space.
+    if status_field(status, "VmSize").is_none() {
+        return Err(Error::usage(format!(
+            "process {pid} ({comm}) is a kernel thread: it has no executable"
+        ))
+        .next("name the PID of a program (did a `$(pgrep …)` come out empty?)"));
+    }
+    Ok(comm)
+}
+
+fn no_process(pid: u32) -> Error {
+    Error::usage(format!("no process {pid}"))
+        .next("`pgrep -a NAME` finds one (an empty `$(pgrep …)` makes the next word the PID)")
+}
+
+fn unreadable(pid: u32, what: &str) -> Error {
+    Error::unsupported(format!("not permitted to read /proc/{pid}/{what}"))
+        .next("run it as root: tracing a process needs it anyway")
+}
+
+fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .map(str::trim)
+}
+
+fn without_deleted(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests;
