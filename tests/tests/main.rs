@@ -65,6 +65,7 @@ mod slo;
 mod slow;
 mod soak;
 mod stacks;
+mod statements;
 mod surroundings;
 mod survives;
 mod terminal;

@@ -185,3 +185,68 @@ fn an_attribute_of_another_build_is_not_read() {
     assert_eq!((unread.attribute.as_str(), unread.is_read), ("kind", false));
     assert!(unread.why.contains("another build"), "{}", unread.why);
 }
+
+/// The built-in profile in a server whose `dispatch_command` has this signature, as the two kinds of servers
+/// and nothing else declare it.
+fn mysql(signature: &str, more: &str) -> crate::ResolvedRequest {
+    let source = format!(
+        "enum enum_server_command {{ QUERY = 3 }}; struct THD; union COM_DATA;\n{more}\n\
+         __attribute__((noinline)) int {signature} {{ asm(\"\"); return 0; }}\n\
+         int main() {{ return 0; }}"
+    );
+    let fixture = Fixture::cpp(&source, &["-rdynamic"]);
+    let built_in = reqtrace_profile::builtin::built_in("mysql").unwrap();
+    let target = Target::file(fixture.path());
+    let (profile, choices) =
+        settle(&built_in.parse().unwrap(), std::slice::from_ref(&target)).unwrap();
+    // No pool: the file shows it.
+    assert_eq!((choices[0].taken, choices[0].is_unknown), (None, false));
+    resolve_file(&profile, fixture.path())
+        .unwrap()
+        .requests
+        .remove(0)
+}
+
+/// The registers from which attributes are read at begin, by the index of the attribute.
+fn at_begin(request: &crate::ResolvedRequest) -> Vec<(u32, u8)> {
+    let plans = request.begin.sites[0].attributes.iter();
+    plans.map(|plan| (plan.index, plan.value.base)).collect()
+}
+
+#[test]
+fn each_server_is_read_by_its_own_signature() {
+    use reqtrace_common::registers::Register::{Rdi, Rdx, Rsi};
+    let unread = |request: &crate::ResolvedRequest| -> Vec<String> {
+        let unread = request.unread.iter().filter(|unread| !unread.is_read);
+        unread.map(|unread| unread.attribute.clone()).collect()
+    };
+    let log = "__attribute__((noinline)) void general_log_write(THD *, enum_server_command, const char *, unsigned long) { asm(\"\"); }";
+    let mariadb = mysql(
+        "dispatch_command(enum_server_command, THD*, char*, unsigned, bool)",
+        log,
+    );
+    assert_eq!(at_begin(&mariadb), [(0, Rdi.index()), (1, Rdx.index())]);
+    // The layout of its structs is not known: the text of prepared statements is that of the log.
+    assert_eq!(unread(&mariadb), ["user", "database"]);
+    assert_eq!(mariadb.more.len(), 1);
+    assert!(mariadb.more[0].1.symbol.starts_with("general_log_write("));
+
+    let log = "struct Query_logger { void general_log_write(THD *, enum_server_command, const char *, unsigned long); };\n\
+               __attribute__((noinline)) void Query_logger::general_log_write(THD *, enum_server_command, const char *, unsigned long) { asm(\"\"); }";
+    let mysql8 = mysql(
+        "dispatch_command(THD*, const COM_DATA*, enum_server_command)",
+        log,
+    );
+    assert_eq!(at_begin(&mysql8), [(0, Rdx.index()), (1, Rsi.index())]);
+    assert_eq!(unread(&mysql8), ["user", "database"]);
+    assert_eq!(mysql8.more.len(), 1);
+    assert!(mysql8.more[0].1.symbol.starts_with("Query_logger::"));
+
+    let other = mysql("dispatch_command(int)", "");
+    assert!(at_begin(&other).is_empty() && other.more.is_empty());
+    let all = unread(&other);
+    assert!(
+        all.contains(&"command".to_owned()) && all.contains(&"sql".to_owned()),
+        "{all:?}"
+    );
+}
