@@ -280,3 +280,36 @@ fn a_recording_has_what_was_chosen() {
         server.close().unwrap();
     }
 }
+
+#[test]
+fn check_says_what_would_be_taken_and_why() {
+    let check = |what: &[&str]| {
+        let mut command =
+            reqtrace_tests::reqtrace::command(["check", "--profile", "mysql"]).unwrap();
+        command.args(what);
+        let outcome = reqtrace_tests::reqtrace::run(command).unwrap();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        outcome.stdout
+    };
+    let mariadbd = workspace::program("mariadbd").unwrap();
+    let text = check(&[mariadbd.to_str().unwrap()]);
+    let unknown = "as [[request.instead]] 1 says, unless a process shows that it is not needed: \
+                   the variable `thread_handling` is not known: the program does not run";
+    assert!(text.contains(unknown), "{text}");
+    let each = MariaDb::open().unwrap();
+    let text = check(&["-p", &each.pid().to_string()]);
+    let plain = "as it stands, not as a [[request.instead]] says: the variable `thread_handling` is 0, and not 2";
+    assert!(
+        text.contains(plain) && !text.contains("key: argument 1"),
+        "{text}"
+    );
+    each.close().unwrap();
+    let pool = MariaDb::open_with(&["--thread-handling=pool-of-threads"]).unwrap();
+    let text = check(&["-p", &pool.pid().to_string()]);
+    let keyed = "and the variable `thread_handling` is 2";
+    assert!(
+        text.contains(keyed) && text.contains("key: argument 1"),
+        "{text}"
+    );
+    pool.close().unwrap();
+}
