@@ -93,9 +93,9 @@ pub fn all() -> [Target; 7] {
         },
         Target {
             name: "ring",
-            read: reqtrace::fuzz::ring,
+            read: reqtrace_capture::fuzz::ring,
             elsewhere: &[],
-            made: reqtrace::fuzz::ring_records,
+            made: reqtrace_capture::fuzz::ring_records,
             words: &[],
         },
         Target {
@@ -129,7 +129,7 @@ fn profile(bytes: &[u8]) {
     // The command line reads at most as much.
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
     if let Ok(profile) = Profile::parse(&text, "fuzz", Origin::BuiltIn) {
-        let _ = reqtrace::classify::Classifier::new(&profile.into());
+        let _ = reqtrace_analysis::classify::Classifier::new(&profile.into());
     }
 }
 
@@ -141,8 +141,10 @@ fn recording(bytes: &[u8]) {
     let Ok(profiles) = Profiles::parse(header.profile_texts(), "fuzz") else {
         return;
     };
-    let options = reqtrace::aggregate::Options::default();
-    let Ok(mut analysis) = reqtrace::aggregate::Aggregator::new(&profiles, &header, options) else {
+    let options = reqtrace_analysis::aggregate::Options::default();
+    let Ok(mut analysis) =
+        reqtrace_analysis::aggregate::Aggregator::new(&profiles, &header, options)
+    else {
         return;
     };
     let read = reader.read(|event| analysis.event(&event, &mut []));

@@ -16,6 +16,7 @@
 mod error;
 mod event;
 mod file;
+pub mod losses;
 mod recorder;
 mod wire;
 

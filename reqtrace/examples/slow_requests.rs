@@ -9,9 +9,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use reqtrace::profile::builtin;
-use reqtrace::{Aggregator, Event, Request, Tracer};
+use reqtrace::analysed::Analysed;
+use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_base::figures::duration;
+use reqtrace_capture::tracer::Tracer;
+use reqtrace_profile::builtin;
+use reqtrace_recording::{Event, Request};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -24,16 +27,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let [seconds] = seconds {
         tracer = tracer.duration(Duration::from_secs(seconds.parse()?));
     }
-    let finished = tracer
-        .start()?
-        .run(|event: &Event<'_>, model: &Aggregator| {
-            if let Event::Request(request) = event
-                && Duration::from_nanos(request.latency_ns()) >= slow
-            {
-                print(request, model);
-            }
-            ControlFlow::Continue(())
-        })?;
+    let finished =
+        Analysed::new(tracer)
+            .start()?
+            .run(|event: &Event<'_>, model: &Aggregator| {
+                if let Event::Request(request) = event
+                    && Duration::from_nanos(request.latency_ns()) >= slow
+                {
+                    print(request, model);
+                }
+                ControlFlow::Continue(())
+            })?;
     for request in &finished.report.requests {
         println!("{} × {}", request.count, request.name);
     }

@@ -1,40 +1,18 @@
 //! reqtrace: a request-synchronous, application-aware off-CPU tracer.
 //!
-//! The modules are the stages, in the order in which data goes through them:
+//! This crate puts the stages together, each of which is a crate of its own, and has the command line
+//! around all:
 //!
 //! ```text
-//! profile ──► resolve ──► attach ──► (kernel programs) ──► capture ──► recording ──► file
-//!                                                                         │           │
-//!                                             output ◄── analysis ◄───────┴───────────┘
+//! profile ──► resolve ──► capture ──► events ──┬──► recording ──► file
+//!                                              ├──► analysis ──► output
+//!                                              └──► live view
 //! ```
 //!
-//! [`Tracer`] is all of it as a library: what to trace in; events, the model and a report out. `kernel`
-//! is what reqtrace knows about the running kernel, `cli` is the command line around all.
+//! `analysed` is all of it as a library: what to trace in; events, the model and a report out.
 
 #[cfg(feature = "capture")]
-pub mod attach;
-#[cfg(feature = "capture")]
-mod capture;
+pub mod analysed;
 pub mod cli;
 #[cfg(feature = "capture")]
-#[doc(hidden)]
-pub mod fuzz;
-#[cfg(feature = "capture")]
-pub mod kernel;
-#[cfg(feature = "capture")]
 mod live;
-#[cfg(feature = "capture")]
-pub mod symbolize;
-#[cfg(feature = "capture")]
-pub mod tracer;
-
-pub use reqtrace_analysis::{aggregate, classify};
-pub use reqtrace_base::{error, names, plain, text};
-#[cfg(feature = "capture")]
-pub use reqtrace_binary::{debuginfo, unwind};
-pub use reqtrace_profile as profile;
-pub use reqtrace_recording::{Event, Request};
-
-pub use aggregate::Aggregator;
-#[cfg(feature = "capture")]
-pub use tracer::Tracer;

@@ -8,7 +8,7 @@ use reqtrace::cli::{
     self,
     args::{Args, in_order},
 };
-use reqtrace::error::Error;
+use reqtrace_base::error::Error;
 
 fn main() -> ExitCode {
     match cli::run(Args::parse_from(in_order(std::env::args_os().collect()))) {

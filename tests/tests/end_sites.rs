@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use reqtrace::attach::count::{Counter, Place, Whose};
 use reqtrace_binary::elf::Object;
+use reqtrace_capture::attach::count::{Counter, Place, Whose};
 use reqtrace_resolve::{returns, symbols};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::sysbench::Sysbench;

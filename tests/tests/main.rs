@@ -64,6 +64,7 @@ mod signals;
 mod slo;
 mod slow;
 mod soak;
+mod squid;
 mod stacks;
 mod statements;
 mod surroundings;

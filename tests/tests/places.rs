@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use reqtrace::attach::count::{self, Counter, Whose};
 use reqtrace_binary::elf::Object;
+use reqtrace_capture::attach::count::{self, Counter, Whose};
 use reqtrace_resolve::probeable::{Probing, probing};
 use reqtrace_resolve::starts::{Begins, begins};
 use reqtrace_resolve::symbols;

@@ -1,4 +1,4 @@
-//! The library: `reqtrace::Tracer` on the example shop. What its events and its model say is what the
+//! The library: `reqtrace::analysed::Analysed` on the example shop. What its events and its model say is what the
 //! shop says.
 //!
 //! Needs root and a kernel with BPF.
@@ -8,9 +8,13 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-use reqtrace::profile::{Origin, Profile, builtin};
-use reqtrace::tracer::{EndedBy, Notice};
-use reqtrace::{Aggregator, Event, Tracer};
+use reqtrace::analysed::Analysed;
+use reqtrace_analysis::aggregate::Aggregator;
+use reqtrace_capture::events::Notice;
+use reqtrace_capture::tracer::EndedBy;
+use reqtrace_capture::tracer::Tracer;
+use reqtrace_profile::{Origin, Profile, builtin};
+use reqtrace_recording::Event;
 use reqtrace_tests::shop::{self, Shop};
 
 const CONNECTIONS: u32 = 4;
@@ -23,7 +27,9 @@ fn profile() -> Profile {
 #[test]
 fn events_tell_each_request_as_it_ends() {
     let shop = Shop::open().unwrap();
-    let trace = Tracer::new(profile()).pid(shop.pid()).start().unwrap();
+    let trace = Analysed::new(Tracer::new(profile()).pid(shop.pid()))
+        .start()
+        .unwrap();
     let stopper = trace.stopper();
     let mut ids = BTreeSet::new();
     let (mut slow, mut named) = (0, 0);
@@ -73,7 +79,9 @@ fn events_tell_each_request_as_it_ends() {
 #[test]
 fn the_model_is_asked_while_it_runs_and_break_ends_it() {
     let shop = Shop::open().unwrap();
-    let trace = Tracer::new(profile()).pid(shop.pid()).start().unwrap();
+    let trace = Analysed::new(Tracer::new(profile()).pid(shop.pid()))
+        .start()
+        .unwrap();
     let mut seen = 0;
     let finished = thread::scope(|scope| {
         scope.spawn(|| shop.load(CONNECTIONS, REQUESTS).unwrap());
@@ -99,11 +107,10 @@ fn the_model_is_asked_while_it_runs_and_break_ends_it() {
 #[test]
 fn time_ends_it_and_refusals_are_errors() {
     let shop = Shop::open().unwrap();
-    let trace = Tracer::new(profile())
+    let tracer = Tracer::new(profile())
         .pid(shop.pid())
-        .duration(Duration::from_millis(300))
-        .start()
-        .unwrap();
+        .duration(Duration::from_millis(300));
+    let trace = Analysed::new(tracer).start().unwrap();
     let finished = trace.run(|_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!(finished.ended_by, EndedBy::Duration);
     assert_eq!(finished.report.requests[0].count, 0);

@@ -30,7 +30,7 @@ struct Server {
     program: &'static str,
 }
 
-const SERVERS: [Server; 7] = [
+const SERVERS: [Server; 8] = [
     Server {
         packages: &["postgresql-15", "postgresql-client-15"],
         program: "usr/lib/postgresql/15/bin/postgres",
@@ -47,6 +47,10 @@ const SERVERS: [Server; 7] = [
     Server {
         packages: &["haproxy"],
         program: "usr/sbin/haproxy",
+    },
+    Server {
+        packages: &["squid", "squid-common", "squid-langpack"],
+        program: "usr/sbin/squid",
     },
     Server {
         packages: &["apache2-bin"],

@@ -21,7 +21,7 @@ use crate::{
     workspace::target_dir,
 };
 
-/// The name that reqtrace/build.rs looks for.
+/// The name that reqtrace-capture/build.rs looks for.
 pub(crate) const NAME: &str = "ebpf";
 /// The oldest Rust that the workspace builds with (`rust-version`).
 const OLDEST: (u32, u32) = (1, 95);

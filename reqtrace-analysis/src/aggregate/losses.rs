@@ -3,26 +3,13 @@
 use std::collections::BTreeMap;
 
 use reqtrace_common::loss::Loss;
+use reqtrace_recording::losses::{
+    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, PROCESSES_UNPROBED, SYMBOLS_GIVEN_UP,
+    SYMBOLS_LEFT_OUT,
+};
 use reqtrace_recording::{Ending, ProgramCost};
 
 use crate::report::LossLine;
-
-/// Records that could not be decoded, as it is called in a recording.
-pub const MALFORMED: &str = "malformed";
-/// Addresses that were not named because the report had to come.
-pub const NAMES_LATE: &str = "names_late";
-/// Perf maps that were not read to their end.
-pub const PERF_MAPS_CUT: &str = "perf_maps_cut";
-
-/// Mapped files that were not kept open.
-pub const FILES_LEFT_OUT: &str = "files_left_out";
-/// Files whose symbols were not all read.
-pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
-/// Files whose symbols or debug information were given up.
-pub const SYMBOLS_GIVEN_UP: &str = "symbols_given_up";
-
-/// Processes that should have had probes and got none.
-pub const PROCESSES_UNPROBED: &str = "processes_unprobed";
 
 /// What the tracer itself says to be lost while tracing, and what that means.
 const SAID: [(&str, &str); 6] = [

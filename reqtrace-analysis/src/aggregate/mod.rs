@@ -53,10 +53,6 @@ use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use attributes::needs_texts;
 pub use filter::FilterOptions;
-pub use losses::{
-    FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, PROCESSES_UNPROBED, SYMBOLS_GIVEN_UP,
-    SYMBOLS_LEFT_OUT,
-};
 pub use now::{PlaceNow, TypeNow};
 pub use order::WINDOW_NS;
 

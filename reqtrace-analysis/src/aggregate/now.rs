@@ -3,11 +3,12 @@
 use reqtrace_common::record::BlockSite;
 use reqtrace_recording::{Open, Request};
 
+use super::Aggregator;
 use super::sites::Sites;
-use super::{Aggregator, MALFORMED};
 use crate::blame::Causes;
 use crate::label::label_text;
 use crate::report::{Ledger, OpenBlock, OpenRequest};
+use reqtrace_recording::losses::MALFORMED;
 
 /// Complete requests of one type so far, by their records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

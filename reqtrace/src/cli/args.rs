@@ -23,7 +23,9 @@ pub use super::outputs::{OutputArgs, Stacks};
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 #[cfg(feature = "capture")]
-pub use crate::tracer::{CPU_RATE, CpuEngine, Unwind};
+pub use super::values::{CpuEngine, Unwind};
+#[cfg(feature = "capture")]
+pub use reqtrace_capture::tracer::CPU_RATE;
 
 #[cfg(feature = "capture")]
 const BEFORE_HELP: &str = "\

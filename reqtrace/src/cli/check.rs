@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use super::library;
 use super::outputs::parse_pids;
 use super::profiles::print;
-use crate::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
-use crate::error::{Error, Result};
-use crate::profile::{Profile, Profiles};
 use markers::describe;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
+use reqtrace_profile::{Profile, Profiles};
 use reqtrace_resolve::{
     Choice, ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file, settle,
 };

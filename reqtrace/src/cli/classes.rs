@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::fs;
 
 use super::profiles::print;
-use crate::classify::table;
-use crate::error::{Error, Result};
-use crate::symbolize::names::without_suffix;
+use reqtrace_analysis::classify::table;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::names::without_suffix;
 
 const KALLSYMS: &str = "/proc/kallsyms";
 

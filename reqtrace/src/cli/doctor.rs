@@ -10,13 +10,14 @@ use super::library::Library;
 use super::profiles::print;
 use super::running::Processes;
 use super::show::room;
-use crate::attach::estimate::HitCost;
-use crate::attach::self_test::{self, SelfTest};
-use crate::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
-use crate::error::{Error, Result};
-use crate::kernel::Host;
-use crate::kernel::doctor::{Finding, State, examine};
-use crate::tracer::{CPU_RATE, CpuEngine, SamplingPlan};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::attach::estimate::HitCost;
+use reqtrace_capture::attach::self_test::{self, SelfTest};
+use reqtrace_capture::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
+use reqtrace_capture::attach::{CpuEngine, SamplingPlan};
+use reqtrace_capture::kernel::Host;
+use reqtrace_capture::kernel::doctor::{Finding, State, examine};
+use reqtrace_capture::tracer::CPU_RATE;
 
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 ///
-/// [`crate::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
+/// [`reqtrace_base::error::Kind::Unsupported`] when tracing cannot work here; the list is printed anyway.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     super::logger::start(u8::from(args.verbose) * 2);
     let mut findings = examine();

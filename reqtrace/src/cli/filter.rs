@@ -2,7 +2,7 @@
 
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 
 /// The words, as given. Names and meaning are offcputime's.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use super::args::percent;
 use super::outputs::parse_pids;
 use super::profiles::print;
-use crate::error::{Error, Result};
 use find::Findings;
 use measure::Limits;
+use reqtrace_base::error::{Error, Result};
 use watch::Watched;
 
 /// Matches listed before the rest is only counted, unless `--limit` says otherwise.

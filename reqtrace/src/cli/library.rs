@@ -8,11 +8,11 @@ mod folders;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::profile::builtin::{BUILT_IN, BuiltIn, from_file, full_name};
-use crate::profile::{Origin, Profile};
-use crate::text::nearest;
 use folders::Folder;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::nearest;
+use reqtrace_profile::builtin::{BUILT_IN, BuiltIn, from_file, full_name};
+use reqtrace_profile::{Origin, Profile};
 
 /// A profile that has a name.
 #[derive(Clone, Debug)]

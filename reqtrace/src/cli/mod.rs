@@ -28,12 +28,14 @@ mod signals;
 pub mod trace;
 #[cfg(feature = "capture")]
 mod users;
+#[cfg(feature = "capture")]
+mod values;
 
 use args::{Args, Command};
 
 #[cfg(not(feature = "capture"))]
-use crate::error::Error;
-use crate::error::Result;
+use reqtrace_base::error::Error;
+use reqtrace_base::error::Result;
 
 /// Runs what the command line asks for.
 ///

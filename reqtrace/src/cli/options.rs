@@ -9,8 +9,8 @@ use reqtrace_common::filter::{ANY_STATE, StackFilter};
 use super::args::{CpuEngine, TraceArgs, Unwind};
 use super::outputs::{Outputs, parse_pids, with_unit};
 use super::users;
-use crate::error::{Error, Result};
-use crate::text::nearest;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::nearest;
 use reqtrace_output::folded::Part;
 
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];

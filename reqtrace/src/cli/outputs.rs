@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
 use reqtrace_analysis::report::Grouping;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
 use reqtrace_output::outputs::{OutputOptions, Target};

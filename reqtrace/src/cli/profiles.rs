@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 
 use super::library::{self, Entry};
-use crate::error::{Error, Result};
-use crate::plain::Plain;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::plain::Plain;
 
 /// Arguments of `profiles`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(super) fn print(text: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::cli::library::Place;
-    use crate::profile::builtin::BUILT_IN;
+    use reqtrace_profile::builtin::BUILT_IN;
 
     #[test]
     fn the_list_has_every_profile_with_its_place_and_description() {

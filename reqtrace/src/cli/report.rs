@@ -10,12 +10,12 @@ use reqtrace_recording::{self as recording, Ending, Header, Reader};
 
 use super::outputs::{OutputArgs, Outputs, Stacks, nanoseconds, parse_pids, with_unit};
 use super::show;
-use crate::aggregate::{Aggregator, FilterOptions, Options};
-use crate::classify::columns::Columns;
-use crate::error::{Error, Result};
-use crate::profile::Profiles;
+use reqtrace_analysis::aggregate::{Aggregator, FilterOptions, Options};
+use reqtrace_analysis::classify::columns::Columns;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_output::folded::Part;
 use reqtrace_output::outputs::{self, OutputOptions};
+use reqtrace_profile::Profiles;
 
 const AFTER_HELP: &str = "\
 Every output is the same, byte for byte, as that of the trace that was recorded, with the same

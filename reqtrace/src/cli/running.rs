@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 
 use super::library::Library;
-use crate::kernel::processes::{all, parent};
-use crate::profile::Profile;
 use reqtrace_base::figures::cut;
+use reqtrace_capture::kernel::processes::{all, parent};
+use reqtrace_profile::Profile;
 
 /// A process as far as its choice goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

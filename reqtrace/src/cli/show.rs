@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use super::outputs::Outputs;
-use crate::error::Result;
 use reqtrace_analysis::report::{Exporter as _, Report};
+use reqtrace_base::error::Result;
 use reqtrace_output::outputs::UntilClosed;
 use reqtrace_output::table::TableExporter;
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use crate::live;
-use crate::tracer::Stopper;
+use reqtrace_capture::tracer::Stopper;
 
 /// What signals stop, as soon as there is something.
 static STOPPER: OnceLock<Stopper> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! `reqtrace --profile P -p PID`: options in, a report out. The trace itself is [`crate::tracer`]'s.
+//! `reqtrace --profile P -p PID`: options in, a report out. The trace itself is [`crate::analysed`]'s.
 
 mod choice;
 mod progress;
@@ -10,10 +10,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::args::{Stacks, TraceOptions};
 use super::{logger, show, signals};
-use crate::error::Result;
+use crate::analysed::{Analysed, Observer};
 use crate::live::{Live, Title};
-use crate::plain::Plain;
-use crate::tracer::{Notice, Observer, SamplingPlan, Tracer};
+use reqtrace_base::error::Result;
+use reqtrace_base::plain::Plain;
+use reqtrace_capture::attach::SamplingPlan;
+use reqtrace_capture::events::Notice;
+use reqtrace_capture::tracer::Tracer;
 use reqtrace_output::folded::Part;
 use reqtrace_output::outputs::{self, OutputOptions};
 use reqtrace_resolve::Process;
@@ -48,11 +51,11 @@ pub fn run(options: TraceOptions) -> Result<()> {
     let named = named(&processes);
     let names = profiles.names();
     let announcement = announcement(&options, &names, &named, started.is_some());
-    let mut tracer = tracer(&options, Tracer::new(profiles))?.processes(processes);
+    let mut tracer = Tracer::new(profiles).processes(processes);
     if started.is_some() {
         tracer = tracer.not_begun();
     }
-    let trace = tracer.start()?;
+    let trace = analysed(&options, tracer)?.start()?;
     signals::stop(trace.stopper());
     let foreign_folders = options.outputs.options().are_in_foreign_folders();
     trace.give_up_privileges(foreign_folders, started.is_some())?;
@@ -109,7 +112,7 @@ fn raise_descriptors() {
 }
 
 /// The options of the command line as those of a trace.
-fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
+fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
     let wanted = &options.outputs;
     let files = OutputOptions {
         private: options.labels || wanted.group_by.is_some(),
@@ -128,19 +131,18 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
         .before(options.before)
         .samples((options.cpu_rate > 0).then_some(SamplingPlan {
             rate_hz: options.cpu_rate,
-            engine: options.cpu_engine,
+            engine: options.cpu_engine.into(),
             is_required: wanted.part != Part::OffCpu,
         }))
         .user_stacks(wanted.stacks != Stacks::Kernel)
         .preempted_stacks(options.preempted_stacks)
         .stack_filter(options.stack_filter)
-        .unwind(options.unwind)
+        .unwind(options.unwind.into())
         .sample_every(options.sample_every)
         .max_probe_rate(options.max_probe_rate)
         .max_overhead(options.max_overhead)
         .accept_risk(options.yes)
         .measure_programs(wanted.verbose > 0)
-        .outputs(move |columns| outputs::open(&files, columns))
         .on_notice(move |notice| match notice {
             Notice::Note(_) if quiet => {}
             Notice::Warning(text) | Notice::Note(text) => reqtrace_base::say!("reqtrace: {text}"),
@@ -149,16 +151,17 @@ fn tracer(options: &TraceOptions, tracer: Tracer) -> Result<Tracer> {
     if let Some(duration) = options.duration {
         tracer = tracer.duration(duration);
     }
+    let mut analysed = Analysed::new(tracer).outputs(move |columns| outputs::open(&files, columns));
     if let Some(latency) = wanted.slower_than {
-        tracer = tracer.slower_than(latency);
+        analysed = analysed.slower_than(latency);
     }
     if let Some(by) = wanted.grouping() {
-        tracer = tracer.group_by(by);
+        analysed = analysed.group_by(by);
     }
     if let Some(file) = &options.record {
-        tracer = tracer.record(file);
+        analysed = analysed.record(file);
     }
-    Ok(tracer)
+    Ok(analysed)
 }
 
 /// What is traced, with what, and for how long.

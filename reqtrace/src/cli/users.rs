@@ -1,13 +1,13 @@
 //! Users: names in, numbers out, and the reverse for messages. `/etc/passwd` is all that is asked; a user
 //! of a directory service has a number too.
 
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 
 /// The number of a user.
 ///
 /// # Errors
 ///
-/// [`crate::error::Kind::Usage`] when nobody has that name.
+/// [`reqtrace_base::error::Kind::Usage`] when nobody has that name.
 pub(super) fn number(user: &str) -> Result<u32> {
     if let Ok(number) = user.parse() {
         return Ok(number);

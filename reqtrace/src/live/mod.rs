@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_recording::Event;
 
-use crate::error::Result;
-use crate::tracer::{Observer, Running, Stopper};
+use crate::analysed::Observer;
+use reqtrace_base::error::Result;
+use reqtrace_capture::attach::Running;
+use reqtrace_capture::tracer::Stopper;
 
 use recent::Recent;
 use screen::Screen;
@@ -54,7 +56,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// [`crate::error::Kind::Usage`] when it cannot, with what to do.
+    /// [`reqtrace_base::error::Kind::Usage`] when it cannot, with what to do.
     pub(crate) fn prepare() -> Result<Prepared> {
         Prepared::new()
     }

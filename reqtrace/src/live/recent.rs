@@ -12,9 +12,9 @@ use reqtrace_recording::Request;
 
 use super::snapshot::{SlowRequest, StatementLine, TypeLine};
 use super::statements::Statements;
-use crate::tracer::Running;
 use reqtrace_analysis::report::blame::{Cause, Causes};
 use reqtrace_analysis::report::{Ledger, Places};
+use reqtrace_capture::attach::Running;
 
 /// Seconds that percentiles, rates and ledgers are of.
 const LATELY: usize = 10;

@@ -15,8 +15,8 @@ use super::draw;
 use super::snapshot::Snapshot;
 use super::state::{Asked, State};
 use super::terminal::{self, Prepared, Taken};
-use crate::error::{Error, Result};
-use crate::tracer::Stopper;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::tracer::Stopper;
 use reqtrace_output::outputs::give_up_privileges;
 
 /// How long a key or a new snapshot may wait.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use reqtrace_analysis::aggregate::Aggregator;
 
 use super::Title;
-use crate::plain::Plain;
-use crate::tracer::{RunState, Running};
 use reqtrace_analysis::report::{OpenBlock, OpenRequest};
+use reqtrace_base::plain::Plain;
+use reqtrace_capture::attach::{RunState, Running};
 
 /// All that is shown.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,8 @@ use reqtrace_recording::Request;
 
 use super::recent::parts;
 use super::snapshot::StatementLine;
-use crate::plain::Plain;
 use reqtrace_analysis::report::{Ledger, Places};
+use reqtrace_base::plain::Plain;
 
 /// Length of a slice.
 const SLICE: Duration = Duration::from_secs(10);

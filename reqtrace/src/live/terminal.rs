@@ -17,7 +17,7 @@ use rustix::termios::{
     tcgetpgrp, tcsetattr,
 };
 
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_output::outputs::give_up_privileges;
 
 /// The other screen, empty, and no cursor.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use reqtrace::aggregate::MALFORMED;
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss as Cause;
 use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
 use reqtrace_common::syscall::has_size;
+use reqtrace_recording::losses::MALFORMED;
 use reqtrace_recording::{
     Address, AddressSpace, Away, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss,
     Marker, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, QUEUED, Request,

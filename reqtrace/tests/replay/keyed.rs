@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use reqtrace::aggregate::{FilterOptions, Options};
+use reqtrace_analysis::aggregate::{FilterOptions, Options};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_analysis::report::blame::{Cause, Reason};
 use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};

@@ -17,7 +17,7 @@ mod views;
 use std::fs;
 use std::io::Cursor;
 
-use reqtrace::aggregate::Options;
+use reqtrace_analysis::aggregate::Options;
 use reqtrace_analysis::report::{Grouping, Report};
 use reqtrace_output::folded::{FoldedOptions, Part, Shows};
 use reqtrace_output::table;

@@ -2,11 +2,11 @@
 
 use std::io::Cursor;
 
-use reqtrace::aggregate::{Aggregator, FilterOptions, Options};
-use reqtrace::profile::Profiles;
+use reqtrace_analysis::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_output::folded::{FoldedOptions, Shows};
 use reqtrace_output::table;
+use reqtrace_profile::Profiles;
 use reqtrace_recording::Reader;
 
 use crate::replayed::{Replayed, check_csv, run, run_with};

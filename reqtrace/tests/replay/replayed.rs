@@ -5,15 +5,15 @@ use std::fs;
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use reqtrace::aggregate::{Aggregator, Options};
-use reqtrace::classify::columns::Columns;
-use reqtrace::profile::Profiles;
+use reqtrace_analysis::aggregate::{Aggregator, Options};
+use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Report};
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
 use reqtrace_output::outputs::{OutputOptions, Target, open};
 use reqtrace_output::table;
+use reqtrace_profile::Profiles;
 use reqtrace_recording::Reader;
 
 /// All that comes out of a replay.

@@ -2,9 +2,9 @@
 
 use std::io::Cursor;
 
-use reqtrace::aggregate::{Aggregator, Options};
-use reqtrace::profile::Profiles;
+use reqtrace_analysis::aggregate::{Aggregator, Options};
 use reqtrace_analysis::report::Report;
+use reqtrace_profile::Profiles;
 use reqtrace_recording::{Ending, Event, Reader};
 
 use super::scenes;

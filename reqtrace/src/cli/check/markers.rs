@@ -1,8 +1,8 @@
 //! Request types in the text of `check`: a specification and what was resolved in, words out.
 
 use super::words;
-use crate::error::Result;
-use crate::profile::{
+use reqtrace_base::error::Result;
+use reqtrace_profile::{
     At, AttributeAt, AttributeSpec, KeySpec, MarkerSpec, PlaceSpec, RequestSpec, ReturnProbe, Role,
     ValueSpec,
 };

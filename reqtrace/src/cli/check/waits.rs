@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::profile::{CALLS, Combine, Profile, WaitSpec};
-use crate::symbolize::kernel::KernelSymbols;
-use crate::symbolize::names::without_suffix;
+use reqtrace_base::error::Result;
+use reqtrace_base::names::without_suffix;
+use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_profile::matching::{file_matches, function_matches};
+use reqtrace_profile::{CALLS, Combine, Profile, WaitSpec};
 use reqtrace_resolve::missing::symbols_from;
 use reqtrace_resolve::search::names_matching;
 use reqtrace_resolve::{ObjectFile, Opened, Target};
@@ -215,7 +215,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::profile::Origin;
+    use reqtrace_profile::Origin;
 
     fn described(wait: &str) -> (String, Option<String>) {
         let profile = format!(

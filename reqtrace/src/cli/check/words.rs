@@ -1,6 +1,6 @@
 //! Values, conditions and attributes of a profile in words, for `check`.
 
-use crate::profile::{
+use reqtrace_profile::{
     At, AttributeSpec, ConditionSpec, LabelKind, PlaceSpec, Test, ValueSource, ValueSpec,
 };
 use reqtrace_resolve::Choice;
@@ -134,7 +134,7 @@ pub(super) fn place(spec: &PlaceSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Origin, Profile, RequestSpec};
+    use reqtrace_profile::{Origin, Profile, RequestSpec};
 
     fn request(lines: &str) -> RequestSpec {
         let text = format!("[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\n{lines}\n");

@@ -4,7 +4,7 @@ use super::Search;
 use super::find::Findings;
 use super::measure::{Counted, Limits, Measured, Plan};
 use crate::cli::profiles::print;
-use crate::error::Result;
+use reqtrace_base::error::Result;
 use reqtrace_base::figures::number;
 
 /// Counts, and prints the result.

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use super::Search;
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
 use reqtrace_resolve::missing::missing;
 use reqtrace_resolve::search::{Match, NameMatcher, search};

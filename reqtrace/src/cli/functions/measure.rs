@@ -7,16 +7,16 @@ use reqtrace_common::call::RETURNS;
 
 use super::Search;
 use super::find::Findings;
-use crate::attach::count::{self, Counter, Place, Whose};
-use crate::attach::estimate::{Kind, Rate};
-use crate::attach::rate::{self, Watch};
-use crate::attach::self_test;
 use crate::cli::options::parse_duration;
 use crate::cli::signals;
-use crate::error::{Error, Result};
-use crate::kernel::{privileges, processes};
-use crate::tracer::Stopper;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
+use reqtrace_capture::attach::count::{self, Counter, Place, Whose};
+use reqtrace_capture::attach::estimate::{Kind, Rate};
+use reqtrace_capture::attach::rate::{self, Watch};
+use reqtrace_capture::attach::self_test;
+use reqtrace_capture::kernel::{privileges, processes};
+use reqtrace_capture::tracer::Stopper;
 use reqtrace_resolve::returns;
 
 /// Probes set at once. Each call of what one is on costs the program a trap.

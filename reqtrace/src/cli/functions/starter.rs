@@ -8,7 +8,7 @@ use super::Search;
 use super::find::{Finding, Findings};
 use super::proposed;
 use super::watch::Watched;
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
 use reqtrace_resolve::ObjectFile;
 use reqtrace_resolve::search::{Match, Probing};

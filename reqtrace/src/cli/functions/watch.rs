@@ -10,7 +10,7 @@ use super::Search;
 use super::find::Findings;
 use super::measure::{Limits, Plan};
 use super::proposal::{Proposals, proposals};
-use crate::error::{Error, Result};
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
 use reqtrace_resolve::arguments;
 

@@ -9,10 +9,10 @@ use crate::cli::args::TraceOptions;
 use crate::cli::library::{self, Library};
 use crate::cli::running::{Processes, Running};
 use crate::cli::show::room;
-use crate::error::{Error, Result};
-use crate::kernel::processes;
-use crate::plain::Plain;
-use crate::profile::{Profile, Profiles};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::plain::Plain;
+use reqtrace_capture::kernel::processes;
+use reqtrace_profile::{Profile, Profiles};
 use reqtrace_resolve::Process;
 
 /// What a trace begins with.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::aggregate::Aggregator;
-use crate::tracer::Observer;
+use crate::analysed::Observer;
+use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_base::figures;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
@@ -127,7 +127,7 @@ impl Compiling {
         }
     }
 
-    pub(super) fn update(&self, now: crate::unwind::Progress) {
+    pub(super) fn update(&self, now: reqtrace_binary::unwind::Progress) {
         if self.wanted && self.started.elapsed() > PATIENCE {
             let end = if now.done == now.objects { "\n" } else { "" };
             let _ = write!(

@@ -19,8 +19,8 @@ use std::thread::{self, JoinHandle};
 use log::debug;
 
 use crate::cli::signals;
-use crate::error::{Error, Result};
-use crate::tracer::EndedBy;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::tracer::EndedBy;
 use reqtrace_output::outputs::give_up_privileges;
 use reqtrace_resolve::{ObjectFile, Objects, Process};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::cli::args::TraceOptions;
 use crate::cli::users;
-use crate::error::{Error, Result};
-use crate::kernel::processes::{all, comm, parent, user};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::kernel::processes::{all, comm, parent, user};
 
 /// How often it is looked for a process that is waited for.
 const LOOK: Duration = Duration::from_millis(10);

@@ -10,8 +10,8 @@ use super::parts::{Cell, row};
 use super::{Paint, lines};
 use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown};
 use crate::live::state::State;
-use crate::names::clean;
 use reqtrace_base::figures::{duration, number, share};
+use reqtrace_base::names::clean;
 
 /// Columns of stacks.
 const STACKS: [Cell; 5] = [

@@ -10,8 +10,8 @@ use crate::live::snapshot::{
     RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine,
 };
 use crate::live::state::{Page, State};
-use crate::plain::Plain;
 use reqtrace_analysis::report::{OpenBlock, OpenRequest};
+use reqtrace_base::plain::Plain;
 
 fn open(request: &str, tid: u32, label: &str, running_ns: u64) -> OpenRequest {
     OpenRequest {

@@ -1,0 +1,103 @@
+//! Many entries of a hash map at once: a map in, copies of its entries out; keys in, entries gone.
+//!
+//! `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_DELETE_BATCH` (5.6) take one system call for thousands of entries.
+//! A bucket is copied under its lock, so that an entry that stays is seen exactly once.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use aya::Pod;
+use aya::maps::Map;
+use aya_obj::generated::{bpf_attr, bpf_cmd};
+
+use super::loader::map_error;
+use super::system::bpf;
+use reqtrace_base::error::{Error, Result};
+
+/// Entries taken at a time: more than any bucket has.
+const AT_ONCE: usize = 1024;
+
+/// Hands all entries of a map to `each`.
+///
+/// # Errors
+///
+/// When the map is no hash map of these types, or the kernel cannot copy.
+pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -> Result<()> {
+    let fd = file::<K, V>(map)?;
+    // SAFETY: any bytes are a valid value of a `Pod`.
+    let (mut keys, mut values) =
+        unsafe { (vec![zeroed::<K>(); AT_ONCE], vec![zeroed::<V>(); AT_ONCE]) };
+    // A place in the table: at most as large as a key, and at least four bytes.
+    let mut place = vec![0_u8; size_of::<K>().max(8)];
+    let mut is_first = true;
+    loop {
+        // SAFETY: all zeros is a valid value of these plain fields.
+        let mut attr: bpf_attr = unsafe { zeroed() };
+        let place = place.as_mut_ptr() as u64;
+        attr.batch.in_batch = if is_first { 0 } else { place };
+        attr.batch.out_batch = place;
+        attr.batch.keys = keys.as_mut_ptr() as u64;
+        attr.batch.values = values.as_mut_ptr() as u64;
+        attr.batch.count = AT_ONCE as u32;
+        attr.batch.map_fd = fd;
+        // SAFETY: both lists have room for so many entries of the map's sizes, which were compared.
+        let called = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH as i64, &raw mut attr) };
+        let is_last = match called {
+            Ok(()) => false,
+            // The end of the table; the last entries are there.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+            Err(error) => return Err(failed("read", &error)),
+        };
+        // SAFETY: the kernel has written how many it has copied.
+        let count = unsafe { attr.batch.count } as usize;
+        for (key, value) in keys.iter().zip(&values).take(count) {
+            each(key, value);
+        }
+        if is_last {
+            return Ok(());
+        }
+        is_first = false;
+    }
+}
+
+/// Deletes entries; all are in the map.
+///
+/// # Errors
+///
+/// When the kernel cannot.
+pub(super) fn delete<K: Pod, V: Pod>(map: &Map, keys: &[K]) -> Result<()> {
+    let fd = file::<K, V>(map)?;
+    for keys in keys.chunks(AT_ONCE) {
+        // SAFETY: all zeros is a valid value of these plain fields.
+        let mut attr: bpf_attr = unsafe { zeroed() };
+        attr.batch.keys = keys.as_ptr() as u64;
+        attr.batch.count = keys.len() as u32;
+        attr.batch.map_fd = fd;
+        // SAFETY: the list has so many keys of the map's size, which was compared.
+        unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_BATCH as i64, &raw mut attr) }
+            .map_err(|error| failed("emptied", &error))?;
+    }
+    Ok(())
+}
+
+/// The descriptor of a hash map whose keys and values are as large as these types.
+fn file<K, V>(map: &Map) -> Result<u32> {
+    let Map::HashMap(data) = map else {
+        return Err(Error::failed("a table of the kernel object is no hash map"));
+    };
+    let info = data.info().map_err(map_error)?;
+    if (info.key_size() as usize, info.value_size() as usize) != (size_of::<K>(), size_of::<V>()) {
+        return Err(Error::failed(
+            "a table of the kernel object has entries of another size",
+        ));
+    }
+    Ok(data.fd().as_fd().as_raw_fd() as u32)
+}
+
+fn failed(what: &str, error: &io::Error) -> Error {
+    Error::failed(format!(
+        "a table of the kernel programs could not be {what}"
+    ))
+    .because(error.to_string())
+}

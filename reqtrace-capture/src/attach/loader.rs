@@ -1,0 +1,475 @@
+//! Loads the kernel programs: offsets of the running kernel in, verified programs out.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::thread;
+use std::time::Instant;
+
+use aya::maps::{Array, HashMap, MapData};
+use aya::programs::perf_event::PerfEvent;
+use aya::programs::{BtfTracePoint, Program, ProgramError};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
+use aya_log::EbpfLogger;
+use log::debug;
+use reqtrace_common::config::{Process, stacks_wanted};
+use reqtrace_common::filter::StackFilter;
+use reqtrace_common::limits::{
+    MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS, MAX_STACK_SUMS,
+    MAX_THREADS,
+};
+
+use super::Compiled;
+use super::image::Image;
+use super::labels::LabelTable;
+use super::markers::MarkerTable;
+use super::object::{OBJECT, check_abi};
+use super::probes::ProbePlan;
+use super::sampling::SAMPLER;
+use super::targets::UPROBES;
+use super::uprobe::Setter;
+use crate::kernel::{Host, PAGE_FAULT, SocketTypes, TRACEPOINTS};
+use reqtrace_base::error::{Error, Result};
+
+/// What to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions<'a> {
+    /// Record kernel stacks.
+    pub kernel_stacks: bool,
+    /// Record user stacks.
+    pub user_stacks: bool,
+    /// Record the stacks of preemptions too, as far as the above say.
+    pub preempted_stacks: bool,
+    /// Which intervals go into the stacks.
+    pub stack_filter: StackFilter,
+    /// Count the lengths of intervals in histograms.
+    pub histogram: bool,
+    /// Send intervals of threads in requests, and who ended them.
+    pub blame: bool,
+    /// Where sockets keep what, if it is recorded how long data had waited; `None`: it is not.
+    pub before: Option<&'a SocketTypes>,
+    /// The same if it is recorded who sent what parked requests go on with.
+    pub origins: Option<&'a SocketTypes>,
+    /// Load the program that takes samples.
+    pub samples: bool,
+    /// Count what walking user stacks takes.
+    pub measure_walks: bool,
+    /// Let the kernel programs send messages to the log.
+    pub messages: bool,
+    /// How labels are read; `None`: they are not.
+    pub labels: Option<&'a LabelTable>,
+    /// Requests of some type are known by a key.
+    pub has_keys: bool,
+    /// What markers do under conditions and with keys, and which attributes they read; `None`: nothing.
+    pub markers: Option<&'a MarkerTable>,
+    /// Probes that will be set: only their programs are loaded. `None`: all programs are.
+    pub probes: Option<&'a [ProbePlan]>,
+    /// Probes of programs that are not known yet may follow: all programs are loaded, and any plans have room.
+    pub more_probes: bool,
+}
+
+/// Programs that the kernel has verified; nothing is attached.
+pub struct Loaded {
+    pub(super) ebpf: Ebpf,
+    pub(super) setter: Setter,
+    pub(super) tables: Option<Compiled>,
+    pub(super) log: Option<KernelLog>,
+}
+
+/// Messages of the kernel programs.
+pub(super) type KernelLog = EbpfLogger<&'static dyn log::Log>;
+
+/// What loads the kernel programs.
+pub struct Loader(EbpfLoader<'static>);
+
+impl Loader {
+    /// Makes it, which takes some 30 ms: aya reads the kernel's type information each time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(EbpfLoader::new())
+    }
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The running kernel's type information, as programs for its tracepoints need it.
+pub struct KernelTypes(Btf);
+
+impl KernelTypes {
+    /// Reads it, which takes some 30 ms.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not BTF.
+    pub fn read(host: &Host) -> Result<Self> {
+        let path = &host.btf_path;
+        let btf = Btf::parse_file(path, Endianness::default()).map_err(|error| {
+            Error::unsupported(format!("{} is not BTF", path.display())).because(error)
+        })?;
+        Ok(Self(btf))
+    }
+}
+
+/// How many stacks of each kind the programs remember per CPU, at 3 KB for both: a power of two. Some
+/// hundred are what a database blocks in; machines with many CPUs get less, so that it is 64 MB at most.
+fn known_stacks() -> u32 {
+    const MOST: usize = 512;
+    const LEAST: usize = 64;
+    const BYTES: usize = 64 << 20;
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let room = BYTES / (3 << 10) / cpus;
+    // At most MOST.
+    room.clamp(LEAST, MOST).next_power_of_two().min(MOST) as u32
+}
+
+/// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
+/// user stacks are walked by frame pointers. `types` is asked when the maps are there.
+///
+/// # Errors
+///
+/// [`reqtrace_base::error::Kind::Unsupported`] when the kernel refuses.
+pub fn load(
+    host: &Host,
+    Loader(mut loader): Loader,
+    types: impl FnOnce() -> Result<KernelTypes>,
+    options: LoadOptions<'_>,
+    tables: Option<Compiled>,
+) -> Result<Loaded> {
+    check_abi(OBJECT)?;
+    let mut wanted = 0_u32;
+    if options.kernel_stacks {
+        wanted |= stacks_wanted::KERNEL;
+    }
+    if options.user_stacks {
+        wanted |= stacks_wanted::USER;
+    }
+    if options.preempted_stacks {
+        wanted |= stacks_wanted::PREEMPTED;
+    }
+    let level = if options.messages {
+        aya_log::Level::Debug
+    } else {
+        aya_log::Level::Error
+    };
+    let level = level as u8;
+    let no_labels = LabelTable::default();
+    let plans = options.labels.unwrap_or(&no_labels);
+    let labels = plans.plans();
+    let no_markers = MarkerTable::default();
+    let markers = options.markers.unwrap_or(&no_markers);
+    let offsets = host.offsets;
+    let filter = options.stack_filter;
+    let gaps_by_frame_pointers = u32::from(tables.as_ref().is_some_and(Compiled::frame_pointers));
+    let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
+        (tables.row_blocks(), tables.index_blocks())
+    });
+    for (global, offset) in host.file_offsets.globals() {
+        loader.override_global(global, offset, true);
+    }
+    let types_of_sockets = options.before.or(options.origins);
+    let most = |wanted, most| if wanted { most } else { 1 };
+    let sockets = most(types_of_sockets.is_some(), MAX_SOCKETS);
+    let readers = most(options.before.is_some(), MAX_THREADS);
+    let sends = most(options.origins.is_some(), MAX_SOCKETS);
+    if let Some(types) = types_of_sockets {
+        for (global, offset) in types.globals() {
+            loader.override_global(global, offset, true);
+        }
+    }
+    let known_stacks = known_stacks();
+    let (keys, parked) = if options.has_keys {
+        (MAX_KEYS, MAX_PARKED)
+    } else {
+        (1, 1)
+    };
+    let room = |now: usize, most: usize| if options.more_probes { most } else { now } as u32;
+    let mut ebpf = loader
+        .map_max_entries("KEYS", keys)
+        .map_max_entries("PARKED", parked)
+        .map_max_entries("SOCKETS", sockets)
+        .map_max_entries("READS", readers)
+        .map_max_entries("SENDS", sends)
+        .map_max_entries("KNOWN_USER", known_stacks)
+        .map_max_entries("KNOWN_KERNEL", known_stacks)
+        .override_global("KNOWN_STACKS", &known_stacks, true)
+        .map_max_entries("UNWIND_ROWS", row_blocks)
+        .map_max_entries("UNWIND_INDEX", index_blocks)
+        .map_max_entries(
+            "HISTOGRAMS",
+            if options.histogram { MAX_STACK_SUMS } else { 1 },
+        )
+        .override_global("TASK_PID", &offsets.pid, true)
+        .override_global("TASK_TGID", &offsets.tgid, true)
+        .override_global("TASK_RAN", &offsets.ran, true)
+        .override_global("TASK_STACK", &offsets.stack, true)
+        .override_global("TASK_UTASK", &offsets.utask, true)
+        .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
+        .override_global("UTASK_VADDR", &offsets.probed, true)
+        .override_global("UTASK_XOL_VADDR", &offsets.probed_copy, true)
+        .override_global("TASK_MM", &offsets.mm, true)
+        .override_global("MM_XOL_AREA", &offsets.xol_area, true)
+        .override_global("XOL_AREA_VADDR", &offsets.xol_area_address, true)
+        .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
+        .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
+        .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
+        .map_max_entries("LABEL_PLANS", room(labels.len(), MAX_LABEL_PLANS))
+        .map_max_entries(
+            "MARKER_PLANS",
+            room(markers.markers().len(), MAX_MARKER_PLANS),
+        )
+        .map_max_entries(
+            "ATTRIBUTE_PLANS",
+            room(markers.attributes().len(), MAX_MARKER_PLANS),
+        )
+        .override_global("STACKS_WANTED", &wanted, true)
+        .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
+        .override_global("STACK_MIN_NS", &filter.min_ns, true)
+        .override_global("STACK_MAX_NS", &filter.max_ns, true)
+        .override_global("STACK_STATE", &filter.state, true)
+        .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
+        .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
+        .override_global("BLAME_WANTED", &u32::from(options.blame), true)
+        .override_global("BEFORE_WANTED", &u32::from(options.before.is_some()), true)
+        .override_global("ORIGIN_WANTED", &u32::from(options.origins.is_some()), true)
+        .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
+        .override_global(aya_log::LEVEL, &level, true)
+        .load(OBJECT)
+        .map_err(|error| explain_load(&error))?;
+    fill_plans(&mut ebpf, plans, markers)?;
+    let KernelTypes(btf) = types()?;
+    let image = Image::of(OBJECT, &ebpf)?;
+    let log = kernel_log(&mut ebpf);
+    let wanted = |name: &&str| match options.probes {
+        Some(plans) if !options.more_probes => plans.iter().any(|plan| plan.program == *name),
+        _ => true,
+    };
+    let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
+    let setter = thread::scope(|scope| {
+        let tracepoints = scope.spawn(|| load_programs(&mut ebpf, &btf, options));
+        let setter = Setter::new(image, &uprobes);
+        let panicked = |_| Error::failed("a thread that loads programs panicked");
+        tracepoints.join().map_err(panicked).flatten()?;
+        setter
+    })?;
+    Ok(Loaded {
+        ebpf,
+        setter,
+        tables,
+        log,
+    })
+}
+
+/// Writes plans into their maps.
+///
+/// # Errors
+///
+/// When they have no room there.
+pub(super) fn fill_plans(
+    ebpf: &mut Ebpf,
+    labels: &LabelTable,
+    markers: &MarkerTable,
+) -> Result<()> {
+    fill(ebpf, "LABEL_PLANS", labels.plans())?;
+    fill(ebpf, "MARKER_PLANS", markers.markers())?;
+    fill(ebpf, "ATTRIBUTE_PLANS", markers.attributes())
+}
+
+/// Writes plans into their map.
+fn fill<P: aya::Pod>(ebpf: &mut Ebpf, name: &str, plans: &[P]) -> Result<()> {
+    let mut map: Array<&mut MapData, P> =
+        Array::try_from(map_mut(ebpf, name)?).map_err(map_error)?;
+    for (index, plan) in plans.iter().enumerate() {
+        map.set(index as u32, plan, 0).map_err(map_error)?;
+    }
+    Ok(())
+}
+
+/// Loads the programs of the scheduler, and the one that takes samples if it is wanted, at the same time: the
+/// verifier takes half a second for the largest.
+///
+/// With blame page faults are looked at too. A kernel without their tracepoint does without.
+fn load_programs(ebpf: &mut Ebpf, btf: &Btf, options: LoadOptions<'_>) -> Result<()> {
+    if options.blame
+        && let Some(program) = ebpf.program_mut(PAGE_FAULT)
+    {
+        match load_program(PAGE_FAULT, program, btf) {
+            Ok(()) => {}
+            Err(error) => debug!("files of page faults are not known: {error}"),
+        }
+    }
+    let wanted = || {
+        TRACEPOINTS
+            .into_iter()
+            .chain(
+                options
+                    .before
+                    .or(options.origins)
+                    .into_iter()
+                    .flat_map(SocketTypes::tracepoints),
+            )
+            .chain(options.samples.then_some(SAMPLER))
+    };
+    let programs = ebpf.programs_mut();
+    let programs: Vec<_> = programs
+        .filter_map(|(name, program)| Some((wanted().find(|known| *known == name)?, program)))
+        .collect();
+    if programs.len() != wanted().count() {
+        return Err(Error::failed(
+            "the kernel object has not all programs of the scheduler and of samples",
+        ));
+    }
+    thread::scope(|scope| {
+        let workers: Vec<_> = programs
+            .into_iter()
+            .map(|(name, program)| scope.spawn(move || load_program(name, program, btf)))
+            .collect();
+        let panicked = |_| Error::failed("a thread that loads programs panicked");
+        let mut workers = workers.into_iter();
+        workers.try_for_each(|worker| worker.join().map_err(panicked).flatten())
+    })
+}
+
+fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
+    let started = Instant::now();
+    let loaded = if name == SAMPLER {
+        <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
+    } else {
+        <&mut BtfTracePoint>::try_from(program).and_then(|program| program.load(name, btf))
+    };
+    loaded.map_err(|error| explain_program(name, error))?;
+    debug!("loaded {name} in {:.0?}", started.elapsed());
+    Ok(())
+}
+
+/// Names the processes to trace; `children` are bits of [`reqtrace_common::config::follow`].
+///
+/// # Errors
+///
+/// When the kernel's table cannot take them.
+pub(super) fn trace_processes(ebpf: &mut Ebpf, pids: &[u32], children: u32) -> Result<()> {
+    let mut processes: HashMap<&mut MapData, u32, Process> =
+        HashMap::try_from(map_mut(ebpf, "PROCESSES")?).map_err(map_error)?;
+    for &pid in pids {
+        let process = Process {
+            exec_generation: 0,
+            follow: children,
+            inherited: 0,
+            asked_ns: 0,
+            ended_ns: 0,
+        };
+        processes.insert(pid, process, 0).map_err(|error| {
+            Error::failed(format!("process {pid} has no room in the table")).because(error)
+        })?;
+    }
+    Ok(())
+}
+
+/// CPU time of a process's threads that have ended while it was traced, ns; none when it has no entry.
+pub(super) fn ended_ns(ebpf: &Ebpf, pid: u32) -> Option<u64> {
+    let processes: HashMap<&MapData, u32, Process> =
+        HashMap::try_from(ebpf.map("PROCESSES")?).ok()?;
+    processes.get(&pid, 0).ok().map(|process| process.ended_ns)
+}
+
+/// Gives the room of processes that have left to others.
+pub(super) fn forget_processes(ebpf: &mut Ebpf, pids: &BTreeSet<u32>) -> Result<()> {
+    let mut processes: HashMap<&mut MapData, u32, Process> =
+        HashMap::try_from(map_mut(ebpf, "PROCESSES")?).map_err(map_error)?;
+    for pid in pids {
+        // A child that could not be stored is not there.
+        let _ = processes.remove(pid);
+    }
+    Ok(())
+}
+
+/// A program of the object by its name, for looking at it.
+pub(super) fn program_of<'a, P>(ebpf: &'a Ebpf, name: &str) -> Result<&'a P>
+where
+    &'a P: TryFrom<&'a Program, Error = ProgramError>,
+{
+    let missing = || Error::failed(format!("the kernel object has no program `{name}`"));
+    ebpf.program(name)
+        .ok_or_else(missing)?
+        .try_into()
+        .map_err(|error: ProgramError| missing().because(error))
+}
+
+/// A program of the object by its name.
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let missing = || Error::failed(format!("the kernel object has no program `{name}`"));
+    ebpf.program_mut(name)
+        .ok_or_else(missing)?
+        .try_into()
+        .map_err(|error: ProgramError| missing().because(error))
+}
+
+/// A map of the object by its name.
+pub(super) fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut aya::maps::Map> {
+    ebpf.map_mut(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+}
+
+/// A map of the object by its name, for reading.
+pub(super) fn map<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a aya::maps::Map> {
+    ebpf.map(name)
+        .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+}
+
+/// The first entry's type of an array map.
+pub(super) fn array<'a, V: aya::Pod>(ebpf: &'a Ebpf, name: &str) -> Result<Array<&'a MapData, V>> {
+    Array::try_from(map(ebpf, name)?).map_err(map_error)
+}
+
+pub(super) fn map_error(error: aya::maps::MapError) -> Error {
+    Error::failed("a map of the kernel object could not be used").because(error)
+}
+
+/// Messages of the kernel programs go to the log, which `-v` shows.
+fn kernel_log(ebpf: &mut Ebpf) -> Option<KernelLog> {
+    EbpfLogger::init(ebpf)
+        .inspect_err(|error| debug!("the kernel programs have no messages: {error}"))
+        .ok()
+}
+
+pub(super) fn explain_load(error: &EbpfError) -> Error {
+    Error::unsupported("the kernel did not take the maps or the object").because(chain(error))
+}
+
+pub(super) fn explain_program(name: &str, error: ProgramError) -> Error {
+    if let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = &error
+    {
+        if io_error.raw_os_error() == Some(libc::EPERM) {
+            return Error::unsupported(format!("the kernel refused to load `{name}`"))
+                .because(io::Error::from_raw_os_error(libc::EPERM))
+                .next("run as root; if it is root, look for lockdown: cat /sys/kernel/security/lockdown");
+        }
+        return Error::unsupported(format!("the verifier refused `{name}`"))
+            .because(format!("{io_error}\n{verifier_log}"))
+            .next("report this with the output of `uname -a`");
+    }
+    Error::unsupported(format!("the program `{name}` could not be loaded")).because(chain(&error))
+}
+
+/// An error with all its causes in one line: aya's own messages leave them out.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,166 @@
+//! Which probes to set: resolved requests in, one flat list of probes out, each once.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::count::is_of_instruction;
+use super::labels::LabelTable;
+use super::markers::MarkerTable;
+use super::planner::Planner;
+use super::uprobe::{Place, not_permitted};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::elf::Object;
+use reqtrace_resolve::{ResolvedProfile, returns};
+
+/// One probe to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePlan {
+    /// File to open.
+    pub object: PathBuf,
+    /// Offset in it.
+    pub file_offset: u64,
+    /// Offset in it of the counter that switches a USDT probe on.
+    pub semaphore: Option<u64>,
+    /// The first bytes of the instruction there.
+    pub(super) instruction: [u8; 2],
+    /// Name of the kernel program.
+    pub(super) program: &'static str,
+    /// What the program is told.
+    pub(super) cookie: u64,
+    /// Function and request type, for messages.
+    pub shown: String,
+    /// Of which service it is: the index of its profile.
+    pub(super) service: usize,
+}
+
+impl ProbePlan {
+    /// All probes of a profile that was resolved for one or more processes. Processes that share
+    /// a file share its probes.
+    ///
+    /// With `labels` each begin reads its request's label, and texts of attributes are read; how is added
+    /// to that table. What markers do under conditions, and with keys, is added to the other.
+    ///
+    /// # Errors
+    ///
+    /// When there are more ways to read, or to do something, than the tables hold; when two markers of a
+    /// request type are at one place, and nothing tells which of them is meant.
+    pub fn of(
+        profiles: &[ResolvedProfile],
+        mut labels: Option<&mut LabelTable>,
+        markers: &mut MarkerTable,
+    ) -> Result<Vec<Self>> {
+        let mut seen = BTreeSet::new();
+        let mut plans = Vec::new();
+        for profile in profiles {
+            for (number, request) in profile.numbered() {
+                let mut planner = Planner {
+                    number,
+                    request,
+                    labels: labels.as_deref_mut(),
+                    markers: &mut *markers,
+                };
+                let of_request = planner.plan();
+                let within = |error: Error| error.within(format!("request `{}`", request.name));
+                for mut plan in of_request.map_err(within)? {
+                    plan.service = profile.service;
+                    let file = Identity::of(&plan.object);
+                    if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
+                        plans.push(plan);
+                    }
+                }
+            }
+        }
+        Ok(plans)
+    }
+
+    /// Whether both are the same probe.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let key = |plan: &Self| (plan.file_offset, plan.program, plan.cookie, plan.service);
+        key(self) == key(other) && Identity::of(&self.object) == Identity::of(&other.object)
+    }
+
+    /// Whether it is a uretprobe.
+    pub(super) fn on_return(&self) -> bool {
+        self.program.ends_with("_ret")
+    }
+
+    /// Where its probe is set, for all that run the file or for one process.
+    pub(super) fn place(&self, process: Option<u32>) -> Place<'_> {
+        Place {
+            object: &self.object,
+            file_offset: self.file_offset,
+            counter: self.semaphore,
+            on_return: self.on_return(),
+            process,
+            cookie: self.cookie,
+        }
+    }
+
+    /// The probe could not be set.
+    pub(super) fn refused(&self, error: io::Error) -> Error {
+        if let Some(error) = not_permitted(&error) {
+            return error;
+        }
+        if is_of_instruction(&error) {
+            return self.unprobeable();
+        }
+        let next = match (self.semaphore, error.raw_os_error()) {
+            // The kernel keeps one counter per place: another tracer has set its probe without it.
+            (Some(_), Some(libc::EINVAL)) => {
+                "another tracer may have a probe there without the semaphore: end it first"
+            }
+            _ => {
+                "`reqtrace check` shows what would be probed; `return-probe = \"uretprobe\"` \
+                 avoids probes inside functions"
+            }
+        };
+        Error::failed(format!(
+            "the probe on {} at offset {:#x} of {} could not be set",
+            self.shown,
+            self.file_offset,
+            self.object.display()
+        ))
+        .because(error)
+        .next(next)
+    }
+}
+
+impl ProbePlan {
+    /// The kernel does not probe the instruction there.
+    fn unprobeable(&self) -> Error {
+        let shown = self.object.display().to_string();
+        let name = Object::open(&self.object, &shown).ok().and_then(|object| {
+            let address = object.address_of(self.file_offset)?;
+            Some(returns::instruction_at(&object, address)?.0)
+        });
+        let name = name.map_or_else(|| "its".to_owned(), |name| format!("the `{name}`"));
+        Error::usage(format!(
+            "{} cannot be marked at offset {:#x} of {shown}: this kernel sets no probe on {name} \
+             instruction there",
+            self.shown, self.file_offset
+        ))
+        .next("mark a function that calls it, or one that it calls")
+    }
+}
+
+/// What makes two paths one file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// Device and inode.
+    Inode(u64, u64),
+    /// A file that cannot be looked at; attaching will say why.
+    Path(PathBuf),
+}
+
+impl Identity {
+    /// That of the file which a path opens.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        std::fs::metadata(path).map_or_else(
+            |_| Self::Path(path.to_owned()),
+            |metadata| Self::Inode(metadata.dev(), metadata.ino()),
+        )
+    }
+}

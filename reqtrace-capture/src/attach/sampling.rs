@@ -1,0 +1,189 @@
+//! The sampling clock: a rate in, one interrupt source per CPU with the program that takes samples out.
+
+use std::fmt;
+use std::io;
+
+use aya::Ebpf;
+use aya::programs::ProgramError;
+use aya::programs::perf_event::{
+    HardwareEvent, PerfEvent, PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy,
+    SoftwareEvent,
+};
+use aya::util::online_cpus;
+
+use super::loader::{chain, program};
+use reqtrace_base::error::{Error, Result};
+
+/// The program that takes samples.
+pub(super) const SAMPLER: &str = "sample";
+
+/// What interrupts the CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuEngine {
+    /// The kernel's timer: samples are as many as the time that was spent.
+    #[default]
+    CpuClock,
+    /// Cycles that the CPU counts, where it does: samples see the kernel with interrupts off, too.
+    Cycles,
+}
+
+impl CpuEngine {
+    /// Its name in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuClock => "cpu-clock",
+            Self::Cycles => "cycles",
+        }
+    }
+
+    fn event(self) -> PerfEventConfig {
+        match self {
+            Self::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
+            Self::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
+        }
+    }
+}
+
+impl fmt::Display for CpuEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How samples are to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplingPlan {
+    /// Samples a second and CPU: 1 to [`reqtrace_common::limits::MAX_CPU_RATE`].
+    pub rate_hz: u32,
+    /// What to take first; the kernel's timer where that is not to be had.
+    pub engine: CpuEngine,
+    /// Whether a trace without samples is refused.
+    pub is_required: bool,
+}
+
+/// Samples that are being taken.
+#[derive(Debug, Default)]
+pub(super) struct Sampling {
+    /// What interrupts the CPUs; `None` when nothing does.
+    pub(super) engine: Option<CpuEngine>,
+    /// What is not as it was asked for, and what to do.
+    pub(super) warning: Option<String>,
+    pub(super) links: Vec<PerfEventLink>,
+}
+
+impl Sampling {
+    /// Begins to take samples.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel lets us take none and the plan requires some. Otherwise there is a warning then, and the trace
+    /// goes on without.
+    pub(super) fn begin(ebpf: &mut Ebpf, plan: SamplingPlan) -> Result<Self> {
+        let cpus = online_cpus().map_err(|(path, error)| {
+            Error::failed(format!("{path} cannot be read")).because(error)
+        })?;
+        let program: &mut PerfEvent = program(ebpf, SAMPLER)?;
+        let mut by = |engine| on_all(program, engine, plan.rate_hz, &cpus);
+        let refused = match by(plan.engine) {
+            Ok(links) => return Ok(Self::of(plan.engine, links, None)),
+            Err(refused) => refused,
+        };
+        if plan.engine == CpuEngine::CpuClock {
+            return Self::without(&refused, plan);
+        }
+        match by(CpuEngine::CpuClock) {
+            Ok(links) => {
+                let warning = format!(
+                    "{} cannot be counted here ({}): samples are taken by {}",
+                    plan.engine,
+                    cause(&refused),
+                    CpuEngine::CpuClock
+                );
+                Ok(Self::of(CpuEngine::CpuClock, links, Some(warning)))
+            }
+            Err(refused) => Self::without(&refused, plan),
+        }
+    }
+
+    fn of(engine: CpuEngine, links: Vec<PerfEventLink>, warning: Option<String>) -> Self {
+        Self {
+            engine: Some(engine),
+            warning,
+            links,
+        }
+    }
+
+    fn without(refused: &ProgramError, plan: SamplingPlan) -> Result<Self> {
+        let next = advice(refused);
+        let cause = cause(refused);
+        if plan.is_required {
+            return Err(Error::unsupported(format!(
+                "no samples of requests on their CPUs can be taken: {cause}"
+            ))
+            .next(next));
+        }
+        Ok(Self {
+            warning: Some(format!(
+                "no samples of requests on their CPUs are taken: {cause}. Everything else is traced. To have \
+                 them, {next}; --cpu-rate 0 asks for none"
+            )),
+            ..Self::default()
+        })
+    }
+}
+
+/// All CPUs, or none. One that has just gone off line is left out.
+fn on_all(
+    program: &mut PerfEvent,
+    engine: CpuEngine,
+    rate_hz: u32,
+    cpus: &[u32],
+) -> Result<Vec<PerfEventLink>, ProgramError> {
+    let mut links = Vec::with_capacity(cpus.len());
+    for &cpu in cpus {
+        let attached = program.attach(
+            engine.event(),
+            PerfEventScope::AllProcessesOneCpu { cpu },
+            SamplePolicy::Frequency(u64::from(rate_hz)),
+            false,
+        );
+        match attached {
+            Ok(id) => links.push(program.take_link(id)?),
+            Err(error) if engine == CpuEngine::CpuClock && is(&error, libc::ENODEV) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(links)
+}
+
+/// What to do where samples are refused.
+fn advice(error: &ProgramError) -> &'static str {
+    if [libc::EACCES, libc::EPERM, libc::ENOSYS]
+        .into_iter()
+        .any(|code| is(error, code))
+    {
+        "run as root or with CAP_PERFMON; in a container, allow perf_event_open(): --security-opt \
+         seccomp=unconfined"
+    } else if is(error, libc::EINVAL) {
+        "see whether kernel.perf_event_max_sample_rate is below --cpu-rate"
+    } else {
+        "see what `reqtrace doctor` says of CPU samples"
+    }
+}
+
+/// Why, in the kernel's words.
+fn cause(error: &ProgramError) -> String {
+    os_error(error).map_or_else(|| chain(error), ToString::to_string)
+}
+
+fn is(error: &ProgramError, code: i32) -> bool {
+    os_error(error).and_then(io::Error::raw_os_error) == Some(code)
+}
+
+fn os_error(error: &ProgramError) -> Option<&io::Error> {
+    match error {
+        ProgramError::SyscallError(error) => Some(&error.io_error),
+        _ => None,
+    }
+}

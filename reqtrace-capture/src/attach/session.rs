@@ -1,0 +1,527 @@
+//! A running trace: probes attached, ring and maps readable; stopped once, then read, then
+//! detached.
+
+mod costs;
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::thread::{self, JoinHandle};
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::programs::links::Link as _;
+use aya::programs::tp_btf::BtfTracePointLink;
+use log::{debug, warn};
+use reqtrace_common::config::{Control, follow};
+use reqtrace_common::limits::MAX_SAMPLE_EVERY;
+use reqtrace_common::record::{FileId, StackId, reason};
+use reqtrace_common::thread::Thread;
+use reqtrace_recording::Cost;
+
+use super::decode::Still;
+use super::detach;
+use super::estimate::HitCost;
+use super::grace::GracePeriod;
+use super::guard::Shed;
+use super::labels::LabelTable;
+use super::loader::{
+    KernelLog, Loaded, chain, ended_ns, fill_plans, forget_processes, map, map_error, map_mut,
+    program, trace_processes,
+};
+use super::markers::MarkerTable;
+use super::open::{self, Running};
+use super::overhead::{self, TrapCosts};
+use super::probes::ProbePlan;
+use super::sampling::{CpuEngine, Sampling, SamplingPlan};
+use super::stacks::StackTable;
+use super::sums::{Filling, Sums};
+use super::tables::UnwindTables;
+use super::targets::{self, Probes, Whom};
+use super::uprobe::{Engine, UprobeLink};
+use crate::kernel::{PAGE_FAULT, TRACEPOINTS, clock, sockets};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::frame::AddressSpace;
+use reqtrace_recording::LateChildren;
+
+/// A running trace.
+pub struct Session {
+    ebpf: Ebpf,
+    ring: RingBuf<MapData>,
+    log: Option<KernelLog>,
+    tracepoints: Vec<BtfTracePointLink>,
+    sampling: Sampling,
+    probes: Probes,
+    kernel_memory: u64,
+    tables: Option<UnwindTables>,
+    /// Bits of [`follow`] for processes that are traced.
+    children: u32,
+    start_ns: u64,
+    control: Control,
+    /// What was asked for; shedding records still fewer.
+    sample_every: u64,
+    /// Of all probes that are set.
+    plans: Vec<ProbePlan>,
+    cost: HitCost,
+    traps: TrapCosts,
+    own_cpu_ns: u64,
+    grace: GracePeriod,
+    filling: Filling,
+    /// What was counted until detaching began, and who detaches.
+    detaching: Option<(Cost, JoinHandle<()>)>,
+}
+
+impl Loaded {
+    /// Attaches everything: scheduler programs first, then the probes of ends, then of begins. Samples are taken
+    /// if the kernel lets us: see [`Session::cpu_engine`].
+    ///
+    /// # Errors
+    ///
+    /// When a program or probe cannot be attached; what was attached by then is detached.
+    pub fn attach(
+        mut self,
+        plans: &[ProbePlan],
+        whom: Whom<'_>,
+        cost: HitCost,
+        sample_every: u64,
+        sampling: Option<SamplingPlan>,
+    ) -> Result<(Session, StackTable)> {
+        let pids = whom.pids;
+        let are_late = whom.more_programs || targets::are_late_in_children(plans, whom.programs);
+        let children = match (whom.follow, are_late) {
+            (false, _) => 0,
+            (true, false) => follow::CHILDREN,
+            (true, true) => follow::CHILDREN | follow::LATE,
+        };
+        trace_processes(&mut self.ebpf, pids, children)?;
+        let kernel_memory = self
+            .ebpf
+            .maps()
+            .filter_map(|(_, map)| costs::fd_field(map_fd(map)?, "memlock"))
+            .sum();
+        let grace = GracePeriod::new()?;
+        let ring = RingBuf::try_from(self.take_map("RING")?).map_err(map_error)?;
+        let stacks = StackTable::new(self.take_map("STACKS")?)?;
+        let tables = match self.tables.take() {
+            Some(compiled) => {
+                let rows = self.take_map("UNWIND_ROWS")?;
+                let index = self.take_map("UNWIND_INDEX")?;
+                let mappings = self.take_map("MAPPINGS")?;
+                Some(UnwindTables::new(compiled, rows, index, mappings)?)
+            }
+            None => None,
+        };
+        let mut tracepoints = Vec::new();
+        for name in TRACEPOINTS {
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
+            tracepoints.push(attach(name, program)?);
+        }
+        // It was loaded if it is wanted and there.
+        let faults: &mut BtfTracePoint = program(&mut self.ebpf, PAGE_FAULT)?;
+        if faults.fd().is_ok() {
+            let link = faults.attach().and_then(|id| faults.take_link(id));
+            match link {
+                Ok(link) => tracepoints.push(link),
+                Err(error) => debug!("files of page faults are not known: {}", chain(&error)),
+            }
+        }
+        for name in sockets::all_tracepoints() {
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
+            // They were loaded if they are wanted.
+            if program.fd().is_ok() {
+                tracepoints.push(attach(name, program)?);
+            }
+        }
+        let sampling = match sampling {
+            Some(plan) => Sampling::begin(&mut self.ebpf, plan)?,
+            None => Sampling::default(),
+        };
+        let mut session = Session {
+            sampling,
+            probes: Probes::set(self.setter, plans, whom)?,
+            ebpf: self.ebpf,
+            ring,
+            log: self.log,
+            tracepoints,
+            kernel_memory,
+            tables,
+            children,
+            start_ns: 0,
+            control: Control::default(),
+            plans: plans.to_vec(),
+            cost,
+            traps: TrapCosts::of(plans, cost),
+            own_cpu_ns: 0,
+            sample_every,
+            grace,
+            filling: Filling::new(),
+            detaching: None,
+        };
+        session.start_ns = clock::monotonic_ns();
+        session.own_cpu_ns = overhead::own_cpu_ns();
+        session.control.start_ns = session.start_ns;
+        session.control.sample_every = sample_every;
+        session.write_control()?;
+        Ok((session, stacks))
+    }
+
+    fn take_map(&mut self, name: &str) -> Result<aya::maps::Map> {
+        self.ebpf
+            .take_map(name)
+            .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
+    }
+}
+
+impl Session {
+    /// What becomes readable when the kernel asks to be read: after news of a process, and when a
+    /// quarter of the ring is full.
+    #[must_use]
+    pub fn ring(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Passes the kernel programs' messages to the log.
+    pub fn forward_messages(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    /// Takes the next record, if there is one. The kernel gets its room back after `take`.
+    pub fn next_record<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let record = self.ring.next()?;
+        Some(take(&record))
+    }
+
+    /// Traces children that were started before forks were seen.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot take them.
+    pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
+        trace_processes(&mut self.ebpf, pids, self.children)?;
+        for &pid in pids {
+            self.probes.follow(pid, self.start_ns);
+        }
+        Ok(())
+    }
+
+    /// Sets the probes of a child that was forked then, `CLOCK_MONOTONIC` ns, if it has not all
+    /// of them.
+    pub fn follow(&mut self, pid: u32, forked_ns: u64) {
+        self.probes.follow(pid, forked_ns);
+    }
+
+    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns; the tables have their
+    /// plans beside those of before.
+    ///
+    /// # Errors
+    ///
+    /// When they need a program or room that was not loaded, or cannot be set.
+    pub(crate) fn probe_program(
+        &mut self,
+        plans: Vec<ProbePlan>,
+        (labels, markers): (Option<&LabelTable>, &MarkerTable),
+        pid: u32,
+        since_ns: u64,
+    ) -> Result<()> {
+        let none = LabelTable::default();
+        fill_plans(&mut self.ebpf, labels.unwrap_or(&none), markers)
+            .and_then(|()| self.probes.add(&plans, pid, since_ns))
+            .map_err(|error| {
+                error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
+            })?;
+        self.plans.extend(plans);
+        self.traps = TrapCosts::of(&self.plans, self.cost);
+        Ok(())
+    }
+
+    /// Processes that should have probes and got none.
+    #[must_use]
+    pub(crate) fn unprobed(&self) -> u64 {
+        self.probes.unprobed()
+    }
+
+    /// Children that got some of their probes only after their start.
+    #[must_use]
+    pub fn late_children(&self) -> LateChildren {
+        self.probes.late()
+    }
+
+    /// What takes samples of threads on their CPUs; `None` when nothing does.
+    #[must_use]
+    pub fn cpu_engine(&self) -> Option<CpuEngine> {
+        self.sampling.engine
+    }
+
+    /// What of the samples is not as it was asked for, and what to do.
+    #[must_use]
+    pub fn sampling_warning(&self) -> Option<&str> {
+        self.sampling.warning.as_deref()
+    }
+
+    /// What sets the probes.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        self.probes.engine()
+    }
+
+    /// Gives the room of processes that have left to others, when all their records were taken.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot be written.
+    pub fn forget(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        if let Some(tables) = &mut self.tables {
+            tables.forget(pids);
+        }
+        self.probes.forget(pids);
+        forget_processes(&mut self.ebpf, pids)
+    }
+
+    /// CPU time of a process's threads that have ended while it was traced, ns; 0 when nothing is known of it.
+    #[must_use]
+    pub fn ended_ns(&self, pid: u32) -> u64 {
+        ended_ns(&self.ebpf, pid).unwrap_or(0)
+    }
+
+    /// Kernel memory of all maps in bytes, as the kernel accounts for it.
+    #[must_use]
+    pub fn kernel_memory(&self) -> u64 {
+        self.kernel_memory
+    }
+
+    /// Looks at the mappings of a process again: after an exec, and now and then. Returns whether
+    /// they have changed, as far as is known.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(true), |tables| tables.refresh(space))
+    }
+
+    /// A new process begins with its parent's mappings.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be written.
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) -> Result<()> {
+        self.tables
+            .as_mut()
+            .map_or(Ok(()), |tables| tables.inherit(child, parent))
+    }
+
+    /// Fixes the stop time: from now on the kernel programs change nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's control map cannot be written.
+    pub fn stop(&mut self) -> Result<u64> {
+        let stop_ns = clock::monotonic_ns();
+        self.control.stop_ns = stop_ns;
+        self.write_control()?;
+        // A program that had looked at the control before may still be running; each takes
+        // microseconds.
+        thread::sleep(std::time::Duration::from_millis(2));
+        Ok(stop_ns)
+    }
+
+    /// When all probes were set, `CLOCK_MONOTONIC` ns: markers hit before do not count.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// Records less, or more again.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's control map cannot be written.
+    pub fn shed(&mut self, shed: Shed) -> Result<()> {
+        self.control.shed_stacks = u64::from(shed != Shed::Nothing);
+        let more = match shed {
+            Shed::Sample(every) => u64::from(every),
+            Shed::Nothing | Shed::Stacks => 1,
+        };
+        self.control.sample_every = (self.sample_every * more).min(MAX_SAMPLE_EVERY);
+        self.write_control()
+    }
+
+    fn write_control(&mut self) -> Result<()> {
+        let mut control: Array<&mut MapData, Control> =
+            Array::try_from(map_mut(&mut self.ebpf, "CONTROL")?).map_err(map_error)?;
+        control.set(0, self.control, 0).map_err(map_error)
+    }
+
+    /// Whether a table of the kernel programs fills up, so that it has to be emptied.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's counters cannot be read.
+    pub(crate) fn tables_fill_up(&self) -> Result<bool> {
+        self.filling.is_due(&self.ebpf)
+    }
+
+    /// Begins the other window, and waits until no program writes to the one before, which is returned:
+    /// 0 or 1.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's maps cannot be used.
+    pub(crate) fn next_window(&mut self) -> Result<u64> {
+        let before = self.control.window & 1;
+        self.control.window += 1;
+        self.write_control()?;
+        self.filling.changed(&self.ebpf)?;
+        self.grace.wait()?;
+        Ok(before)
+    }
+
+    /// Lets every file that is blocked on from now on send its name again.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's map cannot be written.
+    pub(crate) fn name_files_anew(&mut self) -> Result<()> {
+        self.control.file_period += 1;
+        self.write_control()
+    }
+
+    /// Reads what the kernel has added up and lost since the start, and takes out what was added up per
+    /// stack in a window that is over. While tracing, a total may be read in the middle of a change; the
+    /// next read has it whole.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be used.
+    pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
+        Sums::take(&self.ebpf, request_types, window)
+    }
+
+    /// Stacks that open requests refer to.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
+        open::stacks(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
+    }
+
+    /// Files that open requests blocked on, or are blocked on.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn files_in_use(&self) -> Result<Vec<FileId>> {
+        open::files(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
+    }
+
+    /// Requests that are open now, while tracing: at most `most`, those that began first, and how many there
+    /// are.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
+        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
+        open::running(map(&self.ebpf, "THREADS")?, keys, parked, now_ns, most)
+    }
+
+    /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
+        let threads: HashMap<_, u32, Thread> =
+            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
+        let mut stills = open::requests(&threads, stop_ns)?;
+        stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
+        Ok(stills)
+    }
+
+    /// Requests of a process that no thread runs, taken out: the process has left, or runs another program.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be used.
+    pub(crate) fn abandoned(&self, tgid: u32, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        self.parked(Some(tgid), at_ns, why)
+    }
+
+    fn parked(&self, of: Option<u32>, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
+        open::parked(keys, parked, of, at_ns, why)
+    }
+
+    /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].
+    ///
+    /// # Errors
+    ///
+    /// When what the programs have cost cannot be read.
+    pub fn begin_detach(&mut self) -> Result<()> {
+        let cost = self.cost()?;
+        let (tracepoints, probes) = self.links();
+        let samples = std::mem::take(&mut self.sampling.links);
+        let work = move || {
+            drop(samples);
+            detach(tracepoints, probes);
+        };
+        self.detaching = Some((cost, thread::spawn(work)));
+        Ok(())
+    }
+
+    /// Takes everything out: scheduler programs, then the probes, many at a time.
+    pub fn detach(&mut self) {
+        let (tracepoints, probes) = self.links();
+        self.sampling.links.clear();
+        detach(tracepoints, probes);
+        if let Some((_, thread)) = self.detaching.take() {
+            // It does nothing that can panic; the kernel takes out what is left when we end.
+            let _ = thread.join();
+        }
+    }
+
+    fn links(&mut self) -> (Vec<BtfTracePointLink>, Vec<UprobeLink>) {
+        (std::mem::take(&mut self.tracepoints), self.probes.take())
+    }
+}
+
+fn attach(name: &str, program: &mut BtfTracePoint) -> Result<BtfTracePointLink> {
+    let link = program.attach().and_then(|id| program.take_link(id));
+    link.map_err(|error| {
+        Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
+            .because(chain(&error))
+    })
+}
+
+fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
+    for link in tracepoints {
+        if let Err(error) = link.detach() {
+            warn!("a tracepoint could not be detached: {error}");
+        }
+    }
+    detach::all(probes);
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+/// The descriptor of a map of one of the kinds that the kernel programs have.
+pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
+    use aya::maps::Map;
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        _ => None,
+    }
+}

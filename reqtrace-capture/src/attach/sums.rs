@@ -1,0 +1,112 @@
+//! What the kernel's maps have added up, as plain lists.
+
+use aya::Ebpf;
+use aya::maps::{Array, MapData, PerCpuArray};
+use reqtrace_common::config::Filled;
+use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::limits::{MAX_STACK_SUMS, MAX_STACKS};
+use reqtrace_common::loss::Loss;
+use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+
+use super::batch;
+use super::loader::{array, map, map_error};
+use reqtrace_base::error::Result;
+
+/// A table is emptied when so much of it was filled since the last time: the rest has room for what
+/// comes while it is emptied, in the next window.
+const FULL_ENOUGH: u64 = 4;
+
+/// What the kernel has added up.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// Per request type, in profile order, since the start.
+    pub(crate) totals: Vec<TypeTotals>,
+    /// Per stack pair, in one window.
+    pub(crate) stacks: Vec<(StackSumKey, StackSum)>,
+    /// Lengths per stack pair, when they are counted, in one window.
+    pub(crate) histograms: Vec<(StackSumKey, LengthHistogram)>,
+    /// Losses since the start, those that never happened left out.
+    pub(crate) losses: Vec<(Loss, u64)>,
+}
+
+impl Sums {
+    /// Reads the totals and the losses, and takes what belongs to a window that is over out of the
+    /// tables of sums.
+    pub(super) fn take(ebpf: &Ebpf, request_types: usize, window: u64) -> Result<Self> {
+        let totals: PerCpuArray<_, TypeTotals> =
+            PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
+        let totals = (0..request_types as u32)
+            .map(|index| {
+                let mut sum = TypeTotals::ZERO;
+                for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
+                    sum.merge(cpu);
+                }
+                Ok(sum)
+            })
+            .collect::<Result<_>>()?;
+        let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
+        let mut losses = Vec::new();
+        for loss in Loss::ALL {
+            let count = counters.get(&(loss as u32), 0).map_err(map_error)?;
+            if count != 0 {
+                losses.push((loss, count));
+            }
+        }
+        Ok(Self {
+            totals,
+            stacks: taken(ebpf, "STACK_SUMS", window)?,
+            histograms: taken::<LengthHistogram>(ebpf, "HISTOGRAMS", window)?,
+            losses,
+        })
+    }
+}
+
+fn taken<V: aya::Pod>(ebpf: &Ebpf, table: &str, window: u64) -> Result<Vec<(StackSumKey, V)>> {
+    let table = map(ebpf, table)?;
+    let (mut keys, mut found) = (Vec::new(), Vec::new());
+    batch::entries(table, |key: &StackSumKey, value: &V| {
+        let is_odd = key.off_kind & off_kind::ODD_WINDOW != 0;
+        if u64::from(is_odd) == window {
+            keys.push(*key);
+            let mut key = *key;
+            key.off_kind &= !off_kind::ODD_WINDOW;
+            found.push((key, *value));
+        }
+    })?;
+    batch::delete::<StackSumKey, V>(table, &keys)?;
+    Ok(found)
+}
+
+/// How full the kernel's tables are.
+pub(super) struct Filling {
+    /// At the last change of windows.
+    before: Filled,
+}
+
+impl Filling {
+    pub(super) fn new() -> Self {
+        Self {
+            before: Filled::default(),
+        }
+    }
+
+    /// Whether it is time to empty them.
+    pub(super) fn is_due(&self, ebpf: &Ebpf) -> Result<bool> {
+        let now = filled(ebpf)?;
+        Ok(
+            now.stacks - self.before.stacks >= u64::from(MAX_STACKS) / FULL_ENOUGH
+                || now.sums - self.before.sums >= u64::from(MAX_STACK_SUMS) / FULL_ENOUGH,
+        )
+    }
+
+    /// The windows have changed.
+    pub(super) fn changed(&mut self, ebpf: &Ebpf) -> Result<()> {
+        self.before = filled(ebpf)?;
+        Ok(())
+    }
+}
+
+fn filled(ebpf: &Ebpf) -> Result<Filled> {
+    let filled: Array<&MapData, Filled> = array(ebpf, "FILLED")?;
+    filled.get(&0, 0).map_err(map_error)
+}

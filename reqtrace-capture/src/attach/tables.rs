@@ -1,0 +1,290 @@
+//! Unwind tables in the kernel: tables and mappings of processes in, filled maps out.
+
+use std::collections::{BTreeSet, HashMap as StdHashMap, HashSet};
+use std::path::PathBuf;
+
+use aya::maps::{Array, HashMap, Map, MapData};
+use log::{debug, info, warn};
+use reqtrace_common::limits::MAX_ADDRESS_SPACES;
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row, WALK_STOPS};
+
+use super::loader::map_error;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::frame::AddressSpace;
+use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Registry, Upload};
+
+/// Room for what a process maps while it is traced: rows beyond those of its start.
+const SPARE_ROWS: u32 = 256 << 10;
+/// The same for index entries.
+const SPARE_INDEX: u32 = 64 << 10;
+
+/// Tables of the processes that are traced from the start, compiled before loading, so that the
+/// kernel's arrays have the size they need.
+pub struct Compiled {
+    registry: Registry,
+    processes: Vec<(AddressSpace, ProcessTables)>,
+    /// Tables of files that no process has mapped yet.
+    ahead: Vec<Upload>,
+    said: HashSet<(PathBuf, NoTable)>,
+}
+
+impl Compiled {
+    /// Compiles the tables of files that a process will map once it begins.
+    #[must_use]
+    pub fn ahead_of(mut registry: Registry, files: &[PathBuf]) -> Self {
+        let ahead = registry.compile_ahead(files);
+        Self {
+            registry,
+            processes: Vec::new(),
+            ahead,
+            said: HashSet::new(),
+        }
+    }
+
+    /// Compiles the tables of processes; `registry` reports progress. A process that has left has
+    /// none.
+    #[must_use]
+    pub fn of(mut registry: Registry, spaces: &[AddressSpace]) -> Self {
+        let mut processes = Vec::new();
+        for &space in spaces {
+            match registry.mappings(space.tgid) {
+                Ok(tables) => processes.push((space, tables)),
+                // A short-lived child may have left since it was found.
+                Err(error) => debug!("unwind tables of process {}: {error}", space.tgid),
+            }
+        }
+        let stats = registry.stats();
+        info!(
+            "unwind tables: {} objects, {} functions, {} rows, {} KiB from {} KiB of .eh_frame \
+             in {:.0?}",
+            stats.objects,
+            stats.functions,
+            stats.rows,
+            stats.table_bytes / 1024,
+            stats.frame_bytes / 1024,
+            stats.waited
+        );
+        if stats.unsupported_rows > 0 {
+            debug!("{} unwind rows are not understood", stats.unsupported_rows);
+        }
+        let mut said = HashSet::new();
+        for (_, tables) in &processes {
+            say_without(&registry, tables, &mut said);
+        }
+        Self {
+            registry,
+            processes,
+            ahead: Vec::new(),
+            said,
+        }
+    }
+
+    /// Whether walks go by frame pointers through code that the tables have no rows for.
+    pub(super) fn frame_pointers(&self) -> bool {
+        self.registry.frame_pointers()
+    }
+
+    /// Blocks of rows to make room for.
+    pub(super) fn row_blocks(&self) -> u32 {
+        blocks(
+            self.end(|upload| upload.rows_start, |upload| upload.table.rows.len()),
+            SPARE_ROWS,
+        )
+        .min(MAX_ROWS / BLOCK as u32)
+    }
+
+    /// Blocks of index entries to make room for.
+    pub(super) fn index_blocks(&self) -> u32 {
+        blocks(
+            self.end(
+                |upload| upload.index_start,
+                |upload| upload.table.index.len(),
+            ),
+            SPARE_INDEX,
+        )
+        .min(MAX_INDEX / BLOCK as u32)
+    }
+
+    fn end(&self, start: fn(&Upload) -> u32, len: fn(&Upload) -> usize) -> u32 {
+        let uploads = self
+            .processes
+            .iter()
+            .flat_map(|(_, tables)| &tables.uploads);
+        uploads
+            .chain(&self.ahead)
+            .map(|upload| start(upload) + len(upload) as u32)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn blocks(used: u32, spare: u32) -> u32 {
+    (used + spare).div_ceil(BLOCK as u32)
+}
+
+/// The kernel's unwind maps.
+pub(super) struct UnwindTables {
+    registry: Registry,
+    rows: Array<MapData, [Row; BLOCK]>,
+    index: Array<MapData, [u32; BLOCK]>,
+    mappings: HashMap<MapData, u64, Mappings>,
+    /// What was stored, to see changes and to give to children.
+    stored: StdHashMap<AddressSpace, Box<Mappings>>,
+    /// Of the mappings that were stored last.
+    generation: u32,
+    full: bool,
+    said: HashSet<(PathBuf, NoTable)>,
+}
+
+impl UnwindTables {
+    pub(super) fn new(compiled: Compiled, rows: Map, index: Map, mappings: Map) -> Result<Self> {
+        let mut tables = Self {
+            registry: compiled.registry,
+            rows: Array::try_from(rows).map_err(map_error)?,
+            index: Array::try_from(index).map_err(map_error)?,
+            mappings: HashMap::try_from(mappings).map_err(map_error)?,
+            stored: StdHashMap::new(),
+            generation: 0,
+            full: false,
+            said: compiled.said,
+        };
+        for upload in &compiled.ahead {
+            tables.upload(upload)?;
+        }
+        for (space, process) in compiled.processes {
+            tables.store(space, process)?;
+        }
+        Ok(tables)
+    }
+
+    /// Looks at the mappings of a process again, and stores them if they have changed; returns
+    /// whether they have. A process that is gone keeps what it had.
+    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
+        match self.registry.mappings(space.tgid) {
+            Ok(process) => {
+                say_without(&self.registry, &process, &mut self.said);
+                self.store(space, process)
+            }
+            Err(error) => {
+                debug!("unwind tables of process {}: {error}", space.tgid);
+                Ok(false)
+            }
+        }
+    }
+
+    /// A child begins with its parent's mappings.
+    pub(super) fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) -> Result<()> {
+        let Some(mappings) = self.stored.get(&parent).cloned() else {
+            return Ok(());
+        };
+        self.put(child, mappings)
+    }
+
+    /// Frees the mappings of processes that have left.
+    pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let left = |space: &AddressSpace| pids.contains(&space.tgid);
+        for (space, _) in self.stored.extract_if(|space, _| left(space)) {
+            // It was stored under this key.
+            let _ = self.mappings.remove(&key(space));
+        }
+    }
+
+    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<bool> {
+        let mut mappings = process.mappings;
+        for upload in &process.uploads {
+            if !self.upload(upload)? {
+                without_table(&mut mappings, upload);
+            }
+        }
+        let known = self.stored.get(&space);
+        if known.is_some_and(|known| used(known) == used(&mappings)) {
+            return Ok(false);
+        }
+        self.put(space, mappings)?;
+        Ok(true)
+    }
+
+    fn put(&mut self, space: AddressSpace, mut mappings: Box<Mappings>) -> Result<()> {
+        if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
+            if !self.full {
+                warn!(
+                    "more than {MAX_ADDRESS_SPACES} processes at once: stacks of further ones are walked \
+                     by frame pointers"
+                );
+            }
+            self.full = true;
+            return Ok(());
+        }
+        self.generation = self.generation.wrapping_add(1);
+        mappings.generation = self.generation;
+        self.mappings
+            .insert(key(space), *mappings, 0)
+            .map_err(map_error)?;
+        self.stored.insert(space, mappings);
+        Ok(())
+    }
+
+    /// Stores a table. False when the arrays, made before it was known, have no room for it.
+    fn upload(&mut self, upload: &Upload) -> Result<bool> {
+        let last_row = upload.rows_start as usize + upload.table.rows.len();
+        let last_entry = upload.index_start as usize + upload.table.index.len();
+        if last_row > self.rows.len() as usize * BLOCK
+            || last_entry > self.index.len() as usize * BLOCK
+        {
+            warn!("no room for the unwind table of an object that was mapped while tracing");
+            return Ok(false);
+        }
+        let failed = |error| Error::failed("an unwind table could not be stored").because(error);
+        for (number, block) in upload.row_blocks() {
+            self.rows
+                .set(number, block, 0)
+                .map_err(|error| failed(map_error(error)))?;
+        }
+        for (number, block) in upload.index_blocks() {
+            self.index
+                .set(number, block, 0)
+                .map_err(|error| failed(map_error(error)))?;
+        }
+        Ok(true)
+    }
+}
+
+/// Says once of each mapping that has no table, why, and how it is walked.
+fn say_without(
+    registry: &Registry,
+    tables: &ProcessTables,
+    said: &mut HashSet<(PathBuf, NoTable)>,
+) {
+    let how = if registry.frame_pointers() {
+        "walked by frame pointers"
+    } else {
+        "stacks stop there"
+    };
+    for without in &tables.without {
+        if said.insert((without.name.clone(), without.cause)) {
+            let name = match without.name.to_string_lossy() {
+                name if name.is_empty() => "anonymous memory".into(),
+                name => name,
+            };
+            info!("no unwind table: {name}: {}; {how}", without.cause.reason());
+        }
+    }
+}
+
+/// Under which the kernel finds the mappings of an address space.
+fn key(space: AddressSpace) -> u64 {
+    u64::from(space.tgid) << 32 | u64::from(space.exec_generation)
+}
+
+fn used(mappings: &Mappings) -> &[Mapping] {
+    &mappings.entries[..(mappings.len as usize).min(mappings.entries.len())]
+}
+
+fn without_table(mappings: &mut Mappings, upload: &Upload) {
+    for mapping in &mut mappings.entries {
+        if mapping.chunks > 0 && mapping.index_start == upload.index_start {
+            mapping.chunks = 0;
+            mapping.index_start = WALK_STOPS;
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Whom probes are set for: planned probes and processes in, links out, which come and go with
+//! the processes.
+//!
+//! Probes in the executable are set for all that run it, so that a child is probed from its first
+//! instruction; the kernel programs pick the traced processes. A library is mapped by processes that have
+//! nothing to do with the trace, and each hit would cost them a trap: probes in libraries are set for
+//! the traced processes only, one by one, and for a child when the kernel tells of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use log::{debug, info, warn};
+
+use super::detach;
+use super::probes::{Identity, ProbePlan};
+use super::uprobe::{Engine, Setter, UprobeLink};
+use crate::kernel::clock;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_recording::LateChildren;
+
+/// Programs for markers: those of ends first, so that no begin is seen without its end.
+pub(super) const UPROBES: [&str; 9] = [
+    "request_end",
+    "request_end_ret",
+    "marked_end",
+    "marked_end_ret",
+    "marker",
+    "request_begin",
+    "request_begin_ret",
+    "marked_begin",
+    "marked_begin_ret",
+];
+
+/// The service of a process: the index of its profile; `None` when it is of none.
+pub type ServiceOf = Box<dyn Fn(u32) -> Option<usize> + Send>;
+
+/// Whom to trace.
+pub struct Whom<'a> {
+    /// Processes.
+    pub pids: &'a [u32],
+    /// Files that they execute, or will: a process that has not begun executes something else.
+    pub programs: &'a [PathBuf],
+    /// Whether programs are expected that are not known yet.
+    pub more_programs: bool,
+    /// Whether the children that they start are traced too.
+    pub follow: bool,
+    /// Probes in files that processes share are set for the processes of their own service.
+    pub service_of: ServiceOf,
+}
+
+/// The probes of a trace.
+pub(super) struct Probes {
+    setter: Setter,
+    service_of: ServiceOf,
+    of_files: Vec<UprobeLink>,
+    of_processes: BTreeMap<u32, Own>,
+    /// Set for each process by itself.
+    shared: Vec<ProbePlan>,
+    /// Files of programs that came later: who has mapped them may leave before others come.
+    kept: Vec<File>,
+    late: LateChildren,
+    unprobed: u64,
+    warned: bool,
+}
+
+impl Probes {
+    /// Sets them. Without `follow` all of them are set for these processes only.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be set; what was set by then is taken out.
+    pub(super) fn set(setter: Setter, plans: &[ProbePlan], whom: Whom<'_>) -> Result<Self> {
+        let Whom {
+            pids,
+            programs,
+            follow,
+            service_of,
+            ..
+        } = whom;
+        let (files, shared): (Vec<_>, Vec<_>) = if follow {
+            let own = identities(programs);
+            let plans = plans.iter().cloned();
+            plans.partition(|plan| own.contains(&Identity::of(&plan.object)))
+        } else {
+            (Vec::new(), plans.to_vec())
+        };
+        let mut probes = Self {
+            setter,
+            service_of,
+            of_files: Vec::new(),
+            of_processes: BTreeMap::new(),
+            shared,
+            kept: Vec::new(),
+            late: LateChildren::default(),
+            unprobed: 0,
+            warned: false,
+        };
+        probes.of_files = set(&mut probes.setter, &files, None)?;
+        for &pid in pids {
+            probes.set_shared(pid)?;
+        }
+        info!(
+            "probes set by {}: {} for all that run their file, {} for {} processes each",
+            probes.engine(),
+            files.len(),
+            probes.shared.len(),
+            pids.len()
+        );
+        Ok(probes)
+    }
+
+    /// What sets them.
+    pub(super) fn engine(&self) -> Engine {
+        self.setter.engine()
+    }
+
+    /// Descriptors of one of [`UPROBES`].
+    pub(super) fn files(&self, name: &str) -> impl Iterator<Item = i32> {
+        self.setter.files(name)
+    }
+
+    /// A process is traced that runs its program since then, `CLOCK_MONOTONIC` ns.
+    pub(super) fn follow(&mut self, pid: u32, since_ns: u64) {
+        match self.set_shared(pid) {
+            Ok(true) => self.was_late(pid, since_ns),
+            Ok(false) => {}
+            Err(error) => {
+                self.unprobed += 1;
+                // Or it is gone already.
+                if Path::new(&format!("/proc/{pid}")).exists() && !self.warned {
+                    warn!("requests of process {pid} are not seen: {error}");
+                    self.warned = true;
+                }
+                debug!("no probes for process {pid}: {error}");
+            }
+        }
+    }
+
+    fn was_late(&mut self, pid: u32, since_ns: u64) {
+        let late_ns = clock::monotonic_ns().saturating_sub(since_ns);
+        self.late.count += 1;
+        self.late.slowest_ns = self.late.slowest_ns.max(late_ns);
+        debug!("probes of process {pid} set {late_ns} ns after its start");
+    }
+
+    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns: those in its
+    /// executable for all that run it.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be set, or a file cannot be opened.
+    pub(super) fn add(&mut self, plans: &[ProbePlan], pid: u32, since_ns: u64) -> Result<()> {
+        let own = identities(&[format!("/proc/{pid}/exe").into()]);
+        let (files, shared): (Vec<_>, Vec<_>) = plans
+            .iter()
+            .cloned()
+            .partition(|plan| own.contains(&Identity::of(&plan.object)));
+        let links = set(&mut self.setter, &files, None)?;
+        self.of_files.extend(links);
+        for plan in shared {
+            if self.shared.iter().any(|known| known.is_same(&plan)) {
+                continue;
+            }
+            let object = self.keep(&plan.object)?;
+            self.shared.push(ProbePlan { object, ..plan });
+        }
+        self.set_shared(pid)?;
+        self.was_late(pid, since_ns);
+        Ok(())
+    }
+
+    /// A path that opens a file also when the process that has mapped it has left.
+    fn keep(&mut self, path: &Path) -> Result<PathBuf> {
+        let identity = Identity::of(path);
+        let path_of = |file: &File| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let mut kept = self.kept.iter().map(path_of);
+        if let Some(known) = kept.find(|kept| Identity::of(kept) == identity) {
+            return Ok(known);
+        }
+        let file = File::open(path).map_err(|error| {
+            Error::failed(format!("{} cannot be opened", path.display())).because(error)
+        })?;
+        let kept = path_of(&file);
+        self.kept.push(file);
+        Ok(kept)
+    }
+
+    /// Sets the probes in shared files for a process: those of its service that it has not yet. Returns
+    /// whether there were any.
+    fn set_shared(&mut self, pid: u32) -> Result<bool> {
+        let known = self.of_processes.get(&pid).map_or(0, |own| own.plans);
+        if known == self.shared.len() {
+            return Ok(false);
+        }
+        let Some(service) = (self.service_of)(pid) else {
+            return Ok(false);
+        };
+        let new = self.shared[known..].iter();
+        let new: Vec<&ProbePlan> = new.filter(|plan| plan.service == service).collect();
+        let is_any = !new.is_empty();
+        let links = set(&mut self.setter, new, Some(pid))?;
+        let own = self.of_processes.entry(pid).or_default();
+        own.plans = self.shared.len();
+        own.links.extend(links);
+        Ok(is_any)
+    }
+
+    /// Processes without probes that should have some.
+    pub(super) fn unprobed(&self) -> u64 {
+        self.unprobed
+    }
+
+    /// Children that got probes late.
+    pub(super) fn late(&self) -> LateChildren {
+        self.late
+    }
+
+    /// These processes have left. Their links go in a thread of their own: that takes a while.
+    pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
+        let gone = pids.iter().filter_map(|pid| self.of_processes.remove(pid));
+        let links: Vec<_> = gone.flat_map(|own| own.links).collect();
+        if !links.is_empty() {
+            std::thread::spawn(move || detach::all(links));
+        }
+    }
+
+    /// Gives all of them away, to be taken out. No more are set from then on.
+    pub(super) fn take(&mut self) -> Vec<UprobeLink> {
+        self.shared.clear();
+        let of_processes = std::mem::take(&mut self.of_processes);
+        let mut links = std::mem::take(&mut self.of_files);
+        links.extend(of_processes.into_values().flat_map(|own| own.links));
+        links
+    }
+}
+
+/// The probes of one process.
+#[derive(Default)]
+struct Own {
+    /// So many of the shared plans are set, as far as they are for its service.
+    plans: usize,
+    links: Vec<UprobeLink>,
+}
+
+/// Whether children of processes that run these files get some of their probes only after they have started.
+pub(super) fn are_late_in_children(plans: &[ProbePlan], programs: &[PathBuf]) -> bool {
+    let own = identities(programs);
+    plans
+        .iter()
+        .any(|plan| !own.contains(&Identity::of(&plan.object)))
+}
+
+/// Sets probes for all that run their file, or for one process.
+fn set<'a>(
+    setter: &mut Setter,
+    plans: impl IntoIterator<Item = &'a ProbePlan>,
+    process: Option<u32>,
+) -> Result<Vec<UprobeLink>> {
+    let plans: Vec<&ProbePlan> = plans.into_iter().collect();
+    let mut links = Vec::new();
+    for name in UPROBES {
+        let of_name = plans.iter().filter(|plan| plan.program == name);
+        let mine: Vec<&ProbePlan> = of_name.copied().collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let places: Vec<_> = mine.iter().map(|plan| plan.place(process)).collect();
+        let (set, refused) = setter.set(name, &places)?;
+        links.extend(set);
+        if let Some(first) = refused.into_iter().next() {
+            detach::all(links);
+            return Err(mine[first.index].refused(first.error));
+        }
+    }
+    Ok(links)
+}
+
+/// The files that these processes execute.
+pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
+    let files = pids.iter().map(|pid| format!("/proc/{pid}/exe").into());
+    identities(&files.collect::<Vec<PathBuf>>())
+}
+
+fn identities(files: &[PathBuf]) -> BTreeSet<Identity> {
+    files.iter().map(|file| Identity::of(file)).collect()
+}

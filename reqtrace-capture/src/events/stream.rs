@@ -1,0 +1,89 @@
+//! The stream: events in, to who takes them.
+
+use reqtrace_base::error::Result;
+use reqtrace_recording::{Event, Loss, Request};
+
+use super::EventSink;
+use crate::attach::Running;
+
+/// Where events go.
+pub(crate) struct Stream<'a> {
+    sink: &'a mut dyn EventSink,
+    /// The sink wants the trace to end.
+    is_stopped: bool,
+    /// Id of the last request.
+    last_id: u64,
+}
+
+impl<'a> Stream<'a> {
+    pub(crate) fn new(sink: &'a mut dyn EventSink) -> Self {
+        Self {
+            sink,
+            is_stopped: false,
+            last_id: 0,
+        }
+    }
+
+    /// Whether the sink wants the trace to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Lets the sink look at what is known so far.
+    pub(crate) fn look(&mut self, overhead: Option<f64>) {
+        self.sink.look(overhead);
+    }
+
+    /// Whether the sink wants what the kernel adds up while the trace runs.
+    pub(crate) fn wants_windows(&self) -> bool {
+        self.sink.wants_windows()
+    }
+
+    /// Whether the sink wants requests that are open.
+    pub(crate) fn wants_running(&self) -> bool {
+        self.sink.wants_running()
+    }
+
+    /// Shows the sink requests that are open; `all` is how many there are.
+    pub(crate) fn running(&mut self, requests: &[Running], all: usize, now_ns: u64) {
+        self.sink.running(requests, all, now_ns);
+    }
+
+    /// Tells the sink that tracing is over.
+    pub(crate) fn ended(&mut self) {
+        self.sink.ended();
+    }
+
+    /// Sends an event.
+    ///
+    /// # Errors
+    ///
+    /// When the sink cannot go on.
+    pub(crate) fn send(&mut self, event: &Event<'_>) -> Result<()> {
+        self.is_stopped |= self.sink.event(event)?.is_break();
+        Ok(())
+    }
+
+    /// Sends a request, which gets its id here.
+    pub(crate) fn request(&mut self, mut request: Request<'_>) -> Result<()> {
+        request.id = self.next_id();
+        self.send(&Event::Request(request))
+    }
+
+    /// An id that no request has.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Says that something was lost.
+    pub(crate) fn lost(&mut self, name: &str, count: u64) -> Result<()> {
+        let name = name.to_owned();
+        self.send(&Event::Loss(&Loss { name, count }))
+    }
+
+    /// Asks the sink to put what was sent where it is safe.
+    pub(crate) fn flush(&mut self) {
+        self.sink.flush();
+    }
+}

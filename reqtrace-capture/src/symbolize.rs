@@ -1,0 +1,96 @@
+//! The symbolizer of a live trace: kernel and user names together.
+
+use std::collections::BTreeSet;
+use std::thread::JoinHandle;
+
+use reqtrace_binary::files::Files;
+use reqtrace_binary::symbolize::kernel::KernelSymbols;
+use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
+
+use reqtrace_base::frame::{AddressSpace, Frame};
+
+/// Names addresses of the running kernel and of processes.
+#[derive(Debug, Default)]
+pub struct LiveSymbolizer {
+    kernel: Option<KernelSymbols>,
+    reading: Option<JoinHandle<KernelSymbols>>,
+    user: UserSymbols,
+}
+
+impl LiveSymbolizer {
+    /// Knows no process yet; see [`LiveSymbolizer::remember`]. Files are opened with others who want them.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Self {
+            user: UserSymbols::new().with_files(files),
+            ..Self::default()
+        }
+    }
+
+    /// See [`UserSymbols::remember`].
+    pub fn remember(&mut self, space: AddressSpace) -> bool {
+        self.user.remember(space)
+    }
+
+    /// See [`UserSymbols::look_again`].
+    pub fn look_again(&mut self, space: AddressSpace) {
+        self.user.look_again(space);
+    }
+
+    /// See [`UserSymbols::inherit`].
+    pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
+        self.user.inherit(child, parent);
+    }
+
+    /// See [`UserSymbols::forget`].
+    pub fn forget(&mut self, pids: &BTreeSet<u32>) {
+        self.user.forget(pids);
+    }
+
+    /// A hint for the report when the kernel hides its addresses.
+    pub fn kernel_hint(&mut self) -> Option<String> {
+        self.kernel_symbols().hidden().then(|| {
+            "the kernel hides its addresses (kernel.kptr_restrict), so kernel frames have no \
+             names and wait classes are taken from the system call; `sysctl -w \
+             kernel.kptr_restrict=0` shows them to root"
+                .to_owned()
+        })
+    }
+
+    /// Takes the kernel's symbols from who has begun to read them, which takes some 50 ms: the first name
+    /// waits for it.
+    pub fn take_kernel(&mut self, reading: JoinHandle<KernelSymbols>) {
+        self.reading = Some(reading);
+    }
+
+    /// Names of user addresses.
+    pub fn user(&mut self) -> &mut UserSymbols {
+        &mut self.user
+    }
+
+    /// See [`UserSymbols::left_out`].
+    #[must_use]
+    pub fn left_out(&self) -> LeftOut {
+        self.user.left_out()
+    }
+
+    /// Frames of a kernel stack, innermost first, without those of tracing itself.
+    pub fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        self.kernel_symbols().frames(addresses)
+    }
+
+    fn kernel_symbols(&mut self) -> &KernelSymbols {
+        let reading = self.reading.take();
+        self.kernel
+            .get_or_insert_with(|| match reading.map(JoinHandle::join) {
+                Some(Ok(symbols)) => symbols,
+                _ => KernelSymbols::read(),
+            })
+    }
+}
+
+/// Name that a thread has now; `None` when it has left.
+pub(crate) fn thread_name(tgid: u32, tid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/comm")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
+}

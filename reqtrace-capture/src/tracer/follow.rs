@@ -1,0 +1,485 @@
+//! Follows a trace: records of the ring in, events out, until it ends.
+
+mod window;
+
+use std::time::{Duration, Instant};
+
+use log::debug;
+use reqtrace_common::record::{ProcessRecord, process_event, reason};
+use reqtrace_recording::{Cost, End, Event, Open, Process, ProcessChange, Request};
+
+use super::backlog::Backlog;
+use super::guarding::Guarding;
+use super::latecomers::Latecomers;
+use super::processes::{Processes, first_space};
+use super::stopper::{Stopper, Waiting};
+use crate::attach::Running;
+use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Stamp, Still};
+use crate::attach::{Session, Sums};
+use crate::events::{Names, Stream, Windows};
+use crate::kernel::clock;
+use reqtrace_base::error::Result;
+use reqtrace_base::frame::AddressSpace;
+use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED};
+
+/// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
+/// caches.
+const TICK: Duration = Duration::from_millis(50);
+/// Ticks between two looks of the sink, and at whether the targets still live.
+const TICKS_PER_LOOK: u32 = 4;
+/// Ticks between two writes of a recording: what a trace that is killed may lose.
+const TICKS_PER_FLUSH: u32 = 20;
+/// Ticks between two looks at what the targets have mapped.
+const TICKS_PER_REFRESH: u32 = 20;
+/// How long names are looked for when a trace has ended; its report comes then, with what is known.
+const NAMING: Duration = Duration::from_secs(10);
+/// A look at what a process has mapped that takes longer than this is a long one: the process has
+/// tens of thousands of mappings.
+const LONG_LOOK: Duration = Duration::from_millis(5);
+/// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
+const PAUSE_PER_LOOK: u32 = 20;
+/// How often it is looked whether a program is resolved, which a process may already run.
+const HURRY: Duration = Duration::from_millis(2);
+/// Records taken at a time, so that signals are not kept waiting.
+const BATCH: usize = 20_000;
+
+/// Open requests that are shown to who looks on.
+const MAX_RUNNING: usize = 200;
+
+/// Why a trace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its time was over.
+    Duration,
+    /// A [`Stopper`], or its sink.
+    Stop,
+    /// All traced processes left.
+    TargetExited,
+}
+
+impl EndedBy {
+    /// The words for it in `summary.json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Stop => "interrupted",
+            Self::TargetExited => "target exited",
+        }
+    }
+}
+
+/// What of the profiles matters to who follows a trace.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keyed {
+    /// Requests of some type are known by a key.
+    pub(super) has_keys: bool,
+    /// Where texts end.
+    pub(super) ends: Ends,
+}
+
+/// Takes records and keeps account of the traced processes.
+pub(super) struct Follower<'a> {
+    stream: Stream<'a>,
+    names: Names,
+    decoder: Decoder,
+    extras: Extras,
+    has_keys: bool,
+    windows: Windows,
+    /// What was taken out of the kernel's tables, and is not named yet.
+    taken: Vec<Sums>,
+    request_types: usize,
+    processes: Processes,
+    latecomers: Latecomers,
+    stopper: Stopper,
+    backlog: Backlog,
+}
+
+impl<'a> Follower<'a> {
+    /// Begins with these processes.
+    pub(super) fn new(
+        stream: Stream<'a>,
+        names: Names,
+        request_types: usize,
+        pids: &[u32],
+        (stopper, latecomers): (Stopper, Latecomers),
+        Keyed { has_keys, ends }: Keyed,
+    ) -> Result<Self> {
+        let mut follower = Self {
+            stream,
+            names,
+            decoder: Decoder::default(),
+            extras: Extras::new(ends),
+            has_keys,
+            windows: Windows::new(),
+            taken: Vec::new(),
+            request_types,
+            processes: Processes::default(),
+            latecomers,
+            stopper,
+            backlog: Backlog::default(),
+        };
+        for &pid in pids {
+            let process = Process {
+                space: first_space(pid),
+                change: ProcessChange::Start,
+                parent: 0,
+                time_ns: 0,
+                name: String::new(),
+            };
+            follower.appear(process)?;
+        }
+        Ok(follower)
+    }
+
+    /// Ends the stream: what the maps hold, what is open, and the end itself.
+    pub(super) fn end(
+        mut self,
+        session: &mut Session,
+        stop_ns: u64,
+        ended_by: EndedBy,
+        cost: Cost,
+    ) -> Result<()> {
+        self.names.until(Instant::now() + NAMING);
+        self.window(session, stop_ns, true)?;
+        for still in session.open_requests(stop_ns)? {
+            let mut open = self.whole(still);
+            open.request.id = self.stream.next_id();
+            self.names.request(&open.request(), &mut self.stream)?;
+            if let Some((site, _)) = open.blocked_in {
+                let space = open.request.space;
+                self.names.site(space, site, true, &mut self.stream)?;
+            }
+            self.stream.send(&Event::Open(&open))?;
+        }
+        let unprobed = (
+            PROCESSES_UNPROBED,
+            self.latecomers.unprobed() + session.unprobed(),
+        );
+        for (name, count) in self.names.losses().into_iter().chain([unprobed]) {
+            if count > 0 {
+                self.stream.lost(name, count)?;
+            }
+        }
+        self.stream.send(&Event::Cost(&cost))?;
+        let ended_by = ended_by.name().to_owned();
+        self.stream.send(&Event::End(&End {
+            stop_ns,
+            ended_by,
+            late_children: session.late_children(),
+        }))
+    }
+
+    /// The traced processes.
+    pub(super) fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// Tells the sink that tracing is over.
+    pub(super) fn ended(&mut self) {
+        self.stream.ended();
+    }
+
+    /// Follows until the time is over, somebody stops it, or all targets have left.
+    pub(super) fn run(
+        &mut self,
+        session: &mut Session,
+        duration: Option<Duration>,
+        guarding: &mut Guarding,
+    ) -> Result<EndedBy> {
+        let waiting = Waiting::new(session.ring(), &self.stopper)?;
+        let begun_ns = clock::monotonic_ns().saturating_sub(session.start_ns());
+        let begun = Duration::from_nanos(begun_ns);
+        let deadline = duration.map(|duration| Instant::now() + duration.saturating_sub(begun));
+        if let Some(deadline) = deadline {
+            self.names.until(deadline + NAMING);
+        }
+        let mut ticks = Ticks::new();
+        let mut all = true;
+        // They may run another program than when it was looked what they run.
+        for pid in self.processes.alive().clone() {
+            self.latecomers.look(pid, session.start_ns(), session);
+        }
+        loop {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(EndedBy::Duration);
+            }
+            let mut until = ticks.next.min(deadline.unwrap_or(ticks.next));
+            if self.latecomers.is_busy() {
+                until = until.min(now + HURRY);
+            }
+            let longest = match all {
+                true => until.saturating_duration_since(now),
+                // What was left is taken at once, but for a stop.
+                false => Duration::ZERO,
+            };
+            if waiting.wait(longest)? || self.stream.is_stopped() {
+                return Ok(EndedBy::Stop);
+            }
+            if ticks.is_due() && !self.tick(session, &ticks, guarding)? {
+                return Ok(EndedBy::TargetExited);
+            }
+            let now_ns = clock::monotonic_ns();
+            all = self.take(session, BATCH)?;
+            self.latecomers.step(session);
+            if self.names.is_full()
+                || self.processes.many_have_left()
+                || session.tables_fill_up()?
+            {
+                self.window(session, clock::monotonic_ns(), false)?;
+            } else if self.backlog.is_due() {
+                self.work_off(session)?;
+            } else {
+                continue;
+            }
+            if all && ticks.since_said() >= TICKS_PER_LOOK {
+                ticks.said = ticks.count;
+                self.stream.send(&Event::Tick(now_ns))?;
+            }
+        }
+    }
+
+    /// What is done now and then; false when all targets have left.
+    fn tick(
+        &mut self,
+        session: &mut Session,
+        ticks: &Ticks,
+        guarding: &mut Guarding,
+    ) -> Result<bool> {
+        if self.stream.wants_windows() && self.windows.is_due() {
+            self.window(session, clock::monotonic_ns(), false)?;
+        }
+        if ticks.is_each(TICKS_PER_FLUSH) {
+            self.stream.flush();
+        }
+        guarding.look(session, self.processes.alive())?;
+        session.forward_messages();
+        if ticks.is_each(TICKS_PER_LOOK) {
+            self.names.tick();
+            self.work_off(session)?;
+            self.stream.look(guarding.share());
+            self.let_go(session, guarding)?;
+            if self.processes.alive().is_empty() {
+                return Ok(false);
+            }
+        }
+        if ticks.is_each(TICKS_PER_REFRESH) {
+            self.refresh(session)?;
+            self.show_running(session)?;
+        }
+        Ok(true)
+    }
+
+    /// Shows the requests that are open to who wants them.
+    fn show_running(&mut self, session: &Session) -> Result<()> {
+        if !self.stream.wants_running() {
+            return Ok(());
+        }
+        let now_ns = clock::monotonic_ns();
+        let (mut running, all) = session.running(now_ns, MAX_RUNNING)?;
+        for Running { open, stamp, .. } in &mut running {
+            open.texts = self.texts(*stamp);
+            let request = open.request();
+            self.names.request(&request, &mut self.stream)?;
+            if let Some((site, _)) = open.blocked_in {
+                self.names
+                    .site(request.space, site, false, &mut self.stream)?;
+            }
+        }
+        self.stream.running(&running, all, now_ns);
+        Ok(())
+    }
+
+    /// Takes all records that are left.
+    pub(super) fn drain(&mut self, session: &mut Session) -> Result<()> {
+        self.take(session, usize::MAX)?;
+        self.work_off(session)
+    }
+
+    /// Takes records; true when the ring is empty then. Requests, intervals and samples wait in the backlog.
+    fn take(&mut self, session: &mut Session, most: usize) -> Result<bool> {
+        for _ in 0..most {
+            let backlog = &mut self.backlog;
+            let other = session.next_record(|bytes| match decode::record(bytes) {
+                Ok(Record::Other(other)) => Some(Ok(other)),
+                Ok(_) => {
+                    backlog.push(bytes);
+                    None
+                }
+                Err(malformed) => Some(Err(malformed)),
+            });
+            match other {
+                None => return Ok(true),
+                Some(None) => {}
+                Some(Some(Ok(Other::Process(process)))) => self.process(&process, session)?,
+                Some(Some(Ok(Other::Thread(thread)))) => {
+                    self.names.named_thread(&thread, &mut self.stream)?;
+                }
+                Some(Some(Ok(Other::File(file)))) => self.names.file(&file, &mut self.stream)?,
+                Some(Some(Err(malformed))) => malformed_record(malformed, &mut self.stream)?,
+            }
+        }
+        Ok(false)
+    }
+
+    fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
+        debug!("process {}: event {}", record.tgid, record.event);
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
+        let mut process = Process {
+            space,
+            change: ProcessChange::Fork,
+            parent: record.parent,
+            time_ns: record.time_ns,
+            name: String::new(),
+        };
+        match record.event {
+            process_event::FORK => {
+                let parent = self.processes.space(record.parent);
+                session.follow(record.tgid, record.time_ns);
+                session.inherit(space, parent)?;
+                self.names.symbols().inherit(space, parent);
+                self.appear(process)?;
+            }
+            process_event::EXEC => {
+                self.abandon(record.tgid, record.time_ns, reason::EXEC, session)?;
+                session.refresh(space)?;
+                self.names.symbols().remember(space);
+                process.change = ProcessChange::Exec;
+                self.appear(process)?;
+                self.latecomers.look(record.tgid, record.time_ns, session);
+            }
+            process_event::MAPPED => self.look_at(space, session)?,
+            // Whether other threads live on without the leader shows at the next look.
+            _ => {
+                process.change = ProcessChange::Exit;
+                self.stream.send(&Event::Process(&process))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Libraries may have been loaded since: their unwind tables and names are wanted.
+    fn refresh(&mut self, session: &mut Session) -> Result<()> {
+        let alive = self.processes.alive().iter();
+        let spaces: Vec<_> = alive.map(|&pid| self.processes.space(pid)).collect();
+        for space in spaces {
+            self.look_at(space, session)?;
+        }
+        Ok(())
+    }
+
+    /// What is mapped now may be gone by the report: files are opened at once.
+    fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
+        let begun = Instant::now();
+        if self.processes.rests(space.tgid) {
+            return Ok(());
+        }
+        if session.refresh(space)? {
+            self.names.symbols().look_again(space);
+        }
+        let took = begun.elapsed();
+        if took > LONG_LOOK {
+            self.processes
+                .rest(space.tgid, begun + took * PAUSE_PER_LOOK);
+        }
+        Ok(())
+    }
+
+    /// A process is traced from now on, or has a new name.
+    fn appear(&mut self, mut process: Process) -> Result<()> {
+        let name = self.processes.appear(process.space, process.parent);
+        name.clone_into(&mut process.name);
+        self.stream.send(&Event::Process(&process))
+    }
+
+    /// Forgets processes that have left. A server that forks for each connection fills the kernel's
+    /// tables otherwise.
+    fn let_go(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
+        let gone = self.processes.let_go();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        guarding.left(session, &gone);
+        let now_ns = clock::monotonic_ns();
+        for &pid in &gone {
+            self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;
+        }
+        session.forget(&gone)
+    }
+
+    /// Requests of a process that nobody will go on with end here.
+    fn abandon(&mut self, tgid: u32, at_ns: u64, why: u32, session: &Session) -> Result<()> {
+        if !self.has_keys {
+            return Ok(());
+        }
+        for still in session.abandoned(tgid, at_ns, why)? {
+            let open = self.whole(still);
+            self.names.request(&open.request(), &mut self.stream)?;
+            let attributes = open.attributes();
+            self.stream.request(Request {
+                attributes: &attributes,
+                ..open.request()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// An open request with its texts.
+    fn whole(&self, Still { mut open, stamp }: Still) -> Open {
+        open.texts = self.texts(stamp);
+        open
+    }
+
+    fn texts(&self, stamp: Stamp) -> Vec<(u32, Vec<u8>, bool)> {
+        let texts = self.extras.texts_of(stamp).into_iter();
+        texts
+            .map(|text| (text.index, text.bytes, text.is_cut))
+            .collect()
+    }
+}
+
+fn malformed_record(malformed: Malformed, stream: &mut Stream<'_>) -> Result<()> {
+    debug!("malformed record: {malformed}");
+    stream.lost(MALFORMED, 1)
+}
+
+/// The beat of a trace.
+struct Ticks {
+    next: Instant,
+    count: u32,
+    /// The count when it was last said how far time has come.
+    said: u32,
+}
+
+impl Ticks {
+    fn new() -> Self {
+        Self {
+            next: Instant::now() + TICK,
+            count: 0,
+            said: 0,
+        }
+    }
+
+    /// Whether it is time for the next tick, which then has come.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + TICK;
+            self.count = self.count.wrapping_add(1);
+        }
+        is_due
+    }
+
+    fn is_each(&self, ticks: u32) -> bool {
+        self.count.is_multiple_of(ticks)
+    }
+
+    fn since_said(&self) -> u32 {
+        self.count.wrapping_sub(self.said)
+    }
+}

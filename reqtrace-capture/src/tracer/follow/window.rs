@@ -1,0 +1,168 @@
+//! Windows: the kernel's tables in, emptied in time; sums and requests with their names out.
+
+use std::time::Instant;
+
+use log::debug;
+use reqtrace_common::loss::Loss;
+use reqtrace_recording::{Event, Request};
+
+use super::{Follower, NAMING, malformed_record};
+use crate::attach::Session;
+use crate::attach::decode::{self, Malformed, Record};
+use reqtrace_base::error::Result;
+
+/// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
+/// each may have stacks that were not seen before.
+const NAMED: usize = 500;
+
+impl Follower<'_> {
+    /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
+    fn turn(&mut self, session: &mut Session) -> Result<()> {
+        let over = session.next_window()?;
+        self.taken
+            .push(session.take_sums(self.request_types, over)?);
+        let collisions = self.names.stacks().take(over)?;
+        if collisions > 0 {
+            self.stream.lost(Loss::StackCollision.name(), collisions)?;
+        }
+        Ok(())
+    }
+
+    /// Does so when they fill up.
+    fn turn_if_due(&mut self, session: &mut Session) -> Result<()> {
+        if session.tables_fill_up()? {
+            self.turn(session)?;
+        }
+        Ok(())
+    }
+
+    /// Says what the kernel has added up since the last time, and the names of it.
+    ///
+    /// What refers to a stack is seen before its copy goes: either an open request still has it before
+    /// the windows change, or its record is in the ring and its sum in a window that has ended, or both
+    /// were taken before.
+    pub(super) fn window(
+        &mut self,
+        session: &mut Session,
+        until_ns: u64,
+        at_end: bool,
+    ) -> Result<()> {
+        let since = Instant::now();
+        let left = self.processes.take_unnamed();
+        let lets_go = self.names.stacks().is_full();
+        if lets_go {
+            let in_use = session.stacks_in_use()?;
+            self.names.stacks().keep_on(in_use.into_iter());
+        }
+        self.turn(session)?;
+        let took = since.elapsed();
+        self.drain(session)?;
+        let mut count = 0_usize;
+        // While these are named, more may come.
+        for sums in std::mem::take(&mut self.taken) {
+            let (window, losses) = self.windows.new_in(sums, until_ns);
+            for (key, _) in &window.sums {
+                self.names.sum(key, at_end, &mut self.stream)?;
+                count += 1;
+                if count.is_multiple_of(NAMED) {
+                    self.turn_if_due(session)?;
+                }
+            }
+            self.stream.send(&Event::Window(&window))?;
+            for (loss, count) in losses {
+                self.stream.lost(loss.name(), count)?;
+            }
+        }
+        debug!(
+            "{count} sums taken in {took:.0?}, said in {:.0?}",
+            since.elapsed() - took
+        );
+        if lets_go {
+            self.names.stacks().let_go();
+        }
+        if self.names.is_full() {
+            self.names
+                .anew(&session.files_in_use()?, &mut self.stream)?;
+            session.name_files_anew()?;
+        }
+        if !left.is_empty() {
+            self.names.forget(&left);
+        }
+        self.windows.looked(since);
+        Ok(())
+    }
+
+    /// Names the requests, intervals and samples that wait, and says them.
+    pub(super) fn work_off(&mut self, session: &mut Session) -> Result<()> {
+        let mut backlog = std::mem::take(&mut self.backlog);
+        for (count, record) in backlog.records().enumerate() {
+            if count % NAMED == NAMED - 1 {
+                self.turn_if_due(session)?;
+            }
+            if self.stopper.is_stopped() {
+                self.names.until(Instant::now() + NAMING);
+            }
+            let said = match decode::record(record) {
+                Ok(Record::Interval(bytes)) => match decode::interval(bytes) {
+                    Ok(mut interval) => {
+                        self.names.interval(&mut interval, &mut self.stream)?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+                Ok(Record::Sample(bytes)) => match decode::sample(bytes) {
+                    Ok(sample) => {
+                        self.names.sample(&sample, &mut self.stream)?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+                Ok(Record::Extra(bytes)) => self.extras.extra(bytes),
+                Ok(Record::Text(bytes)) => match self.extras.text(bytes) {
+                    Ok(0) => Ok(()),
+                    Ok(lost) => {
+                        self.stream.lost(Loss::TextRingFull.name(), lost)?;
+                        Ok(())
+                    }
+                    Err(malformed) => Err(malformed),
+                },
+                Ok(Record::Away(bytes)) => match decode::away(bytes) {
+                    Ok(away) => self.stream.send(&Event::Away(&away)).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
+                Ok(Record::Origin(bytes)) => match decode::origin(bytes) {
+                    Ok(origin) => self.stream.send(&Event::Origin(&origin)).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
+                _ => self.request(record)?,
+            };
+            if let Err(malformed) = said {
+                malformed_record(malformed, &mut self.stream)?;
+            }
+        }
+        backlog.clear();
+        self.backlog = backlog;
+        Ok(())
+    }
+
+    /// Names a request and says it, with what came before it.
+    fn request(&mut self, record: &[u8]) -> Result<Result<(), Malformed>> {
+        let request = match self.decoder.request(record) {
+            Ok(request) => request,
+            Err(malformed) => return Ok(Err(malformed)),
+        };
+        self.names.request(&request, &mut self.stream)?;
+        match self.extras.take(&request) {
+            Ok(None) => self.stream.request(request)?,
+            Ok(Some(extra)) => self.stream.request(Request {
+                away: &extra.away,
+                moves: extra.moves,
+                attributes: &extra.attributes(),
+                waited_before_ns: extra.waited_before_ns(request.begin_ns),
+                ..request
+            })?,
+            Err(malformed) => return Ok(Err(malformed)),
+        }
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,150 @@
+//! The two sinks of an analysed trace: its recording, and its model with who looks on.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use reqtrace_analysis::aggregate::Aggregator;
+use reqtrace_analysis::report::{Exporter, Report};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::attach::Running;
+use reqtrace_capture::events::{EventSink, Notices};
+use reqtrace_output::outputs;
+use reqtrace_recording::{Ending, Event, Recorder};
+
+use super::Observer;
+
+/// Records everything. A recording that cannot be written is no error of the trace: it ends, and the
+/// trace goes on.
+pub(super) struct Recording {
+    recorder: Option<Recorder>,
+    /// For messages.
+    name: String,
+    notices: Notices,
+    failed: Option<io::Error>,
+}
+
+impl Recording {
+    pub(super) fn new(recorder: Recorder, name: String, notices: Notices) -> Self {
+        Self {
+            recorder: Some(recorder),
+            name,
+            notices,
+            failed: None,
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not whole.
+    pub(super) fn finish(mut self) -> Result<()> {
+        if let Some(recorder) = self.recorder.take() {
+            self.failed = recorder.finish().failure;
+        }
+        let name = &self.name;
+        self.failed.map_or(Ok(()), |error| {
+            Err(Error::failed(format!("the recording {name} is not whole"))
+                .because(error)
+                .next(format!("`reqtrace report {name}` shows what is in it")))
+        })
+    }
+}
+
+impl EventSink for Recording {
+    fn event(&mut self, event: &Event<'_>) -> Result<ControlFlow<()>> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.event(event);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn wants_windows(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    fn flush(&mut self) {
+        let failed = self.recorder.as_mut().and_then(Recorder::flush);
+        if let Some(error) = failed {
+            self.recorder = None;
+            self.notices.warn(format_args!(
+                "the recording {} cannot be written: {error}; it ends here, and tracing goes on",
+                self.name
+            ));
+            self.failed = Some(error);
+        }
+    }
+}
+
+/// Makes the model and the rows of outputs, and shows the model to who looks on.
+pub(super) struct Model<'a> {
+    analysis: Aggregator,
+    exporters: Vec<Box<dyn Exporter>>,
+    observer: &'a mut dyn Observer,
+    /// When tracing was over.
+    ended: Option<Instant>,
+}
+
+impl<'a> Model<'a> {
+    pub(super) fn new(
+        analysis: Aggregator,
+        exporters: Vec<Box<dyn Exporter>>,
+        observer: &'a mut dyn Observer,
+    ) -> Self {
+        Self {
+            analysis,
+            exporters,
+            observer,
+            ended: None,
+        }
+    }
+
+    /// When tracing was over; `None` while it runs.
+    pub(super) fn ended_at(&self) -> Option<Instant> {
+        self.ended
+    }
+
+    /// The report, and whether all outputs are whole.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no report.
+    pub(super) fn finish(mut self) -> Result<(Report, Result<()>)> {
+        let whole = Ending {
+            ended: true,
+            ..Ending::default()
+        };
+        let mut report = self.analysis.finish(&whole, &mut self.exporters)?;
+        let written = outputs::finish(&mut report, &mut self.exporters);
+        Ok((report, written))
+    }
+}
+
+impl EventSink for Model<'_> {
+    fn event(&mut self, event: &Event<'_>) -> Result<ControlFlow<()>> {
+        self.analysis.event(event, &mut self.exporters)?;
+        Ok(self.observer.event(event, &self.analysis))
+    }
+
+    fn look(&mut self, overhead: Option<f64>) {
+        self.observer.look(&self.analysis, overhead);
+    }
+
+    fn wants_windows(&self) -> bool {
+        self.observer.wants_running()
+    }
+
+    fn wants_running(&self) -> bool {
+        self.observer.wants_running()
+    }
+
+    fn running(&mut self, requests: &[Running], all: usize, now_ns: u64) {
+        self.observer.running(requests, all, now_ns, &self.analysis);
+    }
+
+    fn ended(&mut self) {
+        self.ended = Some(Instant::now());
+        self.observer.ended();
+    }
+}
