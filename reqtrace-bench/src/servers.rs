@@ -81,11 +81,8 @@ impl Count {
 /// When a server or its generator fails, something is lost, or a number is not explained.
 pub(super) fn run(args: &Args) -> Result<()> {
     args.common.prepare_with_servers(&[])?;
-    let mut counts = mariadb(&[], &["mysql", "mysql-do-command", "mariadb"])?;
-    counts.extend(mariadb(
-        &["--thread-handling=pool-of-threads"],
-        &["mariadb"],
-    )?);
+    let mut counts = mariadb(&[], &["mysql", "mysql-do-command"])?;
+    counts.extend(mariadb(&["--thread-handling=pool-of-threads"], &["mysql"])?);
     counts.extend(postgresql()?);
     counts.extend(redis()?);
     counts.extend(nginx()?);

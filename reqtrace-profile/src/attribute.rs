@@ -9,6 +9,7 @@ use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 
 use super::label::{LabelKind, kind};
 use super::place::Source;
+use super::program::{self, OnlyIf};
 use super::schema::attribute::{self as schema, Keep, On};
 use super::value::{ConditionSpec, Moment, ValueSpec, Values};
 use super::{MarkerSpec, PlaceSpec};
@@ -56,6 +57,8 @@ pub struct AttributeSpec {
     pub names: Vec<(i64, String)>,
     /// Whether the last value that is read counts, and not the first.
     pub keep_last: bool,
+    /// In which programs it is read in this way.
+    pub only_if: OnlyIf,
 }
 
 impl AttributeSpec {
@@ -180,6 +183,7 @@ impl Checker<'_> {
                 None => Vec::new(),
             },
             keep_last: matches!(attribute.keep.map(Spanned::into_inner), Some(Keep::Last)),
+            only_if: program::only_if(self.source, attribute.only_if, attribute.unless)?,
         })
     }
 
@@ -247,7 +251,7 @@ impl Checker<'_> {
             ("type", kind(first) != kind(next)),
             ("max-length", first.most != next.most),
             ("until", first.until != next.until),
-            ("names", first.names != next.names),
+            ("names", first.names != next.names && !next.names.is_empty()),
         ];
         match differs.into_iter().find(|(_, differs)| *differs) {
             None => Ok(()),

@@ -40,10 +40,6 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/mysql.toml"),
     },
     BuiltIn {
-        name: "mariadb",
-        text: include_str!("../../profiles/mariadb.toml"),
-    },
-    BuiltIn {
         name: "mysql-do-command",
         text: include_str!("../../profiles/mysql-do-command.toml"),
     },
@@ -73,6 +69,16 @@ pub const BUILT_IN: &[BuiltIn] = &[
     },
 ];
 
+/// Other names of built-in profiles, which they once had.
+const ALSO: &[(&str, &str)] = &[("mariadb", "mysql")];
+
+/// What a name stands for: itself, or the profile that it is another name of.
+#[must_use]
+pub fn full_name(name: &str) -> &str {
+    let of = ALSO.iter().find(|(also, _)| *also == name);
+    of.map_or(name, |(_, own)| *own)
+}
+
 /// The built-in profile of this name, with or without `.toml`.
 ///
 /// # Errors
@@ -80,7 +86,8 @@ pub const BUILT_IN: &[BuiltIn] = &[
 /// A usage error that names the nearest one and lists all.
 pub fn built_in(name: &str) -> Result<&'static BuiltIn> {
     let bare = name.strip_suffix(".toml").unwrap_or(name);
-    if let Some(found) = BUILT_IN.iter().find(|profile| profile.name == bare) {
+    let full = full_name(bare);
+    if let Some(found) = BUILT_IN.iter().find(|profile| profile.name == full) {
         return Ok(found);
     }
     let all: Vec<&str> = BUILT_IN.iter().map(|profile| profile.name).collect();
@@ -190,10 +197,8 @@ mod tests {
     fn what_a_profile_is_made_for_is_known() {
         assert_eq!(made_for("redis-server"), ["redis"]);
         assert_eq!(made_for("nginx"), ["nginx", "nginx-event-loop"]);
-        assert_eq!(
-            made_for("mariadbd"),
-            ["mysql", "mariadb", "mysql-do-command"]
-        );
+        assert_eq!(made_for("mariadbd"), ["mysql", "mysql-do-command"]);
+        assert_eq!(built_in("mariadb.toml").unwrap().name, "mysql");
         assert_eq!(made_for("php-fpm8.2"), ["php-fpm"]);
         assert!(made_for("bash").is_empty());
         assert!(with_labels().contains(&"postgresql-usdt"));

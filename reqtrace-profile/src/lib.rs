@@ -8,8 +8,10 @@ pub mod builtin;
 mod label;
 pub mod matching;
 mod place;
+mod program;
 mod schema;
 mod services;
+mod settle;
 mod validate;
 mod value;
 
@@ -22,6 +24,7 @@ use reqtrace_base::text::glob_matches;
 
 pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
+pub use program::{OnlyIf, ProgramCondition, Sign};
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
@@ -104,6 +107,17 @@ pub struct RequestSpec {
     /// What its requests are about. Several of one name are ways to read one attribute: the first that is
     /// read counts.
     pub attributes: Vec<AttributeSpec>,
+    /// What it is instead in some programs, in file order: the first whose condition holds.
+    pub instead: Vec<Instead>,
+}
+
+/// One `[[request.instead]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// In which programs.
+    pub only_if: OnlyIf,
+    /// The request type there; it has no alternatives.
+    pub request: RequestSpec,
 }
 
 impl RequestSpec {

@@ -3,16 +3,18 @@
 //! Nothing is checked here beyond keys and types; `validate` does the rest.
 
 pub(super) mod attribute;
+pub(super) mod instead;
 pub(super) mod label;
 pub(super) mod list;
 pub(super) mod marker;
+pub(super) mod program;
 pub(super) mod value;
 
 use serde::Deserialize;
 use serde::de::{self, SeqAccess, Visitor};
 use toml::Spanned;
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) profile: Header,
@@ -20,9 +22,11 @@ pub(super) struct File {
     pub(super) request: Vec<Spanned<Request>>,
     #[serde(default)]
     pub(super) wait: Vec<Spanned<Wait>>,
+    #[serde(rename = "as-traced")]
+    pub(super) as_traced: Option<instead::AsTraced>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
     pub(super) name: Spanned<String>,
@@ -31,7 +35,7 @@ pub(super) struct Header {
     pub(super) executables: Option<Spanned<Strings>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Request {
     pub(super) name: Spanned<String>,
@@ -48,10 +52,12 @@ pub(super) struct Request {
     pub(super) label: Option<Spanned<list::OneOrMany<label::Label>>>,
     #[serde(default)]
     pub(super) attribute: Vec<Spanned<attribute::Attribute>>,
+    #[serde(default)]
+    pub(super) instead: Vec<Spanned<instead::Instead>>,
 }
 
 /// One marker, or a list of them.
-type Markers = list::OneOrMany<marker::Marker>;
+pub(super) type Markers = list::OneOrMany<marker::Marker>;
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,7 +76,7 @@ pub(super) enum ReturnProbe {
     Uretprobe,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Wait {
     pub(super) name: Spanned<String>,
@@ -96,7 +102,7 @@ pub(super) enum Combine {
 ///
 /// Written by hand because serde's untagged enum says "did not match any variant" where a user
 /// needs "expected a string or a list of strings".
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Strings {
     One(String),
     Many(Vec<Spanned<String>>),

@@ -1,5 +1,6 @@
 //! What a profile's text means: [`schema`] in, a checked [`Profile`] or the first error out.
 
+mod instead;
 mod marker;
 mod names;
 mod places;
@@ -16,8 +17,9 @@ use toml::Spanned;
 use super::attribute;
 use super::label;
 use super::place::Source;
+use super::program;
 use super::schema;
-use super::{At, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, Role, WaitSpec};
+use super::{At, Instead, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, Role, WaitSpec};
 use reqtrace_base::error::{Error, Result};
 use steps::Steps;
 
@@ -92,7 +94,16 @@ impl Checker<'_> {
             let request = request.into_inner();
             let span = request.name.span();
             places.extend(self.places(&request)?);
-            let request = self.request(request)?;
+            let mut instead = Vec::new();
+            for one in &request.instead {
+                let other = one.get_ref().applied_to(&request);
+                places.extend(self.places(&other)?);
+                instead.push(self.instead(one, other)?);
+            }
+            let request = RequestSpec {
+                instead,
+                ..self.request(request)?
+            };
             self.unique(&mut seen, &request.name, span, "request")?;
             requests.push(request);
         }
@@ -116,6 +127,9 @@ impl Checker<'_> {
             waits.push(wait);
         }
         self.places_have_columns(&places, &waits)?;
+        if let Some(decided) = file.as_traced {
+            self.as_traced(decided, &mut requests)?;
+        }
         Ok(Profile {
             name,
             description: file.profile.description,
@@ -124,6 +138,26 @@ impl Checker<'_> {
             text: self.source.text.to_owned(),
             requests,
             waits,
+        })
+    }
+
+    /// A request type as it is in some programs.
+    fn instead(
+        &self,
+        given: &Spanned<schema::instead::Instead>,
+        request: schema::Request,
+    ) -> Result<Instead> {
+        let (only_if, unless) = (&given.get_ref().only_if, &given.get_ref().unless);
+        let only_if = program::only_if(&self.source, only_if.clone(), unless.clone())?;
+        if only_if.is_always() {
+            return Err(self
+                .source
+                .error(given.span(), "`instead` does not say in which programs")
+                .next("add only-if = { function = \"name\" }, or write it as the request itself"));
+        }
+        Ok(Instead {
+            only_if,
+            request: self.request(request)?,
         })
     }
 
@@ -175,6 +209,7 @@ impl Checker<'_> {
             },
             places: places.into_iter().map(|place| place.name).collect(),
             attributes,
+            instead: Vec::new(),
         })
     }
 

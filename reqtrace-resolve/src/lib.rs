@@ -5,6 +5,7 @@
 
 pub mod arguments;
 mod calls;
+mod conditions;
 mod emulated;
 pub mod hazards;
 mod instructions;
@@ -38,6 +39,7 @@ use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
 use reqtrace_profile::{At, ReturnProbe, Role};
 
+pub use conditions::{Choice, settle};
 pub use hazards::Hazards;
 pub use markers::{resolve, resolve_file};
 pub use opened::{Objects, Opened};

@@ -30,6 +30,8 @@ pub struct Process {
     pub executable: ObjectFile,
     /// Every file that it has mapped executable, in order of address, the executable included.
     pub objects: Vec<ObjectFile>,
+    /// Whether its program runs: else its variables have not got their values yet.
+    pub has_begun: bool,
     /// Those that were opened.
     pub opened: Objects,
 }
@@ -94,6 +96,7 @@ impl Process {
             comm,
             executable,
             objects: Vec::new(),
+            has_begun: true,
             opened: Objects::default(),
         };
         let mut known = HashSet::new();

@@ -173,9 +173,10 @@ fn keys_and_sizes(screen: &mut Screen, server: &MariaDb) {
     screen
         .wait_for("requests that run", SOON, is_there)
         .unwrap();
-    // Statements without their values, those of the last minute added up. What sysbench does is prepared.
+    // Statements without their values, those of the last minute added up, by their time. What sysbench does is
+    // prepared, and has its text too.
     for value in 1..=3 {
-        server.sql(&format!("select sleep(0.0{value})")).unwrap();
+        server.sql(&format!("select sleep(1.{value})")).unwrap();
     }
     screen.press("t").unwrap();
     let is_there = |text: &str| {
@@ -184,6 +185,7 @@ fn keys_and_sizes(screen: &mut Screen, server: &MariaDb) {
     };
     let shown = screen.wait_for("statements", SOON, is_there).unwrap();
     assert!(shown.contains("STATEMENT, last minute"), "{shown}");
+    assert!(shown.contains(" SELECT c FROM sbtest1 WHERE id"), "{shown}");
     screen.press("l").unwrap();
     screen
         .wait_for("the slowest requests", SOON, |text| {

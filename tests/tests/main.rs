@@ -66,6 +66,7 @@ mod slow;
 mod soak;
 mod squid;
 mod stacks;
+mod statements;
 mod surroundings;
 mod survives;
 mod terminal;

@@ -17,7 +17,7 @@ fn a_commit_that_leaves_its_thread_is_one_request() {
     let server = MariaDb::open_with(&["--thread-handling=pool-of-threads"]).unwrap();
     let sysbench = Sysbench::prepare(&server, 4, 10_000).unwrap();
     let before = server.counters().unwrap();
-    let trace = Trace::start(Path::new("mariadb"), server.pid(), &[]).unwrap();
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &[]).unwrap();
     let run = sysbench
         .run_test("oltp_write_only", THREADS, EVENTS)
         .unwrap();
@@ -65,7 +65,7 @@ fn commands_say_what_they_were_about() {
         .sql("create user alice; grant all on *.* to alice")
         .unwrap();
     let sysbench = Sysbench::prepare(&server, 1, 1000).unwrap();
-    let trace = Trace::start(Path::new("mariadb"), server.pid(), &["--labels"]).unwrap();
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &["--labels"]).unwrap();
     let run = sysbench.run(2, 50).unwrap();
     server.sql_as("alice", "select 'a text of hers'").unwrap();
     server.wait_until_alone().unwrap();
@@ -110,6 +110,7 @@ fn commands_say_what_they_were_about() {
     server.close().unwrap();
 }
 
+/// Its profile once had another name, which still leads to it.
 #[test]
 fn without_labels_only_numbers_are_read() {
     let server = MariaDb::open().unwrap();

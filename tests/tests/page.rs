@@ -426,7 +426,7 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
 fn check_held_twice(rows: &[Row]) {
     let held: Vec<&Row> = rows
         .iter()
-        .filter(|row| row.label == "do sleep(0.2)")
+        .filter(|row| row.attributes["sql"] == "do sleep(0.2)")
         .collect();
     let [first, second] = held[..] else {
         panic!("{held:?}");

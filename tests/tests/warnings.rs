@@ -169,13 +169,14 @@ fn a_thread_pool_that_parks_requests_is_named() {
     let server = MariaDb::open_with(&["--thread-handling=pool-of-threads"]).unwrap();
     let sysbench = Sysbench::prepare(&server, 4, 10_000).unwrap();
     let before = server.counters().unwrap();
-    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap();
+    let (trace, _folder) = trace(&server, "begin = { function = \"dispatch_command\" }\n");
     sysbench.run_test("oltp_write_only", 8, 1000).unwrap();
     server.wait_until_alone().unwrap();
     let outcome = trace.finish().unwrap();
     let after = server.counters().unwrap();
     let hint = hint_with(&hints(&outcome), "tp_callback is on its stacks");
     assert!(hint.contains("counts as two requests"), "{hint}");
+    assert!(hint.contains("profile mysql takes it as one"), "{hint}");
     // That is true: there are more requests than commands.
     let commands = after.commands_since(&before);
     let requests = outcome.summary().unwrap().request("command").unwrap().count;
@@ -188,7 +189,7 @@ fn a_thread_pool_that_parks_requests_is_named() {
 
     let server = MariaDb::open().unwrap();
     let sysbench = Sysbench::prepare(&server, 1, 1_000).unwrap();
-    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &[]).unwrap();
+    let (trace, _folder) = self::trace(&server, "begin = { function = \"dispatch_command\" }\n");
     sysbench.run(2, 50).unwrap();
     let hints = hints(&trace.finish().unwrap());
     assert!(

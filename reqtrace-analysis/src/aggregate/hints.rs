@@ -362,7 +362,8 @@ fn pool(request: &TypeReport, signs: &Signs, hints: &mut Vec<String>) {
         "`{}` runs in a thread pool ({} is on its stacks). MariaDB's (thread_handling = \
          pool-of-threads) parks a command whose commit must wait for the redo log: the function \
          returns early and is called again, maybe by another thread. Such a command counts as two \
-         requests, and the wait between is in neither. --profile mariadb takes it as one",
+         requests, and the wait between is in neither. The built-in profile mysql takes it as one: \
+         it gives requests a key where a pool runs",
         request.name,
         functions.join(", ")
     ));

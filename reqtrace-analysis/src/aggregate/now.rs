@@ -95,6 +95,12 @@ impl Aggregator {
                 kernel: place.kernel,
             }
         });
+        let attributes = open.attributes();
+        let with_attributes = Request {
+            attributes: &attributes,
+            ..request
+        };
+        let text = self.attributes.label(&with_attributes);
         let place = open.away_in.map(|(place, since_ns)| {
             let spot = self.spots.spot(request.request_type, place);
             (self.spots.words(spot), now_ns.saturating_sub(since_ns))
@@ -105,7 +111,7 @@ impl Aggregator {
             pid: request.space.tgid,
             tid: request.tid,
             comm: request.comm.text(),
-            label: label_text(request.label),
+            label: label_text(text.as_deref().unwrap_or(request.label)),
             running_ns: request.latency_ns(),
             blocked,
         })

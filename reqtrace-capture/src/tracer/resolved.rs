@@ -13,8 +13,10 @@ use crate::attach::{Identity, ServiceOf};
 use crate::events::Notices;
 use crate::kernel::processes;
 use reqtrace_base::error::{Error, Result};
-use reqtrace_profile::{Profiles, RequestSpec, builtin};
-use reqtrace_resolve::{Process, ResolvedProfile, Target, resolve, unmatched_without_symbols};
+use reqtrace_profile::{Profile, Profiles, RequestSpec, builtin};
+use reqtrace_resolve::{
+    Process, ResolvedProfile, Target, resolve, settle, unmatched_without_symbols,
+};
 
 /// What was found in the processes that a user named.
 #[derive(Default)]
@@ -129,6 +131,53 @@ pub(super) fn resolve_child(
         }
     }
     processes.push(process);
+}
+
+/// Chooses among the alternatives of each profile, by the processes that take it.
+///
+/// # Errors
+///
+/// As [`settle`].
+pub(super) fn settle_all(
+    profiles: Profiles,
+    processes: &[Process],
+    notices: &Notices,
+) -> Result<Profiles> {
+    if !profiles.all().iter().any(Profile::has_alternatives) {
+        return Ok(profiles);
+    }
+    let mut all = Vec::new();
+    for (index, profile) in profiles.all().iter().enumerate() {
+        // What a process that runs another program will start is not there yet.
+        let takes = |process: &&Process| {
+            let program = process.executable.file_name();
+            let is_other = profiles.name_programs() && profiles.made_for(program).is_none();
+            !is_other && profiles.of_program(program).is_ok_and(|of| of == index)
+        };
+        let targets: Vec<Target<'_>> = processes
+            .iter()
+            .filter(takes)
+            .map(Target::Process)
+            .collect();
+        let (settled, choices) = settle(profile, &targets)?;
+        for choice in choices {
+            let name = &choice.request;
+            match (choice.taken, choice.is_unknown) {
+                (Some(_), true) => notices.note(format_args!(
+                    "request `{name}` is traced as its [[request.instead]] says, which may cost more than is \
+                     needed: {}",
+                    choice.why
+                )),
+                (Some(_), false) => info!(
+                    "request `{name}` is traced as its [[request.instead]] says: {}",
+                    choice.why
+                ),
+                (None, _) => info!("request `{name}` is traced as it stands: {}", choice.why),
+            }
+        }
+        all.push(settled);
+    }
+    Profiles::new(all)
 }
 
 /// Resolves in a process the profile that its program takes.

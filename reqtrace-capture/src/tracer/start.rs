@@ -19,7 +19,7 @@ use super::header::header;
 use super::latecomers::Latecomers;
 use super::processes::first_space;
 use super::resolved::{
-    Found, resolve_all, resolve_child, say_unlabelled, say_unread, unmatched_waits,
+    Found, resolve_all, resolve_child, say_unlabelled, say_unread, settle_all, unmatched_waits,
 };
 use super::stopper::Stopper;
 use super::trace::{Events, Trace};
@@ -59,6 +59,7 @@ pub(super) fn start<T>(tracer: Tracer, accepted: impl FnOnce() -> Result<T>) -> 
         process.use_objects(&objects);
     }
     drop(objects);
+    let profiles = settle_all(profiles, &processes, &notices)?;
     let host = Ahead::begin("the machine", Host::examine);
     let loader = Ahead::begin("the loader", Loader::new);
     let cost = Ahead::begin("what a hit costs", self_test::run);

@@ -9,10 +9,11 @@ use super::Strings;
 use super::label::{LabelType, TextKeys};
 use super::list::OneOrMany;
 use super::marker::{At, Marker};
+use super::program::Conditions;
 use super::value::{Arg, Length, Numbers, Value, When};
 
 /// One way to read an attribute.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "AttributeKeys")]
 pub(crate) struct Attribute {
     pub(crate) name: Spanned<String>,
@@ -26,6 +27,8 @@ pub(crate) struct Attribute {
     pub(crate) until: Option<Spanned<String>>,
     pub(crate) names: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
     pub(crate) keep: Option<Spanned<Keep>>,
+    pub(crate) only_if: Option<Spanned<Conditions>>,
+    pub(crate) unless: Option<Spanned<Conditions>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -69,6 +72,8 @@ struct AttributeKeys {
     until: Option<Spanned<String>>,
     names: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
     keep: Option<Spanned<Keep>>,
+    only_if: Option<Spanned<Conditions>>,
+    unless: Option<Spanned<Conditions>>,
 }
 
 impl From<AttributeKeys> for Attribute {
@@ -119,6 +124,8 @@ impl From<AttributeKeys> for Attribute {
             until: keys.until,
             names: keys.names,
             keep: keys.keep,
+            only_if: keys.only_if,
+            unless: keys.unless,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::list::OneOrMany;
 use super::value::{Arg, Length, Numbers, Value, When};
 
 /// One way to read a label.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "LabelKeys")]
 pub(crate) struct Label {
     pub(crate) function: Option<Spanned<String>>,
@@ -17,7 +17,7 @@ pub(crate) struct Label {
 }
 
 /// How a value becomes text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TextKeys {
     pub(crate) kind: Option<Spanned<LabelType>>,
     pub(crate) length: Option<Spanned<Length>>,

@@ -12,7 +12,7 @@ use toml::Spanned;
 ///
 /// Written by hand because serde's untagged enum says "did not match any variant" where a user needs
 /// to know what is wrong with the table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum OneOrMany<T> {
     One(Box<T>),
     Many(Vec<Spanned<T>>),

@@ -10,7 +10,7 @@ use super::list::OneOrMany;
 use super::value::{Value, When};
 
 /// Where something is probed, and what is done there.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Marker {
     pub(crate) function: Option<Spanned<Strings>>,
@@ -39,7 +39,7 @@ pub(crate) enum At {
 }
 
 /// Which request a marker is about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Key {
     /// The one that the thread runs.
     Current,

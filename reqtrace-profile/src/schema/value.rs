@@ -6,7 +6,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
 /// Where a value is.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { arg = 0 }")]
 pub(crate) struct Value {
     pub(crate) arg: Option<Spanned<Arg>>,
@@ -25,7 +25,7 @@ pub(crate) enum Arg {
 }
 
 /// A condition.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "WhenKeys")]
 pub(crate) struct When {
     pub(crate) value: Value,
@@ -74,25 +74,25 @@ impl From<WhenKeys> for When {
 }
 
 /// A length: a number of bytes, or where it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Length {
     Fixed(i64),
     Read(Box<Value>),
 }
 
 /// A number, or a list of numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Numbers(pub(crate) Vec<i64>);
 
 /// What a value is compared with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Scalar {
     Number(i64),
     Text(String),
 }
 
 /// A number or a text, or a list of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scalars(pub(crate) Vec<Scalar>);
 
 impl<'de> Deserialize<'de> for Arg {

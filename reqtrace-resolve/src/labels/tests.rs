@@ -23,10 +23,16 @@ fn server(signature: &str) -> Fixture {
     Fixture::cpp(&source, &["-rdynamic"])
 }
 
+/// Labels for two servers, each of which has its own signature of one function.
+const LABELS: &str = r#"
+    begin = { function = "dispatch_command" }
+    label = [
+        { function = "dispatch_command(enum_server_command, THD*, char*, unsigned int*)", when = { arg = 0, equals = [3, 22] }, arg = 2, length = { arg = 3 } },
+        { function = "dispatch_command(THD*, COM_DATA const*, enum_server_command)", when = { arg = 2, equals = [3, 22] }, arg = 1, deref = [0], length = { arg = 1, deref = [8] } },
+    ]"#;
+
 fn mysql(signature: &str) -> ResolvedRequest {
-    let profile = reqtrace_profile::builtin::built_in("mysql").unwrap();
-    let mut resolved = resolve_file(&profile.parse().unwrap(), server(signature).path()).unwrap();
-    resolved.requests.remove(0)
+    resolved(&server(signature), LABELS).unwrap()
 }
 
 fn resolved(fixture: &Fixture, request: &str) -> Result<ResolvedRequest> {

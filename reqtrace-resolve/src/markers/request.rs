@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::found::{Found, Use};
+use crate::conditions::{self, Verdict};
 use crate::opened::Opened;
 use crate::readings::{Arguments, Place, reads};
 use crate::returns::Reads;
@@ -219,6 +220,11 @@ impl Resolver<'_> {
         let names = request.attribute_names();
         let mut ways = Vec::new();
         for (way, spec) in request.attributes.iter().enumerate() {
+            let judged = conditions::judge(&spec.only_if, self.target)?;
+            if judged.verdict != Verdict::Holds {
+                unread.push(missing(spec, way, Error::usage(judged.why))?);
+                continue;
+            }
             let place = match &spec.read {
                 AttributeAt::Begin => begin,
                 AttributeAt::End => end,

@@ -14,7 +14,9 @@ use markers::describe;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
 use reqtrace_profile::{Profile, Profiles};
-use reqtrace_resolve::{ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file};
+use reqtrace_resolve::{
+    Choice, ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file, settle,
+};
 use waits::Waits;
 
 /// Arguments of `check`.
@@ -60,11 +62,12 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if let Some(binary) = &args.binary {
         let target = Target::file(binary);
         let profile = of_program(target.executable())?;
-        let resolved = resolve_file(profile, binary)?;
+        let (profile, choices) = settle(profile, std::slice::from_ref(&target))?;
+        let resolved = resolve_file(&profile, binary)?;
         if args.sites {
             return print(&sites(&resolved));
         }
-        return report(profile, &resolved, &target, None);
+        return report(&profile, (&resolved, &choices), &target, None);
     }
     if pids.is_empty() {
         let valid = profiles.all().iter().map(|profile| {
@@ -91,13 +94,15 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             }
         };
         let profile = of_program(&process.executable).map_err(within)?;
-        let resolved = resolve(profile, &process).map_err(within)?;
+        let target = Target::Process(&process);
+        let settled = settle(profile, std::slice::from_ref(&target)).map_err(within)?;
+        let (profile, choices) = settled;
+        let resolved = resolve(&profile, &process).map_err(within)?;
         if args.sites {
             print(&sites(&resolved))?;
             continue;
         }
-        let target = Target::Process(&process);
-        report(profile, &resolved, &target, Some(&process)).map_err(within)?;
+        report(&profile, (&resolved, &choices), &target, Some(&process)).map_err(within)?;
     }
     Ok(())
 }
@@ -105,7 +110,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
 /// Prints what was resolved. What the gate of a trace would refuse comes last, as an error.
 fn report(
     profile: &Profile,
-    resolved: &ResolvedProfile,
+    (resolved, choices): (&ResolvedProfile, &[Choice]),
     target: &Target<'_>,
     process: Option<&Process>,
 ) -> Result<()> {
@@ -118,7 +123,8 @@ fn report(
         None => format!("profile {} in {executable}\n", profile.name),
     };
     for (spec, request) in profile.requests.iter().zip(&resolved.requests) {
-        text.push_str(&describe(spec, request, target)?);
+        let choice = choices.iter().find(|choice| choice.request == spec.name);
+        text.push_str(&describe(spec, (request, choice), target)?);
     }
     let mut waits = Waits::of(profile, target)?;
     for wait in &profile.waits {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use folders::Folder;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
-use reqtrace_profile::builtin::{BUILT_IN, BuiltIn, from_file};
+use reqtrace_profile::builtin::{BUILT_IN, BuiltIn, from_file, full_name};
 use reqtrace_profile::{Origin, Profile};
 
 /// A profile that has a name.
@@ -103,8 +103,11 @@ pub fn all() -> Vec<Entry> {
 pub fn by_name(name: &str) -> Result<Entry> {
     let bare = name.strip_suffix(".toml").unwrap_or(name);
     let mut all = all();
-    if let Some(found) = all.iter().position(|entry| entry.name == bare) {
-        return Ok(all.swap_remove(found));
+    // A profile of the user's own may have what is another name of a built-in one.
+    for wanted in [bare, full_name(bare)] {
+        if let Some(found) = all.iter().position(|entry| entry.name == wanted) {
+            return Ok(all.swap_remove(found));
+        }
     }
     let mut names: Vec<&str> = Vec::new();
     for entry in &all {
@@ -175,6 +178,7 @@ mod tests {
     #[test]
     fn built_in_profiles_are_found_by_name_and_executable() {
         assert_eq!(load("mysql").unwrap(), load("mysql.toml").unwrap());
+        assert_eq!(load("mariadb").unwrap(), load("mysql").unwrap());
         let error = load("mysqll").unwrap_err();
         assert_eq!(error.exit_code(), 2);
         let advice = error.advice().unwrap();

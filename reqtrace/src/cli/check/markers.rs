@@ -7,7 +7,7 @@ use reqtrace_profile::{
     ValueSpec,
 };
 use reqtrace_resolve::{
-    ObjectFile, ResolvedMarker, ResolvedRequest, Target, Unread, returns, symbols,
+    Choice, ObjectFile, ResolvedMarker, ResolvedRequest, Target, Unread, returns, symbols,
 };
 
 /// Sites printed for one marker before the rest is only counted.
@@ -20,11 +20,14 @@ const MAX_SITES: usize = 12;
 /// When an object cannot be read.
 pub(super) fn describe(
     spec: &RequestSpec,
-    request: &ResolvedRequest,
+    (request, choice): (&ResolvedRequest, Option<&Choice>),
     target: &Target<'_>,
 ) -> Result<String> {
     let probe = request.return_probe;
     let mut text = format!("\nrequest {}\n", request.name);
+    if let Some(choice) = choice {
+        text.push_str(&words::choice(choice));
+    }
     if spec.is_keyed {
         text.push_str("  any thread may go on with a request: it is known by its key\n");
     }

@@ -3,6 +3,7 @@
 use reqtrace_profile::{
     At, AttributeSpec, ConditionSpec, LabelKind, PlaceSpec, Test, ValueSource, ValueSpec,
 };
+use reqtrace_resolve::Choice;
 
 /// Where a value is: `*(argument 0 + 0x10)`.
 pub(super) fn value(spec: &ValueSpec) -> String {
@@ -33,6 +34,19 @@ pub(super) fn value(spec: &ValueSpec) -> String {
             format!("{text} of {bytes} byte{plural}")
         }
         _ => text,
+    }
+}
+
+/// Which alternative of a request type is taken, and why.
+pub(super) fn choice(choice: &Choice) -> String {
+    let why = &choice.why;
+    match (choice.taken, choice.is_unknown) {
+        (None, _) => format!("  as it stands, not as a [[request.instead]] says: {why}\n"),
+        (Some(index), false) => format!("  as [[request.instead]] {} says: {why}\n", index + 1),
+        (Some(index), true) => format!(
+            "  as [[request.instead]] {} says, unless a process shows that it is not needed: {why}\n",
+            index + 1
+        ),
     }
 }
 

@@ -140,6 +140,7 @@ impl Started {
             pid: self.pid,
             comm: self.comm(),
             executable,
+            has_begun: false,
             objects,
             opened: Objects::default(),
         }
