@@ -156,8 +156,6 @@ fn rest(tid: u32, thread: *mut Thread) {
     set_tid_flag(tid, flag::HELPER);
 }
 
-/// The current thread, and what it takes to change its request without reading the traced process.
-
 /// The thread leaves, and what it runs with it, if it has a key: nobody else can take that. Whether it is the
 /// thread's.
 #[inline(always)]

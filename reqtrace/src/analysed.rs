@@ -124,15 +124,16 @@ impl Analysed {
             record,
             outputs: open,
         } = self;
-        let profiles = tracer.profiles().clone();
         if let Some(by) = &group_by {
-            tracer = tracer.labels(aggregate::needs_texts(&profiles, by)?);
+            let needs_texts = aggregate::needs_texts(tracer.profiles(), by)?;
+            tracer = tracer.labels(needs_texts);
         }
         let (has_before, is_private) = (tracer.has_before(), tracer.has_labels());
-        let (trace, (exporters, recording)) = tracer.start_with(|| {
-            let exporters = open(&Columns::of(&profiles)?.with_before(has_before))?;
+        let (trace, (profiles, exporters, recording)) = tracer.start_with(|profiles| {
+            let exporters = open(&Columns::of(profiles)?.with_before(has_before))?;
             let create = |path| outputs::create("--record", path, is_private);
-            Ok((exporters, record.as_deref().map(create).transpose()?))
+            let recording = record.as_deref().map(create).transpose()?;
+            Ok((profiles.clone(), exporters, recording))
         })?;
         let header = trace.header();
         let analysis = Aggregator::new(

@@ -329,17 +329,21 @@ impl Tracer {
     /// Whatever is wrong with the profile, the processes or the kernel, and a cost above
     /// [`Tracer::max_probe_rate`]; nothing is attached then.
     pub fn start(self) -> Result<Trace> {
-        let (trace, ()) = self.start_with(|| Ok(()))?;
+        let (trace, ()) = self.start_with(|_| Ok(()))?;
         Ok(trace)
     }
 
-    /// The same. `accepted` is called when the trace is not refused, and before anything is attached: what
+    /// The same. `accepted` is given the profiles as they are used in these programs: this is what the events
+    /// are of. It is called when the trace is not refused, and before anything is attached: what
     /// it opens is not opened for nothing, and what it refuses leaves nothing behind. Its result is given back.
     ///
     /// # Errors
     ///
     /// As [`Tracer::start`], and what `accepted` refuses.
-    pub fn start_with<T>(self, accepted: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
+    pub fn start_with<T>(
+        self,
+        accepted: impl FnOnce(&Profiles) -> Result<T>,
+    ) -> Result<(Trace, T)> {
         start::start(self, accepted)
     }
 }

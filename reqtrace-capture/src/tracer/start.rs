@@ -40,7 +40,10 @@ use reqtrace_profile::Profiles;
 use reqtrace_resolve::{Objects, Process};
 
 /// Attaches everything.
-pub(super) fn start<T>(tracer: Tracer, accepted: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
+pub(super) fn start<T>(
+    tracer: Tracer,
+    accepted: impl FnOnce(&Profiles) -> Result<T>,
+) -> Result<(Trace, T)> {
     let Tracer {
         profiles,
         pids,
@@ -165,7 +168,7 @@ pub(super) fn start<T>(tracer: Tracer, accepted: impl FnOnce() -> Result<T>) -> 
     symbols.take_kernel(kernel);
     let loaded = loaded?;
     // A trace that is refused opens nothing, and a bad path leaves nothing attached.
-    let opened = accepted()?;
+    let opened = accepted(&profiles)?;
     let known = pids.len();
     let programs = processes.iter().map(|process| &process.executable.open);
     let programs: Vec<PathBuf> = programs.cloned().collect();

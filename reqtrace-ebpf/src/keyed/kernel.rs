@@ -395,6 +395,7 @@ impl World for Kernel {
     }
 }
 
+/// The current thread, and what it takes to change its request without reading the traced process.
 #[inline(always)]
 fn current() -> Option<(*mut Thread, Kernel)> {
     let (tgid, tid) = task::current_ids();
