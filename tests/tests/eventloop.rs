@@ -122,7 +122,7 @@ fn senders_are_known_whoever_takes_their_packets() {
 /// Who sends next takes them out of the queue, and wakes whom they are for.
 #[test]
 fn who_sends_on_the_late_packets_of_others_is_innocent() {
-    check("20", &["queue"]);
+    check("30", &["queue"]);
 }
 
 /// A client that asks for a page again and again, and waits for nobody.
