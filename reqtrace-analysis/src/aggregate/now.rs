@@ -5,6 +5,7 @@ use reqtrace_recording::{Open, Request};
 
 use super::Aggregator;
 use super::sites::Sites;
+use super::types::Arrived;
 use crate::blame::Causes;
 use crate::label::label_text;
 use crate::report::{Ledger, OpenBlock, OpenRequest};
@@ -40,11 +41,14 @@ impl Aggregator {
         let causes = |index| self.blame.as_ref().map(|blame| blame.causes(index));
         let types = self.types.iter().enumerate();
         types
-            .map(|(index, state)| TypeNow {
-                name: state.name.clone(),
-                complete: state.complete.weight,
-                ledger: state.complete.ledger.clone(),
-                causes: causes(index),
+            .map(|(index, state)| {
+                let arrived = Arrived::new(&self.cells, index as u32, &self.ledger);
+                TypeNow {
+                    name: state.name.clone(),
+                    complete: arrived.complete.weight,
+                    ledger: arrived.complete.ledger,
+                    causes: causes(index),
+                }
             })
             .collect()
     }

@@ -30,6 +30,8 @@ pub(super) struct Row {
     pub(super) group: Option<Vec<u8>>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
+    /// The begin of the window that it is counted in.
+    pub(super) window: u64,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
@@ -53,6 +55,7 @@ impl Row {
             group: None,
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
+            window: 0,
             ledger,
             blocks: request.blocks,
             preemptions: request.preemptions,
@@ -131,6 +134,11 @@ impl RowOrder {
         Some(row)
     }
 
+    /// All requests that ended before this have come, and all that came are written.
+    pub(super) fn watermark_ns(&self) -> u64 {
+        self.seen_ns.saturating_sub(WINDOW_NS)
+    }
+
     fn is_due(&self, end_ns: u64) -> bool {
         end_ns.saturating_add(WINDOW_NS) <= self.seen_ns
     }
@@ -152,6 +160,7 @@ mod tests {
             group: None,
             begin_ns: 0,
             end_ns: 0,
+            window: 0,
             ledger: Ledger::default(),
             blocks: 0,
             preemptions: 0,
