@@ -45,23 +45,22 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
-use crate::cells::{Cells, One};
+use crate::cells::{Cells, Groups, One};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
-use crate::label::label_text;
+use crate::label::{label_text, statement};
 use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use attributes::needs_texts;
 pub use filter::FilterOptions;
-pub use now::{PlaceNow, TypeNow};
+pub use now::{PlaceNow, StatementNow, TypeNow};
 pub use order::WINDOW_NS;
 
 use attributes::Attributes;
 use bounds::Bounds;
 use filter::Filter;
-use labels::Labels;
 use modules::Modules;
 use order::{Row, RowOrder};
 use places::{AwaySums, Spots};
@@ -97,6 +96,8 @@ pub struct Aggregator {
     modules: Modules,
     types: Vec<TypeState>,
     cells: Cells,
+    /// Only when somebody wants them.
+    groups: Option<Groups>,
     sums: Sums,
     settled: Settled,
     rows: RowOrder,
@@ -106,7 +107,6 @@ pub struct Aggregator {
     away: AwaySums,
     attributes: Attributes,
     slow: Option<SlowStacks>,
-    labels: Option<Labels>,
     /// Only when the trace takes samples.
     samples: Option<Samples>,
     /// Only when the trace has intervals.
@@ -158,10 +158,10 @@ impl Aggregator {
             filter,
             slow: threshold.map(SlowStacks::new),
             samples: Samples::new(header, &spots.keyed),
-            labels: options
+            groups: options
                 .group_by
-                .clone()
-                .map(|by| Labels::new(by, types.len(), classes)),
+                .as_ref()
+                .map(|_| Groups::new(header.monotonic_to_unix_ns, header.blame)),
             blame: header.blame.then(|| {
                 let (parked, queued) = (&spots.names.parked, &spots.names.queued);
                 let parked_words = (0..parked.len()).map(|place| spots.names.parked_words(place));
@@ -198,6 +198,20 @@ impl Aggregator {
     #[must_use]
     pub fn cells(&self) -> &Cells {
         &self.cells
+    }
+
+    /// Requests by group; `None` when nobody wants them.
+    #[must_use]
+    pub fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
+    /// Adds requests up by their labels from here on, if that is not done anyway: without numbers and strings.
+    pub fn keep_groups(&mut self) {
+        let to_unix_ns = self.trace.to_unix_ns();
+        let has_causes = self.blame.is_some();
+        self.groups
+            .get_or_insert_with(|| Groups::new(to_unix_ns, has_causes));
     }
 
     /// Requests so far: complete ones, and incomplete ones. For progress.
@@ -427,12 +441,19 @@ impl Aggregator {
                 followed.add(request);
             }
         }
-        if let Some(labels) = &mut self.labels {
-            labels.add(grouped, &ledger);
-        }
+        let complete = self
+            .groups
+            .as_mut()
+            .filter(|_| request.incomplete.is_none());
+        let group = complete.map(|groups| {
+            let by = self.options.group_by.as_ref().map(Grouping::of_text);
+            let group = statement(grouped.label, by);
+            groups.add(request.end_ns, index as u32, group.as_str(), &one)
+        });
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = Row::new(request, ledger.clone());
             row.window = window;
+            row.group_cell = group;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             row.attributes = self.attributes.texts(request);
             row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
@@ -450,7 +471,11 @@ impl Aggregator {
         while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
         }
-        self.cells.advance(self.rows.watermark_ns());
+        let watermark_ns = self.rows.watermark_ns();
+        self.cells.advance(watermark_ns);
+        if let Some(groups) = &mut self.groups {
+            groups.advance(watermark_ns);
+        }
         Ok(())
     }
 
@@ -460,6 +485,9 @@ impl Aggregator {
             let (request, latency_ns) = (row.request_type as u32, row.ledger.latency_ns);
             self.cells
                 .book(row.window, request, latency_ns, &causes, row.weight);
+            if let Some((groups, cell)) = self.groups.as_mut().zip(row.group_cell.as_ref()) {
+                groups.book(cell, &causes, row.weight);
+            }
         }
         self.page_row(row, causes);
         self.write_intervals(row, exporters)?;

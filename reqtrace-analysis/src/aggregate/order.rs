@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
 
+use crate::cells::GroupKey;
 use crate::page::OwnStacks;
 use crate::report::Ledger;
 
@@ -32,6 +33,8 @@ pub(super) struct Row {
     pub(super) end_ns: u64,
     /// The begin of the window that it is counted in.
     pub(super) window: u64,
+    /// The cell of its group.
+    pub(super) group_cell: Option<(u64, GroupKey)>,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
@@ -56,6 +59,7 @@ impl Row {
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
             window: 0,
+            group_cell: None,
             ledger,
             blocks: request.blocks,
             preemptions: request.preemptions,
@@ -161,6 +165,7 @@ mod tests {
             begin_ns: 0,
             end_ns: 0,
             window: 0,
+            group_cell: None,
             ledger: Ledger::default(),
             blocks: 0,
             preemptions: 0,

@@ -9,13 +9,12 @@ use super::before::Before;
 use super::files::Queues;
 use super::filter::Filter;
 use super::followed::Followed;
-use super::labels::Labels;
 use super::samples::Samples;
 use super::settled::{New, Settled};
 use super::sites::Sites;
 use super::stacks::SlowStacks;
 use super::types::{Arrived, TypeState, kernel_latency, split};
-use super::{Aggregator, hints, losses, warnings};
+use super::{Aggregator, hints, labels, losses, warnings};
 use crate::report::slow::SlowRequests;
 use crate::report::{Filtered, Ledger, MarkerInfo, Report, StackKind, TypeReport};
 
@@ -119,6 +118,10 @@ impl Aggregator {
         });
         let mut unwinding = settled.walked.unwinding();
         unwinding.walks.clone_from(&cost.walks);
+        let by_group = self.groups.as_ref().zip(self.options.group_by.as_ref());
+        let labels = by_group.map_or_else(Vec::new, |(groups, by)| {
+            labels::report(groups, by, self.types.len(), classes.len())
+        });
         let mut report = Report {
             trace: self.trace.info(&sites.processes),
             classes,
@@ -128,7 +131,7 @@ impl Aggregator {
             requests,
             blame,
             page: None,
-            labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
+            labels,
             stacks,
             away,
             on_cpu,

@@ -18,7 +18,7 @@ const LENGTH_NS: u64 = 10 * WINDOW_NS;
 /// Windows that live as long as there is room: those that a screen shows.
 const KEEP_NS: u64 = 6 * LENGTH_NS;
 /// Groups of each type that a window keeps.
-const MAX_GROUPS: usize = 10_000;
+pub(crate) const MAX_GROUPS: usize = 10_000;
 
 /// Type, and what its requests are grouped by; `None` are all others.
 pub type GroupKey = (u32, Option<Rc<str>>);
