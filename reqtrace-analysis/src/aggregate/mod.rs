@@ -10,6 +10,7 @@ mod attributes;
 mod before;
 mod blamed;
 mod bounds;
+mod counted;
 mod files;
 mod filter;
 mod followed;

@@ -1,12 +1,14 @@
 //! One request type: its cells in, latency and sums out.
 
+use std::collections::BTreeMap;
+
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
 use super::before::Before;
 use super::followed::Followed;
 use super::tail::{Longest, bands};
-use crate::cells::{Cells, Histogram, Sum, Which};
+use crate::cells::{Cell, Histogram, Sum, Which};
 use crate::report::slow::Band;
 use crate::report::{Latency, Ledger};
 use reqtrace_recording::Incomplete;
@@ -50,16 +52,15 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// `empty` is a ledger without any time.
-    pub(super) fn new(cells: &Cells, request: u32, empty: &Ledger) -> Self {
-        let cells = cells.of_type(request);
+    /// Those of these cells. `empty` is a ledger without any time.
+    pub(super) fn new(cells: &BTreeMap<Which, Cell>, empty: &Ledger) -> Self {
         let mut arrived = Self {
             all: empty.clone(),
             ..Self::default()
         };
         arrived.complete.ledger.clone_from(empty);
         let mut complete = Vec::new();
-        for (which, cell) in &cells {
+        for (which, cell) in cells {
             arrived.all.add(&cell.sum.ledger);
             if let Which::Incomplete(reason) = which {
                 arrived.incomplete.push((*reason, cell.sum.weight));

@@ -6,6 +6,7 @@ use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Ending;
 
 use super::before::Before;
+use super::counted::Counted;
 use super::files::Queues;
 use super::filter::Filter;
 use super::followed::Followed;
@@ -41,6 +42,7 @@ impl Aggregator {
             known: self.slow.is_none(),
             longest_known: self.slow.is_none() && self.sums.longest_apart,
         };
+        let mut counted = Counted::default();
         let requests: Vec<_> = self
             .types
             .iter()
@@ -50,7 +52,8 @@ impl Aggregator {
             .enumerate()
             .map(|(index, (((state, sums), lengths), files))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let mut arrived = Arrived::new(&self.cells, index as u32, &empty);
+                let mut arrived = Arrived::new(&self.cells.of_type(index as u32), &empty);
+                counted.add(totals, &arrived);
                 let slow = arrived.bands.take().map(|(typical, slowest)| {
                     let longest = &state.longest;
                     SlowRequests {
@@ -102,6 +105,8 @@ impl Aggregator {
             programs: &cost.programs,
             malformed: self.malformed,
             refused: self.bounds.refused,
+            // While it goes on the totals are those of some seconds ago, and a filter keeps no totals.
+            counted: (ending.is_whole() && filtered.is_none()).then_some(counted),
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),

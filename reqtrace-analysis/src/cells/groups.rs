@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{GRACE_NS, MAX_BYTES, Merge, One, WINDOW_NS, Windows, cell};
+use super::{GRACE_NS, MAX_BYTES, Merge, One, Sum, WINDOW_NS, Windows, cell};
 use crate::blame::Causes;
 use crate::bounded::take_smallest;
 
@@ -121,6 +121,7 @@ impl Groups {
 
     /// All requests that ended before this have come.
     pub fn advance(&mut self, watermark_ns: u64) {
+        self.seen_ns = self.seen_ns.max(watermark_ns);
         let closed = self.windows.advance(watermark_ns);
         for window in closed {
             self.fold(Some(window), self.max_groups);
@@ -152,12 +153,20 @@ impl Groups {
 
     /// Leaves so many groups of each type in a window, or in each.
     pub(super) fn fold(&mut self, of: Option<u64>, most: usize) {
-        self.windows.change(of, |cells| fold(cells, most));
-        self.names.retain(|name| Rc::strong_count(name) > 1);
-        self.name_bytes = self.names.iter().map(|name| name_bytes(name)).sum();
+        let mut folded = false;
+        self.windows.change(of, most, |cells| {
+            fold(cells, most);
+            folded = true;
+        });
+        if folded {
+            self.names.retain(|name| Rc::strong_count(name) > 1);
+            self.name_bytes = self.names.iter().map(|name| name_bytes(name)).sum();
+        }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes of memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.windows.bytes() + self.name_bytes
     }
 
@@ -166,11 +175,19 @@ impl Groups {
         sum(self.windows.all())
     }
 
-    /// Those of the last windows, of so much time and the one that is open.
-    pub fn last(&self, ns: u64) -> BTreeMap<GroupKey, Group> {
+    /// Weights, times and the longest latency of those of the last windows, of so much time and the one that is open.
+    #[must_use]
+    pub fn last(&self, ns: u64) -> FxHashMap<&GroupKey, (Sum, u64)> {
         let from_ns = self.seen_ns.saturating_sub(ns);
         let windows = self.windows.all();
-        sum(windows.filter(|window| window.until_ns > from_ns))
+        let windows = windows.filter(|window| window.until_ns > from_ns);
+        let mut all: FxHashMap<&GroupKey, (Sum, u64)> = FxHashMap::default();
+        for (key, group) in windows.flat_map(super::Window::cells) {
+            let (sum, max_ns) = all.entry(key).or_default();
+            sum.merge(&group.cell.sum);
+            *max_ns = group.cell.max_ns.max(*max_ns);
+        }
+        all
     }
 }
 

@@ -158,7 +158,7 @@ impl Cells {
         }
         while self.is_large() && self.bits > 0 {
             let bits = self.bits;
-            self.windows.change(None, |cells| {
+            self.windows.change(None, 0, |cells| {
                 for (key, cell) in std::mem::take(cells) {
                     let which = match key.which {
                         Which::Latency(bucket) => {
@@ -177,8 +177,13 @@ impl Cells {
         self.windows.bytes() > self.max_bytes / 4 * 3
     }
 
-    /// The windows, in the order of time.
+    /// Bytes of memory.
     #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.windows.bytes()
+    }
+
+    /// The windows, in the order of time.
     pub fn windows(&self) -> impl Iterator<Item = &Window<Key, Cell>> {
         self.windows.all()
     }
@@ -186,6 +191,21 @@ impl Cells {
     /// All cells of one type, added up over all windows.
     pub fn of_type(&self, request: u32) -> BTreeMap<Which, Cell> {
         sum(self.windows.all(), request)
+    }
+
+    /// Until when windows are closed, `CLOCK_MONOTONIC` ns.
+    #[must_use]
+    pub fn closed_ns(&self) -> u64 {
+        self.windows.closed_ns()
+    }
+
+    /// Σ of the weights of the complete requests of one type.
+    #[must_use]
+    pub fn count(&self, request: u32) -> u64 {
+        let cells = self.windows.all().flat_map(Window::cells);
+        let complete = cells
+            .filter(|(key, _)| key.request == request && matches!(key.which, Which::Latency(_)));
+        complete.map(|(_, cell)| cell.sum.weight).sum()
     }
 
     /// Latencies of the complete requests of one type.

@@ -230,21 +230,24 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         !pairs.is_empty()
     }
 
-    /// Changes the cells of one window, or of all.
-    pub fn change(&mut self, of: Option<u64>, mut change: impl FnMut(&mut FxHashMap<K, Box<V>>)) {
+    /// Changes the cells of one window, or of all; those with no more than `least` cells stay as they are.
+    pub fn change(
+        &mut self,
+        of: Option<u64>,
+        least: usize,
+        mut change: impl FnMut(&mut FxHashMap<K, Box<V>>),
+    ) {
         let all = self.windows.values_mut();
-        all.filter(|window| of.is_none_or(|of| window.begin_ns == of))
-            .for_each(|window| change(&mut window.cells));
-        self.count_bytes();
+        let of = all.filter(|window| of.is_none_or(|of| window.begin_ns == of));
+        for window in of.filter(|window| window.cells.len() > least) {
+            let before = window.bytes();
+            change(&mut window.cells);
+            self.bytes = self.bytes + window.bytes() - before;
+        }
     }
 
     fn count_bytes(&mut self) {
-        let cells = self
-            .windows
-            .values()
-            .flat_map(|window| window.cells.values());
-        let bytes = cells.map(|cell| ENTRY + size_of::<K>() + cell.bytes());
-        self.bytes = bytes.sum();
+        self.bytes = self.windows.values().map(Window::bytes).sum();
     }
 
     /// Adds the windows of another table with the same clock.
@@ -270,6 +273,11 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         self.windows.values()
     }
 
+    /// Windows that end until then are closed.
+    pub fn closed_ns(&self) -> u64 {
+        self.closed_ns
+    }
+
     /// The last windows that are closed, of so much time.
     pub fn last(&self, ns: u64) -> impl Iterator<Item = &Window<K, V>> {
         let from_ns = self.closed_ns.saturating_sub(ns);
@@ -281,6 +289,13 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Window<K, V> {
+    fn bytes(&self) -> usize {
+        let cells = self.cells.values();
+        cells
+            .map(|cell| ENTRY + size_of::<K>() + cell.bytes())
+            .sum()
+    }
+
     fn merge(&mut self, other: &Self) {
         self.until_ns = self.until_ns.max(other.until_ns);
         self.is_stepped |= other.is_stepped;
