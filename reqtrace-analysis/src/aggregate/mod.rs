@@ -10,6 +10,7 @@ mod attributes;
 mod before;
 mod blamed;
 mod bounds;
+mod celled;
 mod counted;
 mod files;
 mod filter;
@@ -46,10 +47,10 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
-use crate::cells::{Cells, Groups, One};
+use crate::cells::{Cells, Groups};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
-use crate::label::{label_text, statement};
+use crate::label::label_text;
 use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
@@ -193,41 +194,6 @@ impl Aggregator {
             attributes,
             options,
         })
-    }
-
-    /// Requests by the second in which they ended, type and latency.
-    #[must_use]
-    pub fn cells(&self) -> &Cells {
-        &self.cells
-    }
-
-    /// Requests by group; `None` when nobody wants them.
-    #[must_use]
-    pub fn groups(&self) -> Option<&Groups> {
-        self.groups.as_ref()
-    }
-
-    /// Adds requests up by their labels from here on, if that is not done anyway: without numbers and strings.
-    pub fn keep_groups(&mut self) {
-        let to_unix_ns = self.trace.to_unix_ns();
-        let has_causes = self.blame.is_some();
-        self.groups
-            .get_or_insert_with(|| Groups::new(to_unix_ns, has_causes));
-    }
-
-    /// Requests so far: complete ones, and incomplete ones. For progress.
-    #[must_use]
-    pub fn requests(&self) -> (u64, u64) {
-        self.cells.requests()
-    }
-
-    /// 99th percentile of the latency of all complete requests so far, ns: the highest over the
-    /// request types. For progress.
-    #[must_use]
-    pub fn p99_ns(&self) -> Option<u64> {
-        let types = 0..self.types.len() as u32;
-        let of = |request| self.cells.latencies(request).quantile(0.99);
-        types.filter_map(of).max()
     }
 
     /// Takes an event, and hands the rows that are due to the exporters.
@@ -424,37 +390,10 @@ impl Aggregator {
                 self.settle();
             }
         }
-        let one = One {
-            id: request.id,
-            ledger: &ledger,
-            weight: request.weight,
-        };
-        let window = self
-            .cells
-            .add(request.end_ns, index as u32, request.incomplete, &one);
-        if request.incomplete.is_none() {
-            let state = &mut self.types[index];
-            state.longest.add(request);
-            if let Some(before) = &mut state.before {
-                before.add(request);
-            }
-            if let Some(followed) = &mut state.followed {
-                followed.add(request);
-            }
-        }
-        let complete = self
-            .groups
-            .as_mut()
-            .filter(|_| request.incomplete.is_none());
-        let group = complete.map(|groups| {
-            let by = self.options.group_by.as_ref().map(Grouping::of_text);
-            let group = statement(grouped.label, by);
-            groups.add(request.end_ns, index as u32, group.as_str(), &one)
-        });
+        let home = self.count(request, grouped, index, &ledger);
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = Row::new(request, ledger.clone());
-            row.window = window;
-            row.group_cell = group;
+            row.home = home;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             row.attributes = self.attributes.texts(request);
             row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
@@ -472,23 +411,14 @@ impl Aggregator {
         while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
         }
-        let watermark_ns = self.rows.watermark_ns();
-        self.cells.advance(watermark_ns);
-        if let Some(groups) = &mut self.groups {
-            groups.advance(watermark_ns);
-        }
+        self.advance_cells();
         Ok(())
     }
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let causes = self.resolve(row);
         if let Some(causes) = causes.filter(|_| row.incomplete.is_none()) {
-            let (request, latency_ns) = (row.request_type as u32, row.ledger.latency_ns);
-            self.cells
-                .book(row.window, request, latency_ns, &causes, row.weight);
-            if let Some((groups, cell)) = self.groups.as_mut().zip(row.group_cell.as_ref()) {
-                groups.book(cell, &causes, row.weight);
-            }
+            self.book(row, &causes);
         }
         self.page_row(row, causes);
         self.write_intervals(row, exporters)?;

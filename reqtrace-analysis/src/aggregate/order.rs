@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
 
-use crate::cells::GroupKey;
+use super::celled::Home;
 use crate::page::OwnStacks;
 use crate::report::Ledger;
 
@@ -31,10 +31,8 @@ pub(super) struct Row {
     pub(super) group: Option<Vec<u8>>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
-    /// The begin of the window that it is counted in.
-    pub(super) window: u64,
-    /// The cell of its group.
-    pub(super) group_cell: Option<(u64, GroupKey)>,
+    /// Where it is counted.
+    pub(super) home: Home,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
@@ -58,8 +56,7 @@ impl Row {
             group: None,
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
-            window: 0,
-            group_cell: None,
+            home: Home::default(),
             ledger,
             blocks: request.blocks,
             preemptions: request.preemptions,
@@ -164,8 +161,7 @@ mod tests {
             group: None,
             begin_ns: 0,
             end_ns: 0,
-            window: 0,
-            group_cell: None,
+            home: Home::default(),
             ledger: Ledger::default(),
             blocks: 0,
             preemptions: 0,

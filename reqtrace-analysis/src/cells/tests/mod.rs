@@ -1,7 +1,9 @@
 //! The rules of cells: exact and free of order, bounded by another step that loses no nanosecond.
 
+mod bounds;
+mod times;
+
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
 use proptest::prelude::*;
@@ -9,8 +11,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::report::Ledger;
 use crate::report::blame::Cause;
-
-const HOUR_NS: i64 = 3_600_000_000_000;
 
 #[derive(Clone, Debug)]
 struct Request {
@@ -309,155 +309,4 @@ proptest! {
             }
         }
     }
-}
-
-#[test]
-fn a_request_of_a_hundred_windows_is_in_that_of_its_end() {
-    let mut cells = Cells::new(0, false);
-    let request = Request::of(1, 0, 500, 100 * WINDOW_NS);
-    assert_eq!(add(&mut cells, &request), 100 * WINDOW_NS);
-    let windows: Vec<_> = cells.windows.all().collect();
-    assert_eq!(windows.len(), 1);
-    check_against_definition(&cells, &[request]);
-}
-
-#[test]
-fn steps_of_the_clock_and_suspension_end_a_window_early_and_name_the_next() {
-    let offset = 1_700_000_000 * 1_000_000_000_i64;
-    let mut cells = Cells::new(offset, false);
-    let at = |ns| Request::of(ns, 0, ns - 5, 5);
-    let step = WINDOW_NS / 2;
-    add(&mut cells, &at(step - 1));
-    let mut wanted = vec![(0, step, offset as u64, true)];
-    let mut now = offset;
-    // An hour on, an hour back, and a night of sleep, for which `CLOCK_MONOTONIC` stands still.
-    for (number, change) in [HOUR_NS, -HOUR_NS, 8 * HOUR_NS].into_iter().enumerate() {
-        now += change;
-        let at_ns = number as u64 * WINDOW_NS + step;
-        cells.clock(at_ns, now);
-        cells.clock(at_ns + 1, now);
-        add(&mut cells, &at(at_ns));
-        add(&mut cells, &at(at_ns + step));
-        let unix_ns = |ns: u64| ns.saturating_add_signed(now);
-        wanted.push((at_ns, at_ns + step, unix_ns(at_ns), false));
-        let until_ns = at_ns + step + if number == 2 { WINDOW_NS } else { step };
-        wanted.push((at_ns + step, until_ns, unix_ns(at_ns + step), number < 2));
-        cells.advance(at_ns);
-    }
-    let windows = cells.windows.all();
-    let named: Vec<_> = windows
-        .map(|window| {
-            (
-                window.begin_ns,
-                window.until_ns,
-                window.unix_ns,
-                window.is_stepped,
-            )
-        })
-        .collect();
-    assert_eq!(named, wanted);
-    let begins: BTreeSet<u64> = named.iter().map(|window| window.0).collect();
-    assert_eq!(begins.len(), named.len());
-    assert_eq!(totals(&cells)[0].count, 7);
-    assert_eq!(
-        cells.windows.all().map(|window| window.late).sum::<u64>(),
-        0
-    );
-}
-
-#[test]
-fn a_request_that_is_late_counts_in_the_first_open_window() {
-    let mut cells = Cells::new(0, false);
-    add(&mut cells, &Request::of(1, 0, 0, 10));
-    cells.advance(3 * WINDOW_NS + 7);
-    assert_eq!(add(&mut cells, &Request::of(2, 0, 0, 20)), 3 * WINDOW_NS);
-    let late: Vec<u64> = cells.windows.all().map(|window| window.late).collect();
-    assert_eq!(late, [0, 1]);
-    assert_eq!(cells.windows.last(3 * WINDOW_NS).count(), 1);
-}
-
-#[test]
-fn root_causes_are_booked_for_two_export_periods_and_never_revised() {
-    let blocked = |id| Request {
-        ledger: Ledger {
-            latency_ns: 100,
-            on_cpu_ns: 40,
-            classes: vec![60, 0],
-            ..Ledger::default()
-        },
-        ..Request::of(id, 0, 0, 0)
-    };
-    let mut cells = Cells::new(0, true);
-    let window = cells.add(100, 0, None, &blocked(1).one());
-    assert_eq!(cells.add(100, 0, None, &blocked(2).one()), window);
-    let mut causes = Causes::default();
-    causes.add(Cause::Disk, 60);
-    cells.advance(2 * EXPORT_PERIOD * WINDOW_NS);
-    cells.book(window, 0, 100, &causes, 1);
-    cells.advance((2 * EXPORT_PERIOD + 1) * WINDOW_NS);
-    cells.book(window, 0, 100, &causes, 1);
-    let cell = &totals(&cells)[0];
-    assert_eq!(cell.sum.causes.get(Cause::Disk), 60);
-    assert_eq!(
-        (cell.sum.causes.get(Cause::Unknown), cell.late_ns()),
-        (60, 60)
-    );
-    assert_eq!(cells.booked_late(), 1);
-}
-
-#[test]
-fn a_million_fingerprints_take_no_more_than_their_bytes_and_lose_no_time() {
-    const ALL: u64 = 1_000_000;
-    let mut groups = Groups::new(0, true);
-    let (mut all_ns, mut most_bytes, mut heavy_ns) = (0, 0, 0);
-    for id in 0..ALL {
-        let is_heavy = id % 1_000 == 0;
-        let latency_ns = if is_heavy { 50_000 } else { 1_000 + id % 977 };
-        let request = Request::of(id, 0, id * 3_000, latency_ns);
-        let name = match is_heavy {
-            true => "select heavy".to_owned(),
-            false => format!("select {id} from a table of this name"),
-        };
-        groups.add(request.end_ns(), 0, &name, &request.one());
-        all_ns += latency_ns;
-        heavy_ns += if is_heavy { latency_ns } else { 0 };
-        most_bytes = most_bytes.max(groups.bytes());
-        if id % 10_000 == 0 {
-            groups.advance((id * 3_000).saturating_sub(200_000_000));
-        }
-    }
-    assert!(most_bytes <= MAX_BYTES + (1 << 10), "{most_bytes}");
-    assert!(
-        most_bytes > MAX_BYTES / 10 * 9,
-        "the limit was not reached: {most_bytes}"
-    );
-    let all = groups.all();
-    let ns = |group: &Group| group.cell.sum.ledger.latency_ns;
-    assert_eq!(all.values().map(ns).sum::<u64>(), all_ns);
-    assert_eq!(all.values().map(|group| group.cell.count).sum::<u64>(), ALL);
-    assert_eq!(ns(&all[&(0, Some("select heavy".into()))]), heavy_ns);
-    assert!(groups.names.len() <= all.len() + 1);
-}
-
-#[test]
-fn cells_of_many_types_and_latencies_take_no_more_than_their_bytes() {
-    let mut cells = Cells::new(0, true);
-    let (mut most_bytes, mut all_ns) = (0, 0_u64);
-    for id in 0..400_000_u64 {
-        // From 1 µs to 100 s.
-        let latency_ns = 1_000 + id.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1_000 << (id % 27));
-        let request = Request::of(id, (id % 16) as u32, id * 1_000_000, latency_ns);
-        add(&mut cells, &request);
-        all_ns += latency_ns;
-        most_bytes = most_bytes.max(cells.windows.bytes());
-        cells.advance((id * 1_000_000).saturating_sub(200_000_000));
-    }
-    assert!(most_bytes <= MAX_BYTES + (1 << 10), "{most_bytes}");
-    assert!(
-        most_bytes > MAX_BYTES / 10 * 9,
-        "the limit was not reached: {most_bytes}"
-    );
-    let of = |request| cells.of_type(request).into_values();
-    let sum = (0..16).flat_map(of).map(|cell| cell.sum.ledger.latency_ns);
-    assert_eq!(sum.sum::<u64>(), all_ns);
 }
