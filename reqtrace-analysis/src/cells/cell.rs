@@ -79,20 +79,17 @@ impl<const BITS: u32> Cell<BITS> {
         self.max_ns = self.max_ns.max(latency_ns);
         self.count += 1;
         self.sum.add(one.ledger, weight);
-        self.add_squares(one.ledger.parts(), |ns| {
-            u128::from(ns).pow(2) * u128::from(one.weight)
-        });
+        if self.squares.is_empty() {
+            self.squares = vec![0; one.ledger.parts().count()];
+        }
+        for (sum, ns) in self.squares.iter_mut().zip(one.ledger.parts()) {
+            // Most parts of a request are 0.
+            if ns > 0 {
+                *sum += u128::from(ns) * u128::from(ns) * u128::from(one.weight);
+            }
+        }
         self.latencies.add(latency_ns, weight);
         self.slow((Reverse(latency_ns), one.id));
-    }
-
-    fn add_squares<T>(&mut self, parts: impl Iterator<Item = T>, square: impl Fn(T) -> u128) {
-        for (at, part) in parts.enumerate() {
-            if at == self.squares.len() {
-                self.squares.push(0);
-            }
-            self.squares[at] += square(part);
-        }
     }
 
     fn slow(&mut self, one: (Reverse<u64>, u64)) {
@@ -138,7 +135,12 @@ impl<const BITS: u32> Merge for Cell<BITS> {
         self.max_ns = self.max_ns.max(other.max_ns);
         self.count += other.count;
         self.sum.merge(&other.sum);
-        self.add_squares(other.squares.iter(), |square| *square);
+        if self.squares.is_empty() {
+            self.squares.clone_from(&other.squares);
+        } else {
+            let squares = self.squares.iter_mut().zip(&other.squares);
+            squares.for_each(|(sum, square)| *sum += square);
+        }
         self.latencies.merge(&other.latencies);
         for one in other.slowest.iter().flatten() {
             self.slow(*one);
