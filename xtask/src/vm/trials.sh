@@ -98,6 +98,14 @@ echo 2 >/proc/sys/kernel/kptr_restrict
 trial kptr_restrict /shop.toml orders
 echo "$restrict" >/proc/sys/kernel/kptr_restrict
 
+# Features that this kernel has, taken for lacking one by one.
+for feature in tracepoints switch-states helpers task-members probe-members file-members page-faults TCP-sockets Unix-sockets \
+    uprobe_multi process-filter maps-by-descriptor lockless-hits; do
+    export REQTRACE_HIDE=$feature
+    trial "without_$feature" /shop.toml orders
+done
+unset REQTRACE_HIDE
+
 mount --bind /empty /sys/kernel/btf
 trial no_btf /shop.toml orders
 umount /sys/kernel/btf
