@@ -94,12 +94,7 @@ impl Trace {
     /// # Errors
     ///
     /// When it does not attach.
-    pub fn start_without(
-        features: &str,
-        profile: &Path,
-        pid: u32,
-        more: &[&str],
-    ) -> Result<Self> {
+    pub fn start_without(features: &str, profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
         let mut command = Command::new(workspace::reqtrace()?);
         command.env("REQTRACE_HIDE", features);
         Self::start_command(command, profile, pid, more)

@@ -3,13 +3,12 @@
 //! The sums of ledgers are kept per bucket of latency, so that which requests are slow can be decided at
 //! the end, with memory that does not grow. A bucket is 1.6 % wide and goes into a band as a whole.
 
-use reqtrace_common::record::{BlockSite, LongBlock};
+use reqtrace_recording::{AddressSpace, BlockSite, Comm, LongBlock, Request};
 
 use super::sites::Sites;
 use super::trace::Trace;
 use crate::report::Ledger;
 use crate::report::slow::{Band, SlowBlock, SlowRequests, Waker};
-use reqtrace_recording::{AddressSpace, Comm, Request};
 
 /// Each power of two is cut into `1 << SUB_BITS` buckets.
 const SUB_BITS: u32 = 6;

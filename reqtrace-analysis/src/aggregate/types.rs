@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_recording::{Incomplete, Request, TypeTotals};
 
 use super::before::Before;
 use super::followed::Followed;
 use super::tail::Tail;
 use crate::report::{Latency, Ledger};
-use reqtrace_recording::{Incomplete, Request};
 
 /// Latencies up to a day are told apart; longer ones count as a day in percentiles.
 const MAX_LATENCY_NS: u64 = 86_400_000_000_000;

@@ -86,11 +86,11 @@ pub(super) fn start<T>(
         move || KernelTypes::read(&host)
     });
     let has_keys = profiles.have_keys();
-    for lost in host
+    let lacks = host
         .features
-        .lost_to(options.before, options.blame, has_keys)?
-    {
-        notices.warn(lost);
+        .lost_to(options.before, options.blame, has_keys)?;
+    for lack in &lacks {
+        notices.warn(lack);
     }
     let mut found = resolved?;
     if options.labels {
@@ -182,6 +182,7 @@ pub(super) fn start<T>(
             .map_or(0, |plan| plan.rate_hz),
         cpu_engine: session.cpu_engine().map_or("", CpuEngine::name).to_owned(),
         options: options.recorded(&profiles),
+        lacks,
         ..header(&host, &profiles, resolved, monotonic_to_unix_ns)
     };
     drop(processes);

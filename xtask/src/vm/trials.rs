@@ -62,7 +62,7 @@ const fn optional(name: &'static str, title: &'static str) -> Trial {
     }
 }
 
-const TRIALS: [Trial; 23] = [
+const TRIALS: [Trial; 18] = [
     Trial {
         name: "inside",
         title: "a service in its own PID and mount namespaces",
@@ -108,13 +108,14 @@ const TRIALS: [Trial; 23] = [
         title: "no members of files",
         wanted: Wanted::Traced(without_files),
     },
-    optional("without_page-faults", "no tracepoint of page faults"),
-    optional("without_TCP-sockets", "no tracepoints of TCP sockets"),
-    optional("without_Unix-sockets", "no tracepoints of Unix sockets"),
-    optional("without_uprobe_multi", "no uprobe_multi"),
-    optional("without_process-filter", "no filter of processes"),
-    optional("without_maps-by-descriptor", "no maps by descriptor"),
-    optional("without_lockless-hits", "no hits without a lock"),
+    optional(
+        "without_sockets",
+        "no tracepoints of page faults and sockets",
+    ),
+    optional(
+        "without_ease",
+        "no uprobe_multi, maps by descriptor, hits without a lock",
+    ),
     Trial {
         name: "no_btf",
         title: "no /sys/kernel/btf",
