@@ -60,7 +60,7 @@ const _: () = {
     assert!(size_of::<AwayRecord>() == 80);
     assert!(size_of::<Unread>() == 16);
     assert!(size_of::<LastRead>() == 24);
-    assert!(size_of::<Sender>() == 48);
+    assert!(size_of::<Sender>() == 56);
     assert!(size_of::<Origin>() == 40 + size_of::<Sender>());
     assert!(size_of::<Sent>() == 8 + size_of::<Sender>());
     assert!(size_of::<Socket>() == 80 + 2 * size_of::<Sender>());

@@ -39,6 +39,8 @@ pub struct Sender {
     pub port: u32,
     /// Its address, IPv6 or mapped, as it is sent.
     pub address: [u64; 2],
+    /// When the call ended that had sent the data, before it came, `CLOCK_MONOTONIC` nanoseconds; 0: it came meanwhile.
+    pub sent_ns: u64,
 }
 
 impl Sender {
@@ -52,6 +54,7 @@ impl Sender {
         request_type: 0,
         port: 0,
         address: [0; 2],
+        sent_ns: 0,
     };
 
     /// Whether anybody is known.
@@ -97,6 +100,16 @@ impl Way {
             ports: self.ports.rotate_left(32),
             net: self.net,
         }
+    }
+
+    /// Whether both are one. Comparing them whole calls a function, which kernel programs do not have.
+    #[must_use]
+    #[inline]
+    pub const fn is(&self, other: &Self) -> bool {
+        self.from == other.from
+            && self.to == other.to
+            && self.ports == other.ports
+            && self.net == other.net
     }
 }
 

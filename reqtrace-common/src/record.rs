@@ -258,6 +258,9 @@ pub mod waker_context {
     /// An interrupt that came upon that thread, or the thread itself, in an exception or through a softirq
     /// that it runs: the kernel stack tells.
     pub const UNCLEAR: u32 = 2;
+    /// As [`UNCLEAR`]; and the thread has not sent the TCP segment that came last on its CPU: it took that of
+    /// another one out of a queue.
+    pub const DELIVERS: u32 = 3;
 }
 
 /// What the thread was doing that ran when another one was woken.

@@ -30,6 +30,14 @@ pub const fn may_send(number: i32) -> bool {
     matches!(number, 1 | 20 | 40 | 42 | 44 | 46 | 48 | 275 | 307 | 426)
 }
 
+/// Whether this system call may close a socket, which may send what is left: `close`, `dup2`, `exit`, `exit_group`,
+/// `dup3`. The descriptor is gone by then.
+#[must_use]
+#[inline]
+pub const fn may_close(number: i32) -> bool {
+    matches!(number, 3 | 33 | 60 | 231 | 292)
+}
+
 /// Whether a thread waits in this system call for whatever comes first of many things: `poll`, `select`,
 /// `epoll_wait`, `pselect6`, `ppoll`, `epoll_pwait`, `io_uring_enter`, `epoll_pwait2`.
 #[must_use]

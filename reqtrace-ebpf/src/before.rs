@@ -13,7 +13,7 @@ use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::before::{LastRead, Unread};
 use reqtrace_common::config::tid_flag as flag;
-use reqtrace_common::origin::Socket;
+use reqtrace_common::origin::{Socket, Way};
 use reqtrace_common::thread::RequestState;
 
 use crate::blame;
@@ -25,6 +25,7 @@ use crate::maps::{stopped, tid_flag};
 use crate::origin::{self, Segment};
 use crate::request::{bpf_now, traced};
 use crate::task::current_ids;
+use crate::way::way_from;
 
 /// Unread data by the cookie of the socket; sized by user space before loading.
 #[map]
@@ -75,7 +76,15 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     };
     let header_len = u32::from(header[12] >> 4) << 2;
-    if len <= header_len {
+    let has_data = len > header_len;
+    let mut current = origin::Current::NONE;
+    let mut way = Way::default();
+    if origin::wanted() {
+        current = origin::Current::look();
+        way = way_from(sk).unwrap_or_default().back();
+        current.takes(&way, has_data);
+    }
+    if !has_data {
         return 0;
     }
     let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -88,7 +97,7 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let segment = if origin::wanted() {
-        origin::segment(sk, sequence, end)
+        origin::segment(&way, &current, sequence, end)
     } else {
         Segment::NONE
     };

@@ -21,6 +21,7 @@ use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 use crate::emit;
 use crate::globals::BLAME_WANTED;
 use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, lose, stopped, thread_or_new};
+use crate::origin;
 use crate::stack;
 use crate::task::{self, Task};
 
@@ -68,6 +69,8 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         tgid,
         context: if is_clear {
             waker_context::TASK
+        } else if origin::delivers() {
+            waker_context::DELIVERS
         } else {
             waker_context::UNCLEAR
         },

@@ -6,13 +6,13 @@
 
 use aya_ebpf::Global;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::LruHashMap;
+use aya_ebpf::maps::{LruHashMap, PerCpuArray};
 use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::before::Unread;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::origin::{MAX_USED, Sender, Sent, Socket, User, Way, found, sender_is};
 use reqtrace_common::record::{OriginRecord, kind};
-use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_send};
+use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_close, may_send};
 use reqtrace_common::thread::{RequestState, Thread, status};
 
 use crate::before::{self, Object, SOCKETS, TCP, at, cookie, is_unix, read};
@@ -21,7 +21,7 @@ use crate::globals::{
 };
 use crate::maps::{THREADS, stopped, tid_flag};
 use crate::request::{bpf_now, traced};
-use crate::task::{current_ids, second_to_fourth, user_context};
+use crate::task::{current_ids, is_kernel_thread, second_to_fourth, user_context};
 use crate::way::{remote, way_from};
 use crate::{blame, emit, file};
 
@@ -29,6 +29,10 @@ use crate::{blame, emit, file};
 /// loading.
 #[map]
 static SENDS: LruHashMap<Way, Sent> = LruHashMap::with_max_entries(1, 0);
+
+/// Whether the current thread has not sent the segment that came last on this CPU.
+#[map]
+static DELIVERS: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where new entries are copied from: they are large for the stack.
 static NEW_SOCKET: Socket = Socket::NONE;
@@ -38,6 +42,92 @@ static NEW_SENT: Sent = Sent::NONE;
 #[inline(always)]
 pub(crate) fn wanted() -> bool {
     ORIGIN_WANTED.load() != 0
+}
+
+/// Whether the segment that came last on this CPU is not of the current thread.
+#[inline(always)]
+pub(crate) fn delivers() -> bool {
+    // SAFETY: this CPU's own entry.
+    wanted()
+        && DELIVERS
+            .get_ptr(0)
+            .is_some_and(|entry| unsafe { *entry } != 0)
+}
+
+/// What the current thread does when a segment comes: packets come in the context of any.
+pub(crate) struct Current {
+    syscall: i32,
+    /// The way on which the socket sends that its system call is about; without ports: there is none.
+    way: Way,
+}
+
+impl Current {
+    /// Nobody has looked.
+    pub(crate) const NONE: Self = Self {
+        syscall: -1,
+        way: Way {
+            from: 0,
+            to: 0,
+            ports: 0,
+            net: 0,
+        },
+    };
+
+    /// Looks at the current thread.
+    #[inline(always)]
+    pub(crate) fn look() -> Self {
+        let user = user_context();
+        let fd = if user.syscall == SYS_SPLICE {
+            second_to_fourth()[1]
+        } else {
+            user.first_argument
+        };
+        Self {
+            syscall: user.syscall,
+            way: way_of(fd as u32).unwrap_or_default(),
+        }
+    }
+
+    #[inline(always)]
+    fn is_on(&self, way: &Way) -> bool {
+        self.way.is(way)
+    }
+
+    /// Whether it is in a call that sends on this way.
+    #[inline(always)]
+    fn sends_on(&self, way: &Way) -> bool {
+        may_send(self.syscall) && self.syscall != SYS_IO_URING_ENTER && self.is_on(way)
+    }
+
+    /// Notes whether it takes a segment of another one out of a queue, and delivers it. If that is in doubt, it does
+    /// not.
+    #[inline(always)]
+    pub(crate) fn takes(&self, way: &Way, has_data: bool) {
+        let delivers = if self.syscall == SYS_IO_URING_ENTER || may_close(self.syscall) {
+            false
+        } else if has_data {
+            !self.is_on(way) && !is_kernel_thread()
+        } else {
+            // A thread that reads sends acknowledgements, and the sockets of one that dies are closed.
+            may_send(self.syscall) && !self.is_on(way) && !self.is_on(&way.back())
+        };
+        if let Some(entry) = DELIVERS.get_ptr_mut(0) {
+            // SAFETY: this CPU's own entry, and no softirq interrupts another one.
+            unsafe { *entry = u32::from(delivers) }
+        }
+    }
+}
+
+/// The way on which the socket behind a descriptor of the current thread sends.
+#[inline(always)]
+fn way_of(fd: u32) -> Option<Way> {
+    let pointer = |base: u64, offset: &Global<u32>| read::<u64>(at(base as Object, offset));
+    let file = file::descriptor(fd)?;
+    let socket = pointer(file, &FILE_PRIVATE)?;
+    if pointer(socket, &SOCKET_FILE) != Some(file) {
+        return None;
+    }
+    way_from(pointer(socket, &SOCKET_SK)? as Object)
 }
 
 /// Who sent a segment, as far as is known when it comes.
@@ -57,20 +147,17 @@ impl Segment {
     };
 }
 
-/// A segment has come to a socket, from this byte to before that one.
+/// New data has come on a way, from this byte to before that one.
 #[inline(always)]
-pub(crate) fn segment(sk: Object, sequence: u32, end: u32) -> Segment {
+pub(crate) fn segment(way: &Way, current: &Current, sequence: u32, end: u32) -> Segment {
     let mut segment = Segment::NONE;
-    let Some(way) = way_from(sk).map(Way::back) else {
-        return segment;
-    };
     let is_traced = traced(current_ids().0).is_some();
     let wanted = SENDS.get_ptr_mut(way);
     if !is_traced && wanted.is_none() {
         return segment;
     }
     segment.is_ours = wanted.is_some();
-    if sends_on(&way) {
+    if current.sends_on(way) {
         if is_traced {
             want(&way.back());
             sends(current_ids().1);
@@ -90,37 +177,12 @@ pub(crate) fn segment(sk: Object, sequence: u32, end: u32) -> Segment {
             segment.sender = (*sent).sender;
             segment.is_certain = (*sent).covers(sequence);
         }
+        if !segment.is_certain {
+            // That was when it sent something before.
+            segment.sender.sent_ns = 0;
+        }
     }
     segment
-}
-
-/// Whether the current thread is in a sending call on this way.
-#[inline(always)]
-fn sends_on(way: &Way) -> bool {
-    let user = user_context();
-    if !may_send(user.syscall) || user.syscall == SYS_IO_URING_ENTER {
-        return false;
-    }
-    let fd = if user.syscall == SYS_SPLICE {
-        second_to_fourth()[1]
-    } else {
-        user.first_argument
-    };
-    let Some(file) = file::descriptor(fd as u32) else {
-        return false;
-    };
-    let pointer = |base: u64, offset: &Global<u32>| read::<u64>(at(base as Object, offset));
-    let Some(socket) = pointer(file, &FILE_PRIVATE) else {
-        return false;
-    };
-    if pointer(socket, &SOCKET_FILE) != Some(file) {
-        return false;
-    }
-    let sk = pointer(socket, &SOCKET_SK);
-    let its = sk.and_then(|sk| way_from(sk as Object));
-    its.is_some_and(|its| {
-        its.from == way.from && its.to == way.to && its.ports == way.ports && its.net == way.net
-    })
 }
 
 /// `sock_send_length(sk, length, flags)`: the current thread has sent.
@@ -142,7 +204,8 @@ pub(crate) fn sent(ctx: &BtfTracePointContext) -> i32 {
             want(&way.back());
         }
         if let Some(sent) = SENDS.get_ptr_mut(way) {
-            let sender = blame::sender(bpf_now());
+            let mut sender = blame::sender(bpf_now());
+            sender.sent_ns = bpf_now();
             let end = read(at(sk, &TCP_WRITTEN)).unwrap_or(0);
             // SAFETY: as in `segment`.
             unsafe {

@@ -18,6 +18,7 @@ pub mod fixtures;
 pub mod held;
 pub mod http;
 pub mod ledger;
+pub mod load;
 pub mod mariadb;
 pub mod nginx;
 pub mod perfetto;

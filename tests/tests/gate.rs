@@ -5,10 +5,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::probed::Code;
 use reqtrace_tests::process::Child;
@@ -120,18 +120,10 @@ fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
     let mut fixture = Fixture::start("spinner", &["napping"]).unwrap();
     let profile = fixture.profile("work", "nest").unwrap();
     fixture.work().unwrap();
-    let over = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let outcome = trace(&profile, fixture.pid(), &["-v"]);
-        over.store(true, Ordering::Relaxed);
-        outcome
+    let outcome = load::beside(std::hint::spin_loop, || {
+        load::beside(std::hint::spin_loop, || {
+            trace(&profile, fixture.pid(), &["-v"])
+        })
     });
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let line = outcome
@@ -210,18 +202,10 @@ fn mariadb_under_a_full_load_of_transactions_passes() {
     let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let server = MariaDb::open().unwrap();
     let sysbench = Sysbench::prepare(&server, 2, 5_000).unwrap();
-    let over = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                sysbench.run(8, 2_000).unwrap();
-            }
-        });
+    let transactions = || sysbench.run(8, 2_000).map(drop).unwrap();
+    let outcome = load::beside(transactions, || {
         std::thread::sleep(std::time::Duration::from_millis(500));
-        let outcome = trace(Path::new("mysql.toml"), server.pid(), &["-v"]);
-        over.store(true, Ordering::Relaxed);
-        load.join().unwrap();
-        outcome
+        trace(Path::new("mysql.toml"), server.pid(), &["-v"])
     });
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     // It was measured under load.

@@ -5,10 +5,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reqtrace_tests::fixtures::{Fixture, write_profile};
+use reqtrace_tests::load;
 use reqtrace_tests::process::{Child, Stream, run};
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
@@ -158,20 +158,15 @@ fn what_tracing_takes_is_what_the_process_takes_more() {
 #[test]
 fn the_cpu_time_of_a_hit_is_held_against_that_before() {
     let server = Server::redis_without_file().unwrap();
-    let ends = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ends.load(Ordering::Relaxed) {
-                let line = ["-t", "get", "-n", "20000", "-c", "2", "-q"];
-                server.redis_benchmark(&line).unwrap();
-            }
-        });
+    let asks = || {
+        let line = ["-t", "get", "-n", "20000", "-c", "2", "-q"];
+        drop(server.redis_benchmark(&line).unwrap());
+    };
+    let outcome = load::beside(asks, || {
         // The gate counts, as it does without --yes, and lets it through whatever this machine takes for a trap.
         let options = ["--max-probe-rate", "99.9", "3"];
         let trace = Trace::start(Path::new("redis.toml"), server.pid(), &options);
-        let outcome = trace.and_then(Trace::wait);
-        ends.store(true, Ordering::Relaxed);
-        outcome.unwrap()
+        trace.and_then(Trace::wait).unwrap()
     });
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let trace = trace_of(&outcome);

@@ -3,11 +3,11 @@
 //! Needs root, a kernel with BPF, mariadb-server and sysbench.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::screen::Screen;
+use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::shop::{self, Shop};
@@ -31,17 +31,7 @@ fn live(profile: &Path, pid: u32, more: &[&str], rows: u16, columns: u16) -> Scr
 
 /// Keeps a shop busy while something is done.
 fn under_load<T>(shop: &Shop, work: impl FnOnce() -> T) -> T {
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                shop.load(2, 50).unwrap();
-            }
-        });
-        let done = work();
-        over.store(true, Ordering::Relaxed);
-        done
-    })
+    load::beside(|| shop.load(2, 50).map(drop).unwrap(), work)
 }
 
 /// The line that begins with a word, in columns.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::probed::code_of;
@@ -205,14 +206,6 @@ fn child(pid: u32) -> u32 {
 }
 
 /// Ends the loads when the test fails: it would wait for them otherwise.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn attaching_for_a_long_time_changes_nothing() {
     let seconds = std::env::var("SOAK_SECONDS").map_or(SECONDS, |word| word.parse().unwrap());
@@ -225,7 +218,7 @@ fn attaching_for_a_long_time_changes_nothing() {
     let counts = [const { AtomicU64::new(0) }; 4];
     let pages = thread::scope(|scope| {
         let (over, counts) = (&over, &counts);
-        let _ends = Ends(over);
+        let _ends = load::Ends(over);
         let loads = [
             scope.spawn(|| mariadb(&maria, over, &counts[0])),
             scope.spawn(|| postgresql(&postgres, over, &counts[1])),

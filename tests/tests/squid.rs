@@ -12,13 +12,12 @@ use reqtrace_tests::blamed;
 use reqtrace_tests::http;
 use reqtrace_tests::http::client;
 use reqtrace_tests::http::upstream::Upstream;
-use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::process::Child;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::workspace;
 
-use crate::eventloop::{Innocent, check_waits};
+use crate::eventloop::{Innocent, check_depth, check_waits, proxy};
 
 const REQUESTS: u64 = 1000;
 
@@ -102,11 +101,7 @@ fn each_request_is_one() {
 fn a_chain_goes_through_the_parked_request_of_nginx() {
     const PAUSE: Duration = Duration::from_millis(100);
     let upstream = Upstream::start(|_| PAUSE).unwrap();
-    let server = format!(
-        "location /slow {{ proxy_pass http://127.0.0.1:{}; }} location / {{ return 200 hi; }}",
-        upstream.port()
-    );
-    let nginx = Nginx::start_with(1, "", &server).unwrap();
+    let nginx = proxy(upstream.port());
     let folder = workspace::scratch().unwrap();
     let (squid, port, profile) = start(nginx.port(), folder.path());
     let pid = nginx.pid().to_string();
@@ -127,11 +122,5 @@ fn a_chain_goes_through_the_parked_request_of_nginx() {
     let (_, blamed) = blamed::of(&outcome).unwrap();
     check_waits(&blamed, "parked: event");
     check_waits(&blamed, "parked: upstream");
-    // Squid's request waits for the one of nginx, which waits for the upstream.
-    let slept = |depth| {
-        blamed::sum(&blamed, |row| {
-            row.root_cause == "timer" && row.depth == depth
-        })
-    };
-    assert!(slept(2) > slept(1) / 2, "{blamed:?}");
+    check_depth(&blamed);
 }

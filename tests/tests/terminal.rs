@@ -4,10 +4,9 @@
 //! Needs root, a kernel with BPF, and `script` of util-linux.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqtrace_tests::shop::{self, Shop};
-use reqtrace_tests::{reqtrace, workspace};
+use reqtrace_tests::{load, reqtrace, workspace};
 
 /// Columns of the terminal.
 const COLUMNS: usize = 60;
@@ -24,17 +23,8 @@ fn shown_on(kind: &str) -> String {
     let mut command = Command::new(workspace::program("script").unwrap());
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     command.env("TERM", kind);
-    let over = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                shop.load(2, 100).unwrap();
-            }
-        });
-        let outcome = reqtrace::run(command);
-        over.store(true, Ordering::Relaxed);
-        outcome.unwrap()
-    });
+    let shopping = || shop.load(2, 100).map(drop).unwrap();
+    let outcome = load::beside(shopping, || reqtrace::run(command).unwrap());
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     outcome.stdout
 }

@@ -67,6 +67,8 @@ impl Need {
                 Package::with_command("sqlite3", "sqlite3"),
                 // Another tracer beside ours.
                 Package::with_command("bpftrace", "bpftrace"),
+                // Delays packets.
+                Package::with_command("iproute2", "tc"),
                 // Read what is exported.
                 Package::with_command("golang-go", "go"),
                 Package::with_command("python3", "python3"),

@@ -105,11 +105,17 @@ impl Gatherer {
                 let by = match waker.context {
                     WakerContext::Unknown => By::Nobody(Reason::NoWakeup),
                     WakerContext::Task => task,
-                    WakerContext::Unclear => match self.interrupt(waker.stack, named) {
-                        Interrupt::Of(cause) => By::Interrupt(cause),
-                        Interrupt::Thread => task,
-                        Interrupt::NotKnown(reason) => By::Nobody(reason),
-                    },
+                    WakerContext::Unclear | WakerContext::Delivers => {
+                        let delivers = waker.context == WakerContext::Delivers;
+                        match self.interrupt(waker.stack, named) {
+                            Interrupt::Of(cause) => By::Interrupt(cause),
+                            Interrupt::Sender { is_tcp: true } if delivers => {
+                                By::Interrupt(Cause::Network)
+                            }
+                            Interrupt::Thread | Interrupt::Sender { .. } => task,
+                            Interrupt::NotKnown(reason) => By::Nobody(reason),
+                        }
+                    }
                 };
                 (wake_ns, Some(by))
             }
@@ -189,16 +195,25 @@ impl Gatherer {
             tgid: origin.space.tgid,
             tid: 0,
         };
+        let arrived_ns = origin.arrived_ns;
+        let sent_ns = match origin.sent_ns {
+            0 => arrived_ns,
+            sent_ns => sent_ns.min(arrived_ns),
+        };
+        let data = |sender| Source::Data {
+            sent_ns,
+            arrived_ns,
+            sender,
+        };
         let source = match origin.sender {
             recording::Sender::NoRead => Source::NotKnown(Reason::NoRead),
             recording::Sender::SeveralReads => Source::NotKnown(Reason::SeveralReads),
             recording::Sender::NotSeen => Source::NotKnown(Reason::SenderNotSeen),
             recording::Sender::LayeredSocket => Source::NotKnown(Reason::LayeredSocket),
             recording::Sender::Thread { tgid, tid, is } => {
-                let sender = ThreadId { tgid, tid };
-                Source::Data(origin.arrived_ns, Sender::Thread(sender, is))
+                data(Sender::Thread(ThreadId { tgid, tid }, is))
             }
-            recording::Sender::Peer(peer) => Source::Data(origin.arrived_ns, Sender::Peer(peer)),
+            recording::Sender::Peer(peer) => data(Sender::Peer(peer)),
         };
         self.timelines
             .source(thread, origin.request, origin.until_ns, source)

@@ -5,7 +5,8 @@
 //! Linux 6.1 to 6.18; a `*` at the end stands for any rest.
 //!
 //! A softirq has no interrupt behind it when a thread that sends something runs the receiver's side
-//! itself, as packets to the same machine do. Then that thread is the waker.
+//! itself, as packets to the same machine do. Then that thread is the waker, unless the kernel's programs saw
+//! that the packet is another's, which had been in a queue.
 
 use super::{Cause, Reason};
 use crate::classify::table::is;
@@ -17,8 +18,13 @@ use crate::symbolize::names::without_suffix;
 pub(crate) enum Interrupt {
     /// An interrupt of this kind.
     Of(Cause),
-    /// The thread itself, or it has sent something to its own machine.
+    /// The thread itself.
     Thread,
+    /// The thread, which sends to its own machine; by a segment of TCP or not.
+    Sender {
+        /// Whether a connection has got a segment.
+        is_tcp: bool,
+    },
     /// It is not known.
     NotKnown(Reason),
 }
@@ -79,6 +85,9 @@ const SENDING: &[&str] = &[
 
 /// Where packets are taken from that the machine has sent to itself; cards have functions of their own.
 const TO_ITSELF: &str = "process_backlog";
+
+/// What takes a segment for a connection.
+const GETS_SEGMENT: &str = "tcp_rcv_established";
 
 /// Functions by kind of interrupt.
 const TABLE: &[(Cause, &[&str])] = &[
@@ -202,8 +211,13 @@ pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
     let entry = names.iter().position(|name| is_one_of(ENTRIES, name));
     let (inside, outside) = names.split_at(entry.unwrap_or(names.len()));
     let is_interrupt = entry.is_some() || inside.iter().any(|name| is_one_of(INTERRUPTS, name));
-    if !is_interrupt || is_of_sender(inside, outside) {
+    if !is_interrupt {
         return Interrupt::Thread;
+    }
+    if is_of_sender(inside, outside) {
+        return Interrupt::Sender {
+            is_tcp: inside.contains(&GETS_SEGMENT),
+        };
     }
     let kind = inside.iter().find_map(|name| {
         let line = TABLE.iter().find(|(_, patterns)| is_one_of(patterns, name));
@@ -310,7 +324,7 @@ mod tests {
         for softirq in ["handle_softirqs", "__do_softirq"] {
             let by_itself =
                 format!("{receiver} {softirq} do_softirq.part.0 __local_bh_enable_ip {sender}");
-            assert_eq!(of(&by_itself), Interrupt::Thread);
+            assert_eq!(of(&by_itself), Interrupt::Sender { is_tcp: true });
             // The same softirq, but an interrupt came while this thread was sending.
             let by_interrupt = format!(
                 "{receiver} {softirq} __irq_exit_rcu common_interrupt asm_common_interrupt {sender}"

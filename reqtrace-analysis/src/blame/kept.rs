@@ -71,8 +71,15 @@ pub(crate) enum Source {
     NotKnown(Reason),
     /// A thread has made it ready.
     Ready,
-    /// Data that came to a socket then, and who sent it.
-    Data(u64, Sender),
+    /// Data that came to a socket.
+    Data {
+        /// When it was sent, `CLOCK_MONOTONIC` ns: not after it came.
+        sent_ns: u64,
+        /// When it came.
+        arrived_ns: u64,
+        /// Who sent it.
+        sender: Sender,
+    },
 }
 
 /// Who sent data.

@@ -114,11 +114,17 @@ impl<'a> Split<'a> {
                 };
                 self.blocked(by, window, waits, depth);
             }
-            Source::Data(arrived_ns, sender) => {
+            Source::Data {
+                sent_ns,
+                arrived_ns,
+                sender,
+            } => {
                 let before = window.before(arrived_ns);
                 match sender {
                     Sender::Thread(thread, is) => {
-                        self.blocked(By::Thread(thread, is), before, waits, depth);
+                        let sending = before.before(sent_ns);
+                        self.blocked(By::Thread(thread, is), sending, waits, depth);
+                        self.piece(before.since(sent_ns), Cause::Network, waits, depth);
                     }
                     Sender::Peer(peer) => {
                         self.piece(before, Cause::Network, Culprit::Peer(peer), depth + 1);

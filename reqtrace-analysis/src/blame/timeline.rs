@@ -187,8 +187,13 @@ impl Timelines {
         until_ns: u64,
         source: Source,
     ) -> bool {
-        if let Source::Data(at_ns, Sender::Thread(sender, is)) = source {
-            self.did(sender, is, at_ns);
+        if let Source::Data {
+            sent_ns,
+            sender: Sender::Thread(sender, is),
+            ..
+        } = source
+        {
+            self.did(sender, is, sent_ns);
         }
         self.keyed.source(id_of(thread, of), until_ns, source)
     }

@@ -136,6 +136,9 @@ pub struct Origin {
     pub arrived_ns: u64,
     /// Who sent it.
     pub sender: Sender,
+    /// When the sender had sent it, if that was before it came, `CLOCK_MONOTONIC` ns; 0: it came while it was
+    /// being sent, or that is not known.
+    pub sent_ns: u64,
 }
 
 /// Who sent what a parked request went on with.
@@ -206,6 +209,9 @@ pub enum WakerContext {
     /// An interrupt that came upon the thread, or the thread itself, in an exception or through a softirq
     /// that it runs, as for what it sends to its own machine: the kernel stack tells.
     Unclear,
+    /// As [`Self::Unclear`]; but if that was by a segment of TCP, the thread has not sent it: it took it out of
+    /// a queue.
+    Delivers,
 }
 
 /// What a waker was doing.
@@ -244,6 +250,7 @@ impl Waker {
             waker_context::UNKNOWN => WakerContext::Unknown,
             waker_context::TASK => WakerContext::Task,
             waker_context::UNCLEAR => WakerContext::Unclear,
+            waker_context::DELIVERS => WakerContext::Delivers,
             other => return Err(other),
         };
         let is = match is {

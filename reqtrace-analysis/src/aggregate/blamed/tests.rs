@@ -13,7 +13,7 @@ use reqtrace_recording::{
 use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::error::Result;
 use crate::profile::Profiles;
-use crate::report::blame::{Blame, Cause, CulpritKind, Reason};
+use crate::report::blame::{Blame, Cause, CulpritKind, Reason, TypeBlame};
 use crate::report::{Exporter, Grouping, Report, RequestRow};
 
 mod shown;
@@ -446,33 +446,50 @@ fn an_interrupt_without_names_is_unknown() {
     }
 }
 
-#[test]
-fn who_sends_in_a_softirq_is_the_waker() {
+/// What request 1 waited for, if a thread that sends wakes it through these functions.
+fn woken_in_a_softirq(context: WakerContext, receiver: &[&str]) -> TypeBlame {
     const SENDS: u64 = 102;
+    let sender = [
+        "process_backlog",
+        "net_rx_action",
+        "handle_softirqs",
+        "do_softirq.part.0",
+        "__local_bh_enable_ip",
+        "__dev_queue_xmit",
+        "tcp_sendmsg",
+    ];
     let mut trace = Trace::new(true, Options::default(), true);
-    trace.stack(
-        None,
-        SENDS,
-        &[
-            "sock_def_readable",
-            "tcp_v4_rcv",
-            "process_backlog",
-            "net_rx_action",
-            "handle_softirqs",
-            "do_softirq.part.0",
-            "__local_bh_enable_ip",
-            "__dev_queue_xmit",
-            "tcp_sendmsg",
-        ],
-    );
+    trace.stack(None, SENDS, &[receiver, &sender].concat());
     let waker = Waker {
-        context: WakerContext::Unclear,
+        context,
         stack: SENDS,
         ..task(2, WakerIs::Helper(1_100))
     };
     trace.blocked(1, Some(began(900, 0)), [1_000, 1_300, 1_310], waker);
     trace.request(1, began(900, 0), 2_500, "", 300);
-    let query = trace.finish().blame.unwrap().types.remove(0);
-    assert_eq!(query.causes.get(Cause::OnCpu), 200);
-    assert_eq!(query.unknown, [(Reason::NotYetWatched, 100)]);
+    trace.finish().blame.unwrap().types.remove(0)
+}
+
+const TCP: &[&str] = &["sock_def_readable", "tcp_rcv_established", "tcp_v4_rcv"];
+const UDP: &[&str] = &["sock_def_readable", "udp_queue_rcv_skb", "udp_rcv"];
+
+#[test]
+fn who_sends_in_a_softirq_is_the_waker() {
+    // Of other packets than segments nobody knows whose they are.
+    for (context, receiver) in [
+        (WakerContext::Unclear, TCP),
+        (WakerContext::Unclear, UDP),
+        (WakerContext::Delivers, UDP),
+    ] {
+        let query = woken_in_a_softirq(context, receiver);
+        assert_eq!(query.causes.get(Cause::OnCpu), 200);
+        assert_eq!(query.unknown, [(Reason::NotYetWatched, 100)]);
+    }
+}
+
+#[test]
+fn who_takes_the_segment_of_another_out_of_a_queue_is_not() {
+    let query = woken_in_a_softirq(WakerContext::Delivers, TCP);
+    assert_eq!(query.causes.get(Cause::Network), 300);
+    assert_eq!(query.unknown, []);
 }

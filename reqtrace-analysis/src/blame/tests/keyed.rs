@@ -267,7 +267,11 @@ impl Pool {
             return nobody;
         }
         let sender = thread(number as u32 + 1);
-        Source::Data(at_ns, Sender::Thread(sender, is))
+        Source::Data {
+            sent_ns: at_ns,
+            arrived_ns: at_ns + self.below(now - at_ns),
+            sender: Sender::Thread(sender, is),
+        }
     }
 
     fn was_away(&mut self, parked: Parked, number: usize, now: u64, is_ready: bool) {
@@ -412,10 +416,15 @@ impl Pool {
             Source::Ready if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
                 return unknown(Reason::SourceNotKnown, depth);
             }
-            Source::Data(came_ns, Sender::Thread(sender, is)) if at < came_ns => {
-                By::Thread(sender, is)
+            Source::Data {
+                sent_ns,
+                sender: Sender::Thread(sender, is),
+                ..
+            } if at < sent_ns => By::Thread(sender, is),
+            Source::Data { arrived_ns, .. } if at < arrived_ns => {
+                return outcome(Cause::Network, waits, depth);
             }
-            Source::Ready | Source::Data(..) => By::Thread(was.by, was.is),
+            Source::Ready | Source::Data { .. } => By::Thread(was.by, was.is),
         };
         self.ended_in(victim, by, at, waits, depth)
     }

@@ -330,6 +330,7 @@ pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Malformed> {
         until_ns: fields.u64(at!(until_ns))?,
         arrived_ns: fields.u64(at!(arrived_ns))?,
         sender,
+        sent_ns: fields.u64(at!(sender.sent_ns))?,
     })
 }
 

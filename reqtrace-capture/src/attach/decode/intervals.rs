@@ -70,7 +70,7 @@ pub(crate) fn interval(bytes: &[u8]) -> Result<Interval, Malformed> {
         .map_err(Malformed::Waker)?;
         let tgid = fields.u32(at!(waker.tgid))?;
         let stack = fields.u64(at!(waker.stack))?;
-        let is_kernel = context == WakerContext::Unclear;
+        let is_kernel = matches!(context, WakerContext::Unclear | WakerContext::Delivers);
         if context == WakerContext::Task && stack != STACK_NONE {
             woken_from = Some(WokenFrom {
                 space: AddressSpace {

@@ -425,6 +425,7 @@ pub(super) fn some_events() -> Vec<Owned> {
                 tid: 12,
                 is: WakerIs::BetweenRequests,
             },
+            sent_ns: 1_953_000_000,
         }),
         Owned::Origin(Origin {
             space,
@@ -435,6 +436,7 @@ pub(super) fn some_events() -> Vec<Owned> {
             until_ns: 1_960_000_000,
             arrived_ns: 1_955_000_000,
             sender: Sender::Peer(([192, 0, 2, 1], 80).into()),
+            sent_ns: 0,
         }),
         Owned::Futex(Futex {
             space,

@@ -245,6 +245,7 @@ fn origin_records_are_checked() {
             tgid: 8,
             tid: 9,
             is: waker_is::BETWEEN_REQUESTS,
+            sent_ns: 1012,
             ..Default::default()
         },
         ..OriginRecord::default()
@@ -256,6 +257,7 @@ fn origin_records_are_checked() {
         is: WakerIs::BetweenRequests,
     };
     assert_eq!((decoded.arrived_ns, decoded.sender), (1015, thread));
+    assert_eq!(decoded.sent_ns, 1012);
     let peer = |address: [u64; 2]| {
         let mut record = record;
         record.sender.who = sender_is::PEER;
