@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use reqtrace_binary::fuzz::Program;
 use reqtrace_profile::{Origin, Profile, Profiles};
-use reqtrace_recording::{Reader, fuzz};
+use reqtrace_recording::{MAJOR, Reader, fuzz};
 
 /// A reader of bytes from outside.
 #[derive(Clone, Copy)]
@@ -104,6 +104,7 @@ pub fn all() -> [Target; 7] {
             elsewhere: &[
                 "../reqtrace/tests/data/shop.rec",
                 "../reqtrace/tests/data/mariadb.rec",
+                "../reqtrace/tests/data/old/shop.rec",
             ],
             made: NONE,
             words: &[],
@@ -156,18 +157,30 @@ fn recording(bytes: &[u8]) {
 /// A recording of a trace with all that is recorded.
 const RECORDING: &[u8] = include_bytes!("../../reqtrace/tests/data/locks.rec");
 
+/// The bytes as they are in each version of the format.
 fn payload(bytes: &[u8]) {
-    let header = fuzz::blocks(RECORDING).into_iter().take(1);
-    let events = std::iter::once((fuzz::EVENTS, bytes.to_vec()));
-    let blocks: Vec<_> = header.chain(events).collect();
-    recording(&fuzz::file(&blocks));
+    for version in 1..=MAJOR {
+        let header = fuzz::blocks(RECORDING).into_iter().take(1);
+        let events = std::iter::once(fuzz::Block {
+            version,
+            kind: fuzz::EVENTS,
+            payload: bytes.to_vec(),
+        });
+        let blocks: Vec<_> = header.chain(events).collect();
+        recording(&fuzz::file(&blocks));
+    }
 }
 
 fn payloads() -> Vec<Vec<u8>> {
-    let shop = include_bytes!("../../reqtrace/tests/data/shop.rec");
-    let blocks = [RECORDING, shop].into_iter().flat_map(fuzz::blocks);
-    let events = blocks.filter(|(kind, _)| *kind == fuzz::EVENTS);
-    events.map(|(_, payload)| payload).collect()
+    let recordings = [
+        RECORDING,
+        include_bytes!("../../reqtrace/tests/data/shop.rec"),
+        include_bytes!("../../reqtrace/tests/data/old/locks.rec"),
+        include_bytes!("../../reqtrace/tests/data/old/shop.rec"),
+    ];
+    let blocks = recordings.into_iter().flat_map(fuzz::blocks);
+    let events = blocks.filter(|block| block.kind == fuzz::EVENTS);
+    events.map(|block| block.payload).collect()
 }
 
 /// A small program of this machine, and two with debug information that are made: no binaries are in the

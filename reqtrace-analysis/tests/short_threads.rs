@@ -4,11 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqtrace_analysis::aggregate::{Aggregator, Options};
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE, Slot};
+use reqtrace_common::record::{FILE_NONE, STACK_NONE};
 use reqtrace_profile::Profiles;
 use reqtrace_recording::{
-    AddressSpace, Away, AwayInterval, Comm, Event, Header, Holder, Interval, IntervalKind, PARKED,
-    Request, RequestOf, Thread, Waker, WakerContext, WakerIs,
+    AddressSpace, Away, AwayInterval, BlockSite, Comm, Event, Header, Holder, Interval,
+    IntervalKind, PARKED, Request, RequestOf, Slot, Thread, Waker, WakerContext, WakerIs,
 };
 
 /// Counts the bytes that are held.

@@ -1,5 +1,9 @@
 //! Settings that user space hands to the kernel programs.
 
+/// Instead of an offset in a structure of the kernel: the running kernel does not have the member, or one that is
+/// of use only with it.
+pub const NOT_IN_THIS_KERNEL: u32 = u32::MAX;
+
 /// Values of the table with one byte per thread id.
 pub mod tid_flag {
     /// Not known, or not traced.

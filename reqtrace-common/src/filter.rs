@@ -49,10 +49,8 @@ pub const POWERS: usize = 32;
 /// microseconds: 0 to 1, 2 to 3, 4 to 7, ….
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LengthHistogram {
     /// Intervals.
-    #[cfg_attr(feature = "serde", serde(with = "crate::histogram::sparse"))]
     pub counts: [u64; POWERS],
 }
 

@@ -3,9 +3,6 @@
 //! Each power of two is cut into [`SUB_BUCKETS`] equal parts, so a bucket is at most 1/16 (6.25 %)
 //! wide. Percentiles come from here only when ring records were lost; otherwise from the records.
 
-#[cfg(feature = "serde")]
-pub(crate) mod sparse;
-
 /// Parts per power of two.
 pub const SUB_BUCKETS: usize = 1 << SUB_BITS;
 const SUB_BITS: u32 = 4;

@@ -73,8 +73,6 @@ pub const FILE_UNKNOWN: FileId = 1;
 /// Where a block happened: all that a wait class or a named wait is decided from.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(from = "RecordedSite", into = "RecordedSite"))]
 pub struct BlockSite {
     /// Kernel stack at switch-out.
     pub kernel_stack: StackId,
@@ -96,33 +94,9 @@ impl BlockSite {
     };
 }
 
-/// The fields of a [`BlockSite`] in the order of a recording: user stack first.
-#[cfg(feature = "serde")]
-type RecordedSite = (StackId, StackId, i32, FileId);
-
-#[cfg(feature = "serde")]
-impl From<RecordedSite> for BlockSite {
-    fn from((user_stack, kernel_stack, syscall, file): RecordedSite) -> Self {
-        Self {
-            kernel_stack,
-            user_stack,
-            syscall,
-            file,
-        }
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<BlockSite> for RecordedSite {
-    fn from(site: BlockSite) -> Self {
-        (site.user_stack, site.kernel_stack, site.syscall, site.file)
-    }
-}
-
 /// Blocked time of one request at one site.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Slot {
     /// Where.
     pub site: BlockSite,
@@ -133,7 +107,6 @@ pub struct Slot {
 /// One of the longest blocks of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LongBlock {
     /// Where.
     pub site: BlockSite,

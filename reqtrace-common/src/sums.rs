@@ -69,7 +69,6 @@ impl WalkTotals {
 /// were recorded, each times its weight.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TypeTotals {
     /// Complete requests: Σ of their weights, so an estimate when requests are sampled.
     pub count: u64,
@@ -103,20 +102,15 @@ pub struct TypeTotals {
     /// What weights beyond 1 added to `count`.
     pub beyond: u64,
     /// Complete requests by latency; see [`crate::histogram`].
-    #[cfg_attr(feature = "serde", serde(with = "crate::histogram::sparse"))]
     pub histogram: [u64; BUCKETS],
-    /// Σ parked, ns. A recording has this and what follows elsewhere.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    /// Σ parked, ns.
     pub parked_ns: u64,
     /// Σ queued, ns.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub queued_ns: u64,
     /// Counter: resumes, parks, readies and adoptions with a key that no request has. User space adds this and what
     /// follows up, from what is counted of each marker.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub running_elsewhere: u64,
 }
 
@@ -144,18 +138,6 @@ impl TypeTotals {
         unknown_keys: 0,
         running_elsewhere: 0,
     };
-
-    /// Complete requests that were recorded, each counted once.
-    #[must_use]
-    pub const fn recorded(&self) -> u64 {
-        self.count.saturating_sub(self.beyond)
-    }
-
-    /// All complete requests, counted and not estimated.
-    #[must_use]
-    pub const fn exact_count(&self) -> u64 {
-        self.recorded() + self.unsampled
-    }
 
     /// Adds what another CPU counted.
     pub fn merge(&mut self, other: &Self) {
@@ -201,7 +183,6 @@ pub mod off_kind {
 /// Key of the sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSumKey {
     /// User stack.
     pub user_stack: StackId,
@@ -221,24 +202,9 @@ pub struct StackSumKey {
     pub file: FileId,
 }
 
-impl StackSumKey {
-    /// Whether the thread blocked; otherwise it was preempted.
-    #[must_use]
-    pub const fn is_block(&self) -> bool {
-        self.off_kind & !off_kind::OUTSIDE == off_kind::BLOCK
-    }
-
-    /// Whether the interval is kept out of the stacks.
-    #[must_use]
-    pub const fn is_outside(&self) -> bool {
-        self.off_kind & off_kind::OUTSIDE != 0
-    }
-}
-
 /// Sums per stack pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackSum {
     /// Nanoseconds blocked, or preempted.
     pub off_ns: u64,
@@ -246,15 +212,12 @@ pub struct StackSum {
     pub run_queue_ns: u64,
     /// Intervals.
     pub count: u64,
-    /// The longest that one was blocked, or preempted, ns. In recordings whose windows have no `queued` with its
-    /// time on the run queue.
+    /// The longest that one was blocked, or preempted, ns.
     pub longest_ns: u64,
     /// Bytes that the calls have asked for that were blocked here: `read`, `write`, `pread64` and `pwrite64`,
     /// each call once.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub bytes: u64,
     /// The longest that one was on the run queue after a block, ns.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub longest_run_queue_ns: u64,
 }
 

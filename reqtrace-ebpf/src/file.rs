@@ -12,6 +12,7 @@ use aya_ebpf::helpers::generated::{
     bpf_find_vma, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel_str,
 };
 
+use reqtrace_common::config::NOT_IN_THIS_KERNEL;
 use reqtrace_common::limits::MAX_PATH;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FILE_NONE, FILE_UNKNOWN, FileId, FileRecord, file_name, kind};
@@ -117,6 +118,9 @@ struct Open {
 /// read or written at next, or 0.
 #[inline(always)]
 pub(crate) fn behind(fd: u64) -> (FileId, u64) {
+    if TASK_FILES.load() == NOT_IN_THIS_KERNEL {
+        return (FILE_NONE, 0);
+    }
     let Some(file) = descriptor(fd as u32) else {
         lose(Loss::FileUnknown);
         return (FILE_UNKNOWN, 0);
@@ -136,6 +140,9 @@ struct Mapped {
 /// without a file.
 #[inline(always)]
 pub(crate) fn mapped_at(address: u64) -> FileId {
+    if TASK_FILES.load() == NOT_IN_THIS_KERNEL {
+        return FILE_NONE;
+    }
     let mut mapped = Mapped { file: 0 };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it. The helper
     // does not wait: it gives up when the mappings are being changed.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::event::SYSCALLS;
 use crate::file::MAJOR;
 
 /// Result of every fallible function of this crate.
@@ -19,6 +20,17 @@ pub enum Error {
     /// There are blocks, but none of those that are whole has the header of the trace.
     #[error("no whole block has the header of the trace, so nothing in it can be named")]
     NoHeader,
+    /// It is of a machine whose system calls are not known here.
+    #[error(
+        "it is of a machine of the architecture `{architecture}` with the system calls `{syscalls}`, and this \
+         reqtrace knows those of `{SYSCALLS}`"
+    )]
+    Foreign {
+        /// Its architecture.
+        architecture: String,
+        /// Its table of system calls.
+        syscalls: String,
+    },
     /// It was written by a newer version.
     #[error("it has version {found} of the format, and this reqtrace reads up to {MAJOR}")]
     Newer {

@@ -6,12 +6,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use reqtrace_common::record::{BlockSite, LongBlock, Slot};
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use reqtrace_recording::{
-    Address, AddressSpace, AwayInterval, Comm, End, Event, File, Futex, Header, Holder, Interval,
-    IntervalKind, Name, Open, Options, Process, ProcessChange, Request, RequestOf, Sample, Stack,
-    Thread, Waker, WakerContext, WakerIs, Window, Writer, fuzz,
+    Address, AddressSpace, AwayInterval, BlockSite, BlockedIn, Comm, End, Event, File, Futex,
+    Header, Holder, Interval, IntervalKind, LongBlock, Name, Open, Options, Process, ProcessChange,
+    Request, RequestOf, SYSCALLS, Sample, Slot, Stack, StackSum, StackSumKey, SumOf, Thread,
+    TypeTotals, Waker, WakerContext, WakerIs, Window, Writer, fuzz,
 };
 
 const PROFILE: &str = "[profile]\nname = \"forged\"\n[[request]]\nname = \"work\"\n\
@@ -40,6 +39,8 @@ fn header() -> Header {
         blame: true,
         cpu_rate: 199,
         cpu_engine: "cpu-clock".to_owned(),
+        architecture: "x86_64".to_owned(),
+        syscalls: SYSCALLS.to_owned(),
         ..Header::default()
     }
 }
@@ -72,11 +73,15 @@ fn recording_of(header: &Header, write: impl FnOnce(&mut dyn FnMut(Event<'_>))) 
     writer.into_inner()
 }
 
-/// A recording whose blocks of events have these payloads.
-fn blocks(payloads: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+/// A recording whose blocks of events have these payloads of a version of the format.
+fn blocks(version: u16, payloads: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     let mut blocks = fuzz::blocks(&recording(|_| {}));
     blocks.truncate(1);
-    blocks.extend(payloads.into_iter().map(|payload| (fuzz::EVENTS, payload)));
+    blocks.extend(payloads.into_iter().map(|payload| fuzz::Block {
+        version,
+        kind: fuzz::EVENTS,
+        payload,
+    }));
     fuzz::file(&blocks)
 }
 
@@ -345,6 +350,10 @@ fn times_and_weights_at_the_edge_of_their_range() {
                         blocked_ns: ns,
                         max_ns: ns,
                         begins: ns,
+                        parked_ns: ns,
+                        queued_ns: ns,
+                        unknown_keys: ns,
+                        running_elsewhere: ns,
                         ..TypeTotals::ZERO
                     };
                     let sum = StackSum {
@@ -352,7 +361,8 @@ fn times_and_weights_at_the_edge_of_their_range() {
                         run_queue_ns: ns,
                         count: ns,
                         longest_ns: ns,
-                        ..StackSum::default()
+                        bytes: ns,
+                        longest_run_queue_ns: 0,
                     };
                     let key = StackSumKey {
                         user_stack: 10,
@@ -362,9 +372,7 @@ fn times_and_weights_at_the_edge_of_their_range() {
                     event(Event::Window(&Window {
                         until_ns: end_ns,
                         totals: vec![totals],
-                        sums: vec![(key, sum)],
-                        bytes: vec![(0, ns)],
-                        keyed: vec![(ns, ns, ns, ns)],
+                        sums: vec![SumOf { key, sum }],
                         ..Window::default()
                     }));
                 }
@@ -406,6 +414,17 @@ fn long_names_of_inlined_calls_in_deep_stacks() {
     }));
 }
 
+/// A length as it is written.
+fn postcard_len(mut len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while len >= 0x80 {
+        bytes.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    bytes.push(len as u8);
+    bytes
+}
+
 #[test]
 fn blocks_of_nothing_but_empty_labels_or_entries_or_rows() {
     const LENGTH: usize = 60 << 20;
@@ -419,7 +438,38 @@ fn blocks_of_nothing_but_empty_labels_or_entries_or_rows() {
     small.truncate(8 << 20);
     small[6..10].copy_from_slice(&[0xf0, 0xff, 0xff, 0x03]);
     for payload in [labels, entries, small] {
-        says(&stands(&blocks(vec![payload; 10])), "recording_damaged_b");
+        says(
+            &stands(&blocks(1, vec![payload; 10])),
+            "recording_damaged_b",
+        );
+    }
+    // The same where fields have numbers: a list of labels, of entries, and of totals that are all zeros.
+    let long = |number: u8, bytes: &[u8]| {
+        let mut field = vec![number << 1 | 1];
+        field.extend(postcard_len(bytes.len()));
+        field.extend_from_slice(bytes);
+        field
+    };
+    const LESS: usize = 15 << 20;
+    let mut list = postcard_len(LESS - 8);
+    list.resize(LESS, 0);
+    let labels = long(4, &long(6, &list));
+    let entries = long(3, &list);
+    let window = long(2, &vec![0; LESS]);
+    let mut fields = vec![1];
+    fields.extend(postcard_len(window.len()));
+    fields.extend(window);
+    let totals = [
+        long(1, &[1, 0]),
+        vec![2 << 1 | 1, 2, 1, 14],
+        long(3, &fields),
+    ]
+    .concat();
+    for payload in [labels, entries, totals] {
+        says(
+            &stands(&blocks(2, vec![payload; 10])),
+            "recording_damaged_b",
+        );
     }
 }
 
@@ -475,7 +525,10 @@ fn a_million_requests_that_are_open() {
             event(Event::Open(&Open {
                 request: request(id),
                 label: b"open".to_vec(),
-                blocked_in: Some((site(10), START_NS)),
+                blocked_in: Some(BlockedIn {
+                    site: site(10),
+                    since_ns: START_NS,
+                }),
                 ..Open::default()
             }));
         }

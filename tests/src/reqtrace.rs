@@ -86,8 +86,27 @@ impl Trace {
     ///
     /// When it does not attach.
     pub fn start_by(program: &Path, profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
+        Self::start_command(Command::new(program), profile, pid, more)
+    }
+
+    /// The same as if the kernel lacked these features, which have commas between them.
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn start_without(features: &str, profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
+        let mut command = Command::new(workspace::reqtrace()?);
+        command.env("REQTRACE_HIDE", features);
+        Self::start_command(command, profile, pid, more)
+    }
+
+    fn start_command(
+        mut command: Command,
+        profile: &Path,
+        pid: u32,
+        more: &[&str],
+    ) -> Result<Self> {
         let folder = workspace::scratch()?;
-        let mut command = Command::new(program);
         command.arg("--profile");
         command
             .arg(profile)

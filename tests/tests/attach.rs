@@ -69,7 +69,11 @@ fn a_marker_in_a_library_is_set_in_the_traced_processes_only() {
 #[test]
 fn perf_events_do_what_uprobe_multi_does() {
     let mut counts = Vec::new();
-    for (engine, word) in [("", "uprobe_multi"), ("perf", "perf events")] {
+    for (hidden, word) in [
+        ("", "uprobe_multi"),
+        ("process-filter", "uprobe_multi"),
+        ("uprobe_multi", "perf events"),
+    ] {
         let mut server = Fixture::start("library", &["1", "7"]).unwrap();
         let folder = workspace::scratch().unwrap();
         let profile = library_profile(folder.path());
@@ -78,7 +82,7 @@ fn perf_events_do_what_uprobe_multi_does() {
             .arg(&profile)
             .args(["-p", &server.pid().to_string()]);
         command.args(["-v", "--yes", "--json", "-"]);
-        command.env("REQTRACE_PROBES", engine);
+        command.env("REQTRACE_HIDE", hidden);
         let mut child = Child::start(command, folder.path(), "reqtrace").unwrap();
         let limit = Duration::from_secs(60);
         child.wait_for_line(Stream::Err, "tracing ", limit).unwrap();
@@ -95,26 +99,7 @@ fn perf_events_do_what_uprobe_multi_does() {
         counts.push(count);
         server.end().unwrap();
     }
-    assert_eq!(counts.len(), 2);
-}
-
-#[test]
-fn an_engine_that_does_not_exist_is_refused() {
-    let fixture = Fixture::start("library", &["0", "1"]).unwrap();
-    let folder = workspace::scratch().unwrap();
-    let profile = library_profile(folder.path());
-    let mut command = reqtrace::command(["--profile"]).unwrap();
-    command
-        .arg(&profile)
-        .args(["-p", &fixture.pid().to_string()]);
-    command
-        .args(["--yes", "1"])
-        .env("REQTRACE_PROBES", "kprobe");
-    let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
-    assert!(outcome.stderr.contains("kprobe"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
-    fixture.end().unwrap();
+    assert_eq!(counts.len(), 3);
 }
 
 /// One by one each probe waits for a grace period when it is taken out: 15.7 s for 191 of them.

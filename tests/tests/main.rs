@@ -24,6 +24,7 @@ mod errors;
 mod eventloop;
 mod exports;
 mod faults;
+mod features;
 mod files;
 mod functions;
 mod gate;

@@ -8,11 +8,11 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use crate::browser::{Browser, Look};
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE, Slot};
+use reqtrace_common::record::{FILE_NONE, STACK_NONE};
 use reqtrace_recording::{
-    Address, AddressSpace, Comm, End, Event, Header, Holder, Interval, IntervalKind, KERNEL, Name,
-    Object, Options, Process, ProcessChange, Request, RequestOf, Sample, Stack, Waker,
-    WakerContext, WakerIs, WokenFrom, Writer,
+    Address, AddressSpace, BlockSite, Comm, End, Event, Header, Holder, Interval, IntervalKind,
+    KERNEL, Name, Object, Options, Process, ProcessChange, Request, RequestOf, SYSCALLS, Sample,
+    Slot, Stack, Waker, WakerContext, WakerIs, WokenFrom, Writer,
 };
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::workspace;
@@ -287,6 +287,8 @@ fn header() -> Header {
         blame: true,
         cpu_rate: 199,
         cpu_engine: "cpu-clock".to_owned(),
+        architecture: "x86_64".to_owned(),
+        syscalls: SYSCALLS.to_owned(),
         ..Header::default()
     }
 }

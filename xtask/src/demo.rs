@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(cause) = kernel::no_bpf() {
         bail!(
             "the demo traces with BPF, which does not work here: {cause}. It needs root and a \
-             kernel of 5.18 or later with BTF; `cargo xtask vm-test` runs in a VM instead"
+             kernel with BTF and the BPF of 5.18; `cargo xtask vm-test` runs in a VM instead"
         );
     }
     process::survive_interrupt();

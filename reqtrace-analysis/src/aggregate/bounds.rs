@@ -7,9 +7,8 @@ use std::iter;
 
 use reqtrace_common::limits::{MAX_FRAMES, MAX_PATH, MAX_STACK_SUMS};
 use reqtrace_common::marker;
-use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::{
-    Event, Header, Incomplete, Interval, IntervalKind, Request, Value, Window,
+    Event, Header, Incomplete, Interval, IntervalKind, Request, SumOf, TypeTotals, Value, Window,
 };
 
 /// The latest time, and the longest: 36 years, ns.
@@ -96,8 +95,8 @@ impl Bounds {
                     ..open.request()
                 };
                 let since = [
-                    open.blocked_in.map(|(_, ns)| ns),
-                    open.away_in.map(|(_, ns)| ns),
+                    open.blocked_in.map(|blocked| blocked.since_ns),
+                    open.away_in.map(|away| away.since_ns),
                 ];
                 self.open += 1;
                 self.open <= MAX_OPEN
@@ -235,40 +234,25 @@ impl Bounds {
             window.totals.len(),
             window.sums.len(),
             window.histograms.len(),
-            window.bytes.len(),
-            window.keyed.len(),
-            window.queued.as_ref().map_or(0, Vec::len),
         ];
         let totals = window.totals.iter().flat_map(numbers_of);
-        let sums = window
-            .sums
-            .iter()
-            .flat_map(|(_, sum)| [sum.off_ns, sum.run_queue_ns, sum.count]);
-        let histograms = window
-            .histograms
-            .iter()
-            .flat_map(|(_, lengths)| lengths.counts);
-        let bytes = window.bytes.iter().map(|(_, bytes)| *bytes);
-        let keyed = window
-            .keyed
-            .iter()
-            .flat_map(|&(one, two, three, four)| [one, two, three, four]);
+        let sums = window.sums.iter().flat_map(|of| {
+            [
+                of.sum.off_ns,
+                of.sum.run_queue_ns,
+                of.sum.count,
+                of.sum.bytes,
+            ]
+        });
+        let histograms = window.histograms.iter().flat_map(|of| of.lengths.counts);
+        let is_long = |of: &SumOf| of.sum.longest_ns.max(of.sum.longest_run_queue_ns) > MAX_NS;
         are_times([window.until_ns])
             && lists
                 .into_iter()
                 .all(|length| length <= 4 * MAX_STACK_SUMS as usize)
             && window.totals.iter().all(|totals| totals.max_ns <= MAX_NS)
-            && window.sums.iter().all(|(_, sum)| sum.longest_ns <= MAX_NS)
-            && window.queued.iter().flatten().all(|(_, ns)| *ns <= MAX_NS)
-            && charge(
-                &mut self.windows,
-                totals
-                    .chain(sums)
-                    .chain(histograms)
-                    .chain(bytes)
-                    .chain(keyed),
-                1,
-            )
+            && !window.sums.iter().any(is_long)
+            && charge(&mut self.windows, totals.chain(sums).chain(histograms), 1)
     }
 }
 
@@ -280,6 +264,8 @@ fn numbers_of(totals: &TypeTotals) -> impl Iterator<Item = u64> + '_ {
         totals.preempted_ns,
         totals.blocked_ns,
         totals.unattributed_ns,
+        totals.parked_ns,
+        totals.queued_ns,
     ];
     let counts = [
         totals.count,
@@ -291,6 +277,8 @@ fn numbers_of(totals: &TypeTotals) -> impl Iterator<Item = u64> + '_ {
         totals.ends_without_begin,
         totals.unsampled,
         totals.beyond,
+        totals.unknown_keys,
+        totals.running_elsewhere,
     ];
     times.into_iter().chain(counts).chain(totals.histogram)
 }

@@ -3,7 +3,7 @@
 //! The kernel counts each complete request before it sends its record. So what it has counted has come, or is counted as
 //! lost; and when all records have come, their latencies add up to the nanosecond.
 
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_recording::TypeTotals;
 
 use super::types::Arrived;
 

@@ -3,7 +3,7 @@
 //! The number of files is bounded: those with the least time are put together.
 
 use reqtrace_common::record::FILE_UNKNOWN;
-use reqtrace_common::sums::{StackSum, StackSumKey};
+use reqtrace_recording::{StackSum, StackSumKey};
 use rustc_hash::FxHashMap;
 
 use super::sites::{Sites, site_of};

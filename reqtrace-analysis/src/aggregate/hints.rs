@@ -78,6 +78,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
         ));
     }
     silent_waits(report, &mut hints);
+    hints.extend(report.trace.lacks.iter().cloned());
     if kernel_is_nameless {
         hints.push(
             "kernel functions have no names, so wait classes are taken from the system call: \

@@ -1,7 +1,7 @@
 //! Lengths of blocks: histograms per stack pair in, one per request type and wait class out.
 
-use reqtrace_common::filter::{LengthHistogram, POWERS};
-use reqtrace_common::sums::StackSumKey;
+use reqtrace_common::filter::POWERS;
+use reqtrace_recording::{LengthHistogram, StackSumKey};
 
 use super::sites::Sites;
 use super::sites::{site_of, space_of};

@@ -1,8 +1,7 @@
 //! Now: what is cheap to know while a trace runs, for who looks on; sums so far and names out.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::BlockSite;
-use reqtrace_recording::{Open, Request};
+use reqtrace_recording::{AwayIn, BlockSite, BlockedIn, Open, Request};
 
 use super::Aggregator;
 use super::sites::Sites;
@@ -139,7 +138,7 @@ impl Aggregator {
     ) -> Option<OpenRequest> {
         let request = open.request();
         let state = self.types.get(request.request_type as usize)?;
-        let blocked = open.blocked_in.map(|(site, since_ns)| {
+        let blocked = open.blocked_in.map(|BlockedIn { site, since_ns }| {
             let place = sites.place(request.request_type, request.space, &site);
             OpenBlock {
                 for_ns: now_ns.saturating_sub(since_ns),
@@ -154,7 +153,7 @@ impl Aggregator {
             ..request
         };
         let text = self.attributes.label(&with_attributes);
-        let place = open.away_in.map(|(place, since_ns)| {
+        let place = open.away_in.map(|AwayIn { place, since_ns }| {
             let spot = self.spots.spot(request.request_type, place);
             (self.spots.words(spot), now_ns.saturating_sub(since_ns))
         });

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::{BlockSite, FILE_NONE, StackId};
-use reqtrace_common::sums::StackSumKey;
-use reqtrace_recording::{AddressSpace, Header, Request, RequestOf, Sample};
+use reqtrace_common::record::{FILE_NONE, StackId};
+use reqtrace_recording::{
+    AddressSpace, BlockSite, Header, Request, RequestOf, Sample, StackSumKey,
+};
 use rustc_hash::FxHashMap;
 
 use super::sums::in_order;

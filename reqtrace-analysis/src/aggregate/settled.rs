@@ -4,8 +4,7 @@
 //! classes are few. So sums are settled now and then: they get their names, are added up by name, and
 //! are forgotten. What gets another name later keeps the one it had.
 
-use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::sums::{StackSum, StackSumKey};
+use reqtrace_recording::{LengthHistogram, StackSum, StackSumKey};
 
 use super::files::Files;
 use super::lengths::Lengths;

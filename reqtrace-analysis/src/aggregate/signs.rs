@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_common::record::StackId;
-use reqtrace_common::sums::{StackSum, StackSumKey};
+use reqtrace_recording::{AddressSpace, Open, StackSum, StackSumKey};
 
 use super::names::Text;
 use super::sites::{Sites, site_of, space_of};
 use crate::classify::table::{self, WaitClass};
 use crate::classify::{Block, syscalls};
 use crate::symbolize::names::{clean, plain};
-use reqtrace_recording::{AddressSpace, Open};
 use rustc_hash::FxHashSet;
 
 /// System calls in which a thread waits for something to read.

@@ -6,10 +6,9 @@ use std::rc::Rc;
 use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits;
-use reqtrace_common::record::{BlockSite, FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
-use reqtrace_common::sums::StackSumKey;
+use reqtrace_common::record::{FILE_UNKNOWN, FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::unwind::Stop;
-use reqtrace_recording::{AddressSpace, Comm, Name, Stack, Thread};
+use reqtrace_recording::{AddressSpace, BlockSite, Comm, Name, Stack, StackSumKey, Thread};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::names::{Names, StackKey, Text};

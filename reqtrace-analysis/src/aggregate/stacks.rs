@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_STACK_SUMS;
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST};
-use reqtrace_common::sums::{StackSum, StackSumKey, off_kind};
-use reqtrace_recording::Request;
+use reqtrace_common::record::{FILE_NONE, STACK_LOST};
+use reqtrace_common::sums::off_kind;
+use reqtrace_recording::{BlockSite, Request, StackSum, StackSumKey};
 use rustc_hash::FxHashMap;
 
 use super::names::Text;

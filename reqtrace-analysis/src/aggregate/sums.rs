@@ -1,9 +1,9 @@
 //! The kernel's exact sums: windows in, totals of the trace out, and sums per stack pair until they are
 //! settled.
 
-use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
-use reqtrace_recording::{MarkerCount, Window};
+use reqtrace_recording::{
+    LengthHistogram, LengthsOf, MarkerCount, StackSum, StackSumKey, SumOf, TypeTotals, Window,
+};
 use rustc_hash::FxHashMap;
 
 /// Sums per stack pair that are kept by id: the more there are, the longer settling them takes.
@@ -39,48 +39,24 @@ impl Sums {
     /// Adds a window.
     pub(super) fn add(&mut self, window: &Window) {
         for (sum, more) in self.totals.iter_mut().zip(&window.totals) {
-            // What a recording has elsewhere is taken from there.
-            let more = TypeTotals {
-                parked_ns: 0,
-                queued_ns: 0,
-                unknown_keys: 0,
-                running_elsewhere: 0,
-                ..*more
-            };
-            sum.merge(&more);
-        }
-        for (sum, keyed) in self.totals.iter_mut().zip(&window.keyed) {
-            let (parked_ns, queued_ns, unknown_keys, running_elsewhere) = *keyed;
-            sum.parked_ns += parked_ns;
-            sum.queued_ns += queued_ns;
-            sum.unknown_keys += unknown_keys;
-            sum.running_elsewhere += running_elsewhere;
+            sum.merge(more);
         }
         for more in &window.markers {
             self.add_marker(more);
         }
-        for (key, more) in &window.sums {
+        for SumOf { key, sum: more } in &window.sums {
             let sum = self.stacks.entry(*key).or_default();
             sum.off_ns += more.off_ns;
             sum.run_queue_ns += more.run_queue_ns;
             sum.count += more.count;
             sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+            sum.bytes += more.bytes;
+            sum.longest_run_queue_ns = sum.longest_run_queue_ns.max(more.longest_run_queue_ns);
         }
-        for (index, bytes) in &window.bytes {
-            if let Some((key, _)) = window.sums.get(*index as usize) {
-                self.stacks.entry(*key).or_default().bytes += bytes;
-            }
-        }
-        self.longest_apart &= window.queued.is_some();
-        for (index, ns) in window.queued.iter().flatten() {
-            if let Some((key, _)) = window.sums.get(*index as usize) {
-                let longest_ns = &mut self.stacks.entry(*key).or_default().longest_run_queue_ns;
-                *longest_ns = (*longest_ns).max(*ns);
-            }
-        }
-        for (key, more) in &window.histograms {
+        self.longest_apart &= window.longest_apart;
+        for LengthsOf { key, lengths } in &window.histograms {
             let sum = self.histograms.entry(*key).or_insert(LengthHistogram::ZERO);
-            for (count, more) in sum.counts.iter_mut().zip(&more.counts) {
+            for (count, more) in sum.counts.iter_mut().zip(&lengths.counts) {
                 *count += more;
             }
         }
@@ -138,22 +114,24 @@ mod tests {
     #[test]
     fn the_longest_of_all_windows_are_apart_from_the_run_queue() {
         let mut sums = Sums::new(1);
-        let sum = |longest_ns| StackSum {
-            longest_ns,
-            ..StackSum::default()
-        };
-        let key = |syscall| StackSumKey {
-            syscall,
-            ..StackSumKey::default()
+        let sum = |syscall, longest_ns, longest_run_queue_ns| SumOf {
+            key: StackSumKey {
+                syscall,
+                ..StackSumKey::default()
+            },
+            sum: StackSum {
+                longest_ns,
+                longest_run_queue_ns,
+                ..StackSum::default()
+            },
         };
         let mut window = Window {
-            sums: vec![(key(1), sum(7)), (key(2), sum(120_000))],
-            queued: Some(vec![(1, 66_000_000)]),
+            sums: vec![sum(1, 7, 0), sum(2, 120_000, 66_000_000)],
+            longest_apart: true,
             ..Window::default()
         };
         sums.add(&window);
-        window.sums = vec![(key(2), sum(90_000))];
-        window.queued = Some(vec![(0, 1_000)]);
+        window.sums = vec![sum(2, 90_000, 1_000)];
         sums.add(&window);
         let [(_, first), (_, second)] = sums.stacks()[..] else {
             panic!("{:?}", sums.stacks());
@@ -163,7 +141,7 @@ mod tests {
         assert_eq!(longest, (120_000, 66_000_000));
         assert!(sums.longest_apart);
         // One of an older recording.
-        window.queued = None;
+        window.longest_apart = false;
         sums.add(&window);
         assert!(!sums.longest_apart);
     }

@@ -3,13 +3,12 @@
 //!
 //! A cell is 1.6 % wide and goes into a band as a whole.
 
-use reqtrace_common::record::{BlockSite, LongBlock};
+use reqtrace_recording::{AddressSpace, BlockSite, Comm, LongBlock, Request};
 
 use super::sites::Sites;
 use super::trace::Trace;
 use crate::cells::Cell;
 use crate::report::slow::{Band, SlowBlock, Waker};
-use reqtrace_recording::{AddressSpace, Comm, Request};
 
 /// Requests that are slower than all but this part of all, in percent.
 const SLOWEST: u64 = 1;

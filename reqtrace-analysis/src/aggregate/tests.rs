@@ -1,9 +1,10 @@
 //! A trace without end: what is kept does not grow. What the kernel has counted has come. What happened lately.
 
-use reqtrace_common::record::{BlockSite, FILE_NONE, Slot};
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::record::FILE_NONE;
+use reqtrace_common::sums::off_kind;
 use reqtrace_recording::{
-    Address, AddressSpace, Comm, NOWHERE, Process, ProcessChange, Stack, Window,
+    Address, AddressSpace, BlockSite, Comm, NOWHERE, Process, ProcessChange, Slot, Stack, StackSum,
+    StackSumKey, SumOf, TypeTotals, Window,
 };
 
 use super::*;
@@ -16,7 +17,7 @@ const A_WINDOW: u32 = 1000;
 
 struct Forks {
     aggregator: Aggregator,
-    sums: Vec<(StackSumKey, StackSum)>,
+    sums: Vec<SumOf>,
 }
 
 impl Forks {
@@ -91,7 +92,7 @@ impl Forks {
             count: 1,
             ..StackSum::default()
         };
-        self.sums.push((key, sum));
+        self.sums.push(SumOf { key, sum });
     }
 
     fn window(&mut self) {
@@ -100,7 +101,6 @@ impl Forks {
             totals: vec![TypeTotals::ZERO],
             sums: std::mem::take(&mut self.sums),
             histograms: Vec::new(),
-            bytes: Vec::new(),
             ..Window::default()
         };
         self.event(&Event::Window(&window));

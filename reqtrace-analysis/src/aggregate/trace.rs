@@ -6,6 +6,9 @@ use reqtrace_recording::{Cost, End, Header};
 use super::processes::Processes;
 use crate::report::{LateChildren, MarkerInfo, TraceInfo};
 
+/// Lacks of a kernel that are shown: it has fewer features to lack.
+const MAX_LACKS: usize = 16;
+
 /// Text of whoever made the recording.
 fn plain(text: &str) -> String {
     Plain::of(text).into()
@@ -93,7 +96,17 @@ impl Trace {
                 .as_ref()
                 .map_or("recording ended".to_owned(), |end| plain(&end.ended_by)),
             markers: markers.collect(),
-            unmatched_waits: header.unmatched_waits.clone(),
+            unmatched_waits: header
+                .unmatched_waits
+                .iter()
+                .map(|unmatched| (unmatched.wait.clone(), unmatched.functions.clone()))
+                .collect(),
+            lacks: header
+                .lacks
+                .iter()
+                .take(MAX_LACKS)
+                .map(|lack| plain(lack))
+                .collect(),
             overhead: self.cost.overhead,
             untraced: self.cost.untraced,
             cold_percent: self.cost.cold_percent,

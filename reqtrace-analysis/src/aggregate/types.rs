@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_recording::{Incomplete, TypeTotals};
 
 use super::before::Before;
 use super::followed::Followed;
@@ -11,7 +11,6 @@ use super::tail::{Longest, bands};
 use crate::cells::{Cell, Histogram, Sum, Which};
 use crate::report::slow::Band;
 use crate::report::{Latency, Ledger};
-use reqtrace_recording::Incomplete;
 
 /// One request type, beside its cells.
 #[derive(Debug)]

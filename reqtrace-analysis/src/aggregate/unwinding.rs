@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use reqtrace_common::sums::{StackSum, StackSumKey};
 use reqtrace_common::unwind::Stop;
+use reqtrace_recording::{StackSum, StackSumKey};
 
 use super::sites::{Sites, space_of};
 use crate::report::Unwinding;

@@ -2,8 +2,7 @@
 //! can be asked for again.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::sums::TypeTotals;
-use reqtrace_recording::Ending;
+use reqtrace_recording::{Ending, TypeTotals};
 
 use super::before::Before;
 use super::counted::Counted;

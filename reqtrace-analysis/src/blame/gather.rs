@@ -1,11 +1,10 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::record::BlockSite;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, Request,
-    RequestOf, WakerContext, WakerIs,
+    self as recording, AwayInterval, BlockSite, Futex, Holder, Interval, IntervalKind, Origin,
+    Request, RequestOf, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 

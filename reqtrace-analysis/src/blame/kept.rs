@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, StackId};
-use reqtrace_recording::{AddressSpace, Holder, RequestOf, WakerIs, WokenFrom};
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+use reqtrace_recording::{AddressSpace, BlockSite, Holder, RequestOf, WakerIs, WokenFrom};
 
 use super::{Cause, Reason};
 

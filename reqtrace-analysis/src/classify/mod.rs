@@ -8,7 +8,7 @@ pub mod named;
 pub mod syscalls;
 pub mod table;
 
-use reqtrace_common::record::BlockSite;
+use reqtrace_recording::BlockSite;
 
 use crate::error::Result;
 use crate::profile::Profiles;

@@ -10,8 +10,8 @@ mod stacks;
 mod statements;
 mod timeline;
 
-use reqtrace_common::record::{BlockSite, STACK_NONE};
-use reqtrace_recording::{AddressSpace, Comm};
+use reqtrace_common::record::STACK_NONE;
+use reqtrace_recording::{AddressSpace, BlockSite, Comm};
 use rustc_hash::FxHashMap;
 
 use crate::blame::{Causes, HeldKey, Kept, Naming, Parts, Timelines, Victim};

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use reqtrace_common::record::{BlockSite, STACK_LOST, StackId};
-use reqtrace_recording::AddressSpace;
+use reqtrace_common::record::{STACK_LOST, StackId};
+use reqtrace_recording::{AddressSpace, BlockSite};
 use rustc_hash::FxHashMap;
 
 use crate::blame::Naming;

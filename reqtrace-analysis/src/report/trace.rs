@@ -32,6 +32,9 @@ pub struct TraceInfo {
     /// table: names of waits, and for each the patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// What the kernel lacked that is left out of the trace, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<String>,
     /// What tracing took; `None`: it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,

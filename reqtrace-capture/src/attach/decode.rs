@@ -9,19 +9,24 @@ use std::mem::{offset_of, size_of};
 
 use reqtrace_common::limits::{MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_REQUEST_TYPES, MAX_SLOTS};
 use reqtrace_common::record::{
-    BlockSite, FileRecord, LongBlock, ProcessRecord, RequestRecord, Slot, kind, process_event,
-    reason,
+    FileRecord, LongBlock as KernelLongBlock, ProcessRecord, RequestRecord, Slot as KernelSlot,
+    kind, process_event, reason,
 };
 use reqtrace_common::thread::{self, RequestState, phase, status};
-use reqtrace_recording::{AddressSpace, Comm, File, Incomplete, Open, Request, RequestOf, Thread};
+use reqtrace_recording::{
+    AddressSpace, AwayIn, BlockedIn, Comm, File, Incomplete, LongBlock, Open, Request, Slot, Thread,
+};
 
 mod extras;
+mod fields;
 mod intervals;
+pub(super) mod own;
 mod samples;
 
 use super::file::file_path;
 
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
+use fields::Fields;
 use intervals::helper;
 pub(crate) use intervals::interval;
 pub(crate) use samples::sample;
@@ -159,12 +164,12 @@ impl Decoder {
         let label_len = fields.count(at!(label_len), MAX_LABEL)?;
         self.slots.clear();
         for index in 0..slots_used {
-            let slot = fields.slot(at!(slots) + index * size_of::<Slot>())?;
+            let slot = fields.slot(at!(slots) + index * size_of::<KernelSlot>())?;
             self.slots.push(slot);
         }
         self.longest.clear();
         for index in 0..longest_used {
-            let block = fields.long_block(at!(longest) + index * size_of::<LongBlock>())?;
+            let block = fields.long_block(at!(longest) + index * size_of::<KernelLongBlock>())?;
             self.longest.push(block);
         }
         sort(&mut self.longest);
@@ -232,7 +237,10 @@ pub(crate) fn still_open(
     {
         // Nobody has woken it, so all of the open interval is blocked time.
         state.wake_ns = stop_ns;
-        blocked_in = Some((state.open_site, state.out_ns));
+        blocked_in = Some(BlockedIn {
+            site: own::site(&state.open_site),
+            since_ns: state.out_ns,
+        });
         reason::BLOCKED_AT_STOP
     } else {
         reason::RUNNING_AT_STOP
@@ -265,7 +273,7 @@ pub(crate) fn still_parked(
     let (_, place) = request.keyed.count_away(stop_ns, 0);
     request.close(stop_ns, why);
     let mut still = from_state(&request)?;
-    still.open.away_in = Some((place, since_ns));
+    still.open.away_in = Some(AwayIn { place, since_ns });
     Ok(Some(still))
 }
 
@@ -323,8 +331,8 @@ fn from_record(record: &RequestRecord) -> Result<Open, Malformed> {
             ..Request::default()
         },
         label: label.to_vec(),
-        slots: slots.to_vec(),
-        longest: longest.to_vec(),
+        slots: slots.iter().map(own::slot).collect(),
+        longest: longest.iter().map(own::long_block).collect(),
         ..Open::default()
     };
     sort(&mut open.longest);
@@ -411,87 +419,6 @@ fn request_type(value: u32) -> Result<u32, Malformed> {
 
 fn incomplete(value: u32) -> Result<Option<Incomplete>, Malformed> {
     Incomplete::of(value).map_err(Malformed::Reason)
-}
-
-/// Little-endian fields by offset; every read is checked.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&self, at: usize, len: usize) -> Result<&'a [u8], Malformed> {
-        self.0.get(at..at + len).ok_or(Malformed::Short {
-            needed: at + len,
-            got: self.0.len(),
-        })
-    }
-
-    fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], Malformed> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.bytes(at, N)?);
-        Ok(array)
-    }
-
-    fn u32(&self, at: usize) -> Result<u32, Malformed> {
-        self.array(at).map(u32::from_le_bytes)
-    }
-
-    fn i32(&self, at: usize) -> Result<i32, Malformed> {
-        self.array(at).map(i32::from_le_bytes)
-    }
-
-    fn u64(&self, at: usize) -> Result<u64, Malformed> {
-        self.array(at).map(u64::from_le_bytes)
-    }
-
-    /// The address space whose process and generation lie here.
-    fn space(&self, tgid: usize, exec_generation: usize) -> Result<AddressSpace, Malformed> {
-        Ok(AddressSpace {
-            tgid: self.u32(tgid)?,
-            exec_generation: self.u32(exec_generation)?,
-        })
-    }
-
-    /// The request whose begin and type lie here.
-    fn request(&self, begin_ns: usize, of_type: usize) -> Result<RequestOf, Malformed> {
-        Ok(RequestOf {
-            begin_ns: self.u64(begin_ns)?,
-            request_type: request_type(self.u32(of_type)?)?,
-        })
-    }
-
-    fn count(&self, at: usize, max: usize) -> Result<usize, Malformed> {
-        let value = self.u32(at)?;
-        match value as usize {
-            count if count <= max => Ok(count),
-            _ => Err(Malformed::Count(value)),
-        }
-    }
-
-    fn site(&self, at: usize) -> Result<BlockSite, Malformed> {
-        Ok(BlockSite {
-            kernel_stack: self.u64(at + offset_of!(BlockSite, kernel_stack))?,
-            user_stack: self.u64(at + offset_of!(BlockSite, user_stack))?,
-            syscall: self.i32(at + offset_of!(BlockSite, syscall))?,
-            file: self.u32(at + offset_of!(BlockSite, file))?,
-        })
-    }
-
-    fn slot(&self, at: usize) -> Result<Slot, Malformed> {
-        Ok(Slot {
-            site: self.site(at + offset_of!(Slot, site))?,
-            blocked_ns: self.u64(at + offset_of!(Slot, blocked_ns))?,
-        })
-    }
-
-    fn long_block(&self, at: usize) -> Result<LongBlock, Malformed> {
-        Ok(LongBlock {
-            site: self.site(at + offset_of!(LongBlock, site))?,
-            start_ns: self.u64(at + offset_of!(LongBlock, start_ns))?,
-            blocked_ns: self.u64(at + offset_of!(LongBlock, blocked_ns))?,
-            run_queue_ns: self.u64(at + offset_of!(LongBlock, run_queue_ns))?,
-            waker_tid: self.u32(at + offset_of!(LongBlock, waker_tid))?,
-            waker_tgid: self.u32(at + offset_of!(LongBlock, waker_tgid))?,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ use super::probes::ProbePlan;
 use super::sampling::SAMPLER;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::{Host, PAGE_FAULT, SocketTypes, TRACEPOINTS};
+use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
 
 /// What to load.
@@ -45,10 +46,10 @@ pub struct LoadOptions<'a> {
     pub histogram: bool,
     /// Send intervals of threads in requests, and who ended them.
     pub blame: bool,
-    /// Where sockets keep what, if it is recorded how long data had waited; `None`: it is not.
-    pub before: Option<&'a SocketTypes>,
-    /// The same if it is recorded who sent what parked requests go on with.
-    pub origins: Option<&'a SocketTypes>,
+    /// Record how long data had waited at sockets.
+    pub before: bool,
+    /// Record who sent what parked requests go on with.
+    pub origins: bool,
     /// Load the program that takes samples.
     pub samples: bool,
     /// Count what walking user stacks takes.
@@ -161,25 +162,21 @@ pub fn load(
     let labels = plans.plans();
     let no_markers = MarkerTable::default();
     let markers = options.markers.unwrap_or(&no_markers);
-    let offsets = host.offsets;
     let filter = options.stack_filter;
     let gaps_by_frame_pointers = u32::from(tables.as_ref().is_some_and(Compiled::frame_pointers));
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
         (tables.row_blocks(), tables.index_blocks())
     });
-    for (global, offset) in host.file_offsets.globals() {
+    let wants_sockets = options.before || options.origins;
+    let mut parts = vec![Part::Task, Part::Uprobe, Part::File];
+    parts.extend(wants_sockets.then_some(Part::Socket));
+    for (global, offset) in parts.into_iter().flat_map(|part| host.layout.globals(part)) {
         loader.override_global(global, offset, true);
     }
-    let types_of_sockets = options.before.or(options.origins);
     let most = |wanted, most| if wanted { most } else { 1 };
-    let sockets = most(types_of_sockets.is_some(), MAX_SOCKETS);
-    let readers = most(options.before.is_some(), MAX_THREADS);
-    let sends = most(options.origins.is_some(), MAX_SOCKETS);
-    if let Some(types) = types_of_sockets {
-        for (global, offset) in types.globals() {
-            loader.override_global(global, offset, true);
-        }
-    }
+    let sockets = most(wants_sockets, MAX_SOCKETS);
+    let readers = most(options.before, MAX_THREADS);
+    let sends = most(options.origins, MAX_SOCKETS);
     let known_stacks = known_stacks();
     let (keys, parked) = if options.has_keys {
         (MAX_KEYS, MAX_PARKED)
@@ -202,20 +199,6 @@ pub fn load(
             "HISTOGRAMS",
             if options.histogram { MAX_STACK_SUMS } else { 1 },
         )
-        .override_global("TASK_PID", &offsets.pid, true)
-        .override_global("TASK_TGID", &offsets.tgid, true)
-        .override_global("TASK_RAN", &offsets.ran, true)
-        .override_global("TASK_STACK", &offsets.stack, true)
-        .override_global("TASK_UTASK", &offsets.utask, true)
-        .override_global("UTASK_RETURN_INSTANCES", &offsets.return_instances, true)
-        .override_global("UTASK_VADDR", &offsets.probed, true)
-        .override_global("UTASK_XOL_VADDR", &offsets.probed_copy, true)
-        .override_global("TASK_MM", &offsets.mm, true)
-        .override_global("MM_XOL_AREA", &offsets.xol_area, true)
-        .override_global("XOL_AREA_VADDR", &offsets.xol_area_address, true)
-        .override_global("RETURN_INSTANCE_STACK", &offsets.instance_stack, true)
-        .override_global("RETURN_INSTANCE_ORIGINAL", &offsets.instance_original, true)
-        .override_global("RETURN_INSTANCE_NEXT", &offsets.instance_next, true)
         .map_max_entries("LABEL_PLANS", room(labels.len(), MAX_LABEL_PLANS))
         .map_max_entries(
             "MARKER_PLANS",
@@ -237,8 +220,8 @@ pub fn load(
         .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("BLAME_WANTED", &u32::from(options.blame), true)
-        .override_global("BEFORE_WANTED", &u32::from(options.before.is_some()), true)
-        .override_global("ORIGIN_WANTED", &u32::from(options.origins.is_some()), true)
+        .override_global("BEFORE_WANTED", &u32::from(options.before), true)
+        .override_global("ORIGIN_WANTED", &u32::from(options.origins), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
@@ -253,7 +236,7 @@ pub fn load(
     };
     let uprobes: Vec<&str> = UPROBES.into_iter().filter(wanted).collect();
     let setter = thread::scope(|scope| {
-        let tracepoints = scope.spawn(|| load_programs(&mut ebpf, &btf, options));
+        let tracepoints = scope.spawn(|| load_programs(&mut ebpf, &btf, options, &host.features));
         let setter = Setter::new(image, &uprobes);
         let panicked = |_| Error::failed("a thread that loads programs panicked");
         tracepoints.join().map_err(panicked).flatten()?;
@@ -296,27 +279,20 @@ fn fill<P: aya::Pod>(ebpf: &mut Ebpf, name: &str, plans: &[P]) -> Result<()> {
 /// Loads the programs of the scheduler, and the one that takes samples if it is wanted, at the same time: the
 /// verifier takes half a second for the largest.
 ///
-/// With blame page faults are looked at too. A kernel without their tracepoint does without.
-fn load_programs(ebpf: &mut Ebpf, btf: &Btf, options: LoadOptions<'_>) -> Result<()> {
-    if options.blame
-        && let Some(program) = ebpf.program_mut(PAGE_FAULT)
-    {
-        match load_program(PAGE_FAULT, program, btf) {
-            Ok(()) => {}
-            Err(error) => debug!("files of page faults are not known: {error}"),
-        }
-    }
+/// With blame page faults are looked at too, where the kernel has their tracepoint.
+fn load_programs(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    options: LoadOptions<'_>,
+    features: &Features,
+) -> Result<()> {
+    let faults = options.blame && features.has(Feature::PageFaults);
+    let sockets = options.before || options.origins;
     let wanted = || {
-        TRACEPOINTS
-            .into_iter()
-            .chain(
-                options
-                    .before
-                    .or(options.origins)
-                    .into_iter()
-                    .flat_map(SocketTypes::tracepoints),
-            )
-            .chain(options.samples.then_some(SAMPLER))
+        let sockets = features.socket_tracepoints().filter(move |_| sockets);
+        let others = faults.then_some(PAGE_FAULT).into_iter();
+        let others = others.chain(options.samples.then_some(SAMPLER));
+        TRACEPOINTS.into_iter().chain(sockets).chain(others)
     };
     let programs = ebpf.programs_mut();
     let programs: Vec<_> = programs

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use reqtrace_common::marker::{MarkerCounts as Counts, count};
-use reqtrace_common::sums::TypeTotals;
-use reqtrace_recording::{MarkerCount, MarkerCounts};
+use reqtrace_recording::{MarkerCount, MarkerCounts, TypeTotals};
 
 use super::markers::{MarkerName, MarkerTable};
 use reqtrace_profile::Role;

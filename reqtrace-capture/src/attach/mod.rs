@@ -47,4 +47,4 @@ pub use stacks::StackTable;
 pub(crate) use sums::Sums;
 pub use tables::Compiled;
 pub use targets::{ServiceOf, Whom};
-pub use uprobe::{Engine, perf_events_want_admin};
+pub use uprobe::{Engine, goes_by_process, perf_events_want_admin};

@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::kernel::{privileges, uretprobe};
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Error;
 use reqtrace_profile::{At, ReturnProbe};
 use reqtrace_resolve::{Hazards, ResolvedProfile, ResolvedRequest};
 
@@ -27,11 +27,8 @@ struct Marked<'a> {
 }
 
 /// Judges requests that are resolved in these processes.
-///
-/// # Errors
-///
-/// When it cannot be told what this kernel does with a seccomp filter.
-pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Result<Judgement> {
+#[must_use]
+pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Judgement {
     let mut judgement = Judgement::default();
     for doubt in profiles.iter().flat_map(|profile| &profile.doubts) {
         judgement.doubt(doubt.what.clone(), doubt.next);
@@ -49,12 +46,12 @@ pub fn judge(profiles: &[ResolvedProfile], pids: &[u32]) -> Result<Judgement> {
     if let Some(request) = requests().find(|request| rewrites_returns(request)) {
         let filtered = pids.iter().copied().find(|&pid| has_seccomp_filter(pid));
         if let Some(pid) = filtered
-            && uretprobe::is_filtered_by_seccomp()?
+            && uretprobe::is_filtered_by_seccomp()
         {
             judgement.seccomp(request, pid);
         }
     }
-    Ok(judgement)
+    judgement
 }
 
 impl Judgement {
@@ -251,7 +248,7 @@ mod tests {
                 next: "--yes",
             }],
         };
-        let judged = judge(&[profile], &[]).unwrap();
+        let judged = judge(&[profile], &[]);
         assert_eq!((judged.refused.len(), judged.doubted.len()), (0, 1));
         assert_eq!(judged.doubted[0].advice(), Some("--yes"));
     }

@@ -27,10 +27,6 @@ const COLD_CALLS: u32 = 25;
 const CACHE_BYTES: usize = 4 << 20;
 const LINE_BYTES: usize = 64;
 
-/// The first kernel on which CPUs that hit probes at the same time do not wait for each other:
-/// before, they take one lock, and with 40 of them a hit costs 50 times as much.
-const LOCKLESS: (u32, u32) = (6, 14);
-
 /// Held while a self-test runs: a program that uses this as a library may start several traces at once.
 static RUNNING: Mutex<()> = Mutex::new(());
 
@@ -77,10 +73,10 @@ const PROBED: [(extern "C" fn(), u64, bool); 3] = [
 ///
 /// When probes cannot be set, or are not hit.
 pub fn run() -> Result<SelfTest> {
-    let cpus = if kernel::running_version() >= Some(LOCKLESS) {
-        Vec::new()
-    } else {
-        cpus::allowed()
+    // Where they wait for one lock, a hit costs 50 times as much with 40 of them.
+    let cpus = match kernel::hits_wait() {
+        true => cpus::allowed(),
+        false => Vec::new(),
     };
     run_on(&cpus)
 }
@@ -182,8 +178,9 @@ fn fastest(function: extern "C" fn()) -> Duration {
         .min()
         .unwrap_or_default()
 }
+
 /// The file that an address of this process is mapped from, and its offset in it.
-fn file_offset_of(address: u64) -> Result<(PathBuf, u64)> {
+pub(super) fn file_offset_of(address: u64) -> Result<(PathBuf, u64)> {
     let maps = fs::read_to_string("/proc/self/maps")
         .map_err(|error| Error::failed("/proc/self/maps cannot be read").because(error))?;
     let exe = Path::new("/proc/self/exe");

@@ -2,6 +2,7 @@
 //! detached.
 
 mod costs;
+mod maps;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -12,7 +13,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::programs::links::Link as _;
 use aya::programs::tp_btf::BtfTracePointLink;
-use log::{debug, warn};
+use log::warn;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::{FileId, StackId, reason};
@@ -39,7 +40,8 @@ use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
-use crate::kernel::{PAGE_FAULT, TRACEPOINTS, clock, sockets};
+use crate::kernel::clock;
+use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_recording::LateChildren;
@@ -118,18 +120,9 @@ impl Loaded {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             tracepoints.push(attach(name, program)?);
         }
-        // It was loaded if it is wanted and there.
-        let faults: &mut BtfTracePoint = program(&mut self.ebpf, PAGE_FAULT)?;
-        if faults.fd().is_ok() {
-            let link = faults.attach().and_then(|id| faults.take_link(id));
-            match link {
-                Ok(link) => tracepoints.push(link),
-                Err(error) => debug!("files of page faults are not known: {}", chain(&error)),
-            }
-        }
-        for name in sockets::all_tracepoints() {
+        for name in socket_tracepoints().chain([PAGE_FAULT]) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            // They were loaded if they are wanted.
+            // They were loaded if they are wanted and there.
             if program.fd().is_ok() {
                 tracepoints.push(attach(name, program)?);
             }

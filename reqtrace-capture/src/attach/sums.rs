@@ -3,14 +3,17 @@
 use aya::Ebpf;
 use aya::maps::{Array, MapData, PerCpuArray};
 use reqtrace_common::config::Filled;
-use reqtrace_common::filter::LengthHistogram;
+use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::limits::{MAX_STACK_SUMS, MAX_STACKS};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerCounts, count};
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
-use reqtrace_recording::MarkerCount;
+use reqtrace_common::sums::{
+    StackSum as KernelSum, StackSumKey as KernelKey, TypeTotals as KernelTotals, off_kind,
+};
+use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, SumOf, TypeTotals};
 
 use super::batch;
+use super::decode::own;
 use super::loader::{array, map, map_error};
 use super::marked;
 use super::markers::MarkerTable;
@@ -26,9 +29,9 @@ pub(crate) struct Sums {
     /// Per request type, in profile order, since the start.
     pub(crate) totals: Vec<TypeTotals>,
     /// Per stack pair, in one window.
-    pub(crate) stacks: Vec<(StackSumKey, StackSum)>,
+    pub(crate) stacks: Vec<SumOf>,
     /// Lengths per stack pair, when they are counted, in one window.
-    pub(crate) histograms: Vec<(StackSumKey, LengthHistogram)>,
+    pub(crate) histograms: Vec<LengthsOf>,
     /// Losses since the start, those that never happened left out.
     pub(crate) losses: Vec<(Loss, u64)>,
     /// Of each marker, since the start.
@@ -44,15 +47,15 @@ impl Sums {
         window: u64,
         markers: &MarkerTable,
     ) -> Result<Self> {
-        let totals: PerCpuArray<_, TypeTotals> =
+        let totals: PerCpuArray<_, KernelTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
         let mut totals: Vec<TypeTotals> = (0..request_types as u32)
             .map(|index| {
-                let mut sum = TypeTotals::ZERO;
+                let mut sum = KernelTotals::ZERO;
                 for cpu in totals.get(&index, 0).map_err(map_error)?.iter() {
                     sum.merge(cpu);
                 }
-                Ok(sum)
+                Ok(own::totals(&sum))
             })
             .collect::<Result<_>>()?;
         let counts = counts(ebpf, markers.names().len())?;
@@ -75,8 +78,16 @@ impl Sums {
         }
         Ok(Self {
             totals,
-            stacks: taken(ebpf, "STACK_SUMS", window)?,
-            histograms: taken::<LengthHistogram>(ebpf, "HISTOGRAMS", window)?,
+            stacks: taken(ebpf, "STACK_SUMS", window, |key, sum: &KernelSum| SumOf {
+                key,
+                sum: own::sum(sum),
+            })?,
+            histograms: taken(ebpf, "HISTOGRAMS", window, |key, of: &KernelHistogram| {
+                LengthsOf {
+                    key,
+                    lengths: own::lengths(of),
+                }
+            })?,
             losses,
             markers,
         })
@@ -99,19 +110,24 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
     (0..plans as u32).map(of_plan).collect()
 }
 
-fn taken<V: aya::Pod>(ebpf: &Ebpf, table: &str, window: u64) -> Result<Vec<(StackSumKey, V)>> {
+fn taken<V: aya::Pod, T>(
+    ebpf: &Ebpf,
+    table: &str,
+    window: u64,
+    of: impl Fn(StackSumKey, &V) -> T,
+) -> Result<Vec<T>> {
     let table = map(ebpf, table)?;
     let (mut keys, mut found) = (Vec::new(), Vec::new());
-    batch::entries(table, |key: &StackSumKey, value: &V| {
+    batch::entries(table, |key: &KernelKey, value: &V| {
         let is_odd = key.off_kind & off_kind::ODD_WINDOW != 0;
         if u64::from(is_odd) == window {
             keys.push(*key);
             let mut key = *key;
             key.off_kind &= !off_kind::ODD_WINDOW;
-            found.push((key, *value));
+            found.push(of(own::key(&key), value));
         }
     })?;
-    batch::delete::<StackSumKey, V>(table, &keys)?;
+    batch::delete::<KernelKey, V>(table, &keys)?;
     Ok(found)
 }
 

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use reqtrace_binary::files::Files;
 use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
 use reqtrace_binary::variables::Memory;
-use reqtrace_common::record::{BlockSite, FileId, STACK_LOST, STACK_NONE, StackId};
-use reqtrace_common::sums::StackSumKey;
+use reqtrace_common::record::{FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_recording::{
-    Address, AddressSpace, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping, NOWHERE,
-    Name, Object, Request, Sample, Stack, Thread,
+    Address, AddressSpace, BlockSite, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping,
+    NOWHERE, Name, Object, Request, Sample, Stack, StackSumKey, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use reqtrace_common::loss::Loss;
-use reqtrace_common::sums::{StackSum, TypeTotals};
-use reqtrace_recording::{MarkerCount, MarkerCounts, Window};
+use reqtrace_recording::{MarkerCount, MarkerCounts, TypeTotals, Window};
 
 use crate::attach::Sums;
 
@@ -52,31 +51,17 @@ impl Windows {
     /// What is new: a window, and losses.
     pub(crate) fn new_in(&mut self, sums: Sums, until_ns: u64) -> (Window, Vec<(Loss, u64)>) {
         self.totals.resize(sums.totals.len(), TypeTotals::ZERO);
-        let mut totals: Vec<TypeTotals> = sums
-            .totals
-            .iter()
-            .zip(&self.totals)
-            .map(|(all, said)| less(all, said))
-            .collect();
-        let keyed = keyed(&mut totals);
+        let totals = sums.totals.iter().zip(&self.totals);
+        let totals = totals.map(|(all, said)| all.with(said, u64::wrapping_sub));
+        let totals = totals.collect();
         self.totals = sums.totals;
-        let not_zero = |of: fn(&StackSum) -> u64| {
-            let all = (0..).zip(&sums.stacks);
-            let all = all.map(|(index, (_, sum))| (index, of(sum)));
-            all.filter(|(_, number)| *number > 0).collect()
-        };
-        let bytes = not_zero(|sum| sum.bytes);
-        let markers = self.new_of_markers(sums.markers);
-        let queued = Some(not_zero(|sum| sum.longest_run_queue_ns));
         let window = Window {
             until_ns,
             totals,
             sums: sums.stacks,
             histograms: sums.histograms,
-            bytes,
-            keyed,
-            queued,
-            markers,
+            longest_apart: true,
+            markers: self.new_of_markers(sums.markers),
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
             let said = self.losses.insert(loss, all).unwrap_or(0);
@@ -113,53 +98,6 @@ impl Windows {
     }
 }
 
-/// Takes out what a window says beside its totals; nothing when all of it is 0.
-fn keyed(totals: &mut [TypeTotals]) -> Vec<(u64, u64, u64, u64)> {
-    use std::mem::take;
-    let of = |totals: &mut TypeTotals| {
-        (
-            take(&mut totals.parked_ns),
-            take(&mut totals.queued_ns),
-            take(&mut totals.unknown_keys),
-            take(&mut totals.running_elsewhere),
-        )
-    };
-    let keyed: Vec<_> = totals.iter_mut().map(of).collect();
-    let is_zero = keyed.iter().all(|of_type| *of_type == (0, 0, 0, 0));
-    if is_zero { Vec::new() } else { keyed }
-}
-
-/// What was counted since; the longest is that of all.
-fn less(all: &TypeTotals, said: &TypeTotals) -> TypeTotals {
-    let mut new = *all;
-    for (field, said) in [
-        (&mut new.count, said.count),
-        (&mut new.latency_ns, said.latency_ns),
-        (&mut new.run_queue_ns, said.run_queue_ns),
-        (&mut new.preempted_ns, said.preempted_ns),
-        (&mut new.blocked_ns, said.blocked_ns),
-        (&mut new.unattributed_ns, said.unattributed_ns),
-        (&mut new.begins, said.begins),
-        (&mut new.ends, said.ends),
-        (&mut new.incomplete, said.incomplete),
-        (&mut new.nested, said.nested),
-        (&mut new.other_type, said.other_type),
-        (&mut new.ends_without_begin, said.ends_without_begin),
-        (&mut new.unsampled, said.unsampled),
-        (&mut new.beyond, said.beyond),
-        (&mut new.parked_ns, said.parked_ns),
-        (&mut new.queued_ns, said.queued_ns),
-        (&mut new.unknown_keys, said.unknown_keys),
-        (&mut new.running_elsewhere, said.running_elsewhere),
-    ] {
-        *field = field.wrapping_sub(said);
-    }
-    for (count, said) in new.histogram.iter_mut().zip(&said.histogram) {
-        *count = count.wrapping_sub(*said);
-    }
-    new
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,17 +123,7 @@ mod tests {
         let mut totals = TypeTotals::ZERO;
         for count in [4, 4, 9] {
             let (window, losses) = windows.new_in(sums(count), 1);
-            let mut new = window.totals[0];
-            assert_eq!((new.parked_ns, new.running_elsewhere), (0, 0));
-            if let Some(keyed) = window.keyed.first() {
-                (
-                    new.parked_ns,
-                    new.queued_ns,
-                    new.unknown_keys,
-                    new.running_elsewhere,
-                ) = *keyed;
-            }
-            totals.merge(&new);
+            totals.merge(&window.totals[0]);
             lost += losses.iter().map(|(_, count)| count).sum::<u64>();
         }
         assert_eq!(totals, sums(9).totals[0]);

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::btf::Types;
-use super::{TRACEPOINTS, btf_path, check_version, offsets, privileges, release};
+use super::{Features, btf_path, look, privileges, release};
 use reqtrace_base::error::Error;
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 
@@ -113,9 +112,15 @@ fn with_causes(error: &Error) -> String {
 /// Looks at everything that can be seen without loading a program.
 #[must_use]
 pub fn examine() -> Vec<Finding> {
-    let mut findings = vec![architecture(), kernel_version(), btf()];
+    let mut findings = vec![architecture(), Finding::of("kernel", release())];
     // Not known without type information, which is said already.
-    findings.extend(tracepoints());
+    let path = btf_path();
+    let looked = release().and_then(|release| look(&path, &release));
+    let features = looked.as_ref().map(|(_, features)| features);
+    let features = features.map_or_else(|_| Vec::new(), |it| it.findings(&Features::FOUND));
+    let seen = looked.map(|_| path.display().to_string());
+    findings.push(Finding::of("type information", seen));
+    findings.extend(features);
     findings.extend([
         uprobes(),
         Finding::of("capabilities", privileges::capabilities()),
@@ -145,35 +150,6 @@ fn architecture() -> Finding {
     Finding::missing("architecture", &error)
 }
 
-fn kernel_version() -> Finding {
-    let checked = release().and_then(|release| {
-        check_version(&release)?;
-        Ok(format!("{release} (5.18 or later is needed)"))
-    });
-    Finding::of("kernel", checked)
-}
-
-fn btf() -> Finding {
-    let path = btf_path();
-    let seen = format!("{}, with all members that are needed", path.display());
-    Finding::of("type information", offsets(&path).map(|_| seen))
-}
-
-fn tracepoints() -> Option<Finding> {
-    let data = fs::read(btf_path()).ok()?;
-    let types = Types::parse(&data).ok()?;
-    let absent: Vec<&str> = TRACEPOINTS
-        .into_iter()
-        .filter(|name| !types.has_typedef(&format!("btf_trace_{name}")))
-        .collect();
-    if absent.is_empty() {
-        return Some(Finding::ok("tracepoints", TRACEPOINTS.join(", ")));
-    }
-    let error = Error::unsupported(format!("the kernel has no {}", absent.join(", ")))
-        .next("use a kernel with CONFIG_TRACEPOINTS, CONFIG_BPF_EVENTS and its own BTF");
-    Some(Finding::missing("tracepoints", &error))
-}
-
 fn uprobes() -> Finding {
     let subject = "uprobes";
     let folder = Path::new("/sys/bus/event_source/devices/uprobe");
@@ -188,7 +164,7 @@ fn uprobes() -> Finding {
         return Finding::degraded(
             subject,
             "without reference counters: USDT probes with a semaphore cannot be traced",
-            "use a kernel of version 4.20 or later",
+            "use Linux 4.20 or later, or a distribution's kernel that has them",
         );
     }
     Finding::ok(

@@ -1,18 +1,17 @@
-//! What reqtrace knows about the running kernel: BTF offsets, version, privileges, clocks.
+//! What reqtrace knows about the running kernel: what it can do, where it keeps what, privileges, clocks.
 //!
-//! In: `/sys/kernel/btf/vmlinux`, `uname`, `/proc/self`. Out: [`Host`], or an error that says what
-//! is missing (exit code 3).
+//! In: `/sys/kernel/btf/vmlinux`, `/proc`. Out: [`Host`], or an error that says what is missing (exit code 3).
 
-pub mod btf;
+mod btf;
 pub mod clock;
 pub mod cpus;
 pub mod doctor;
-mod files;
+pub mod features;
 pub mod give_up;
+mod layout;
 pub mod privileges;
 pub mod processes;
 pub(crate) mod socket_kinds;
-pub(crate) mod sockets;
 pub mod threads;
 pub mod uretprobe;
 pub mod usage;
@@ -20,31 +19,16 @@ pub mod usage;
 use std::path::{Path, PathBuf};
 
 use reqtrace_base::error::{Error, Result};
+use rustc_hash::FxHashSet;
 
-pub use files::FileOffsets;
-pub use sockets::SocketTypes;
+use btf::Types;
+pub use features::{Feature, Features, Hidden};
+pub use layout::{Layout, Part};
 
 /// Where the kernel shows its BTF.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 /// Names another BTF file; for tests and bug reports.
 const BTF_VARIABLE: &str = "REQTRACE_BTF";
-/// `sched_switch` has its four arguments in today's order since this version.
-const OLDEST: (u32, u32) = (5, 18);
-
-/// Tracepoints that the kernel programs are attached to, in this order: all before the first uprobe, so
-/// that no block of a request goes unseen.
-pub(crate) const TRACEPOINTS: [&str; 6] = [
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-    "task_rename",
-    "sched_waking",
-    "sched_switch",
-];
-
-/// The tracepoint that says what a thread in a page fault wants; only with blame, and where the kernel has
-/// it.
-pub(crate) const PAGE_FAULT: &str = "page_fault_user";
 
 /// The machine, as far as tracing depends on it.
 #[derive(Clone, Debug)]
@@ -55,43 +39,10 @@ pub struct Host {
     pub release: String,
     /// Where the BTF was read from.
     pub btf_path: PathBuf,
-    /// Offsets in the running kernel's structures.
-    pub offsets: TaskOffsets,
-    /// Offsets on the way to the file behind a descriptor.
-    pub file_offsets: FileOffsets,
-}
-
-/// Byte offsets in `task_struct`, and in what uprobes hang on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskOffsets {
-    /// `pid`: the thread id.
-    pub pid: u32,
-    /// `tgid`: the process id.
-    pub tgid: u32,
-    /// `se.sum_exec_runtime`: CPU time, nanoseconds.
-    pub ran: u32,
-    /// `stack`: lowest address of the kernel stack.
-    pub stack: u32,
-    /// `utask`: what uprobes keep of the thread.
-    pub utask: u32,
-    /// `uprobe_task.return_instances`.
-    pub return_instances: u32,
-    /// `uprobe_task.vaddr`: the probed instruction that is being stepped over.
-    pub probed: u32,
-    /// `uprobe_task.xol_vaddr`: the copy of it that is executed.
-    pub probed_copy: u32,
-    /// `mm`.
-    pub mm: u32,
-    /// `mm_struct.uprobes_state.xol_area`.
-    pub xol_area: u32,
-    /// `xol_area.vaddr`: the page of copies and of the trampoline.
-    pub xol_area_address: u32,
-    /// `return_instance.stack`.
-    pub instance_stack: u32,
-    /// `return_instance.orig_ret_vaddr`.
-    pub instance_original: u32,
-    /// `return_instance.next`.
-    pub instance_next: u32,
+    /// Where it keeps what.
+    pub layout: Layout,
+    /// What it can do.
+    pub features: Features,
 }
 
 impl Host {
@@ -100,7 +51,7 @@ impl Host {
     /// # Errors
     ///
     /// [`reqtrace_base::error::Kind::Unsupported`] when it cannot be traced on: wrong architecture, a
-    /// kernel that is too old, locked down or has no BTF, privileges missing.
+    /// kernel that lacks what ledgers need, is locked down or has no BTF, privileges missing.
     pub fn examine() -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::unsupported(format!(
@@ -109,17 +60,17 @@ impl Host {
             )));
         }
         let release = release()?;
-        check_version(&release)?;
         privileges::check()?;
         privileges::lockdown()?;
         let btf_path = btf_path();
-        let (offsets, file_offsets) = offsets(&btf_path)?;
+        let (layout, features) = look(&btf_path, &release)?;
+        features.check()?;
         Ok(Self {
             name: name(),
             release,
             btf_path,
-            offsets,
-            file_offsets,
+            layout,
+            features,
         })
     }
 }
@@ -145,13 +96,7 @@ fn release() -> Result<String> {
         })
 }
 
-/// The first two numbers of the running kernel's release; `None` when it has none.
-#[must_use]
-pub fn running_version() -> Option<(u32, u32)> {
-    version(&release().ok()?)
-}
-
-/// The first two numbers of a kernel's release.
+/// The first two numbers of a kernel's release; `None` when it has none.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -159,22 +104,13 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-fn check_version(release: &str) -> Result<()> {
-    let Some(version) = version(release) else {
-        return Err(Error::unsupported(format!(
-            "the kernel's release `{release}` has no version"
-        )));
-    };
-    if version < OLDEST {
-        return Err(Error::unsupported(format!(
-            "the kernel is {release}; reqtrace needs {}.{} or later",
-            OLDEST.0, OLDEST.1
-        )));
-    }
-    Ok(())
+/// Whether CPUs of the running kernel that hit probes at the same time wait for each other.
+pub(crate) fn hits_wait() -> bool {
+    features::hits_wait(release().ok().and_then(|release| version(&release)))
 }
 
-fn offsets(path: &Path) -> Result<(TaskOffsets, FileOffsets)> {
+/// Looks through the kernel's types, once.
+fn look(path: &Path, release: &str) -> Result<(Layout, Features)> {
     let data = std::fs::read(path).map_err(|error| {
         Error::unsupported(format!(
             "the kernel's type information {} is missing",
@@ -183,40 +119,14 @@ fn offsets(path: &Path) -> Result<(TaskOffsets, FileOffsets)> {
         .because(error)
         .next(btf_advice())
     })?;
-    let types = btf::Types::parse(&data).map_err(|what| {
+    let wanted = features::wanted_types();
+    let wanted: FxHashSet<&[u8]> = wanted.iter().map(String::as_bytes).collect();
+    let types = Types::parse(&data, |name| wanted.contains(name)).map_err(|what| {
         Error::unsupported(format!("{}: {what}", path.display())).next(btf_advice())
     })?;
-    let missing = |structure: &str, member: &str| {
-        Error::unsupported(format!(
-            "{}: {structure}.{member} is missing",
-            path.display()
-        ))
-        .next(btf_advice())
-    };
-    let offset = |structure, member| {
-        types
-            .member_offset(structure, member)
-            .ok_or_else(|| missing(structure, member))
-    };
-    let files =
-        FileOffsets::of(&types).map_err(|(structure, member)| missing(structure, member))?;
-    let task = TaskOffsets {
-        pid: offset("task_struct", "pid")?,
-        tgid: offset("task_struct", "tgid")?,
-        ran: offset("task_struct", "se")? + offset("sched_entity", "sum_exec_runtime")?,
-        stack: offset("task_struct", "stack")?,
-        utask: offset("task_struct", "utask")?,
-        return_instances: offset("uprobe_task", "return_instances")?,
-        probed: offset("uprobe_task", "vaddr")?,
-        probed_copy: offset("uprobe_task", "xol_vaddr")?,
-        mm: offset("task_struct", "mm")?,
-        xol_area: offset("mm_struct", "uprobes_state")? + offset("uprobes_state", "xol_area")?,
-        xol_area_address: offset("xol_area", "vaddr")?,
-        instance_stack: offset("return_instance", "stack")?,
-        instance_original: offset("return_instance", "orig_ret_vaddr")?,
-        instance_next: offset("return_instance", "next")?,
-    };
-    Ok((task, files))
+    let mut layout = Layout::of(&types);
+    let features = Features::of(&types, &mut layout, version(release), Hidden::read()?);
+    Ok((layout, features))
 }
 
 /// What to do about type information that is not there or not usable.
@@ -230,19 +140,26 @@ fn btf_advice() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::check_version;
-    use reqtrace_base::error::Kind;
+    use super::*;
 
     #[test]
-    fn old_kernels_are_refused() {
-        for good in ["5.18.0", "6.1.0-56-cloud-amd64", "6.18.44-fc", "7.0"] {
-            check_version(good).unwrap();
+    fn a_version_is_read_from_a_release() {
+        for (release, numbers) in [
+            ("5.14.0-570.el9.x86_64", Some((5, 14))),
+            ("6.1.0-56-cloud-amd64", Some((6, 1))),
+            ("7.0", Some((7, 0))),
+            ("unknown", None),
+        ] {
+            assert_eq!(version(release), numbers);
         }
-        for bad in ["5.17.9", "4.19.0-27-amd64"] {
-            let error = check_version(bad).unwrap_err();
-            assert_eq!(error.kind(), Kind::Unsupported);
-            assert!(error.to_string().contains(bad));
-        }
-        check_version("unknown").unwrap_err();
+    }
+
+    /// RHEL 9 has new BPF under an old number: by the types of this kernel nothing lacks that a trace needs.
+    #[test]
+    fn an_old_number_refuses_nothing() {
+        let (_, features) = look(Path::new(BTF_PATH), "5.14.0-570.el9.x86_64").unwrap();
+        features.check().unwrap();
+        assert_eq!(features.lost_to(true, true, true).unwrap().len(), 0);
+        assert!(!features.has(Feature::LocklessHits));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event, reason};
-use reqtrace_recording::{Cost, End, Event, Open, Process, ProcessChange, Request};
+use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange, Request};
 
 use super::backlog::Backlog;
 use super::guarding::Guarding;
@@ -14,7 +14,7 @@ use super::latecomers::Latecomers;
 use super::processes::{Processes, first_space};
 use super::stopper::{Stopper, Waiting};
 use crate::attach::Running;
-use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Stamp, Still};
+use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Still};
 use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
 use crate::kernel::clock;
@@ -146,7 +146,7 @@ impl<'a> Follower<'a> {
             let mut open = self.whole(still);
             open.request.id = self.stream.next_id();
             self.names.request(&open.request(), &mut self.stream)?;
-            if let Some((site, _)) = open.blocked_in {
+            if let Some(BlockedIn { site, .. }) = open.blocked_in {
                 let space = open.request.space;
                 self.names.site(space, site, true, &mut self.stream)?;
             }
@@ -279,10 +279,10 @@ impl<'a> Follower<'a> {
         let now_ns = clock::monotonic_ns();
         let (mut running, all) = session.running(now_ns, MAX_RUNNING)?;
         for Running { open, stamp, .. } in &mut running {
-            open.texts = self.texts(*stamp);
+            open.texts = self.extras.texts_of(*stamp);
             let request = open.request();
             self.names.request(&request, &mut self.stream)?;
-            if let Some((site, _)) = open.blocked_in {
+            if let Some(BlockedIn { site, .. }) = open.blocked_in {
                 self.names
                     .site(request.space, site, false, &mut self.stream)?;
             }
@@ -430,15 +430,8 @@ impl<'a> Follower<'a> {
 
     /// An open request with its texts.
     fn whole(&self, Still { mut open, stamp }: Still) -> Open {
-        open.texts = self.texts(stamp);
+        open.texts = self.extras.texts_of(stamp);
         open
-    }
-
-    fn texts(&self, stamp: Stamp) -> Vec<(u32, Vec<u8>, bool)> {
-        let texts = self.extras.texts_of(stamp).into_iter();
-        texts
-            .map(|text| (text.index, text.bytes, text.is_cut))
-            .collect()
     }
 }
 

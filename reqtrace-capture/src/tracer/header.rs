@@ -1,7 +1,7 @@
 //! The header of a trace: what was traced, where and how; the first that a recording says.
 
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
-use reqtrace_recording::{Header, Marker};
+use reqtrace_recording::{Header, Marker, SYSCALLS};
 
 use super::Options;
 use crate::kernel::Host;
@@ -81,6 +81,8 @@ pub(super) fn header(
         profile_text: texts.next().unwrap_or_default(),
         more_profile_texts: texts.collect(),
         markers,
+        architecture: std::env::consts::ARCH.to_owned(),
+        syscalls: SYSCALLS.to_owned(),
         ..Header::default()
     }
 }

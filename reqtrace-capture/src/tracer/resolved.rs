@@ -14,6 +14,7 @@ use crate::events::Notices;
 use crate::kernel::processes;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::{Profile, Profiles, RequestSpec, builtin};
+use reqtrace_recording::UnmatchedWait;
 use reqtrace_resolve::{
     Process, ResolvedProfile, Target, resolve, settle, unmatched_without_symbols,
 };
@@ -336,10 +337,7 @@ pub(super) fn say_unread(resolved: &[ResolvedProfile], labels: bool, notices: &N
 
 /// Named waits without a match, of each profile in the executable of its first process; what cannot be
 /// read now could be read before, and is no reason to end.
-pub(super) fn unmatched_waits(
-    profiles: &Profiles,
-    processes: &[Process],
-) -> Vec<(String, Vec<String>)> {
+pub(super) fn unmatched_waits(profiles: &Profiles, processes: &[Process]) -> Vec<UnmatchedWait> {
     let mut unmatched = Vec::new();
     for (index, profile) in profiles.all().iter().enumerate() {
         let takes = |process: &&Process| {
@@ -353,7 +351,10 @@ pub(super) fn unmatched_waits(
             continue;
         };
         match unmatched_without_symbols(profile, &Target::Process(process)) {
-            Ok(found) => unmatched.extend(found),
+            Ok(found) => {
+                let found = found.into_iter();
+                unmatched.extend(found.map(|(wait, functions)| UnmatchedWait { wait, functions }));
+            }
             Err(error) => debug!("named waits of {} are not checked: {error}", profile.name),
         }
     }

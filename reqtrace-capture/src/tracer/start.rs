@@ -31,7 +31,7 @@ use crate::attach::{
 };
 use crate::events::{Names, Notices};
 use crate::kernel::socket_kinds;
-use crate::kernel::{Host, SocketTypes, clock, processes};
+use crate::kernel::{Feature, Host, clock, processes};
 use crate::symbolize::LiveSymbolizer;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
@@ -85,26 +85,12 @@ pub(super) fn start<T>(
         let host = host.clone();
         move || KernelTypes::read(&host)
     });
-    let wants_origins = options.blame && profiles.have_keys();
-    let sockets = if options.before || wants_origins {
-        match SocketTypes::read(&host) {
-            Ok(types) => Some(types),
-            Err(error) if options.before => return Err(error.within("--before")),
-            Err(error) => {
-                notices.warn(format!(
-                    "--blame: who sent what parked requests went on with is not known: {error}"
-                ));
-                None
-            }
-        }
-    } else {
-        None
-    };
-    if options.before && sockets.as_ref().is_some_and(|types| !types.has_unix()) {
-        notices.warn(
-            "--before: this kernel does not say when data comes to Unix sockets, which Linux 6.3 and later do: \
-             only TCP connections have a time before the begin",
-        );
+    let has_keys = profiles.have_keys();
+    let lacks = host
+        .features
+        .lost_to(options.before, options.blame, has_keys)?;
+    for lack in &lacks {
+        notices.warn(lack);
     }
     let mut found = resolved?;
     if options.labels {
@@ -156,7 +142,6 @@ pub(super) fn start<T>(
             loader,
             types,
             tables,
-            sockets: sockets.as_ref(),
             more_probes: found.has_masters,
         };
         let tables = (labels.as_ref(), &markers);
@@ -197,6 +182,7 @@ pub(super) fn start<T>(
             .map_or(0, |plan| plan.rate_hz),
         cpu_engine: session.cpu_engine().map_or("", CpuEngine::name).to_owned(),
         options: options.recorded(&profiles),
+        lacks,
         ..header(&host, &profiles, resolved, monotonic_to_unix_ns)
     };
     drop(processes);
@@ -252,7 +238,6 @@ struct Load<'a> {
     loader: Ahead<Loader>,
     types: Ahead<Result<KernelTypes>>,
     tables: Option<Ahead<Compiled>>,
-    sockets: Option<&'a SocketTypes>,
     more_probes: bool,
 }
 
@@ -277,10 +262,10 @@ impl Load<'_> {
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
                 blame: options.blame,
-                before: self.sockets.filter(|_| options.before),
-                origins: self
-                    .sockets
-                    .filter(|_| options.blame && profiles.have_keys()),
+                before: options.before,
+                origins: options.blame
+                    && profiles.have_keys()
+                    && self.host.features.has(Feature::TcpSockets),
                 samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,

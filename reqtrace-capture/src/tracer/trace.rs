@@ -13,14 +13,9 @@ use super::latecomers::Latecomers;
 use super::stopper::Stopper;
 use crate::attach::{Engine, Session};
 use crate::events::{EventSink, Names, Notices, Stream};
-use crate::kernel;
 use crate::kernel::give_up::{StillNeeded, give_up};
 use reqtrace_base::error::Result;
 use reqtrace_recording::Untraced;
-
-/// The first kernel whose maps may be used by whoever has their descriptors, although
-/// `kernel.unprivileged_bpf_disabled` is set.
-const MAPS_BY_DESCRIPTOR: (u32, u32) = (5, 19);
 
 /// A trace with everything attached, made by [`super::Tracer::start`]. Requests are counted from its
 /// start on; they wait in the kernel's ring until it is run.
@@ -123,7 +118,7 @@ impl Trace {
     pub fn give_up_privileges(&self, foreign_folders: bool, signals: bool) -> Result<()> {
         let left = give_up(StillNeeded {
             perf_probes: self.options.follow && self.session.engine() == Engine::PerfEvents,
-            maps: kernel::running_version().is_none_or(|version| version < MAPS_BY_DESCRIPTOR),
+            maps: !self.session.uses_maps_by_descriptor()?,
             foreign_folders,
             signals,
         })?;

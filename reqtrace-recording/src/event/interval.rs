@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use reqtrace_common::record::{BlockSite, STACK_NONE, StackId, waker_context, waker_is};
+use reqtrace_common::record::{STACK_NONE, StackId, waker_context, waker_is};
 use serde::{Deserialize, Serialize};
 
-use super::AddressSpace;
+use super::{AddressSpace, BlockSite};
 
 /// A thread was off the CPU: one in a request, or a helper, which is a thread in no request that has woken
 /// one. Only traces with blame have them, and then all of them.
@@ -39,7 +39,7 @@ pub struct Interval {
 }
 
 /// What a futex lies in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Futex {
     /// The process.
     pub space: AddressSpace,
@@ -51,7 +51,9 @@ pub struct Futex {
 }
 
 /// Where a thread was when it woke another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct WokenFrom {
     /// Its process.
     pub space: AddressSpace,
@@ -81,7 +83,9 @@ pub enum Holder {
 }
 
 /// A request by what the kernel knows of it while it runs: with its thread, this is unique.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct RequestOf {
     /// When it began, `CLOCK_MONOTONIC` ns.
     pub begin_ns: u64,
@@ -93,7 +97,7 @@ pub struct RequestOf {
 ///
 /// It comes before the request, and before the intervals of the thread that went on with it. Among requests
 /// of types with a key [`RequestOf::begin_ns`] is unique in a process, whatever thread they run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwayInterval {
     /// The process.
     pub space: AddressSpace,
@@ -120,7 +124,7 @@ pub struct AwayInterval {
 
 /// What a parked request went on with. It comes after the [`AwayInterval`] that it is about, and before the
 /// request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The process of the request.
     pub space: AddressSpace,

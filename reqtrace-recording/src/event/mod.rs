@@ -6,7 +6,9 @@ mod overhead;
 mod process;
 mod request;
 mod sample;
+mod site;
 mod stack;
+mod sums;
 mod totals;
 mod trace;
 
@@ -18,11 +20,16 @@ pub use interval::{
 };
 pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
-pub use request::{Attribute, Away, Comm, Incomplete, Open, PARKED, QUEUED, Request, Value};
+pub use request::{
+    Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, NumberOf, Open, PARKED, QUEUED, Request,
+    TextOf, Value,
+};
 pub use sample::Sample;
+pub use site::{BlockSite, LongBlock, Slot};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
+pub use sums::{LengthHistogram, LengthsOf, StackSum, StackSumKey, SumOf, TypeTotals};
 pub use totals::{Cost, Loss, MarkerCount, MarkerCounts, ProgramCost, WalkCost, Window};
-pub use trace::{End, Header, LateChildren, Marker, Options};
+pub use trace::{End, Header, LateChildren, Marker, Options, SYSCALLS, UnmatchedWait};
 
 /// One event of a trace.
 ///

@@ -93,7 +93,7 @@ pub struct Untraced {
 }
 
 /// A part of a trace in which less was recorded, because tracing took too much.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShedSpan {
     /// What was left out: `stacks`, or `stacks, 3 of 4 requests`.
     pub what: String,

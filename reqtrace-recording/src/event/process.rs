@@ -5,7 +5,7 @@ use reqtrace_common::record::FileId;
 use serde::{Deserialize, Serialize};
 
 /// A traced process appeared, changed or left.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The process, after the event.
     pub space: AddressSpace,
@@ -20,9 +20,10 @@ pub struct Process {
 }
 
 /// What happened to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessChange {
     /// It was there when tracing started.
+    #[default]
     Start,
     /// A traced process forked it.
     Fork,
@@ -33,7 +34,7 @@ pub enum ProcessChange {
 }
 
 /// Something that addresses lie in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Its number in this recording, above [`crate::KERNEL`].
     pub id: u32,
@@ -44,7 +45,7 @@ pub struct Object {
 }
 
 /// A part of an object in an address space.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
     /// The address space.
     pub space: AddressSpace,
@@ -59,7 +60,7 @@ pub struct Mapping {
 }
 
 /// A file that was blocked on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
     /// Its id in places of blocking.
     pub file: FileId,
@@ -73,7 +74,7 @@ pub struct File {
 }
 
 /// The name of a thread.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its process.
     pub tgid: u32,

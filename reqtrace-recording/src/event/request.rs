@@ -3,11 +3,11 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::marker::MAX_PLACES;
-use reqtrace_common::record::{BlockSite, LongBlock, Slot, reason};
+use reqtrace_common::record::reason;
 
 use serde::{Deserialize, Serialize};
 
-use super::AddressSpace;
+use super::{AddressSpace, BlockSite, LongBlock, Slot};
 
 /// The name of a thread as the kernel has it, padded with NUL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -175,15 +175,53 @@ pub struct Open {
     /// Its longest blocks.
     pub longest: Vec<LongBlock>,
     /// Where it is blocked and since when, if it is.
-    pub blocked_in: Option<(BlockSite, u64)>,
+    pub blocked_in: Option<BlockedIn>,
     /// Its time in which no thread ran it. Where it is parked or queued now, that is in it.
     pub away: Vec<Away>,
     /// Where it is parked or queued and since when, if it is.
-    pub away_in: Option<(u32, u64)>,
-    /// Its attributes that are numbers: index and value.
-    pub numbers: Vec<(u32, u64)>,
-    /// Its attributes that are texts: index, bytes, whether the text goes on.
-    pub texts: Vec<(u32, Vec<u8>, bool)>,
+    pub away_in: Option<AwayIn>,
+    /// Its attributes that are numbers.
+    pub numbers: Vec<NumberOf>,
+    /// Its attributes that are texts.
+    pub texts: Vec<TextOf>,
+}
+
+/// Where an open request is blocked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedIn {
+    /// Where.
+    pub site: BlockSite,
+    /// Since when, `CLOCK_MONOTONIC` ns.
+    pub since_ns: u64,
+}
+
+/// Where an open request is parked or queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwayIn {
+    /// As [`Away::place`].
+    pub place: u32,
+    /// Since when, `CLOCK_MONOTONIC` ns.
+    pub since_ns: u64,
+}
+
+/// An attribute of an open request that is a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberOf {
+    /// As [`Attribute::index`].
+    pub index: u32,
+    /// Its value.
+    pub number: u64,
+}
+
+/// An attribute of an open request that is a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextOf {
+    /// As [`Attribute::index`].
+    pub index: u32,
+    /// Its bytes, as far as they were read.
+    pub bytes: Vec<u8>,
+    /// Whether it goes on.
+    pub is_cut: bool,
 }
 
 impl Open {
@@ -202,15 +240,15 @@ impl Open {
     /// The attributes, which [`Open::request`] does not have.
     #[must_use]
     pub fn attributes(&self) -> Vec<Attribute<'_>> {
-        let numbers = self.numbers.iter().map(|&(index, number)| Attribute {
-            index,
-            value: Value::Number(number),
+        let numbers = self.numbers.iter().map(|of| Attribute {
+            index: of.index,
+            value: Value::Number(of.number),
         });
-        let texts = self.texts.iter().map(|(index, bytes, is_cut)| Attribute {
-            index: *index,
+        let texts = self.texts.iter().map(|text| Attribute {
+            index: text.index,
             value: Value::Text {
-                bytes,
-                is_cut: *is_cut,
+                bytes: &text.bytes,
+                is_cut: text.is_cut,
             },
         });
         numbers.chain(texts).collect()

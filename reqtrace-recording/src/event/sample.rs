@@ -1,13 +1,13 @@
 //! Samples: what a thread did on its CPU at one moment.
 
-use reqtrace_common::record::{BlockSite, FILE_NONE, StackId};
+use reqtrace_common::record::{FILE_NONE, StackId};
 use serde::{Deserialize, Serialize};
 
-use super::{AddressSpace, RequestOf};
+use super::{AddressSpace, BlockSite, RequestOf};
 
 /// A thread in a request was on a CPU when the sampling clock ticked there, [`super::Header::cpu_rate`] times a
 /// second. It comes before the request that it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// The process.
     pub space: AddressSpace,

@@ -12,7 +12,9 @@ pub const NOWHERE: u32 = 0;
 pub const KERNEL: u32 = 1;
 
 /// A place in an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct Address {
     /// An [`crate::Object`], [`NOWHERE`] or [`KERNEL`].
     pub object: u32,
@@ -21,7 +23,7 @@ pub struct Address {
 }
 
 /// The functions at an address. One that comes again replaces the one before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// The address.
     pub address: Address,
@@ -32,7 +34,7 @@ pub struct Name {
 }
 
 /// The addresses of a stack. One that comes again replaces the one before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     /// Whose stack; `None` for the kernel's.
     pub space: Option<AddressSpace>,

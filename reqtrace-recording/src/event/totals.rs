@@ -1,32 +1,24 @@
 //! What is exact whatever the load, what was lost, and what tracing cost.
 
-use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
 use serde::{Deserialize, Serialize};
 
-use super::{Overhead, ShedSpan, Untraced};
+use super::{LengthsOf, Overhead, ShedSpan, SumOf, TypeTotals, Untraced};
 
 /// Sums of the kernel since the window before. They add up; `max_ns` is the greatest
 /// since the start and `longest_ns` that of the window, and the greatest of all windows is that of the trace.
 /// In a file, histograms have no empty buckets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Until when, `CLOCK_MONOTONIC` ns.
     pub until_ns: u64,
     /// Totals per request type, in profile order.
     pub totals: Vec<TypeTotals>,
     /// Sums per stack pair; those that did not change are left out.
-    pub sums: Vec<(StackSumKey, StackSum)>,
+    pub sums: Vec<SumOf>,
     /// Lengths of intervals per stack pair, when they are counted.
-    pub histograms: Vec<(StackSumKey, LengthHistogram)>,
-    /// Bytes that blocked calls have asked for, by index into `sums`; sums without are left out.
-    pub bytes: Vec<(u32, u64)>,
-    /// The fields of `totals` that are not in a recording's own form of them: parked and queued ns, unknown
-    /// keys, and requests that ran elsewhere, by request type; empty when all are 0.
-    pub keyed: Vec<(u64, u64, u64, u64)>,
-    /// Longest times on the run queue, by index into `sums`; sums without are left out. `None` in recordings of a
-    /// reqtrace whose `longest_ns` has the run queue in it.
-    pub queued: Option<Vec<(u32, u64)>>,
+    pub histograms: Vec<LengthsOf>,
+    /// Whether [`super::StackSum::longest_ns`] is without the time on the run queue. Old recordings have it in it.
+    pub longest_apart: bool,
     /// What was counted of markers; those of which nothing is new since the window before are left out. Empty in
     /// recordings of a reqtrace that did not count it.
     pub markers: Vec<MarkerCount>,
@@ -82,7 +74,7 @@ impl MarkerCounts {
 }
 
 /// Something was lost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Stable name, as in `summary.json`.
     pub name: String,
@@ -109,7 +101,7 @@ pub struct Cost {
 }
 
 /// What one kernel program cost and missed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramCost {
     /// Its name.
     pub name: String,
@@ -122,7 +114,7 @@ pub struct ProgramCost {
 }
 
 /// What walking user stacks took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalkCost {
     /// How often.
     pub walks: u64,

@@ -23,9 +23,8 @@ pub struct Header {
     pub options: Options,
     /// Markers that were probed.
     pub markers: Vec<Marker>,
-    /// Function patterns of named waits that match nothing because the executable has no symbol
-    /// table: names of waits, and for each the patterns.
-    pub unmatched_waits: Vec<(String, Vec<String>)>,
+    /// Named waits that match nothing because the executable has no symbol table.
+    pub unmatched_waits: Vec<UnmatchedWait>,
     /// Whether intervals are recorded, for blame.
     pub blame: bool,
     /// The texts of the other profiles, word for word: there is one for each service. Request types are
@@ -39,6 +38,27 @@ pub struct Header {
     pub before: bool,
     /// Kinds of the sockets that the processes had at the start: `TCP`, `UDP`, `Unix`; empty unless `before`.
     pub sockets: Vec<String>,
+    /// The machine's architecture, as `uname -m` has it: registers and addresses are its.
+    #[serde(skip)]
+    pub architecture: String,
+    /// The table that numbers of system calls are of; see [`SYSCALLS`].
+    #[serde(skip)]
+    pub syscalls: String,
+    /// What the kernel lacked, a sentence each.
+    #[serde(skip)]
+    pub lacks: Vec<String>,
+}
+
+/// The table of system calls that this version of reqtrace knows: Linux on x86-64.
+pub const SYSCALLS: &str = "x86_64";
+
+/// A named wait that matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmatchedWait {
+    /// Its name.
+    pub wait: String,
+    /// Patterns of its functions.
+    pub functions: Vec<String>,
 }
 
 impl Header {

@@ -6,8 +6,8 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the format. It grows when an older reader would get a newer file wrong; new kinds and
-/// new fields do not count.
-pub const MAJOR: u16 = 1;
+/// new fields do not count. 1: before fields had numbers.
+pub const MAJOR: u16 = 2;
 
 /// What each block begins with.
 pub(super) const MAGIC: [u8; 8] = *b"reqtrace";
@@ -41,9 +41,20 @@ const CHECKED: usize = HEAD_LEN - 4;
 impl Head {
     /// The head of a block with these bytes.
     pub(super) fn new(kind: u16, number: u32, raw_len: u32, stored: &[u8]) -> Self {
+        Self::of_version(MAJOR, kind, number, raw_len, stored)
+    }
+
+    /// The same of this version of the format.
+    pub(super) fn of_version(
+        major: u16,
+        kind: u16,
+        number: u32,
+        raw_len: u32,
+        stored: &[u8],
+    ) -> Self {
         let mut head = Self {
             magic: MAGIC,
-            major: MAJOR.into(),
+            major: major.into(),
             kind: kind.into(),
             number: number.into(),
             stored_len: (stored.len() as u32).into(),

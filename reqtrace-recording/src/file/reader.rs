@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::block::{HEAD_LEN, Head, MAGIC, MAJOR};
 use crate::error::{Error, Result};
-use crate::event::{Event, Header};
+use crate::event::{Event, Header, SYSCALLS};
 use crate::wire::{block_kind, decode_events, decode_header};
 
 /// Bytes looked through at a time for the next block after damage.
@@ -63,7 +63,8 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// # Errors
     ///
-    /// When it is no recording, one of a newer version, has no whole header, or cannot be read.
+    /// When it is no recording, one of a newer version or of another kind of machine, has no whole header, or
+    /// cannot be read.
     pub fn open(mut input: R) -> Result<Self> {
         let len = input.seek(SeekFrom::End(0))?;
         let (mut at, mut raw) = (0, 0);
@@ -73,8 +74,15 @@ impl<R: Read + Seek> Reader<R> {
                 Step::Block(head, payload) => {
                     found = true;
                     if head.kind() == block_kind::HEADER
-                        && let Some(Ok(header)) = payload.as_deref().map(decode_header)
+                        && let Some(payload) = payload
+                        && let Ok(header) = decode_header(head.major(), &payload)
                     {
+                        if header.syscalls != SYSCALLS {
+                            return Err(Error::Foreign {
+                                architecture: header.architecture,
+                                syscalls: header.syscalls,
+                            });
+                        }
                         return Ok(Self { input, len, header });
                     }
                 }
@@ -117,7 +125,7 @@ impl<R: Read + Seek> Reader<R> {
                     let whole = match (head.kind(), payload) {
                         (_, None) => false,
                         (block_kind::EVENTS, Some(payload)) => {
-                            match events(&payload, &mut ending, &mut each) {
+                            match events(head.major(), &payload, &mut ending, &mut each) {
                                 Ok(whole) => whole,
                                 Err(error) => return Ok(Err(error)),
                             }
@@ -140,12 +148,13 @@ impl<R: Read + Seek> Reader<R> {
 
 /// Reads a block of events; false when it could not be understood to its end.
 fn events<E>(
+    version: u16,
     payload: &[u8],
     ending: &mut Ending,
     each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
 ) -> Result<bool, E> {
     let mut ended = false;
-    let unknown = decode_events(payload, &mut |event| {
+    let unknown = decode_events(version, payload, &mut |event| {
         ended |= matches!(event, Event::End(_));
         each(event)
     })?;

@@ -2,80 +2,79 @@
 
 mod rows;
 
-use reqtrace_common::record::BlockSite;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AddressSpace, Attribute, Incomplete, Request, Value};
+use crate::event::{AddressSpace, Attribute, BlockSite, Incomplete, Request, Value};
 pub(super) use rows::Rows;
 
 /// Requests of one block.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Columns {
     /// Id of the first request; the others follow without a gap.
-    first_id: u64,
+    pub(super) first_id: u64,
     /// End of the request before the first.
-    base_ns: u64,
-    threads: Vec<Thread>,
-    sites: Vec<BlockSite>,
+    pub(super) base_ns: u64,
+    pub(super) threads: Vec<Thread>,
+    pub(super) sites: Vec<BlockSite>,
     /// Thread and process that woke.
-    wakers: Vec<(u32, u32)>,
+    pub(super) wakers: Vec<WokenBy>,
     #[serde(deserialize_with = "super::bounded")]
-    labels: Vec<Vec<u8>>,
+    pub(super) labels: Vec<Vec<u8>>,
     // One value for each request.
-    thread: Vec<u32>,
-    request_type: Vec<u32>,
-    reason: Vec<u32>,
+    pub(super) thread: Vec<u32>,
+    pub(super) request_type: Vec<u32>,
+    pub(super) reason: Vec<u32>,
     /// End, since the end of the request before.
-    end: Vec<i64>,
-    latency: Vec<u64>,
-    run_queue: Vec<u64>,
-    preempted: Vec<u64>,
-    unattributed: Vec<u64>,
+    pub(super) end: Vec<i64>,
+    pub(super) latency: Vec<u64>,
+    pub(super) run_queue: Vec<u64>,
+    pub(super) preempted: Vec<u64>,
+    pub(super) unattributed: Vec<u64>,
     /// Blocks more than slots.
-    more_blocks: Vec<i32>,
-    preemptions: Vec<u32>,
-    max_depth: Vec<u32>,
-    slots: Vec<u32>,
-    longest: Vec<u32>,
+    pub(super) more_blocks: Vec<i32>,
+    pub(super) preemptions: Vec<u32>,
+    pub(super) max_depth: Vec<u32>,
+    pub(super) slots: Vec<u32>,
+    pub(super) longest: Vec<u32>,
     /// Index of the label and 1; 0 for none.
-    label: Vec<u32>,
+    pub(super) label: Vec<u32>,
     // One value for each slot.
-    slot_site: Vec<u32>,
-    slot_blocked: Vec<u64>,
+    pub(super) slot_site: Vec<u32>,
+    pub(super) slot_blocked: Vec<u64>,
     // One value for each long block.
     /// Index of its slot in the request and 1; 0 for a site that has no slot.
-    long_slot: Vec<u32>,
+    pub(super) long_slot: Vec<u32>,
     /// Its site, when it has no slot.
-    long_site: Vec<u32>,
+    pub(super) long_site: Vec<u32>,
     /// Switch-out, since the begin of the request.
-    long_start: Vec<i64>,
+    pub(super) long_start: Vec<i64>,
     /// What it is shorter than its slot; its length, when it has none.
-    long_blocked: Vec<i64>,
-    long_run_queue: Vec<u64>,
+    pub(super) long_blocked: Vec<i64>,
+    pub(super) long_run_queue: Vec<u64>,
     /// Index of the waker and 1; 0 for none.
-    long_waker: Vec<u32>,
+    pub(super) long_waker: Vec<u32>,
     /// For each request, its weight less 1; empty when all weights are 1.
-    more_weight: Vec<u32>,
+    pub(super) more_weight: Vec<u32>,
     /// For each request, in how many places it was parked or queued; empty when none was in any.
-    aways: Vec<u32>,
+    pub(super) aways: Vec<u32>,
     // One value for each of these places.
-    away_place: Vec<u32>,
-    away_count: Vec<u32>,
-    away_ns: Vec<u64>,
+    pub(super) away_place: Vec<u32>,
+    pub(super) away_count: Vec<u32>,
+    pub(super) away_ns: Vec<u64>,
     /// For each request, how often it came to another thread; empty when none did.
-    moves: Vec<u32>,
+    pub(super) moves: Vec<u32>,
     /// For each request, how many attributes it has; empty when none has any.
-    attributes: Vec<u32>,
+    pub(super) attributes: Vec<u32>,
     // One value for each attribute.
     /// Its index times 4, and bits of [`attribute_bit`].
-    attribute: Vec<u64>,
+    pub(super) attribute: Vec<u64>,
     /// A number, or the index of a text.
-    attribute_value: Vec<u64>,
+    pub(super) attribute_value: Vec<u64>,
     #[serde(deserialize_with = "super::bounded")]
-    texts: Vec<Vec<u8>>,
+    pub(super) texts: Vec<Vec<u8>>,
     /// For each request, how long its data had waited before it, and 1; 0: not known. Empty when none is known.
-    waited_before: Vec<u64>,
+    pub(super) waited_before: Vec<u64>,
 }
 
 /// What is known of an attribute beside its value.
@@ -86,11 +85,19 @@ mod attribute_bit {
     pub(super) const CUT: u64 = 2;
 }
 
-#[derive(Debug, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
-struct Thread {
-    space: AddressSpace,
-    tid: u32,
-    comm: [u8; 16],
+/// A thread of requests.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Thread {
+    pub(super) space: AddressSpace,
+    pub(super) tid: u32,
+    pub(super) comm: [u8; 16],
+}
+
+/// A thread that woke one.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct WokenBy {
+    pub(super) tid: u32,
+    pub(super) tgid: u32,
 }
 
 /// Fills columns.
@@ -99,7 +106,7 @@ pub(super) struct Builder {
     columns: Columns,
     threads: FxHashMap<Thread, u32>,
     sites: FxHashMap<BlockSite, u32>,
-    wakers: FxHashMap<(u32, u32), u32>,
+    wakers: FxHashMap<WokenBy, u32>,
     labels: FxHashMap<Vec<u8>, u32>,
     texts: FxHashMap<Vec<u8>, u32>,
     end_ns: u64,
@@ -238,10 +245,14 @@ impl Builder {
                 .long_start
                 .push(less(block.start_ns, request.begin_ns));
             columns.long_run_queue.push(block.run_queue_ns);
-            let waker = (block.waker_tid, block.waker_tgid);
-            columns.long_waker.push(match waker {
-                (0, 0) => 0,
-                known => index(&mut self.wakers, &mut columns.wakers, known) + 1,
+            let waker = WokenBy {
+                tid: block.waker_tid,
+                tgid: block.waker_tgid,
+            };
+            columns.long_waker.push(if waker == WokenBy::default() {
+                0
+            } else {
+                index(&mut self.wakers, &mut columns.wakers, waker) + 1
             });
         }
         let keyed = self.keyed(request);

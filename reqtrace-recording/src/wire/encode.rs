@@ -2,8 +2,9 @@
 
 use super::columns::Builder;
 use super::interval::WireInterval;
+use super::numbers::write;
 use super::open::WireOpen;
-use super::{Entry, Events, block_kind, entry_kind, write};
+use super::{Events, Tick, block_kind, entry_kind};
 use crate::event::{Event, Header};
 
 /// Bytes of a payload, about, from which on a block is full.
@@ -30,17 +31,18 @@ pub(crate) fn encode_header(header: &Header) -> Payload {
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     requests: Builder,
-    entries: Vec<Entry>,
+    /// But for the requests.
+    events: Events,
     size: usize,
 }
 
 impl Encoder {
     /// Takes an event. Returns a payload when it is full.
     pub(crate) fn event(&mut self, event: &Event<'_>) -> Option<Payload> {
-        let (kind, bytes) = match event {
+        let (kind, bytes) = match *event {
             Event::Request(request) => {
-                let before = (!self.requests.follows(request)).then(|| self.take());
-                self.size += self.requests.add(request);
+                let before = (!self.requests.follows(&request)).then(|| self.take());
+                self.size += self.requests.add(&request);
                 return before.flatten().or_else(|| self.take_full());
             }
             Event::Process(process) => (entry_kind::PROCESS, write(process)),
@@ -50,15 +52,15 @@ impl Encoder {
             Event::Thread(thread) => (entry_kind::THREAD, write(thread)),
             Event::Name(name) => (entry_kind::NAME, write(name)),
             Event::Stack(stack) => (entry_kind::STACK, write(stack)),
-            Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(*open))),
+            Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(open))),
             Event::Interval(interval) => {
-                (entry_kind::INTERVAL, write(&WireInterval::from(*interval)))
+                (entry_kind::INTERVAL, write(&WireInterval::from(interval)))
             }
             Event::Futex(futex) => (entry_kind::FUTEX, write(futex)),
             Event::Away(away) => (entry_kind::AWAY, write(away)),
             Event::Origin(origin) => (entry_kind::ORIGIN, write(origin)),
             Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
-            Event::Tick(now_ns) => (entry_kind::TICK, write(now_ns)),
+            Event::Tick(now_ns) => (entry_kind::TICK, write(&Tick { now_ns })),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
             Event::Cost(cost) => (entry_kind::COST, write(cost)),
@@ -66,11 +68,9 @@ impl Encoder {
             Event::End(end) => (entry_kind::END, write(end)),
         };
         self.size += bytes.len() + 8;
-        self.entries.push(Entry {
-            after: self.requests.len() as u32,
-            kind,
-            bytes,
-        });
+        self.events.after.push(self.requests.len() as u32);
+        self.events.kind.push(kind);
+        self.events.fields.push(bytes);
         self.take_full()
     }
 
@@ -80,13 +80,13 @@ impl Encoder {
 
     /// What was gathered; `None` when that is nothing.
     pub(crate) fn take(&mut self) -> Option<Payload> {
-        if self.entries.is_empty() && self.requests.len() == 0 {
+        if self.events.kind.is_empty() && self.requests.len() == 0 {
             return None;
         }
         self.size = 0;
         let events = Events {
-            entries: std::mem::take(&mut self.entries),
             requests: self.requests.take(),
+            ..std::mem::take(&mut self.events)
         };
         Some(Payload {
             kind: block_kind::EVENTS,

@@ -1,26 +1,35 @@
 //! An interval as it is written: times as differences, which are short.
 
-use reqtrace_common::record::BlockSite;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AddressSpace, Holder, Interval, IntervalKind, RequestOf, Waker, WokenFrom};
+use crate::event::{
+    AddressSpace, BlockSite, Holder, Interval, IntervalKind, RequestOf, Waker, WokenFrom,
+};
 
 /// An interval.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct WireInterval {
-    space: AddressSpace,
-    tid: u32,
-    sequence: u32,
-    request: Option<RequestOf>,
-    site: BlockSite,
-    in_ns: u64,
+    pub(super) space: AddressSpace,
+    pub(super) tid: u32,
+    pub(super) sequence: u32,
+    pub(super) request: Option<RequestOf>,
+    pub(super) site: BlockSite,
+    pub(super) in_ns: u64,
     /// From leaving the CPU to having one again.
-    off_ns: u64,
+    pub(super) off_ns: u64,
     /// Of these, how long until it was woken, and who woke it; `None` for a preemption.
-    blocked: Option<(u64, Waker)>,
-    futex: u64,
-    holder: Holder,
-    woken_from: Option<WokenFrom>,
+    pub(super) blocked: Option<Blocked>,
+    pub(super) futex: u64,
+    pub(super) holder: Holder,
+    pub(super) woken_from: Option<WokenFrom>,
+}
+
+/// How a blocked thread came to a CPU again.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Blocked {
+    /// From leaving the CPU to being woken.
+    ns: u64,
+    waker: Waker,
 }
 
 impl From<&Interval> for WireInterval {
@@ -36,7 +45,10 @@ impl From<&Interval> for WireInterval {
             off_ns: since_out(interval.in_ns),
             blocked: match interval.kind {
                 IntervalKind::Preempted => None,
-                IntervalKind::Blocked { wake_ns, waker } => Some((since_out(wake_ns), waker)),
+                IntervalKind::Blocked { wake_ns, waker } => Some(Blocked {
+                    ns: since_out(wake_ns),
+                    waker,
+                }),
             },
             futex: interval.futex,
             holder: interval.holder,
@@ -57,8 +69,8 @@ impl From<WireInterval> for Interval {
             out_ns,
             kind: match wire.blocked {
                 None => IntervalKind::Preempted,
-                Some((blocked_ns, waker)) => IntervalKind::Blocked {
-                    wake_ns: out_ns.wrapping_add(blocked_ns),
+                Some(Blocked { ns, waker }) => IntervalKind::Blocked {
+                    wake_ns: out_ns.wrapping_add(ns),
                     waker,
                 },
             },

@@ -3,21 +3,25 @@
 //! A block holds requests as columns, which compress well, and all other events as entries. An entry
 //! says how many requests of the block come before it, so that the order of all events is kept.
 //!
-//! Everything is encoded by `postcard`. Kinds and fields are never renumbered, and a new field comes
-//! last: who reads takes missing bytes at the end for zeros, which are 0, nothing and empty, and
-//! leaves out bytes at the end that it does not know.
+//! Fields have numbers ([`numbers`], [`fields`]), and values have the form of `postcard`. Kinds and fields are never
+//! renumbered: who reads takes fields that are missing for 0, nothing and empty, and leaves out those that it does
+//! not know. [`legacy`] reads what was written before fields had numbers.
 
 mod columns;
 mod decode;
 mod encode;
+mod fields;
 mod interval;
+mod legacy;
+mod numbers;
 mod open;
+pub(crate) mod sparse;
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use columns::Columns;
 
@@ -56,22 +60,22 @@ mod entry_kind {
 }
 
 /// The payload of a block of events.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 struct Events {
-    #[serde(deserialize_with = "bounded")]
-    entries: Vec<Entry>,
+    // One value for each event that is no request.
+    /// Requests of the block that come before it.
+    after: Vec<u32>,
+    /// One of [`entry_kind`].
+    kind: Vec<u32>,
+    /// Its fields.
+    fields: Vec<Vec<u8>>,
     requests: Columns,
 }
 
-/// An event that is no request.
-#[derive(Debug, Serialize, Deserialize)]
-struct Entry {
-    /// Requests of the block that come before it.
-    after: u32,
-    /// One of [`entry_kind`].
-    kind: u32,
-    /// Its fields.
-    bytes: Vec<u8>,
+/// When all records before it have been seen.
+#[derive(Debug, Default, Deserialize)]
+struct Tick {
+    now_ns: u64,
 }
 
 /// Elements of a list that has memory of its own for each: a block is full long before.
@@ -101,25 +105,4 @@ fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<V
     }
 
     input.deserialize_seq(Bounded(PhantomData))
-}
-
-/// More than the zeros of any fields that a later version may add.
-const ZEROS: usize = 256;
-
-/// Reads a value; see the module for what is missing or too much.
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
-    if let Ok((value, _)) = postcard::take_from_bytes(bytes) {
-        return Ok(value);
-    }
-    let mut longer = Vec::with_capacity(bytes.len() + ZEROS);
-    longer.extend_from_slice(bytes);
-    longer.resize(bytes.len() + ZEROS, 0);
-    let (value, _) = postcard::take_from_bytes(&longer).map_err(|_| Malformed)?;
-    Ok(value)
-}
-
-/// Writes a value.
-fn write<T: Serialize>(value: &T) -> Vec<u8> {
-    // Numbers, text and lists of known length always have a form, and memory grows as needed.
-    postcard::to_stdvec(value).unwrap_or_default()
 }

@@ -1,39 +1,41 @@
 //! An open request, as it is in a file.
 
-use reqtrace_common::record::{BlockSite, LongBlock, Slot};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Malformed;
 use super::columns::{optional, wire_optional};
-use crate::event::{AddressSpace, Away, Comm, Incomplete, Open, Request};
+use crate::event::{
+    AddressSpace, Away, AwayIn, BlockedIn, Comm, Incomplete, LongBlock, NumberOf, Open, Request,
+    Slot, TextOf,
+};
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct WireOpen {
-    id: u64,
-    request_type: u32,
-    space: AddressSpace,
-    tid: u32,
-    reason: u32,
-    comm: [u8; 16],
-    label: Vec<u8>,
-    begin_ns: u64,
-    end_ns: u64,
-    run_queue_ns: u64,
-    preempted_ns: u64,
-    unattributed_ns: u64,
-    blocks: u32,
-    preemptions: u32,
-    max_depth: u32,
-    slots: Vec<Slot>,
-    longest: Vec<LongBlock>,
-    blocked_in: Option<(BlockSite, u64)>,
-    more_weight: u32,
-    away: Vec<Away>,
-    away_in: Option<(u32, u64)>,
-    moves: u32,
-    numbers: Vec<(u32, u64)>,
-    texts: Vec<(u32, Vec<u8>, bool)>,
-    waited_before: u64,
+    pub(super) id: u64,
+    pub(super) request_type: u32,
+    pub(super) space: AddressSpace,
+    pub(super) tid: u32,
+    pub(super) reason: u32,
+    pub(super) comm: [u8; 16],
+    pub(super) label: Vec<u8>,
+    pub(super) begin_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) run_queue_ns: u64,
+    pub(super) preempted_ns: u64,
+    pub(super) unattributed_ns: u64,
+    pub(super) blocks: u32,
+    pub(super) preemptions: u32,
+    pub(super) max_depth: u32,
+    pub(super) slots: Vec<Slot>,
+    pub(super) longest: Vec<LongBlock>,
+    pub(super) blocked_in: Option<BlockedIn>,
+    pub(super) more_weight: u32,
+    pub(super) away: Vec<Away>,
+    pub(super) away_in: Option<AwayIn>,
+    pub(super) moves: u32,
+    pub(super) numbers: Vec<NumberOf>,
+    pub(super) texts: Vec<TextOf>,
+    pub(super) waited_before: u64,
 }
 
 impl From<&Open> for WireOpen {

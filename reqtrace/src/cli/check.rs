@@ -132,7 +132,7 @@ fn report(
         text.push_str(&waits.describe(wait));
     }
     let pids: Vec<u32> = process.iter().map(|process| process.pid).collect();
-    let judgement = safety::judge(std::slice::from_ref(resolved), &pids)?;
+    let judgement = safety::judge(std::slice::from_ref(resolved), &pids);
     let mut notes: Vec<String> = Vec::new();
     let closer = resolved.notes.iter().cloned().chain(waits.advice());
     notes.extend(closer.map(|note| format!("note: {note}")));

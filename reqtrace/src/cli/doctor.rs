@@ -15,8 +15,8 @@ use reqtrace_capture::attach::estimate::HitCost;
 use reqtrace_capture::attach::self_test::{self, SelfTest};
 use reqtrace_capture::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
 use reqtrace_capture::attach::{CpuEngine, SamplingPlan};
-use reqtrace_capture::kernel::Host;
 use reqtrace_capture::kernel::doctor::{Finding, State, examine};
+use reqtrace_capture::kernel::{Feature, Features, Host};
 use reqtrace_capture::tracer::CPU_RATE;
 
 /// Arguments of `doctor`.
@@ -37,8 +37,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let mut findings = examine();
     let tried = subjects(&findings, State::Missing).is_empty();
     if tried {
-        findings.extend(programs());
-        findings.push(probes());
+        findings.extend(tried_features());
     }
     let mut text = String::new();
     for finding in &findings {
@@ -108,23 +107,39 @@ fn line(finding: &Finding) -> String {
     text
 }
 
-/// Loads all programs, attaches those of the scheduler, and takes samples.
-fn programs() -> Vec<Finding> {
+/// Loads all programs, attaches those of the scheduler, takes samples, and sets probes.
+fn tried_features() -> Vec<Finding> {
     let subject = "kernel programs";
     match load() {
-        Ok((memory, samples)) => vec![
-            Finding::ok(
-                subject,
-                format!("loaded and attached; the maps take {} KiB", memory / 1024),
-            ),
+        Ok(Loaded {
+            memory,
             samples,
-        ],
+            mut features,
+        }) => {
+            let maps = format!("loaded and attached; the maps take {} KiB", memory / 1024);
+            let (probes, engine) = probes();
+            let multi = engine == Some(Engine::UprobeMulti);
+            features.tried(Feature::UprobeMulti, multi);
+            features.tried(Feature::ProcessFilter, multi && attach::goes_by_process());
+            let mut findings = vec![Finding::ok(subject, maps), samples, probes];
+            findings.extend(features.findings(&Features::TRIED));
+            findings
+        }
         Err(error) => {
             // With what the verifier says.
             debug!("{error:?}");
-            vec![Finding::missing(subject, &error)]
+            vec![Finding::missing(subject, &error), probes().0]
         }
     }
+}
+
+/// What came of loading.
+struct Loaded {
+    /// Kernel memory of the maps, bytes.
+    memory: u64,
+    /// What of samples works.
+    samples: Finding,
+    features: Features,
 }
 
 /// What of samples works.
@@ -145,8 +160,8 @@ fn samples(engine: Option<CpuEngine>, warning: Option<&str>) -> Finding {
     }
 }
 
-/// Kernel memory of the maps in bytes, and what of samples works.
-fn load() -> Result<(u64, Finding)> {
+/// Loads everything.
+fn load() -> Result<Loaded> {
     let host = Host::examine()?;
     let options = LoadOptions {
         kernel_stacks: true,
@@ -155,8 +170,8 @@ fn load() -> Result<(u64, Finding)> {
         stack_filter: StackFilter::ALL,
         histogram: false,
         blame: true,
-        before: None,
-        origins: None,
+        before: false,
+        origins: false,
         samples: true,
         measure_walks: false,
         messages: false,
@@ -183,12 +198,19 @@ fn load() -> Result<(u64, Finding)> {
     let (mut session, _) = loaded.attach(&[], nobody, HitCost::default(), 1, Some(plan))?;
     let memory = session.kernel_memory();
     let samples = samples(session.cpu_engine(), session.sampling_warning());
+    let mut features = host.features;
+    let by_descriptor = session.uses_maps_by_descriptor()?;
+    features.tried(Feature::MapsByDescriptor, by_descriptor);
     session.detach();
-    Ok((memory, samples))
+    Ok(Loaded {
+        memory,
+        samples,
+        features,
+    })
 }
 
-/// Sets probes on this program and hits them.
-fn probes() -> Finding {
+/// Sets probes on this program and hits them; with what has set them.
+fn probes() -> (Finding, Option<Engine>) {
     let subject = "probes";
     match self_test::run() {
         Ok(SelfTest { engine, cost, cpus }) => {
@@ -202,7 +224,7 @@ fn probes() -> Finding {
                 (Engine::PerfEvents, Some(true)) => "CAP_SYS_ADMIN",
                 (Engine::PerfEvents, None) => "more than this process has",
             };
-            Finding::ok(
+            let seen = Finding::ok(
                 subject,
                 format!(
                     "set by {engine}, which needs {privileges}, hit and counted; a hit costs {} ns, {} ns \
@@ -211,8 +233,9 @@ fn probes() -> Finding {
                     cost.stepped.as_nanos(),
                     cost.returned.as_nanos()
                 ),
-            )
+            );
+            (seen, Some(engine))
         }
-        Err(error) => Finding::missing(subject, &error),
+        Err(error) => (Finding::missing(subject, &error), None),
     }
 }

@@ -250,6 +250,9 @@ fn unreadable(path: &Path, error: recording::Error) -> Error {
         recording::Error::Newer { .. } => {
             "report it with the reqtrace that recorded it, or a newer one"
         }
+        recording::Error::Foreign { .. } => {
+            "report it with a reqtrace that knows the system calls of that machine"
+        }
         recording::Error::NotARecording => "give the file that a trace with --record has written",
         recording::Error::NoHeader => "record again: the beginning of this one was never written",
         recording::Error::Io(_) => {

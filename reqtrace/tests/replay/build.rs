@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 
 use reqtrace_common::histogram::bucket;
 use reqtrace_common::loss::Loss as Cause;
-use reqtrace_common::record::{BlockSite, FileId, LongBlock, STACK_LOST, Slot};
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
+use reqtrace_common::record::{FileId, STACK_LOST};
+use reqtrace_common::sums::off_kind;
 use reqtrace_common::syscall::has_size;
 use reqtrace_recording::losses::MALFORMED;
 use reqtrace_recording::{
-    Address, AddressSpace, Away, Comm, Cost, End, Event, File, Header, Incomplete, KERNEL, Loss,
-    Marker, Name, Object, Open, Options, Process, ProcessChange, ProgramCost, QUEUED, Request,
-    RequestOf, Sample, Stack, Window, Writer,
+    Address, AddressSpace, Away, AwayIn, BlockSite, BlockedIn, Comm, Cost, End, Event, File,
+    Header, Incomplete, KERNEL, LongBlock, Loss, Marker, Name, Object, Open, Options, Process,
+    ProcessChange, ProgramCost, QUEUED, Request, RequestOf, SYSCALLS, Sample, Slot, Stack,
+    StackSum, StackSumKey, SumOf, TypeTotals, UnmatchedWait, Window, Writer,
 };
 
 /// The traced server.
@@ -148,7 +149,10 @@ impl Builder {
             count: 1,
             ns: DURATION_NS - since,
         }];
-        request.away_in = Some((place, START_NS + since));
+        request.away_in = Some(AwayIn {
+            place,
+            since_ns: START_NS + since,
+        });
         self.totals[0].begins += 1;
         self.open.push(request);
     }
@@ -364,7 +368,10 @@ impl Builder {
         let off = [Off::Block(site, DURATION_NS - since, 0)];
         let mut request = self.request(0, tid, begin, latency, &off);
         request.request.incomplete = Some(Incomplete::BlockedAtStop);
-        request.blocked_in = Some((site, START_NS + since));
+        request.blocked_in = Some(BlockedIn {
+            site,
+            since_ns: START_NS + since,
+        });
         self.totals[0].begins += 1;
         self.open.push(request);
     }
@@ -422,39 +429,23 @@ impl Builder {
                 syscall,
                 file,
             };
-            (key, *sum)
+            // Each call asks for a page.
+            let bytes = if has_size(key.syscall) {
+                4096 * sum.count
+            } else {
+                0
+            };
+            let sum = StackSum { bytes, ..*sum };
+            SumOf { key, sum }
         });
-        let sums: Vec<(StackSumKey, StackSum)> = sums.collect();
-        // Each call asks for a page.
-        let sized = (0..)
-            .zip(&sums)
-            .filter(|(_, (key, _))| has_size(key.syscall));
-        let bytes = sized
-            .map(|(index, (_, sum))| (index, 4096 * sum.count))
-            .collect();
-        let queued = (0..).zip(&sums);
-        let queued = queued.map(|(index, (_, sum))| (index, sum.longest_run_queue_ns));
-        let queued = queued.filter(|(_, ns)| *ns > 0).collect();
+        let sums = sums.collect();
         let stop_ns = START_NS + DURATION_NS;
-        let of_type = |totals: &TypeTotals| {
-            let away = (totals.parked_ns, totals.queued_ns);
-            (
-                away.0,
-                away.1,
-                totals.unknown_keys,
-                totals.running_elsewhere,
-            )
-        };
-        let mut keyed: Vec<_> = self.totals.iter().map(of_type).collect();
-        keyed.retain(|of_type| *of_type != (0, 0, 0, 0));
         let window = Window {
             until_ns: stop_ns,
             totals: self.totals.clone(),
             sums,
             histograms: Vec::new(),
-            bytes,
-            keyed,
-            queued: Some(queued),
+            longest_apart: true,
             markers: Vec::new(),
         };
         self.event(&Event::Window(&window));
@@ -518,7 +509,12 @@ fn header(profile: &str) -> Header {
             preempted_stacks: true,
             ..Options::default()
         },
-        unmatched_waits: vec![("redo log".to_owned(), vec!["log_write_up_to*".to_owned()])],
+        unmatched_waits: vec![UnmatchedWait {
+            wait: "redo log".to_owned(),
+            functions: vec!["log_write_up_to*".to_owned()],
+        }],
+        architecture: "x86_64".to_owned(),
+        syscalls: SYSCALLS.to_owned(),
         markers: vec![
             marker("begin", "dispatch_command at entry", 1),
             marker("end", "dispatch_command at return", 3),

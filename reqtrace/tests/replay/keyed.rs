@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use reqtrace_analysis::aggregate::{FilterOptions, Options};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_analysis::report::blame::{Cause, Reason};
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_NONE};
+use reqtrace_common::record::{FILE_NONE, STACK_NONE};
 use reqtrace_output::folded::{FoldedOptions, Part, Shows};
 use reqtrace_recording::{
-    AddressSpace, Away, AwayInterval, Event, Holder, Interval, IntervalKind, Origin, PARKED,
-    RequestOf, Sender, Waker, WakerContext, WakerIs,
+    AddressSpace, Away, AwayInterval, BlockSite, Event, Holder, Interval, IntervalKind, NumberOf,
+    Origin, PARKED, RequestOf, Sender, TextOf, Waker, WakerContext, WakerIs,
 };
 
 use crate::build::{Builder, Off, POOL_QUEUE, SPACE, START_NS};
@@ -325,8 +325,12 @@ impl Builder {
         let mut request = self.request(0, tid, begin, latency, off);
         request.away = away.to_vec();
         request.request.moves = 1;
-        request.numbers = vec![(0, number)];
-        request.texts = vec![(1, text.to_vec(), false)];
+        request.numbers = vec![NumberOf { index: 0, number }];
+        request.texts = vec![TextOf {
+            index: 1,
+            bytes: text.to_vec(),
+            is_cut: false,
+        }];
         self.total(&request.request());
         self.sum(0, off);
         self.send(&request);

@@ -1,8 +1,8 @@
 //! The recorded scenes.
 
 use reqtrace_common::loss::Loss;
-use reqtrace_common::record::{BlockSite, FILE_NONE, STACK_LOST, STACK_NONE};
-use reqtrace_recording::Incomplete;
+use reqtrace_common::record::{FILE_NONE, STACK_LOST, STACK_NONE};
+use reqtrace_recording::{BlockSite, Incomplete};
 
 use crate::build::{Builder, Off};
 

@@ -165,7 +165,7 @@ fn control(version: &str, kibibytes: u64) -> String {
          Description: request-synchronous off-CPU tracer\n \
          reqtrace accounts for the time of each request of a running server: on CPU,\n \
          run queue, preempted, and blocked by cause. It needs no change of the server,\n \
-         root, and a Linux kernel of 5.18 or later with type information (BTF).\n"
+         root, and a Linux kernel of 5.18 or later, or one with its BPF, with type information (BTF).\n"
     )
 }
 

@@ -44,7 +44,25 @@ pub(super) struct Tried {
 
 const CAPABILITIES: &[&str] = &["needs CAP_SYS_ADMIN"];
 
-const TRIALS: [Trial; 10] = [
+/// A feature that is taken for lacking, without which there are no right ledgers.
+const fn needed(name: &'static str, title: &'static str) -> Trial {
+    Trial {
+        name,
+        title,
+        wanted: Wanted::Refused(&["this kernel has no"]),
+    }
+}
+
+/// A feature that is taken for lacking, without which a trace of the shop is as right.
+const fn optional(name: &'static str, title: &'static str) -> Trial {
+    Trial {
+        name,
+        title,
+        wanted: Wanted::Traced(shop),
+    }
+}
+
+const TRIALS: [Trial; 18] = [
     Trial {
         name: "inside",
         title: "a service in its own PID and mount namespaces",
@@ -80,6 +98,24 @@ const TRIALS: [Trial; 10] = [
         title: "kptr_restrict 2",
         wanted: Wanted::Traced(hidden),
     },
+    needed("without_tracepoints", "no tracepoints of threads"),
+    needed("without_switch-states", "no state in sched_switch"),
+    needed("without_helpers", "no helpers"),
+    needed("without_task-members", "no members of threads"),
+    needed("without_probe-members", "no members of uprobes"),
+    Trial {
+        name: "without_file-members",
+        title: "no members of files",
+        wanted: Wanted::Traced(without_files),
+    },
+    optional(
+        "without_sockets",
+        "no tracepoints of page faults and sockets",
+    ),
+    optional(
+        "without_ease",
+        "no uprobe_multi, maps by descriptor, hits without a lock",
+    ),
     Trial {
         name: "no_btf",
         title: "no /sys/kernel/btf",
@@ -206,6 +242,17 @@ fn generated(folder: &Path) -> Result<&'static str> {
         summary.requests
     );
     Ok("traced, with the names of its perf map")
+}
+
+/// Nothing waits for a file that has a name, and that is said.
+fn without_files(folder: &Path) -> Result<&'static str> {
+    shop(folder)?;
+    let said = read(folder, "reqtrace.err")?;
+    ensure!(
+        said.contains("the files that threads wait for are missing"),
+        "that is not said:\n{said}"
+    );
+    Ok("traced, every request, none lost; files that it waits for have no names, which is said")
 }
 
 /// Kernel frames have no names, and that is said.

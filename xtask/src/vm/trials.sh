@@ -98,6 +98,18 @@ echo 2 >/proc/sys/kernel/kptr_restrict
 trial kptr_restrict /shop.toml orders
 echo "$restrict" >/proc/sys/kernel/kptr_restrict
 
+# Features that this kernel has, taken for lacking: each without which a trace is refused, and the others.
+without() {
+    export REQTRACE_HIDE=$2
+    trial "without_$1" /shop.toml orders
+    unset REQTRACE_HIDE
+}
+for feature in tracepoints switch-states helpers task-members probe-members file-members; do
+    without $feature $feature
+done
+without sockets page-faults,TCP-sockets,Unix-sockets
+without ease uprobe_multi,process-filter,maps-by-descriptor,lockless-hits
+
 mount --bind /empty /sys/kernel/btf
 trial no_btf /shop.toml orders
 umount /sys/kernel/btf

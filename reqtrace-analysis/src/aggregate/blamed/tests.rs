@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use reqtrace_common::record::{BlockSite, STACK_LOST, STACK_NONE, Slot};
+use reqtrace_common::record::{STACK_LOST, STACK_NONE};
 use reqtrace_recording::{
-    Address, AddressSpace, End, Ending, Event, Header, Holder, Incomplete, Interval, IntervalKind,
-    KERNEL, Name, Options as Recorded, Request, RequestOf, Stack, Thread, Waker, WakerContext,
-    WakerIs, WokenFrom,
+    Address, AddressSpace, BlockSite, End, Ending, Event, Header, Holder, Incomplete, Interval,
+    IntervalKind, KERNEL, Name, Options as Recorded, Request, RequestOf, Slot, Stack, Thread,
+    Waker, WakerContext, WakerIs, WokenFrom,
 };
 
 use crate::aggregate::{Aggregator, FilterOptions, Options};

@@ -1,8 +1,9 @@
 //! Samples through the whole of the analysis: events in, the report out.
 
 use reqtrace_common::record::STACK_NONE;
-use reqtrace_common::sums::TypeTotals;
-use reqtrace_recording::{Address, Comm, Ending, Event, Incomplete, Name, Stack, Window};
+use reqtrace_recording::{
+    Address, Comm, Ending, Event, Incomplete, Name, Stack, TypeTotals, Window,
+};
 
 use super::*;
 use crate::aggregate::{Aggregator, FilterOptions, Options};

@@ -1,4 +1,5 @@
-use reqtrace_common::record::{BlockSite, FILE_NONE};
+use reqtrace_common::record::FILE_NONE;
+use reqtrace_recording::BlockSite;
 
 use super::*;
 use crate::cells::{Cells, One};

@@ -9,8 +9,9 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use reqtrace_common::record::BlockSite;
-use reqtrace_recording::{AddressSpace, Holder, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_recording::{
+    AddressSpace, BlockSite, Holder, Incomplete, Request, RequestOf, WakerIs,
+};
 
 use super::{
     By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, Source, ThreadId, Timelines,

@@ -11,7 +11,9 @@ use reqtrace_common::record::{
     AwayRecord, ExtraRecord, OriginRecord, TextHead, waker_context, waker_is,
 };
 use reqtrace_common::thread::RequestState;
-use reqtrace_recording::{Attribute, Away, AwayInterval, Origin, Request, Sender, Value, Waker};
+use reqtrace_recording::{
+    Attribute, Away, AwayInterval, NumberOf, Origin, Request, Sender, TextOf, Value, Waker,
+};
 use rustc_hash::FxHashMap;
 
 use super::{Fields, Malformed, request_type};
@@ -32,7 +34,7 @@ pub(crate) struct Extras {
     ends: Ends,
     /// By thread and begin.
     pending: FxHashMap<(u32, u64), Extra>,
-    texts: FxHashMap<Stamp, Vec<Text>>,
+    texts: FxHashMap<Stamp, Vec<TextOf>>,
 }
 
 /// What a request has beside its record.
@@ -42,32 +44,21 @@ pub(crate) struct Extra {
     pub(crate) away: Vec<Away>,
     /// How often another thread went on with it.
     pub(crate) moves: u32,
-    /// Index and value of attributes that are numbers.
-    pub(crate) numbers: Vec<(u32, u64)>,
+    /// Attributes that are numbers.
+    pub(crate) numbers: Vec<NumberOf>,
     /// Attributes that are texts.
-    pub(crate) texts: Vec<Text>,
+    pub(crate) texts: Vec<TextOf>,
     stamp: Stamp,
     /// When the data came that it began with, `CLOCK_MONOTONIC` ns; 0: not known.
     arrived_ns: u64,
 }
 
-/// An attribute that is text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text {
-    /// Which attribute.
-    pub(crate) index: u32,
-    /// As far as it was read.
-    pub(crate) bytes: Vec<u8>,
-    /// It goes on.
-    pub(crate) is_cut: bool,
-}
-
 impl Extra {
     /// The attributes, in the order of their indices.
     pub(crate) fn attributes(&self) -> Vec<Attribute<'_>> {
-        let numbers = self.numbers.iter().map(|&(index, number)| Attribute {
-            index,
-            value: Value::Number(number),
+        let numbers = self.numbers.iter().map(|of| Attribute {
+            index: of.index,
+            value: Value::Number(of.number),
         });
         let texts = self.texts.iter().map(|text| Attribute {
             index: text.index,
@@ -105,7 +96,9 @@ impl Extra {
                 .map(|(place, (&ns, &count))| Away { place, count, ns })
                 .collect(),
             moves: record.moves,
-            numbers: numbers.map(|(index, &number)| (index, number)).collect(),
+            numbers: numbers
+                .map(|(index, &number)| NumberOf { index, number })
+                .collect(),
             texts: Vec::new(),
             stamp: (record.tgid, record.stamp_ns),
             arrived_ns: record.arrived_ns,
@@ -193,7 +186,7 @@ impl Extras {
         let stamp = (fields.u32(at!(tgid))?, fields.u64(at!(stamp_ns))?);
         let texts = self.texts.entry(stamp).or_default();
         texts.retain(|text| text.index != index);
-        texts.push(Text {
+        texts.push(TextOf {
             index,
             bytes: text.to_vec(),
             is_cut,
@@ -232,7 +225,7 @@ impl Extras {
     }
 
     /// The texts of a request that is open.
-    pub(crate) fn texts_of(&self, stamp: Stamp) -> Vec<Text> {
+    pub(crate) fn texts_of(&self, stamp: Stamp) -> Vec<TextOf> {
         self.texts.get(&stamp).cloned().unwrap_or_default()
     }
 }

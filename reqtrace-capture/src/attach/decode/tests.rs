@@ -1,14 +1,16 @@
 use proptest::prelude::*;
 use reqtrace_common::cookie::Reentry;
 use reqtrace_common::futex::holder_is;
-use reqtrace_common::record::{IntervalRecord, WakerRecord, waker_context, waker_is};
+use reqtrace_common::record::{
+    BlockSite as KernelSite, IntervalRecord, WakerRecord, waker_context, waker_is,
+};
 use reqtrace_common::thread::Begin;
 
 use reqtrace_recording::{Holder, IntervalKind, WakerContext, WakerIs};
 
 use super::*;
 
-const SITE: BlockSite = BlockSite {
+const SITE: KernelSite = KernelSite {
     kernel_stack: 7,
     user_stack: 8,
     syscall: 75,
@@ -57,11 +59,11 @@ fn sample() -> RequestRecord {
     record.blocks = 2;
     record.weight = 1;
     record.slots_used = 2;
-    record.slots[0] = Slot {
+    record.slots[0] = KernelSlot {
         site: SITE,
         blocked_ns: 100,
     };
-    record.slots[1] = Slot {
+    record.slots[1] = KernelSlot {
         site: SITE,
         blocked_ns: 200,
     };
@@ -76,7 +78,7 @@ fn sample() -> RequestRecord {
 fn a_prefix_and_a_whole_record_decode_alike() {
     let record = sample();
     let bytes = encode_request(&record);
-    let prefix_len = offset_of!(RequestRecord, slots) + 2 * size_of::<Slot>();
+    let prefix_len = offset_of!(RequestRecord, slots) + 2 * size_of::<KernelSlot>();
     for bytes in [&bytes[..], &bytes[..prefix_len]] {
         let open = request(bytes).unwrap();
         assert_eq!(open, from_record(&record).unwrap());
@@ -155,7 +157,9 @@ fn an_open_request_is_closed_at_the_stop() {
     let (blocked, blocked_in) = closed(&open_state(Some(2_000), 0), 5_000);
     assert_eq!(blocked.incomplete, Some(Incomplete::BlockedAtStop));
     assert_eq!((blocked.blocked_ns, blocked.on_cpu_ns()), (3_000, 1_000));
-    assert_eq!(blocked_in, Some((SITE, 2_000)));
+    let since_ns = 2_000;
+    let site = own::site(&SITE);
+    assert_eq!(blocked_in, Some(BlockedIn { site, since_ns }));
 
     let (woken, _) = closed(&open_state(Some(2_000), 4_500), 5_000);
     assert_eq!(woken.incomplete, Some(Incomplete::RunningAtStop));

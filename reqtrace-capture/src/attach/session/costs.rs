@@ -15,7 +15,8 @@ use crate::attach::loader::{map, map_error, program_of};
 use crate::attach::overhead;
 use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;
-use crate::kernel::{TRACEPOINTS, clock, sockets};
+use crate::kernel::clock;
+use crate::kernel::features::{TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 
 impl Session {
@@ -80,7 +81,7 @@ impl Session {
                 .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
             costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
         }
-        for name in sockets::all_tracepoints() {
+        for name in socket_tracepoints() {
             let program: &BtfTracePoint = program_of(ebpf, name)?;
             if let Ok(file) = program.fd() {
                 costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));

@@ -4,6 +4,7 @@
 //! and is gone in one go; a perf event holds one place, and each waits for the kernel when it is
 //! taken out. The second is for older kernels, and for what the first refuses.
 
+mod filter;
 mod multi;
 mod perf;
 mod setter;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+pub use filter::goes_by_process;
 use perf::UprobeEvents;
 pub(crate) use perf::not_permitted;
 pub use perf::perf_events_want_admin;

@@ -1,13 +1,11 @@
 //! Many uprobes in one link: places of one file and a loaded program in, a [`UprobeLink`] out.
-//!
-//! Its filter of processes is right from 6.12 on: before, it let one thread pass instead of one
-//! process.
 
 use std::ffi::CString;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use super::super::image::AttachType;
 use super::super::system::bpf_fd;
@@ -31,6 +29,20 @@ struct LinkCreateAttr {
     flags: u32,
     process: u32,
     pad: u32,
+}
+
+/// Whether the kernel has such links: one that has none does not come to say what is wrong with this place.
+pub(super) fn is_there(program: BorrowedFd<'_>) -> bool {
+    let no_file = Place {
+        object: Path::new("/"),
+        file_offset: 1,
+        counter: None,
+        on_return: false,
+        process: None,
+        cookie: 0,
+    };
+    let error = attach(program, &[no_file]).err();
+    error.and_then(|error| error.raw_os_error()) == Some(libc::EBADF)
 }
 
 /// Sets probes at all these places, which have file, process and kind in common with the first.

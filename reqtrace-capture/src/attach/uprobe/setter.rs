@@ -12,24 +12,14 @@ use std::thread;
 use log::debug;
 
 use super::super::image::{AttachType, Image};
-use super::{Engine, Place, UprobeEvents, UprobeLink, multi};
-use crate::kernel;
+use super::{Engine, Place, UprobeEvents, UprobeLink, filter, multi};
+use crate::kernel::{Feature, Hidden};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_resolve::probeable::{LONGEST, Probing, probing};
 
 /// Threads that set probes of perf events: each waits for a grace period of the kernel, which they
 /// share when they wait at the same time.
 const THREADS: usize = 16;
-
-/// The first kernel with `uprobe_multi` links. Older ones load a program for them all the same, and refuse the
-/// link.
-const HAS_MULTI: (u32, u32) = (6, 6);
-
-/// The first kernel whose `uprobe_multi` link filters by process, not by thread.
-const FILTERS_PROCESSES: (u32, u32) = (6, 12);
-
-/// `perf` makes perf events set all probes; for tests and bug reports.
-const VARIABLE: &str = "REQTRACE_PROBES";
 
 /// `ENOTSUPP`, which no C library has: not an instruction that the kernel probes.
 pub(in super::super) const NOT_SUPPORTED: i32 = 524;
@@ -47,7 +37,6 @@ pub(in super::super) struct Refused {
 pub(in super::super) struct Setter {
     image: Image,
     engine: Engine,
-    filters_processes: bool,
     programs: BTreeMap<(String, AttachType), OwnedFd>,
 }
 
@@ -61,20 +50,11 @@ impl Setter {
         let mut setter = Self {
             image,
             engine: Engine::UprobeMulti,
-            filters_processes: kernel::running_version() >= Some(FILTERS_PROCESSES),
             programs: BTreeMap::new(),
         };
-        let wanted = match std::env::var_os(VARIABLE) {
-            Some(word) if word == "perf" => Engine::PerfEvents,
-            Some(word) if !word.is_empty() => {
-                let word = word.display();
-                return Err(Error::usage(format!("{VARIABLE} is `{word}`"))
-                    .next(format!("unset {VARIABLE}, or set it to `perf`")));
-            }
-            _ => Engine::UprobeMulti,
-        };
+        let hidden = Hidden::read()?.has(Feature::UprobeMulti);
         let first = names.first();
-        if wanted == Engine::PerfEvents || !first.is_some_and(|name| setter.takes_multi(name)) {
+        if hidden || !first.is_some_and(|name| setter.takes_multi(name)) {
             setter.engine = Engine::PerfEvents;
         }
         let attach = setter.attach_type();
@@ -115,8 +95,8 @@ impl Setter {
             if harmful.contains(&index) {
                 continue;
             }
-            let filtered = place.process.is_some() && !self.filters_processes;
-            if self.engine == Engine::PerfEvents || filtered {
+            let filtered = || place.process.is_some() && !filter::goes_by_process();
+            if self.engine == Engine::PerfEvents || filtered() {
                 rest.push(index);
             } else {
                 let key = (place.object, place.process, place.on_return);
@@ -155,12 +135,11 @@ impl Setter {
     }
 
     fn takes_multi(&mut self, name: &str) -> bool {
-        if kernel::running_version().is_none_or(|version| version < HAS_MULTI) {
-            return false;
-        }
+        // Older kernels load a program for such links all the same.
         self.load(name, AttachType::UprobeMulti)
+            .and_then(|()| self.program(name, AttachType::UprobeMulti))
             .inspect_err(|error| debug!("no uprobe_multi: {error}"))
-            .is_ok()
+            .is_ok_and(multi::is_there)
     }
 
     fn load(&mut self, name: &str, attach: AttachType) -> Result<()> {

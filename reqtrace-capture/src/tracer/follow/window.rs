@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use log::debug;
 use reqtrace_common::loss::Loss;
-use reqtrace_recording::{Event, Request};
+use reqtrace_recording::{Event, Request, SumOf};
 
 use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
@@ -61,7 +61,7 @@ impl Follower<'_> {
         // While these are named, more may come.
         for sums in std::mem::take(&mut self.taken) {
             let (window, losses) = self.windows.new_in(sums, until_ns);
-            for (key, _) in &window.sums {
+            for SumOf { key, .. } in &window.sums {
                 self.names.sum(key, at_end, &mut self.stream)?;
                 count += 1;
                 if count.is_multiple_of(NAMED) {

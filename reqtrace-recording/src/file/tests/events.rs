@@ -1,16 +1,16 @@
 //! Events to write: some that are like those of a trace, and any.
 
 use proptest::prelude::*;
-use reqtrace_common::filter::LengthHistogram;
-use reqtrace_common::record::{BlockSite, FILE_NONE, LongBlock, Slot};
-use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals};
+use reqtrace_common::record::FILE_NONE;
 
 use crate::event::{
-    Address, AddressSpace, Away, AwayInterval, Comm, Cost, End, Event, File, Futex, Header, Holder,
-    Incomplete, Interval, IntervalKind, LateChildren, Loss, Mapping, Marker, MarkerCount,
-    MarkerCounts, Name, Object, Open, Options, Origin, Overhead, Process, ProcessChange,
-    ProgramCost, Request, RequestOf, Sample, Sender, ShedSpan, Stack, Thread, Untraced, Value,
-    Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost, End,
+    Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, LateChildren,
+    LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
+    NumberOf, Object, Open, Options, Origin, Overhead, Process, ProcessChange, ProgramCost,
+    Request, RequestOf, SYSCALLS, Sample, Sender, ShedSpan, Slot, Stack, StackSum, StackSumKey,
+    SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext,
+    WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -105,8 +105,15 @@ fn owned(request: &Request<'_>) -> Open {
     let (mut numbers, mut texts) = (Vec::new(), Vec::new());
     for attribute in request.attributes {
         match attribute.value {
-            Value::Number(number) => numbers.push((attribute.index, number)),
-            Value::Text { bytes, is_cut } => texts.push((attribute.index, bytes.to_vec(), is_cut)),
+            Value::Number(number) => numbers.push(NumberOf {
+                index: attribute.index,
+                number,
+            }),
+            Value::Text { bytes, is_cut } => texts.push(TextOf {
+                index: attribute.index,
+                bytes: bytes.to_vec(),
+                is_cut,
+            }),
         }
     }
     Open {
@@ -151,12 +158,18 @@ pub(super) fn header() -> Header {
             object: "/usr/sbin/mariadbd".to_owned(),
             probes: 1,
         }],
-        unmatched_waits: vec![("redo log".to_owned(), vec!["log_write*".to_owned()])],
+        unmatched_waits: vec![UnmatchedWait {
+            wait: "redo log".to_owned(),
+            functions: vec!["log_write*".to_owned()],
+        }],
         blame: true,
         cpu_rate: 199,
         cpu_engine: "cpu-clock".to_owned(),
         before: true,
         sockets: vec!["TCP".to_owned(), "UDP".to_owned()],
+        architecture: "x86_64".to_owned(),
+        syscalls: SYSCALLS.to_owned(),
+        lacks: vec!["this kernel has no air".to_owned()],
     }
 }
 
@@ -223,9 +236,19 @@ pub(super) fn request(id: u64) -> Open {
                 ns: id * 1_000,
             })
             .collect(),
-        numbers: (id % 4 == 1).then_some((1, id)).into_iter().collect(),
+        numbers: (id % 4 == 1)
+            .then_some(NumberOf {
+                index: 1,
+                number: id,
+            })
+            .into_iter()
+            .collect(),
         texts: (id % 5 == 2)
-            .then(|| (0, b"/index.html".to_vec(), id.is_multiple_of(2)))
+            .then(|| TextOf {
+                index: 0,
+                bytes: b"/index.html".to_vec(),
+                is_cut: id.is_multiple_of(2),
+            })
             .into_iter()
             .collect(),
         slots,
@@ -250,11 +273,15 @@ pub(super) fn some_events() -> Vec<Owned> {
     let mut totals = TypeTotals::ZERO;
     totals.count = 12;
     totals.histogram[40] = 12;
+    totals.parked_ns = 1;
+    totals.running_elsewhere = 4;
     let mut lengths = LengthHistogram::ZERO;
     lengths.counts[3] = 4;
     let sum = StackSum {
         off_ns: 12,
         count: 3,
+        bytes: 12_345,
+        longest_run_queue_ns: 67,
         ..StackSum::default()
     };
     let mut events = vec![
@@ -421,11 +448,9 @@ pub(super) fn some_events() -> Vec<Owned> {
         Owned::Window(Box::new(Window {
             until_ns: 2_000_000_000,
             totals: vec![totals],
-            sums: vec![(key, sum)],
-            histograms: vec![(key, lengths)],
-            bytes: vec![(0, 12_345)],
-            keyed: vec![(1, 2, 3, 4)],
-            queued: Some(vec![(0, 67)]),
+            sums: vec![SumOf { key, sum }],
+            histograms: vec![LengthsOf { key, lengths }],
+            longest_apart: true,
             markers: vec![MarkerCount {
                 request: 0,
                 marker: "park".to_owned(),
@@ -477,8 +502,14 @@ pub(super) fn some_events() -> Vec<Owned> {
             cold_percent: 190,
         }),
         Owned::Open(Box::new(Open {
-            blocked_in: Some((site(3), 1_900_000_000)),
-            away_in: Some((9, 1_950_000_000)),
+            blocked_in: Some(BlockedIn {
+                site: site(3),
+                since_ns: 1_900_000_000,
+            }),
+            away_in: Some(AwayIn {
+                place: 9,
+                since_ns: 1_950_000_000,
+            }),
             ..request(12)
         })),
         Owned::End(End {
@@ -523,8 +554,11 @@ prop_compose! {
         Open {
             request: Request { moves, waited_before_ns, ..Request::default() },
             away: away.collect(),
-            numbers,
-            texts,
+            numbers: numbers.into_iter().map(|(index, number)| NumberOf { index, number }).collect(),
+            texts: texts
+                .into_iter()
+                .map(|(index, bytes, is_cut)| TextOf { index, bytes, is_cut })
+                .collect(),
             ..Open::default()
         }
     }
@@ -585,6 +619,8 @@ pub(super) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
             prop::option::of((0_u32..10, any::<u64>())),
         )
             .prop_map(|(request, blocked_in, away_in)| {
+                let blocked_in = blocked_in.map(|(site, since_ns)| BlockedIn { site, since_ns });
+                let away_in = away_in.map(|(place, since_ns)| AwayIn { place, since_ns });
                 Owned::Open(Box::new(Open { blocked_in, away_in, ..request }))
             }),
         2 => prop::sample::select(all),

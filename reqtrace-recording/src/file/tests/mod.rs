@@ -121,15 +121,38 @@ fn what_a_later_version_adds_is_left_out() {
         .write(&mut bytes)
         .unwrap();
     bytes.extend_from_slice(&stored);
-    // A kind of event, between two that are known, and a field behind the last.
-    let first = postcard::to_stdvec(&(17_u32, postcard::to_stdvec(&(5_u64, 6_u64)).unwrap()));
-    let first = first.unwrap();
-    let other = postcard::to_stdvec(&(12_u32, b"wake".to_vec())).unwrap();
-    let mut payload = vec![3];
-    for entry in [&first, &other, &first] {
-        payload.push(0);
-        payload.extend_from_slice(entry);
-    }
+    // A kind of event, between two that are known, and fields that are not: 1: 5, 77: 6, 78: three bytes.
+    let tick = [
+        1 << 1,
+        5,
+        77 << 1 & 0x7f | 0x80,
+        1,
+        6,
+        78 << 1 & 0x7f | 1 | 0x80,
+        1,
+        3,
+        9,
+        9,
+        9,
+    ];
+    let fields = postcard::to_stdvec(&[&tick[..], b"wake", &tick][..]).unwrap();
+    let mut payload = vec![
+        1 << 1 | 1,
+        4,
+        3,
+        0,
+        0,
+        0,
+        2 << 1 | 1,
+        4,
+        3,
+        17,
+        12,
+        17,
+        3 << 1 | 1,
+    ];
+    payload.push(fields.len() as u8);
+    payload.extend_from_slice(&fields);
     // No columns at all: they are missing, and so empty.
     let stored = zstd::bulk::compress(&payload, 1).unwrap();
     let raw_len = payload.len() as u32;
@@ -155,9 +178,68 @@ fn a_newer_version_is_refused_by_its_number() {
     match read(&bytes) {
         Err(error @ Error::Newer { found }) => {
             assert_eq!(found, MAJOR + 1);
-            assert!(error.to_string().contains("version 2"), "{error}");
+            assert!(error.to_string().contains("version 3"), "{error}");
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_recording_of_another_kind_of_machine_is_refused() {
+    let foreign = Header {
+        architecture: "aarch64".to_owned(),
+        syscalls: "aarch64".to_owned(),
+        ..header()
+    };
+    let bytes = Writer::new(Vec::new(), &foreign).unwrap().into_inner();
+    match read(&bytes) {
+        Err(error @ Error::Foreign { .. }) => {
+            assert!(error.to_string().contains("`aarch64`"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Recordings of version 1, of which each event is the same when it is written again.
+#[test]
+fn old_recordings_are_read_and_take_no_more_as_new_ones() {
+    for (name, old) in [
+        (
+            "locks",
+            &include_bytes!("../../../../reqtrace/tests/data/old/locks.rec")[..],
+        ),
+        (
+            "mariadb",
+            include_bytes!("../../../../reqtrace/tests/data/old/mariadb.rec"),
+        ),
+        (
+            "shop",
+            include_bytes!("../../../../reqtrace/tests/data/old/shop.rec"),
+        ),
+    ] {
+        let (header, events, ending) = read(old).unwrap();
+        assert!(ending.is_whole(), "{name}: {ending:?}");
+        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        for event in &events {
+            event.with(|event| writer.event(event)).unwrap();
+        }
+        writer.flush().unwrap();
+        let new = writer.into_inner();
+        let requests = events.iter().filter(|it| matches!(it, Owned::Request(_)));
+        println!(
+            "{name}: {} bytes of version 1, {} of version {MAJOR}, {} requests",
+            old.len(),
+            new.len(),
+            requests.count()
+        );
+        let (again, same, _) = read(&new).unwrap();
+        assert_eq!(again, header);
+        assert_eq!(same, events);
+        assert!(
+            new.len() <= old.len() + old.len() / 10,
+            "{name}: {}",
+            new.len()
+        );
     }
 }
 

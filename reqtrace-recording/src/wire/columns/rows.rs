@@ -1,9 +1,7 @@
 //! Columns in, requests out, one after the other.
 
-use reqtrace_common::record::{LongBlock, Slot};
-
-use super::{Columns, attribute_bit, optional};
-use crate::event::{Attribute, Away, Comm, Incomplete, Request, Value};
+use super::{Columns, WokenBy, attribute_bit, optional};
+use crate::event::{Attribute, Away, Comm, Incomplete, LongBlock, Request, Slot, Value};
 use crate::wire::Malformed;
 
 /// Takes requests out of columns, one after the other.
@@ -175,8 +173,8 @@ impl<'a> Rows<'a> {
                 )
             }
         };
-        let (waker_tid, waker_tgid) = match at(&columns.long_waker, long)? {
-            0 => (0, 0),
+        let waker = match at(&columns.long_waker, long)? {
+            0 => WokenBy::default(),
             index => at(&columns.wakers, index as usize - 1)?,
         };
         Ok(LongBlock {
@@ -184,8 +182,8 @@ impl<'a> Rows<'a> {
             start_ns: begin_ns.wrapping_add_signed(at(&columns.long_start, long)?),
             blocked_ns,
             run_queue_ns: at(&columns.long_run_queue, long)?,
-            waker_tid,
-            waker_tgid,
+            waker_tid: waker.tid,
+            waker_tgid: waker.tgid,
         })
     }
 }

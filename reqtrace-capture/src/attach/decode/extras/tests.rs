@@ -8,6 +8,7 @@ use reqtrace_recording::WakerIs;
 
 use super::*;
 use crate::attach::decode::{still_open, still_parked};
+use reqtrace_recording::AwayIn;
 
 /// The bytes of a record.
 fn bytes<T>(record: &T) -> &[u8] {
@@ -185,7 +186,13 @@ fn a_parked_request_is_told_as_if_it_ended_now() {
     request.keyed.leave(1010, PARKED);
     let still = still_parked(request, 1100, reason::PARKED_AT_STOP);
     let still = still.unwrap().unwrap();
-    assert_eq!(still.open.away_in, Some((PARKED, 1010)));
+    assert_eq!(
+        still.open.away_in,
+        Some(AwayIn {
+            place: PARKED,
+            since_ns: 1010
+        })
+    );
     assert_eq!(still.open.request().away_ns(), 90);
     assert_eq!(still.open.request().on_cpu_ns(), 10);
     // It is in no thread meanwhile.

@@ -1,6 +1,6 @@
 //! Buckets as they are in a recording: index and count of those that are not empty.
 
-use core::fmt;
+use std::fmt;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
