@@ -175,6 +175,7 @@ fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
             until_ns: away.until_ns,
             arrived_ns: away.until_ns - 40 * US,
             sender,
+            sent_ns: 0,
         });
     }
     let worker = queued.1;
