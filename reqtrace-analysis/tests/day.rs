@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqtrace_analysis::aggregate::{Aggregator, Options};
 use reqtrace_analysis::report::Grouping;
-
 use reqtrace_profile::Profiles;
-use reqtrace_recording::{Ending, Event, Header, Reader, Request, TypeTotals, Window};
+use reqtrace_recording::TypeTotals;
+use reqtrace_recording::{Ending, Event, Header, Reader, Request, Window};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600;

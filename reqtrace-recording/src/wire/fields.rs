@@ -48,7 +48,9 @@ numbered!(WireInterval {
 numbered!(AwayInterval {
     1 space, 2 request, 3 from_tid, 4 place, 5 is_queued, 6 since_ns, 7 until_ns, 8 by_tid, 9 by_request, 10 is_ready,
 });
-numbered!(Origin { 1 space, 2 request, 3 until_ns, 4 arrived_ns, 5 sender });
+numbered!(Origin {
+    1 space, 2 request, 3 until_ns, 4 arrived_ns, 5 sender, 6 sent_ns,
+});
 
 numbered!(BlockSite { 1 user_stack, 2 kernel_stack, 3 syscall, 4 file });
 numbered!(Slot { 1 site one, 2 blocked_ns });
