@@ -3,7 +3,7 @@
 use super::btf::Types;
 
 /// Globals of the kernel programs, each with the members whose offsets it is the sum of.
-const MEMBERS: [(&str, &[(&str, &str)]); 21] = [
+const MEMBERS: [(&str, &[(&str, &str)]); 22] = [
     ("TASK_FILES", &[("task_struct", "files")]),
     ("FILES_FDT", &[("files_struct", "fdt")]),
     ("FDT_MAX", &[("fdtable", "max_fds")]),
@@ -13,6 +13,7 @@ const MEMBERS: [(&str, &[(&str, &str)]); 21] = [
     ("FILE_INODE", &[("file", "f_inode")]),
     ("FILE_POSITION", &[("file", "f_pos")]),
     ("VMA_FILE", &[("vm_area_struct", "vm_file")]),
+    ("BINPRM_FILE", &[("linux_binprm", "file")]),
     ("INODE_MODE", &[("inode", "i_mode")]),
     ("INODE_NUMBER", &[("inode", "i_ino")]),
     ("INODE_SB", &[("inode", "i_sb")]),

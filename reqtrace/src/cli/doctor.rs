@@ -165,6 +165,7 @@ fn load() -> Result<(u64, Finding)> {
         has_keys: true,
         probes: None,
         more_probes: false,
+        sizes: attach::Sizes::default(),
     };
     let types = || KernelTypes::read(&host);
     let loaded = attach::load(&host, Loader::new(), types, options, None)?;
