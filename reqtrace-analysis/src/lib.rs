@@ -6,6 +6,7 @@
 pub mod aggregate;
 pub mod blame;
 mod bounded;
+pub mod cells;
 pub mod classify;
 mod fingerprint;
 mod label;

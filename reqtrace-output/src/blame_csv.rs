@@ -2,9 +2,8 @@
 
 use std::io::{self, Write};
 
+use reqtrace_analysis::report::Report;
 use reqtrace_analysis::report::blame::{Blame, BlameRow};
-use reqtrace_analysis::report::{Exporter, Report};
-use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::csv_field;
 
 /// The columns.
@@ -25,33 +24,12 @@ pub const COLUMNS: [&str; 13] = [
 ];
 
 /// Writes `blame.csv`.
-pub struct BlameExporter {
-    out: Box<dyn Write>,
-    name: String,
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let nobody = Blame::default();
+    rows(&report.blame.as_ref().unwrap_or(&nobody).rows, out)
 }
 
-impl BlameExporter {
-    /// `name` is what errors call the output.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl Exporter for BlameExporter {
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        let nobody = Blame::default();
-        let rows = &report.blame.as_ref().unwrap_or(&nobody).rows;
-        write(&mut self.out, rows).map_err(|error| {
-            Error::failed(format!("{} could not be written", self.name)).because(error)
-        })
-    }
-}
-
-fn write(out: &mut dyn Write, rows: &[BlameRow]) -> io::Result<()> {
+fn rows(rows: &[BlameRow], out: &mut dyn Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(COLUMNS)?;
     for row in rows {
@@ -107,7 +85,7 @@ mod tests {
             requests: 2,
         }];
         let mut out = Vec::new();
-        write(&mut out, &rows).unwrap();
+        super::rows(&rows, &mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "victim_request,victim_label,wait_class,culprit_kind,culprit_request,culprit_label,\

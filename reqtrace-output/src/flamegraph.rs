@@ -8,14 +8,13 @@
 mod legend;
 mod marks;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::folded::{FoldedOptions, Part, Shows};
-use reqtrace_analysis::report::{Exporter, Report};
-use reqtrace_base::error::{Error, Result};
+use reqtrace_analysis::report::Report;
 use reqtrace_base::figures::{duration, number, share};
 use reqtrace_base::names::clean;
 
@@ -35,35 +34,10 @@ const LOSSES: [&str; 9] = [
 const NAMED_TYPES: usize = 3;
 
 /// Writes `flamegraph.svg`, or `chains.svg`.
-pub struct FlamegraphExporter {
-    out: Box<dyn Write>,
-    name: String,
-    shows: Shows,
-}
-
-impl FlamegraphExporter {
-    /// `name` is what errors call the output.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, shows: Shows) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-            shows,
-        }
-    }
-}
-
-impl Exporter for FlamegraphExporter {
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-            Error::failed(format!("{} could not be written", self.name)).because(error)
-        };
-        let svg = draw(report, self.shows).map_err(|error| failed(error.into()))?;
-        self.out
-            .write_all(svg.as_bytes())
-            .and_then(|()| self.out.flush())
-            .map_err(|error| failed(error.into()))
-    }
+pub(crate) fn write(report: &Report, shows: Shows, out: &mut dyn Write) -> io::Result<()> {
+    let svg = draw(report, shows).map_err(io::Error::other)?;
+    out.write_all(svg.as_bytes())?;
+    out.flush()
 }
 
 fn draw(report: &Report, shows: Shows) -> Result<String, String> {

@@ -5,12 +5,11 @@
 //! stack that is there stays there.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::palette::{self, Colour, Time};
-use reqtrace_analysis::report::{Exporter, NOT_SAMPLED, OnCpu, Report, StackKind, StackLine};
-use reqtrace_base::error::{Error, Result};
+use reqtrace_analysis::report::{NOT_SAMPLED, OnCpu, Report, StackKind, StackLine};
 use reqtrace_base::names::clean;
 
 /// Which time of requests.
@@ -204,36 +203,12 @@ pub(super) fn frames(line: &StackLine, options: FoldedOptions) -> Vec<&str> {
 }
 
 /// Writes `stacks.folded`, or `chains.folded`.
-pub struct FoldedExporter {
-    out: Box<dyn Write>,
-    name: String,
-    shows: Shows,
-}
-
-impl FoldedExporter {
-    /// `name` is what errors call the output.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, shows: Shows) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-            shows,
-        }
-    }
-}
-
-impl Exporter for FoldedExporter {
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        let lines = self.shows.lines(report);
-        let lines = lines
-            .iter()
-            .map(|(stack, micros)| format!("{stack} {micros}\n"));
-        let text: String = lines.collect();
-        self.out
-            .write_all(text.as_bytes())
-            .and_then(|()| self.out.flush())
-            .map_err(|error| {
-                Error::failed(format!("{} could not be written", self.name)).because(error)
-            })
-    }
+pub(crate) fn write(report: &Report, shows: Shows, out: &mut dyn Write) -> io::Result<()> {
+    let lines = shows.lines(report);
+    let lines = lines
+        .iter()
+        .map(|(stack, micros)| format!("{stack} {micros}\n"));
+    let text: String = lines.collect();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

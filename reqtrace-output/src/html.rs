@@ -16,9 +16,8 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use sha2::{Digest as _, Sha256};
 
+use reqtrace_analysis::report::Report;
 use reqtrace_analysis::report::page::Page;
-use reqtrace_analysis::report::{Exporter, Report};
-use reqtrace_base::error::{Error, Result};
 
 const TEMPLATE: &str = include_str!("html/page/page.html");
 const STYLE: &str = include_str!("html/page/style.css");
@@ -30,35 +29,7 @@ const DATA_PLACE: &str = "{{data}}";
 const SCRIPT_PLACE: &str = "{{script}}";
 
 /// Writes `report.html`.
-pub struct HtmlExporter {
-    out: Box<dyn Write>,
-    name: String,
-}
-
-impl HtmlExporter {
-    /// `name` is what errors call the output.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl Exporter for HtmlExporter {
-    fn wants_page(&self) -> bool {
-        true
-    }
-
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        write(&mut self.out, report).map_err(|error| {
-            Error::failed(format!("{} could not be written", self.name)).because(error)
-        })
-    }
-}
-
-fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let script = script::joined();
     let policy = format!(
         "default-src 'none'; base-uri 'none'; form-action 'none'; script-src '{}'; style-src '{}'",

@@ -5,7 +5,7 @@ mod on_cpu;
 mod slow;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 
 use serde_json::{Value, json};
 
@@ -13,41 +13,19 @@ use reqtrace_common::filter::least_us;
 
 use super::labels;
 use reqtrace_analysis::report::{
-    Exporter, LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
+    LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding,
 };
-use reqtrace_base::error::{Error, Result};
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Writes `summary.json`.
-pub struct JsonExporter {
-    out: Box<dyn Write>,
-    name: String,
-}
-
-impl JsonExporter {
-    /// `name` is what errors call the output.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl Exporter for JsonExporter {
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        let text = format!("{:#}\n", summary(report));
-        self.out
-            .write_all(text.as_bytes())
-            .and_then(|()| self.out.flush())
-            .map_err(|error| {
-                Error::failed(format!("{} could not be written", self.name)).because(error)
-            })
-    }
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    serde_json::to_writer_pretty(&mut out, &summary(report))?;
+    writeln!(out)?;
+    out.flush()
 }
 
 /// The summary as a JSON value.

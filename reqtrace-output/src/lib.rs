@@ -1,6 +1,6 @@
 //! Outputs: a [`Report`] and a stream of [`RequestRow`]s in, files and a table out.
 //!
-//! One file per format; each implements [`Exporter`]. This crate knows nothing of where the model comes
+//! One file per format, and one line of [`formats`]: it takes rows as an [`Exporter`], or the report. This crate knows nothing of where the model comes
 //! from: no kernel, no process, no recording.
 //!
 //! [`Exporter`]: reqtrace_analysis::report::Exporter
@@ -12,6 +12,7 @@ mod chunks;
 pub mod csv;
 pub mod flamegraph;
 pub mod folded;
+pub mod formats;
 pub mod html;
 pub mod json;
 mod labels;

@@ -13,14 +13,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::blame_csv::BlameExporter;
-use super::csv::{CsvExporter, IntervalsExporter, Limits};
-use super::flamegraph::FlamegraphExporter;
-use super::folded::{FoldedExporter, FoldedOptions, Shows};
-use super::html::HtmlExporter;
-use super::json::JsonExporter;
-use super::perfetto::PerfettoExporter;
-use super::pprof::PprofExporter;
+use super::csv::Limits;
+use super::folded::FoldedOptions;
+use super::formats::{Chosen, FORMATS, Format, Kind};
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Report};
 use reqtrace_base::error::{Error, Result};
@@ -51,29 +46,13 @@ impl From<PathBuf> for Target {
 
 /// All outputs that were asked for.
 #[derive(Clone, Debug, Default)]
-pub struct OutputOptions {
-    /// A folder for all files (`--out`), created if it is missing.
+pub struct OutputSpec {
+    /// A folder for the files of [`Format::is_in_folder`] (`--out`), created if it is missing.
     pub out: Option<PathBuf>,
-    /// Whether the trace has blame: then the folder gets `blame.csv`, `chains.folded` and `chains.svg` too.
+    /// Whether the trace has blame: then the folder gets more files.
     pub blame: bool,
-    /// `--csv`.
-    pub csv: Option<Target>,
-    /// `--folded`.
-    pub folded: Option<Target>,
-    /// `-f`: folded stacks on standard output as well.
-    pub folded_on_stdout: bool,
-    /// `--flamegraph`.
-    pub flamegraph: Option<Target>,
-    /// `--html`.
-    pub html: Option<Target>,
-    /// `--json`.
-    pub json: Option<Target>,
-    /// `--intervals`, of a trace with blame.
-    pub intervals: Option<Target>,
-    /// `--pprof`.
-    pub pprof: Option<Target>,
-    /// `--perfetto`.
-    pub perfetto: Option<Target>,
+    /// Outputs with a place of their own.
+    pub targets: Vec<(&'static Format, Target)>,
     /// What folded stacks and the flame graph hold.
     pub stacks: FoldedOptions,
     /// Which rows of the CSV.
@@ -84,15 +63,7 @@ pub struct OutputOptions {
     pub asked: Option<Asked>,
 }
 
-impl OutputOptions {
-    /// Whether standard output is taken by one of the outputs, so that the table goes elsewhere.
-    #[must_use]
-    pub fn uses_stdout(&self) -> bool {
-        self.wanted()
-            .iter()
-            .any(|(_, target)| *target == Target::Stdout)
-    }
-
+impl OutputSpec {
     /// Whether a file will be written in a folder of another user: then a right to that is needed until
     /// the end, when files get their names.
     #[must_use]
@@ -108,90 +79,18 @@ impl OutputOptions {
         };
         self.wanted().iter().any(|(_, target)| match target {
             Target::File(path) => is_foreign(path),
-            _ => false,
+            Target::Stdout => false,
         })
     }
 
-    fn wanted(&self) -> Vec<(Format, Target)> {
-        let mut wanted = Vec::new();
-        if let Some(folder) = &self.out {
-            for format in [
-                Format::Json,
-                Format::Csv,
-                Format::Folded,
-                Format::Flamegraph,
-                Format::Html,
-            ] {
-                wanted.push((format, Target::File(folder.join(format.file_name()))));
-            }
-            let of_blame = [Format::Blame, Format::Chains, Format::ChainGraph];
-            for format in of_blame.into_iter().filter(|_| self.blame) {
-                wanted.push((format, Target::File(folder.join(format.file_name()))));
-            }
-        }
-        for (format, target) in [
-            (Format::Json, &self.json),
-            (Format::Csv, &self.csv),
-            (Format::Folded, &self.folded),
-            (Format::Flamegraph, &self.flamegraph),
-            (Format::Html, &self.html),
-            (Format::Intervals, &self.intervals),
-            (Format::Pprof, &self.pprof),
-            (Format::Perfetto, &self.perfetto),
-        ] {
-            wanted.extend(target.clone().map(|target| (format, target)));
-        }
-        if self.folded_on_stdout && self.folded != Some(Target::Stdout) {
-            wanted.push((Format::Folded, Target::Stdout));
-        }
-        wanted
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Json,
-    Csv,
-    Folded,
-    Flamegraph,
-    Html,
-    Blame,
-    Chains,
-    ChainGraph,
-    Intervals,
-    Pprof,
-    Perfetto,
-}
-
-impl Format {
-    fn file_name(self) -> &'static str {
-        match self {
-            Self::Json => "summary.json",
-            Self::Csv => "requests.csv",
-            Self::Folded => "stacks.folded",
-            Self::Flamegraph => "flamegraph.svg",
-            Self::Html => "report.html",
-            Self::Blame => "blame.csv",
-            Self::Chains => "chains.folded",
-            Self::ChainGraph => "chains.svg",
-            Self::Intervals => "intervals.csv",
-            Self::Pprof => "profile.pb.gz",
-            Self::Perfetto => "trace.pftrace",
-        }
-    }
-
-    fn option(self) -> &'static str {
-        match self {
-            Self::Json => "--json",
-            Self::Csv => "--csv",
-            Self::Folded => "--folded",
-            Self::Flamegraph => "--flamegraph",
-            Self::Html => "--html",
-            Self::Blame | Self::Chains | Self::ChainGraph => "--out",
-            Self::Intervals => "--intervals",
-            Self::Pprof => "--pprof",
-            Self::Perfetto => "--perfetto",
-        }
+    fn wanted(&self) -> Vec<(&'static Format, Target)> {
+        let in_folder = self.out.iter().flat_map(|folder| {
+            let formats = FORMATS
+                .iter()
+                .filter(|format| format.is_in_folder(self.blame));
+            formats.map(|format| (format, Target::File(folder.join(format.file_name))))
+        });
+        in_folder.chain(self.targets.iter().cloned()).collect()
     }
 }
 
@@ -200,11 +99,11 @@ impl Format {
 /// # Errors
 ///
 /// As [`open`].
-pub fn check(options: &OutputOptions) -> Result<()> {
+pub fn check(options: &OutputSpec) -> Result<()> {
     let wanted = options.wanted();
     for (index, (format, target)) in wanted.iter().enumerate() {
         if let Some((other, _)) = wanted[..index].iter().find(|(_, other)| other == target) {
-            return Err(twice(*other, *format, target));
+            return Err(twice(other, format, target));
         }
     }
     if let Some(folder) = &options.out {
@@ -217,7 +116,7 @@ pub fn check(options: &OutputOptions) -> Result<()> {
                 .as_deref()
                 .is_none_or(|folder| path.parent() != Some(folder) || folder.exists())
         {
-            check_file(*format, path)?;
+            check_file(format, path)?;
         }
     }
     Ok(())
@@ -229,7 +128,7 @@ pub fn check(options: &OutputOptions) -> Result<()> {
 ///
 /// [`reqtrace_base::error::Kind::Usage`] for a path that cannot be written, for one path that two outputs
 /// want, and for two outputs on standard output.
-pub fn open(options: &OutputOptions, columns: &Columns) -> Result<Vec<Box<dyn Exporter>>> {
+pub fn open(options: &OutputSpec, columns: &Columns) -> Result<Vec<Box<dyn Exporter>>> {
     check(options)?;
     if let Some(folder) = &options.out {
         Folder::reach(folder, true).map_err(|refused| {
@@ -284,9 +183,9 @@ pub fn create(option: &str, path: &Path, private: bool) -> Result<File> {
 }
 
 fn exporter(
-    format: Format,
+    format: &'static Format,
     target: &Target,
-    options: &OutputOptions,
+    options: &OutputSpec,
     columns: &Columns,
 ) -> Result<Box<dyn Exporter>> {
     let (file, partial, name) = match target {
@@ -299,7 +198,7 @@ fn exporter(
         }
         Target::File(path) => {
             let place = Place::open(path, options.private)
-                .map_err(|refused| unwritable(format.option(), path, refused))?;
+                .map_err(|refused| unwritable(&format.asked_by(), path, refused))?;
             let name = path.display().to_string();
             match place {
                 Place::File(partial, file) => (file, Some(partial), name),
@@ -312,25 +211,42 @@ fn exporter(
         .map_err(|error| Error::failed(format!("{name} could not be opened")).because(error))?;
     let handle = Handle::new(sink);
     let out = Box::new(handle.clone());
-    let stacks = Shows::Stacks(options.stacks);
-    let exporter: Box<dyn Exporter> = match format {
-        Format::Json => Box::new(JsonExporter::new(out, &name)),
-        Format::Csv => Box::new(CsvExporter::new(out, &name, columns, options.rows)),
-        Format::Folded => Box::new(FoldedExporter::new(out, &name, stacks)),
-        Format::Flamegraph => Box::new(FlamegraphExporter::new(out, &name, stacks)),
-        Format::Html => Box::new(HtmlExporter::new(out, &name)),
-        Format::Blame => Box::new(BlameExporter::new(out, &name)),
-        Format::Chains => Box::new(FoldedExporter::new(out, &name, Shows::Chains)),
-        Format::ChainGraph => Box::new(FlamegraphExporter::new(out, &name, Shows::Chains)),
-        Format::Intervals => Box::new(IntervalsExporter::new(out, &name, options.rows)),
-        Format::Pprof => {
-            let all_requests = options.rows.slower_than_ns == 0;
-            let exporter = PprofExporter::new(out, &name, options.stacks, all_requests);
-            Box::new(exporter)
-        }
-        Format::Perfetto => Box::new(PerfettoExporter::new(out, &name, columns, options.rows)),
+    let exporter: Box<dyn Exporter> = match format.kind {
+        Kind::Rows(open) => open(out, &name, columns, options.rows),
+        Kind::Final { write, wants_page } => Box::new(Final {
+            out,
+            name: name.clone(),
+            chosen: Chosen {
+                stacks: options.stacks,
+                all_requests: options.rows.slower_than_ns == 0,
+            },
+            write,
+            wants_page,
+        }),
     };
     Ok(Box::new(Output::new(exporter, handle, partial, name)))
+}
+
+/// An output that takes the report, and no rows.
+struct Final {
+    out: Box<dyn Write>,
+    /// For messages.
+    name: String,
+    chosen: Chosen,
+    write: fn(&Report, Chosen, &mut dyn Write) -> io::Result<()>,
+    wants_page: bool,
+}
+
+impl Exporter for Final {
+    fn wants_page(&self) -> bool {
+        self.wants_page
+    }
+
+    fn finish(&mut self, report: &Report) -> Result<()> {
+        (self.write)(report, self.chosen, &mut self.out).map_err(|error| {
+            Error::failed(format!("{} could not be written", self.name)).because(error)
+        })
+    }
 }
 
 fn check_folder(path: &Path) -> Result<()> {
@@ -348,8 +264,8 @@ fn check_folder(path: &Path) -> Result<()> {
     writable.map_err(|refused| unwritable("--out", path, refused))
 }
 
-fn check_file(format: Format, path: &Path) -> Result<()> {
-    let option = format.option();
+fn check_file(format: &Format, path: &Path) -> Result<()> {
+    let option = format.asked_by();
     let shown = path.display();
     if path.is_dir() {
         return Err(Error::usage(format!(
@@ -357,7 +273,7 @@ fn check_file(format: Format, path: &Path) -> Result<()> {
         ))
         .next(format!(
             "{option} {}",
-            path.join(format.file_name()).display()
+            path.join(format.file_name).display()
         )));
     }
     let folder = match path.parent() {
@@ -371,7 +287,7 @@ fn check_file(format: Format, path: &Path) -> Result<()> {
         ))
         .next(format!("mkdir -p {}", folder.display())));
     }
-    place::check_file(path).map_err(|refused| unwritable(option, path, refused))
+    place::check_file(path).map_err(|refused| unwritable(&option, path, refused))
 }
 
 fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {
@@ -381,15 +297,15 @@ fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {
         .next(advice)
 }
 
-fn twice(one: Format, other: Format, target: &Target) -> Error {
+fn twice(one: &Format, other: &Format, target: &Target) -> Error {
     let place = match target {
         Target::Stdout => "standard output".to_owned(),
         Target::File(path) => path.display().to_string(),
     };
     Error::usage(format!(
         "{} and {} would both go to {place}",
-        one.option(),
-        other.option()
+        one.asked_by(),
+        other.asked_by()
     ))
     .next("give one of them another file")
 }

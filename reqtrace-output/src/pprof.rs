@@ -6,59 +6,31 @@
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
 use prost::Message as _;
 
 use self::wire::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::folded::{FoldedOptions, frames, lines};
+use super::formats::Chosen;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::palette::Time;
-use reqtrace_analysis::report::{Exporter, Report, StackKind, StackLine};
-use reqtrace_base::error::{Error, Result};
+use reqtrace_analysis::report::{Report, StackKind, StackLine};
 use reqtrace_base::plain::Plain;
 
-/// Writes a profile.
-pub struct PprofExporter {
-    out: Box<dyn Write>,
-    name: String,
-    stacks: FoldedOptions,
-    all_requests: bool,
-}
-
-impl PprofExporter {
-    /// `name` is what errors call the output. `all_requests`: the stacks are those of all requests, and not
-    /// of slow ones only; then they can be split by root cause.
-    #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, stacks: FoldedOptions, all_requests: bool) -> Self {
-        Self {
-            out,
-            name: name.to_owned(),
-            stacks,
-            all_requests,
-        }
-    }
-}
-
-impl Exporter for PprofExporter {
-    fn finish(&mut self, report: &Report) -> Result<()> {
-        let causes = match self.all_requests && report.trace.stack_filter.is_empty() {
-            true => CausesByStack::of(report),
-            false => CausesByStack::default(),
-        };
-        let bytes = Builder::new(report).build(report, self.stacks, &causes);
-        // No name and no time: the same report makes the same bytes.
-        let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
-        writer
-            .write_all(&bytes.encode_to_vec())
-            .and_then(|()| writer.finish())
-            .and_then(|bytes| self.out.write_all(&bytes))
-            .and_then(|()| self.out.flush())
-            .map_err(|error| {
-                Error::failed(format!("{} could not be written", self.name)).because(error)
-            })
-    }
+/// Writes a profile. Where the stacks are those of all requests, they are split by root cause.
+pub(crate) fn write(report: &Report, chosen: Chosen, out: &mut dyn Write) -> io::Result<()> {
+    let causes = match chosen.all_requests && report.trace.stack_filter.is_empty() {
+        true => CausesByStack::of(report),
+        false => CausesByStack::default(),
+    };
+    let bytes = Builder::new(report).build(report, chosen.stacks, &causes);
+    // No name and no time: the same report makes the same bytes.
+    let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
+    writer.write_all(&bytes.encode_to_vec())?;
+    out.write_all(&writer.finish()?)?;
+    out.flush()
 }
 
 /// A request type and a stack, outermost first.

@@ -1,146 +1,86 @@
-//! Requests by label: complete requests in, one [`LabelGroup`] a label out.
-//!
-//! Memory is bounded whatever the labels are: the first labels of a request type are kept, and
-//! those that come after the table is full are added up as one.
+//! Requests by label: cells of groups in, one [`LabelGroups`] a request type out.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 
-use reqtrace_recording::Request;
-
-use crate::fingerprint::fingerprint;
-use crate::label::label_text;
-use crate::report::{Grouping, LabelGroup, LabelGroups, Ledger, OfText};
-
-/// Labels kept for each request type: some 3 MiB with their ledgers.
-const MAX_LABELS: usize = 10_000;
+use crate::cells::Groups;
+use crate::report::{Grouping, LabelGroup, LabelGroups};
 
 /// Groups that a report shows for each request type; the others are added up.
 const MAX_SHOWN: usize = 30;
 
-/// Requests by request type and label.
-#[derive(Debug)]
-pub(super) struct Labels {
-    by: Grouping,
+/// The groups of each request type, those with the most latency first.
+pub(super) fn report(
+    groups: &Groups,
+    by: &Grouping,
+    types: usize,
     classes: usize,
-    types: Vec<OfType>,
-}
-
-#[derive(Debug, Default)]
-struct OfType {
-    groups: HashMap<String, LabelGroup>,
-    /// Requests whose label found no room.
-    no_room: Option<LabelGroup>,
-}
-
-impl Labels {
-    pub(super) fn new(by: Grouping, types: usize, classes: usize) -> Self {
-        Self {
-            by,
-            classes,
-            types: (0..types).map(|_| OfType::default()).collect(),
+) -> Vec<LabelGroups> {
+    let empty = LabelGroups {
+        by: by.clone(),
+        rest: LabelGroup::new("", classes),
+        ..LabelGroups::default()
+    };
+    let mut all = vec![empty; types];
+    for ((request, name), group) in groups.all() {
+        let Some(of_type) = all.get_mut(request as usize) else {
+            continue;
+        };
+        let cell = &group.cell;
+        let add = |to: &mut LabelGroup| to.add(cell.sum.weight, cell.max_ns, &cell.sum.ledger);
+        match name {
+            None => {
+                of_type.table_full = true;
+                add(&mut of_type.rest);
+            }
+            Some(name) => {
+                let mut group = LabelGroup::new(&name, classes);
+                add(&mut group);
+                of_type.shown.push(group);
+            }
         }
     }
-
-    /// Takes a request; incomplete ones do not count, as their latency is not known.
-    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
-        let classes = self.classes;
-        let Some(of_type) = self.types.get_mut(request.request_type as usize) else {
-            return;
-        };
-        if request.incomplete.is_some() {
-            return;
-        }
-        let label = match self.by.of_text() {
-            OfText::Whole => label_text(request.label).into(),
-            OfText::Fingerprint => fingerprint(request.label),
-        };
-        let mut weighted = Ledger::default();
-        weighted.add_times(ledger, u64::from(request.weight));
-        let add = |group: &mut LabelGroup| {
-            group.add(u64::from(request.weight), ledger.latency_ns, &weighted);
-        };
-        if let Some(group) = of_type.groups.get_mut(label.as_str()) {
-            add(group);
-            return;
-        }
-        let group = if of_type.groups.len() < MAX_LABELS {
-            of_type
-                .groups
-                .entry(label.as_str().to_owned())
-                .or_insert_with(|| LabelGroup::new(&label, classes))
-        } else {
-            of_type
-                .no_room
-                .get_or_insert_with(|| LabelGroup::new("", classes))
-        };
-        add(group);
-    }
-
-    /// The groups of each request type, those with the most latency first.
-    pub(super) fn report(&self) -> Vec<LabelGroups> {
-        let (by, classes) = (&self.by, self.classes);
-        self.types
-            .iter()
-            .map(|of_type| of_type.report(by, classes))
-            .collect()
-    }
-}
-
-impl OfType {
-    fn report(&self, by: &Grouping, classes: usize) -> LabelGroups {
-        let mut shown: Vec<&LabelGroup> = self.groups.values().collect();
-        shown.sort_by(|a, b| (b.ledger.latency_ns, &a.label).cmp(&(a.ledger.latency_ns, &b.label)));
-        let more = shown.split_off(shown.len().min(MAX_SHOWN));
-        let mut rest = LabelGroup::new("", classes);
-        for group in more.iter().copied().chain(&self.no_room) {
-            rest.add(group.count, group.max_ns, &group.ledger);
-        }
-        LabelGroups {
-            by: by.clone(),
-            shown: shown.into_iter().cloned().collect(),
-            rest_labels: more.len() as u64,
-            table_full: self.no_room.is_some(),
-            rest,
+    for of_type in &mut all {
+        let key = |group: &LabelGroup| (Reverse(group.ledger.latency_ns), group.label.clone());
+        of_type.shown.sort_by_cached_key(key);
+        let more = of_type.shown.split_off(of_type.shown.len().min(MAX_SHOWN));
+        of_type.rest_labels = more.len() as u64;
+        for group in more {
+            of_type.rest.add(group.count, group.max_ns, &group.ledger);
         }
     }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqtrace_recording::Incomplete;
+    use crate::cells::{MAX_GROUPS, One};
+    use crate::label::statement;
+    use crate::report::{Ledger, OfText};
 
-    fn request(label: &str, latency_ns: u64) -> Request<'_> {
-        Request {
-            label: label.as_bytes(),
-            weight: 1,
-            end_ns: latency_ns,
-            ..Request::default()
-        }
-    }
-
-    fn add(labels: &mut Labels, request: &Request<'_>) {
+    fn add(groups: &mut Groups, label: &str, latency_ns: u64, by: OfText) {
         let ledger = Ledger {
-            latency_ns: request.end_ns,
-            on_cpu_ns: request.end_ns - 1,
+            latency_ns,
+            on_cpu_ns: latency_ns - 1,
             classes: vec![1],
             ..Ledger::default()
         };
-        labels.add(request, &ledger);
+        let one = One {
+            id: 0,
+            ledger: &ledger,
+            weight: 1,
+        };
+        let group = statement(label.as_bytes(), Some(by));
+        groups.add(latency_ns, 0, group.as_str(), &one);
     }
 
     #[test]
     fn the_label_with_the_most_time_comes_first() {
-        let mut labels = Labels::new(Grouping::Label, 1, 1);
+        let mut groups = Groups::new(0, false);
         for (label, latency) in [("often", 10), ("often", 15), ("slow", 20), ("", 1)] {
-            add(&mut labels, &request(label, latency));
+            add(&mut groups, label, latency, OfText::Whole);
         }
-        let unfinished = Request {
-            incomplete: Some(Incomplete::NoEnd),
-            ..request("slow", 99)
-        };
-        add(&mut labels, &unfinished);
-        let groups = labels.report().remove(0);
+        let groups = report(&groups, &Grouping::Label, 1, 1).remove(0);
         let shown: Vec<_> = groups
             .shown
             .iter()
@@ -163,39 +103,45 @@ mod tests {
 
     #[test]
     fn labels_of_one_fingerprint_are_one_group() {
-        let mut labels = Labels::new(Grouping::Fingerprint, 1, 1);
-        for number in 0..2 * MAX_LABELS {
-            add(&mut labels, &request(&format!("id = {number}"), 10));
+        let mut groups = Groups::new(0, false);
+        for number in 0..2 * MAX_GROUPS {
+            add(
+                &mut groups,
+                &format!("id = {number}"),
+                10,
+                OfText::Fingerprint,
+            );
         }
-        let groups = labels.report().remove(0);
+        let groups = report(&groups, &Grouping::Fingerprint, 1, 1).remove(0);
         let shown: Vec<_> = groups
             .shown
             .iter()
             .map(|group| (group.label.as_str(), group.count))
             .collect();
-        assert_eq!(shown, [("id = ?", 2 * MAX_LABELS as u64)]);
+        assert_eq!(shown, [("id = ?", 2 * MAX_GROUPS as u64)]);
         assert_eq!((groups.rest.count, groups.table_full), (0, false));
     }
 
     #[test]
-    fn labels_without_end_take_no_memory_without_end_and_none_is_lost() {
-        const ALL: usize = MAX_LABELS + 500;
-        let mut labels = Labels::new(Grouping::Label, 1, 1);
+    fn of_too_many_labels_those_with_the_most_time_are_kept_and_no_request_is_lost() {
+        const ALL: usize = MAX_GROUPS + 500;
+        let mut groups = Groups::new(0, false);
         for number in 0..ALL {
-            // The last one twice: there is no room for it, so nobody knows that it is one label.
             add(
-                &mut labels,
-                &request(&number.to_string(), 10 + number as u64),
+                &mut groups,
+                &number.to_string(),
+                10 + number as u64,
+                OfText::Whole,
             );
         }
-        add(&mut labels, &request(&(ALL - 1).to_string(), 10));
-        assert_eq!(labels.types[0].groups.len(), MAX_LABELS);
-        let groups = labels.report().remove(0);
+        groups.advance(60_000_000_000);
+        let groups = report(&groups, &Grouping::Label, 1, 1).remove(0);
         assert_eq!(groups.shown.len(), MAX_SHOWN);
+        assert_eq!(groups.shown[0].label, (ALL - 1).to_string());
         assert!(groups.table_full);
-        assert_eq!(groups.rest_labels, (MAX_LABELS - MAX_SHOWN) as u64);
+        assert_eq!(groups.rest_labels, (MAX_GROUPS - MAX_SHOWN) as u64);
         let shown: u64 = groups.shown.iter().map(|group| group.count).sum();
-        assert_eq!(shown + groups.rest.count, ALL as u64 + 1);
-        assert_eq!(groups.rest.max_ns, 10 + ALL as u64 - 1);
+        assert_eq!(shown + groups.rest.count, ALL as u64);
+        assert_eq!(groups.rest.max_ns, 10 + (ALL - 1 - MAX_SHOWN) as u64);
     }
 }

@@ -9,6 +9,7 @@ use reqtrace_recording::losses::{
 };
 use reqtrace_recording::{Ending, ProgramCost};
 
+use super::counted::Counted;
 use crate::report::LossLine;
 
 /// What the tracer itself says to be lost while tracing, and what that means.
@@ -59,6 +60,8 @@ pub(super) struct Counts<'a> {
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
     pub(super) refused: u64,
+    /// Of a trace that has ended.
+    pub(super) counted: Option<Counted>,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
@@ -103,6 +106,10 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         .map(|program| program.recursion_misses)
         .sum();
     let ending = counts.ending;
+    let malformed = counts.malformed + count(MALFORMED);
+    let lost = count(Loss::RingFull.name()) + malformed + counts.refused;
+    let counted = counts.counted.unwrap_or_default();
+    let (unaccounted, unaccounted_ns) = counted.unaccounted(lost);
     let own = [
         (
             "recursion_misses",
@@ -112,7 +119,7 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         ),
         (
             "malformed",
-            counts.malformed + count(MALFORMED),
+            malformed,
             "records that could not be decoded: please report this as a bug, with -v",
         ),
         (
@@ -120,6 +127,18 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.refused,
             "events that no trace has, such as times of more than 36 years, stacks of thousands of frames, or \
              texts of many kB, which are left out: the recording is damaged, or forged",
+        ),
+        (
+            "requests_unaccounted",
+            unaccounted,
+            "complete requests that the kernel has counted, and whose records neither came nor were counted as lost: \
+             please report this as a bug, with -v",
+        ),
+        (
+            "latency_unaccounted_ns",
+            unaccounted_ns,
+            "nanoseconds that the latencies of all records differ in from what the kernel has added up: please report \
+             this as a bug, with -v",
         ),
         (
             "rows_late",

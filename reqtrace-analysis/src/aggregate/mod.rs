@@ -2,14 +2,16 @@
 //! asked for, and at the end, a [`Report`].
 //!
 //! A live trace and the report of a recording are the same from here on: nothing is asked of the
-//! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: per request
-//! type a histogram and sums, per place of blocking a class and the names of its stacks, the
-//! rows of the last 200 ms, samples of requests that have not ended, and with blame the last intervals of threads.
+//! kernel, of `/proc` or of a clock. Memory does not grow with the number of requests: cells of requests by time, type and
+//! latency, per place of blocking a class and the names of its stacks, the rows of the last 200 ms, samples of requests
+//! that have not ended, and with blame the last intervals of threads.
 
 mod attributes;
 mod before;
 mod blamed;
 mod bounds;
+mod celled;
+mod counted;
 mod files;
 mod filter;
 mod followed;
@@ -45,6 +47,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
+use crate::cells::{Cells, Groups};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::label_text;
@@ -54,13 +57,12 @@ use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
 
 pub use attributes::needs_texts;
 pub use filter::FilterOptions;
-pub use now::{PlaceNow, TypeNow};
+pub use now::{PlaceNow, StatementNow, TypeNow};
 pub use order::WINDOW_NS;
 
 use attributes::Attributes;
 use bounds::Bounds;
 use filter::Filter;
-use labels::Labels;
 use modules::Modules;
 use order::{Row, RowOrder};
 use places::{AwaySums, Spots};
@@ -95,6 +97,9 @@ pub struct Aggregator {
     sites: RefCell<Sites>,
     modules: Modules,
     types: Vec<TypeState>,
+    cells: Cells,
+    /// Only when somebody wants them.
+    groups: Option<Groups>,
     sums: Sums,
     settled: Settled,
     rows: RowOrder,
@@ -104,7 +109,6 @@ pub struct Aggregator {
     away: AwaySums,
     attributes: Attributes,
     slow: Option<SlowStacks>,
-    labels: Option<Labels>,
     /// Only when the trace takes samples.
     samples: Option<Samples>,
     /// Only when the trace has intervals.
@@ -140,7 +144,7 @@ impl Aggregator {
             .request_names()
             .iter()
             .zip(&spots.keyed)
-            .map(|(name, is_keyed)| TypeState::new(name, &empty, header.before, *is_keyed))
+            .map(|(name, is_keyed)| TypeState::new(name, header.before, *is_keyed))
             .collect();
         let of_text = options.group_by.as_ref().map(Grouping::of_text);
         // The kernel's sums cannot be taken apart by request.
@@ -149,16 +153,17 @@ impl Aggregator {
             trace: Trace::new(header),
             sites: RefCell::new(Sites::new(classifier)),
             modules: Modules::new(),
+            cells: Cells::new(header.monotonic_to_unix_ns, header.blame),
             sums: Sums::new(types.len()),
             settled: Settled::new(types.len(), classes),
             rows: RowOrder::default(),
             filter,
             slow: threshold.map(SlowStacks::new),
             samples: Samples::new(header, &spots.keyed),
-            labels: options
+            groups: options
                 .group_by
-                .clone()
-                .map(|by| Labels::new(by, types.len(), classes)),
+                .as_ref()
+                .map(|_| Groups::new(header.monotonic_to_unix_ns, header.blame)),
             blame: header.blame.then(|| {
                 let (parked, queued) = (&spots.names.parked, &spots.names.queued);
                 let parked_words = (0..parked.len()).map(|place| spots.names.parked_words(place));
@@ -189,25 +194,6 @@ impl Aggregator {
             attributes,
             options,
         })
-    }
-
-    /// Requests so far: complete ones, and incomplete ones. For progress.
-    #[must_use]
-    pub fn requests(&self) -> (u64, u64) {
-        let complete = self.types.iter().map(|state| state.complete.rows).sum();
-        let incomplete = self
-            .types
-            .iter()
-            .flat_map(|state| state.incomplete.values());
-        (complete, incomplete.sum())
-    }
-
-    /// 99th percentile of the latency of all complete requests so far, ns: the highest over the
-    /// request types. For progress.
-    #[must_use]
-    pub fn p99_ns(&self) -> Option<u64> {
-        let of = |state: &TypeState| state.latency().map(|latency| latency.p99_ns);
-        self.types.iter().filter_map(of).max()
     }
 
     /// Takes an event, and hands the rows that are due to the exporters.
@@ -259,7 +245,7 @@ impl Aggregator {
                     blame.settle(self.sites.get_mut());
                     blame.forget_stacks();
                 }
-                let slow = self.types.iter().flat_map(|state| state.tail.places());
+                let slow = self.types.iter().flat_map(|state| state.longest.places());
                 let sampled = self.samples.iter().flat_map(Samples::places);
                 self.sites.get_mut().forget_stacks(slow.chain(sampled));
             }
@@ -320,7 +306,10 @@ impl Aggregator {
     /// Forgets processes that have left, of which nothing is shown any more but sums by name.
     fn forget_processes(&mut self) {
         self.settle();
-        let shown = self.types.iter().flat_map(|state| state.tail.processes());
+        let shown = self
+            .types
+            .iter()
+            .flat_map(|state| state.longest.processes());
         let shown: BTreeSet<u32> = shown.collect();
         self.sites.get_mut().processes.forget(&shown);
     }
@@ -401,16 +390,10 @@ impl Aggregator {
                 self.settle();
             }
         }
-        let state = &mut self.types[index];
-        state.add(request, &ledger);
-        if request.incomplete.is_none() {
-            state.tail.add(request, &ledger);
-        }
-        if let Some(labels) = &mut self.labels {
-            labels.add(grouped, &ledger);
-        }
+        let home = self.count(request, grouped, index, &ledger);
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = Row::new(request, ledger.clone());
+            row.home = home;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             row.attributes = self.attributes.texts(request);
             row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
@@ -428,11 +411,15 @@ impl Aggregator {
         while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
         }
+        self.advance_cells();
         Ok(())
     }
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         let causes = self.resolve(row);
+        if let Some(causes) = causes.filter(|_| row.incomplete.is_none()) {
+            self.book(row, &causes);
+        }
         self.page_row(row, causes);
         self.write_intervals(row, exporters)?;
         if !is_wanted(exporters) {

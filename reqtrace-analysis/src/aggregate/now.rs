@@ -1,27 +1,48 @@
 //! Now: what is cheap to know while a trace runs, for who looks on; sums so far and names out.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::record::BlockSite;
 use reqtrace_recording::{Open, Request};
 
 use super::Aggregator;
 use super::sites::Sites;
+use super::types::Arrived;
 use crate::blame::Causes;
+use crate::cells::WINDOW_NS;
 use crate::label::label_text;
-use crate::report::{Ledger, OpenBlock, OpenRequest};
+use crate::report::{Latency, Ledger, OpenBlock, OpenRequest};
 use reqtrace_recording::losses::MALFORMED;
 
-/// Complete requests of one type so far, by their records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Complete requests of one type, by their records.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeNow {
     /// Its name.
     pub name: String,
-    /// How many.
+    /// How many since the start.
     pub complete: u64,
-    /// Their ledgers added up.
+    /// How many a second lately: in the last whole seconds of which all records have come.
+    pub per_second: f64,
+    /// Latency lately.
+    pub latency: Option<Latency>,
+    /// Where their time went lately.
     pub ledger: Ledger,
-    /// Their blocked time by root cause; `None` when the trace has no blame. It is known some 200 ms later
-    /// than the ledger.
+    /// Their blocked time by root cause lately; `None` when the trace has no blame.
     pub causes: Option<Causes>,
+}
+
+/// Complete requests of one type and statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementNow {
+    /// Name of the type.
+    pub request: String,
+    /// See [`Aggregator::statement`]; `None` of all others.
+    pub statement: Option<Plain>,
+    /// How many.
+    pub count: u64,
+    /// The longest latency, ns.
+    pub max_ns: u64,
+    /// Where their time went.
+    pub ledger: Ledger,
 }
 
 /// A place of blocking.
@@ -34,17 +55,49 @@ pub struct PlaceNow {
 }
 
 impl Aggregator {
-    /// All request types, in profile order.
+    /// All request types, in profile order. *Lately* are so many seconds.
     #[must_use]
-    pub fn types_now(&self) -> Vec<TypeNow> {
-        let causes = |index| self.blame.as_ref().map(|blame| blame.causes(index));
-        let types = self.types.iter().enumerate();
+    pub fn types_now(&self, seconds: u64) -> Vec<TypeNow> {
+        let cells = &self.cells;
+        let passed_ns = cells.closed_ns().saturating_sub(self.trace.start_ns());
+        let lately_ns = (seconds * WINDOW_NS).min(passed_ns);
+        let empty = Ledger::of(self.ledger.classes.len(), &self.spots.names);
+        let types = (0..).zip(&self.types);
         types
-            .map(|(index, state)| TypeNow {
-                name: state.name.clone(),
-                complete: state.complete.weight,
-                ledger: state.complete.ledger.clone(),
-                causes: causes(index),
+            .map(|(index, state)| {
+                let last = cells.of_type_last(index, lately_ns);
+                let arrived = Arrived::new(&last, &empty);
+                let requests = arrived.complete.weight as f64;
+                TypeNow {
+                    name: state.name.clone(),
+                    complete: cells.count(index),
+                    per_second: requests * WINDOW_NS as f64 / lately_ns.max(1) as f64,
+                    latency: arrived.latency(),
+                    causes: self.blame.as_ref().map(|_| arrived.complete.causes),
+                    ledger: arrived.complete.ledger,
+                }
+            })
+            .collect()
+    }
+
+    /// Statements of the last seconds, those with the most time first; none without
+    /// [`Aggregator::keep_groups`].
+    #[must_use]
+    pub fn statements_now(&self, seconds: u64) -> Vec<StatementNow> {
+        let groups = self.groups.iter();
+        let last = groups.flat_map(|groups| groups.last(seconds * WINDOW_NS));
+        let mut all: Vec<_> = last.collect();
+        all.sort_unstable_by(|(one_key, (one, _)), (two_key, (two, _))| {
+            let most = two.ledger.latency_ns.cmp(&one.ledger.latency_ns);
+            most.then_with(|| one_key.cmp(two_key))
+        });
+        all.into_iter()
+            .map(|((request, statement), (sum, max_ns))| StatementNow {
+                request: self.types[*request as usize].name.clone(),
+                statement: statement.as_ref().map(|text| Plain::of(text)),
+                count: sum.weight,
+                max_ns,
+                ledger: sum.ledger,
             })
             .collect()
     }

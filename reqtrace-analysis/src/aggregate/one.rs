@@ -8,10 +8,9 @@ use super::Aggregator;
 use super::places::Spots;
 use super::sites::Sites;
 use super::tail::slow_block;
-use crate::fingerprint::fingerprint;
-use crate::label::label_text;
+use crate::label::{label_text, statement};
 use crate::report::slow::SlowBlock;
-use crate::report::{Grouping, Ledger, OfText, Places};
+use crate::report::{Grouping, Ledger, Places};
 
 impl Aggregator {
     /// Name of its request type; empty when the profile has no such type.
@@ -33,10 +32,7 @@ impl Aggregator {
     pub fn statement(&self, request: &Request<'_>) -> Plain {
         let group = self.attributes.group(request);
         let label = group.as_deref().unwrap_or(request.label);
-        match self.options.group_by.as_ref().map(Grouping::of_text) {
-            Some(OfText::Whole) => label_text(label),
-            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
-        }
+        statement(label, self.options.group_by.as_ref().map(Grouping::of_text))
     }
 
     /// Names of all wait classes, in the order of every ledger.

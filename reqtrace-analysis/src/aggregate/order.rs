@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
 
+use super::celled::Home;
 use crate::page::OwnStacks;
 use crate::report::Ledger;
 
@@ -30,6 +31,8 @@ pub(super) struct Row {
     pub(super) group: Option<Vec<u8>>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
+    /// Where it is counted.
+    pub(super) home: Home,
     pub(super) ledger: Ledger,
     pub(super) blocks: u32,
     pub(super) preemptions: u32,
@@ -53,6 +56,7 @@ impl Row {
             group: None,
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
+            home: Home::default(),
             ledger,
             blocks: request.blocks,
             preemptions: request.preemptions,
@@ -131,6 +135,11 @@ impl RowOrder {
         Some(row)
     }
 
+    /// All requests that ended before this have come, and all that came are written.
+    pub(super) fn watermark_ns(&self) -> u64 {
+        self.seen_ns.saturating_sub(WINDOW_NS)
+    }
+
     fn is_due(&self, end_ns: u64) -> bool {
         end_ns.saturating_add(WINDOW_NS) <= self.seen_ns
     }
@@ -152,6 +161,7 @@ mod tests {
             group: None,
             begin_ns: 0,
             end_ns: 0,
+            home: Home::default(),
             ledger: Ledger::default(),
             blocks: 0,
             preemptions: 0,

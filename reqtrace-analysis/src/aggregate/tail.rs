@@ -1,18 +1,16 @@
-//! Where typical and slow requests spend their time: requests in, two bands of latency out.
+//! Where typical and slow requests spend their time: cells in, two bands of latency out; and the longest blocks of
+//! requests.
 //!
-//! The sums of ledgers are kept per bucket of latency, so that which requests are slow can be decided at
-//! the end, with memory that does not grow. A bucket is 1.6 % wide and goes into a band as a whole.
+//! A cell is 1.6 % wide and goes into a band as a whole.
 
 use reqtrace_common::record::{BlockSite, LongBlock};
 
 use super::sites::Sites;
 use super::trace::Trace;
-use crate::report::Ledger;
-use crate::report::slow::{Band, SlowBlock, SlowRequests, Waker};
+use crate::cells::Cell;
+use crate::report::slow::{Band, SlowBlock, Waker};
 use reqtrace_recording::{AddressSpace, Comm, Request};
 
-/// Each power of two is cut into `1 << SUB_BITS` buckets.
-const SUB_BITS: u32 = 6;
 /// Requests that are slower than all but this part of all, in percent.
 const SLOWEST: u64 = 1;
 /// Typical requests are those between these percentiles.
@@ -21,15 +19,6 @@ const TYPICAL: (u64, u64) = (40, 60);
 const FEWEST: u64 = 10;
 /// Longest blocks that are kept, each of another place.
 const KEPT: usize = 16;
-
-/// Complete requests of one latency.
-#[derive(Clone, Debug)]
-struct Bucket {
-    count: u64,
-    min_ns: u64,
-    max_ns: u64,
-    ledger: Ledger,
-}
 
 /// One of the longest blocks, and the request it was in.
 #[derive(Clone, Debug)]
@@ -58,41 +47,13 @@ impl Kept {
     }
 }
 
-/// The latencies of one request type.
+/// The longest blocks of complete requests of one type, the longest first.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
-    buckets: Vec<Option<Box<Bucket>>>,
-    /// The longest first.
-    longest: Vec<Kept>,
-}
+pub(super) struct Longest(Vec<Kept>);
 
-impl Tail {
+impl Longest {
     /// Takes a complete request.
-    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
-        let index = bucket(ledger.latency_ns);
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, None);
-        }
-        let latency_ns = ledger.latency_ns;
-        let weight = u64::from(request.weight);
-        match &mut self.buckets[index] {
-            Some(bucket) => {
-                bucket.count += weight;
-                bucket.min_ns = bucket.min_ns.min(latency_ns);
-                bucket.max_ns = bucket.max_ns.max(latency_ns);
-                bucket.ledger.add_times(ledger, weight);
-            }
-            empty => {
-                let mut sum = Ledger::default();
-                sum.add_times(ledger, weight);
-                *empty = Some(Box::new(Bucket {
-                    count: weight,
-                    min_ns: latency_ns,
-                    max_ns: latency_ns,
-                    ledger: sum,
-                }));
-            }
-        }
+    pub(super) fn add(&mut self, request: &Request<'_>) {
         for block in request.longest {
             if !self.keep(request, block) {
                 // The others are shorter.
@@ -103,23 +64,20 @@ impl Tail {
 
     /// Keeps a block if it is one of the longest; false when it is shorter than all that are kept.
     fn keep(&mut self, request: &Request<'_>, block: &LongBlock) -> bool {
-        let shortest = self.longest.last().map_or(0, Kept::length_ns);
-        if length(block) == 0 || (self.longest.len() == KEPT && length(block) <= shortest) {
+        let shortest = self.0.last().map_or(0, Kept::length_ns);
+        if length(block) == 0 || (self.0.len() == KEPT && length(block) <= shortest) {
             return false;
         }
         let space = request.space;
         let same_place = |kept: &Kept| kept.space == space && kept.block.site == block.site;
-        if let Some(known) = self.longest.iter().position(same_place) {
-            let known_as = (
-                self.longest[known].length_ns(),
-                self.longest[known].latency_ns,
-            );
+        if let Some(known) = self.0.iter().position(same_place) {
+            let known_as = (self.0[known].length_ns(), self.0[known].latency_ns);
             if known_as >= (length(block), request.latency_ns()) {
                 return true;
             }
-            self.longest.remove(known);
+            self.0.remove(known);
         }
-        self.longest.truncate(KEPT - 1);
+        self.0.truncate(KEPT - 1);
         let kept = Kept {
             block: *block,
             space,
@@ -128,80 +86,74 @@ impl Tail {
             latency_ns: request.latency_ns(),
         };
         let at = self
-            .longest
+            .0
             .partition_point(|longer| longer.length_ns() >= length(block));
-        self.longest.insert(at, kept);
+        self.0.insert(at, kept);
         true
     }
 
     /// Places whose stacks a report shows.
     pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite)> {
-        self.longest
-            .iter()
-            .map(|kept| (kept.space, kept.block.site))
+        self.0.iter().map(|kept| (kept.space, kept.block.site))
     }
 
     /// Processes that a report shows with the longest blocks: those that blocked, and those that woke them.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
-        self.longest
+        self.0
             .iter()
             .flat_map(|kept| [kept.space.tgid, kept.block.waker_tgid])
     }
 
-    /// The two bands; `None` when there are few requests, or none that is slower than the typical
-    /// ones.
-    pub(super) fn slow(&self, sites: &mut Sites, trace: &Trace) -> Option<SlowRequests> {
-        let (typical, slowest) = self.bands()?;
-        let blocks = self
-            .longest
-            .iter()
-            .filter(|kept| kept.latency_ns > typical.to_ns)
-            .map(|kept| slow_block(&kept.request(), &kept.block, sites, trace))
-            .collect();
-        Some(SlowRequests {
-            typical,
-            slowest,
-            blocks,
-        })
-    }
-
-    fn bands(&self) -> Option<(Band, Band)> {
-        let buckets: Vec<&Bucket> = self.buckets.iter().flatten().map(AsRef::as_ref).collect();
-        let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-        if all < FEWEST {
-            return None;
-        }
-        let slow_count = (all * SLOWEST).div_ceil(100);
-        let mut slowest = Band::default();
-        for bucket in buckets.iter().rev() {
-            if slowest.count >= slow_count {
-                break;
-            }
-            add(&mut slowest, bucket);
-        }
-        let (low, high) = (all * TYPICAL.0 / 100 + 1, (all * TYPICAL.1).div_ceil(100));
-        let mut typical = Band::default();
-        let mut before = 0;
-        for bucket in &buckets {
-            // Ranks, from 1, of its requests.
-            let (first, last) = (before + 1, before + bucket.count);
-            if last >= low && first <= high {
-                add(&mut typical, bucket);
-            }
-            before = last;
-        }
-        (slowest.from_ns > typical.to_ns).then_some((typical, slowest))
+    /// Those of requests that were slower than this, with their names.
+    pub(super) fn slower_than(
+        &self,
+        latency_ns: u64,
+        sites: &mut Sites,
+        trace: &Trace,
+    ) -> Vec<SlowBlock> {
+        let slow = self.0.iter().filter(|kept| kept.latency_ns > latency_ns);
+        slow.map(|kept| slow_block(&kept.request(), &kept.block, sites, trace))
+            .collect()
     }
 }
 
-fn add(band: &mut Band, bucket: &Bucket) {
-    if band.count == 0 {
-        (band.from_ns, band.to_ns) = (bucket.min_ns, bucket.max_ns);
+/// Typical and slowest requests of cells in the order of their latency; `None` when there are few requests, or none that
+/// is slower than the typical ones.
+pub(super) fn bands(cells: &[&Cell]) -> Option<(Band, Band)> {
+    let all: u64 = cells.iter().map(|cell| cell.sum.weight).sum();
+    if all < FEWEST {
+        return None;
     }
-    band.count += bucket.count;
-    band.from_ns = band.from_ns.min(bucket.min_ns);
-    band.to_ns = band.to_ns.max(bucket.max_ns);
-    band.ledger.add(&bucket.ledger);
+    let slow_count = (all * SLOWEST).div_ceil(100);
+    let mut slowest = Band::default();
+    for cell in cells.iter().rev() {
+        if slowest.count >= slow_count {
+            break;
+        }
+        add(&mut slowest, cell);
+    }
+    let (low, high) = (all * TYPICAL.0 / 100 + 1, (all * TYPICAL.1).div_ceil(100));
+    let mut typical = Band::default();
+    let mut before = 0;
+    for cell in cells {
+        // Ranks, from 1, of its requests.
+        let (first, last) = (before + 1, before + cell.sum.weight);
+        if last >= low && first <= high {
+            add(&mut typical, cell);
+        }
+        before = last;
+    }
+    (slowest.from_ns > typical.to_ns).then_some((typical, slowest))
+}
+
+fn add(band: &mut Band, cell: &Cell) {
+    if band.count == 0 {
+        (band.from_ns, band.to_ns) = (cell.min_ns, cell.max_ns);
+    }
+    band.count += cell.sum.weight;
+    band.from_ns = band.from_ns.min(cell.min_ns);
+    band.to_ns = band.to_ns.max(cell.max_ns);
+    band.ledger.add(&cell.sum.ledger);
 }
 
 /// A block with its names.
@@ -233,16 +185,6 @@ pub(super) fn slow_block(
 
 fn length(block: &LongBlock) -> u64 {
     block.blocked_ns.saturating_add(block.run_queue_ns)
-}
-
-/// The bucket of a latency.
-fn bucket(ns: u64) -> usize {
-    let top = ns.max(1).ilog2();
-    if top < SUB_BITS {
-        return ns as usize;
-    }
-    let shift = top - SUB_BITS;
-    (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize - (1 << SUB_BITS))
 }
 
 #[cfg(test)]

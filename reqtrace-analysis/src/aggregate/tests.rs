@@ -1,4 +1,4 @@
-//! A trace without end: what is kept does not grow.
+//! A trace without end: what is kept does not grow. What the kernel has counted has come. What happened lately.
 
 use reqtrace_common::record::{BlockSite, FILE_NONE, Slot};
 use reqtrace_common::sums::{StackSum, StackSumKey, TypeTotals, off_kind};
@@ -146,4 +146,134 @@ fn processes_that_left_take_no_memory_and_lose_no_time() {
     let loss = |name: &str| report.losses.iter().find(|loss| loss.name == name);
     assert!(loss("processes_unlisted").is_some_and(|loss| loss.count > 0));
     assert!(loss("stacks_unknown").is_none());
+}
+
+fn aggregator() -> Aggregator {
+    let profile = Profiles::parse([PROFILE], "work").unwrap();
+    Aggregator::new(&profile, &Header::default(), Options::default()).unwrap()
+}
+
+fn request(id: u64, end_ns: u64, latency_ns: u64, label: &str) -> Event<'_> {
+    Event::Request(Request {
+        id,
+        begin_ns: end_ns - latency_ns,
+        end_ns,
+        weight: 1,
+        label: label.as_bytes(),
+        ..Request::default()
+    })
+}
+
+/// What is not accounted for when the kernel has counted so many requests, and this has become of one of them.
+fn unaccounted(all: u64, of_one: impl Fn(&mut Aggregator, Event<'_>)) -> [u64; 2] {
+    let mut aggregator = aggregator();
+    let mut totals = TypeTotals::ZERO;
+    for id in 1..=all {
+        let (end_ns, latency_ns) = (id * 1_000, 100 + id % 77);
+        totals.count += 1;
+        totals.latency_ns += latency_ns;
+        let event = request(id, end_ns, latency_ns, "");
+        match id {
+            7_777 => of_one(&mut aggregator, event),
+            _ => aggregator.event(&event, &mut []).unwrap(),
+        }
+        if id % 5_000 == 0 {
+            let window = Window {
+                until_ns: end_ns,
+                totals: vec![std::mem::replace(&mut totals, TypeTotals::ZERO)],
+                ..Window::default()
+            };
+            aggregator.event(&Event::Window(&window), &mut []).unwrap();
+        }
+    }
+    let ending = Ending {
+        ended: true,
+        ..Ending::default()
+    };
+    let losses = aggregator.view(&ending).losses;
+    ["requests_unaccounted", "latency_unaccounted_ns"].map(|name| {
+        let loss = losses.iter().find(|loss| loss.name == name);
+        loss.map_or(0, |loss| loss.count)
+    })
+}
+
+#[test]
+fn one_record_of_a_million_that_is_dropped_or_changed_is_found() {
+    let came = unaccounted(10_000, |aggregator, event| {
+        aggregator.event(&event, &mut []).unwrap();
+    });
+    assert_eq!(came, [0, 0]);
+    assert_eq!(unaccounted(1_000_000, |_, _| {}), [1, 0]);
+    let lost = unaccounted(10_000, |aggregator, _| {
+        let loss = Loss {
+            name: reqtrace_common::loss::Loss::RingFull.name().to_owned(),
+            count: 1,
+        };
+        aggregator.event(&Event::Loss(&loss), &mut []).unwrap();
+    });
+    assert_eq!(lost, [0, 0]);
+    let longer = unaccounted(10_000, |aggregator, event| {
+        let Event::Request(mut request) = event else {
+            panic!("{event:?}");
+        };
+        request.begin_ns -= 3;
+        let event = Event::Request(request);
+        aggregator.event(&event, &mut []).unwrap();
+    });
+    assert_eq!(longer, [0, 3]);
+}
+
+#[test]
+fn percentiles_ledgers_and_statements_are_those_of_the_last_seconds() {
+    let mut aggregator = aggregator();
+    aggregator.keep_groups();
+    let mut id = 0;
+    for second in 0..=10 {
+        for number in 0..100 {
+            let (latency_ns, label) = match (second, number) {
+                (0, _) => (400_000_000, "select 1"),
+                (_, 0) => (50_000_000, "update 2"),
+                _ => (10_000, "select 3"),
+            };
+            id += 1;
+            let event = request(id, second * 1_000_000_000 + 500_000_000, latency_ns, label);
+            aggregator.event(&event, &mut []).unwrap();
+        }
+    }
+    assert_eq!(aggregator.types_now(10)[0].complete, 1_100);
+    aggregator
+        .event(&Event::Tick(11_300_000_000), &mut [])
+        .unwrap();
+    let now = aggregator.types_now(10).remove(0);
+    assert_eq!(
+        (now.complete, now.per_second, now.causes),
+        (1_100, 100.0, None)
+    );
+    let latency = now.latency.unwrap();
+    assert!((10_000..10_020).contains(&latency.p50_ns), "{latency:?}");
+    assert!((10_000..10_020).contains(&latency.p99_ns), "{latency:?}");
+    assert_eq!(latency.max_ns, 50_000_000);
+    assert_eq!(now.ledger.latency_ns, 10 * (99 * 10_000 + 50_000_000));
+    let statements = aggregator.statements_now(60).into_iter();
+    let shown: Vec<_> = statements
+        .map(|of| (of.statement.unwrap().to_string(), of.count, of.max_ns))
+        .collect();
+    let wanted = [
+        ("select ?", 1_090, 400_000_000),
+        ("update ?", 10, 50_000_000),
+    ];
+    assert_eq!(
+        shown,
+        wanted.map(|(text, count, ns)| (text.to_owned(), count, ns))
+    );
+    // Nothing happens any more.
+    aggregator
+        .event(&Event::Tick(100_000_000_000), &mut [])
+        .unwrap();
+    let now = aggregator.types_now(10).remove(0);
+    assert_eq!(
+        (now.complete, now.per_second, now.latency),
+        (1_100, 0.0, None)
+    );
+    assert_eq!(aggregator.statements_now(60), []);
 }

@@ -35,6 +35,11 @@ impl Trace {
         self.header.start_ns
     }
 
+    /// What `CLOCK_MONOTONIC` lacks to the wall clock.
+    pub(super) fn to_unix_ns(&self) -> i64 {
+        self.header.monotonic_to_unix_ns
+    }
+
     /// Nanoseconds since the Unix epoch.
     pub(super) fn unix_ns(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_add_signed(self.header.monotonic_to_unix_ns)

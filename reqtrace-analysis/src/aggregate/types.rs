@@ -1,59 +1,23 @@
-//! One request type: requests in, latency and sums out.
+//! One request type: its cells in, latency and sums out.
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
 use reqtrace_common::sums::TypeTotals;
 
 use super::before::Before;
 use super::followed::Followed;
-use super::tail::Tail;
+use super::tail::{Longest, bands};
+use crate::cells::{Cell, Histogram, Sum, Which};
+use crate::report::slow::Band;
 use crate::report::{Latency, Ledger};
-use reqtrace_recording::{Incomplete, Request};
+use reqtrace_recording::Incomplete;
 
-/// Latencies up to a day are told apart; longer ones count as a day in percentiles.
-const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
-/// Significant decimal digits of percentiles.
-const DIGITS: u8 = 3;
-
-/// Requests whose records arrived.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Arrived {
-    pub(super) rows: u64,
-    /// Σ of their weights.
-    pub(super) weight: u64,
-    /// Σ of their ledgers, each times its weight.
-    pub(super) ledger: Ledger,
-}
-
-impl Arrived {
-    fn new(ledger: &Ledger) -> Self {
-        Self {
-            rows: 0,
-            weight: 0,
-            ledger: ledger.clone(),
-        }
-    }
-
-    fn add(&mut self, ledger: &Ledger, weight: u64) {
-        self.rows += 1;
-        self.weight += weight;
-        self.ledger.add_times(ledger, weight);
-    }
-}
-
-/// One request type.
+/// One request type, beside its cells.
 #[derive(Debug)]
 pub(super) struct TypeState {
     pub(super) name: String,
-    pub(super) complete: Arrived,
-    /// Complete and incomplete.
-    pub(super) all: Arrived,
-    pub(super) incomplete: BTreeMap<Incomplete, u64>,
-    histogram: Option<Histogram<u64>>,
-    max_ns: u64,
-    pub(super) tail: Tail,
+    pub(super) longest: Longest,
     /// Only when the trace records it.
     pub(super) before: Option<Before>,
     /// Only of a type with a key.
@@ -61,51 +25,65 @@ pub(super) struct TypeState {
 }
 
 impl TypeState {
-    /// `empty` is a ledger without any time.
-    pub(super) fn new(name: &str, empty: &Ledger, has_before: bool, is_keyed: bool) -> Self {
+    pub(super) fn new(name: &str, has_before: bool, is_keyed: bool) -> Self {
         Self {
             name: name.to_owned(),
-            complete: Arrived::new(empty),
-            all: Arrived::new(empty),
-            incomplete: BTreeMap::new(),
-            // These bounds are valid ones; without a histogram there are no percentiles.
-            histogram: Histogram::new_with_bounds(1, MAX_LATENCY_NS, DIGITS).ok(),
-            max_ns: 0,
-            tail: Tail::default(),
-            before: has_before.then(Before::new),
+            longest: Longest::default(),
+            before: has_before.then(Before::default),
             followed: is_keyed.then(Followed::default),
         }
     }
+}
 
-    pub(super) fn add(&mut self, request: &Request<'_>, ledger: &Ledger) {
-        let weight = u64::from(request.weight);
-        self.all.add(ledger, weight);
-        if let Some(reason) = request.incomplete {
-            *self.incomplete.entry(reason).or_default() += weight;
-            return;
+/// Requests of one type whose records arrived.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    /// Records of complete requests.
+    pub(super) rows: u64,
+    pub(super) complete: Sum,
+    /// Σ of the ledgers of complete and incomplete requests.
+    pub(super) all: Ledger,
+    /// Why, and how many.
+    pub(super) incomplete: Vec<(Incomplete, u64)>,
+    latencies: Histogram<10>,
+    max_ns: u64,
+    /// Typical and slowest requests.
+    pub(super) bands: Option<(Band, Band)>,
+}
+
+impl Arrived {
+    /// Those of these cells. `empty` is a ledger without any time.
+    pub(super) fn new(cells: &BTreeMap<Which, Cell>, empty: &Ledger) -> Self {
+        let mut arrived = Self {
+            all: empty.clone(),
+            ..Self::default()
+        };
+        arrived.complete.ledger.clone_from(empty);
+        let mut complete = Vec::new();
+        for (which, cell) in cells {
+            arrived.all.add(&cell.sum.ledger);
+            if let Which::Incomplete(reason) = which {
+                arrived.incomplete.push((*reason, cell.sum.weight));
+                continue;
+            }
+            arrived.rows += cell.count;
+            arrived.complete.merge(&cell.sum);
+            arrived.max_ns = arrived.max_ns.max(cell.max_ns);
+            complete.push(cell);
         }
-        self.complete.add(ledger, weight);
-        if let Some(before) = &mut self.before {
-            before.add(request);
-        }
-        if let Some(followed) = &mut self.followed {
-            followed.add(request);
-        }
-        self.max_ns = self.max_ns.max(ledger.latency_ns);
-        if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record_n(ledger.latency_ns, weight);
-        }
+        arrived.latencies = Histogram::sum(complete.iter().map(|cell| &cell.latencies));
+        arrived.bands = bands(&complete);
+        arrived
     }
 
-    /// Latency of the complete requests whose records arrived.
+    /// Latency of the complete ones.
     pub(super) fn latency(&self) -> Option<Latency> {
-        let histogram = self.histogram.as_ref()?;
-        let at = |quantile| histogram.value_at_quantile(quantile).min(self.max_ns);
-        let mean_ns = self
-            .complete
-            .ledger
-            .latency_ns
-            .checked_div(self.complete.weight)?;
+        let all = &self.complete;
+        let mean_ns = all.ledger.latency_ns.checked_div(all.weight)?;
+        let at = |share| {
+            let ns = self.latencies.quantile(share);
+            ns.map_or(self.max_ns, |ns| ns.min(self.max_ns))
+        };
         Some(Latency {
             mean_ns,
             p50_ns: at(0.5),

@@ -6,16 +6,17 @@ use reqtrace_common::sums::TypeTotals;
 use reqtrace_recording::Ending;
 
 use super::before::Before;
+use super::counted::Counted;
 use super::files::Queues;
 use super::filter::Filter;
 use super::followed::Followed;
-use super::labels::Labels;
 use super::samples::Samples;
 use super::settled::{New, Settled};
 use super::sites::Sites;
 use super::stacks::SlowStacks;
-use super::types::{TypeState, kernel_latency, split};
-use super::{Aggregator, hints, losses, warnings};
+use super::types::{Arrived, TypeState, kernel_latency, split};
+use super::{Aggregator, hints, labels, losses, warnings};
+use crate::report::slow::SlowRequests;
 use crate::report::{Filtered, Ledger, MarkerInfo, Report, StackKind, TypeReport};
 
 /// Requests that are open and listed, the longest first; all are counted.
@@ -36,10 +37,12 @@ impl Aggregator {
         let signs = settled.places.signs(&self.open);
         let lengths = settled.lengths.counts(&classes);
         let filtered = self.filter.as_ref().map(filtered);
+        let empty = Ledger::of(classes.len(), &self.spots.names);
         let queues = Queues {
             known: self.slow.is_none(),
             longest_known: self.slow.is_none() && self.sums.longest_apart,
         };
+        let mut counted = Counted::default();
         let requests: Vec<_> = self
             .types
             .iter()
@@ -49,14 +52,23 @@ impl Aggregator {
             .enumerate()
             .map(|(index, (((state, sums), lengths), files))| {
                 let totals = self.sums.totals.get(index).unwrap_or(&TypeTotals::ZERO);
-                let slow = state.tail.slow(sites, &self.trace);
+                let mut arrived = Arrived::new(&self.cells.of_type(index as u32), &empty);
+                counted.add(totals, &arrived);
+                let slow = arrived.bands.take().map(|(typical, slowest)| {
+                    let longest = &state.longest;
+                    SlowRequests {
+                        blocks: longest.slower_than(typical.to_ns, sites, &self.trace),
+                        typical,
+                        slowest,
+                    }
+                });
                 TypeReport {
                     slow,
                     lengths,
                     files,
                     is_keyed: self.spots.is_keyed(index as u32),
                     ignores_inner: self.spots.ignores_inner(index as u32),
-                    ..type_report(state, totals, sums, filtered.is_some())
+                    ..type_report(state, &arrived, totals, sums, filtered.is_some())
                 }
             })
             .collect();
@@ -93,6 +105,8 @@ impl Aggregator {
             programs: &cost.programs,
             malformed: self.malformed,
             refused: self.bounds.refused,
+            // While it goes on the totals are those of some seconds ago, and a filter keeps no totals.
+            counted: (ending.is_whole() && filtered.is_none()).then_some(counted),
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),
@@ -109,6 +123,10 @@ impl Aggregator {
         });
         let mut unwinding = settled.walked.unwinding();
         unwinding.walks.clone_from(&cost.walks);
+        let by_group = self.groups.as_ref().zip(self.options.group_by.as_ref());
+        let labels = by_group.map_or_else(Vec::new, |(groups, by)| {
+            labels::report(groups, by, self.types.len(), classes.len())
+        });
         let mut report = Report {
             trace: self.trace.info(&sites.processes),
             classes,
@@ -118,7 +136,7 @@ impl Aggregator {
             requests,
             blame,
             page: None,
-            labels: self.labels.as_ref().map(Labels::report).unwrap_or_default(),
+            labels,
             stacks,
             away,
             on_cpu,
@@ -200,14 +218,20 @@ fn filtered(filter: &Filter) -> Filtered {
 }
 
 /// A filtered report knows of its requests what their records say.
-fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: bool) -> TypeReport {
-    let rows = state.complete.rows;
+fn type_report(
+    state: &TypeState,
+    arrived: &Arrived,
+    totals: &TypeTotals,
+    sums: &[u64],
+    filtered: bool,
+) -> TypeReport {
+    let rows = arrived.rows;
     let classes_exact = filtered || rows >= totals.recorded();
     let (count, exact_count, recorded) = if filtered {
-        (state.complete.weight, rows, rows)
+        (arrived.complete.weight, rows, rows)
     } else {
         (
-            totals.count.max(state.complete.weight),
+            totals.count.max(arrived.complete.weight),
             totals.exact_count().max(rows),
             totals.recorded().max(rows),
         )
@@ -218,16 +242,16 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
         exact_count,
         recorded,
         rows,
-        incomplete: state.incomplete.iter().map(|(r, n)| (*r, *n)).collect(),
+        incomplete: arrived.incomplete.clone(),
         latency: if classes_exact {
-            state.latency()
+            arrived.latency()
         } else {
             kernel_latency(totals)
         },
         ledger: if classes_exact {
-            state.complete.ledger.clone()
+            arrived.complete.ledger.clone()
         } else {
-            estimated_ledger(state, totals, sums)
+            estimated_ledger(arrived, totals, sums)
         },
         classes_exact,
         slow: None,
@@ -252,12 +276,12 @@ fn type_report(state: &TypeState, totals: &TypeTotals, sums: &[u64], filtered: b
 /// Everything but the classes is the kernel's and exact. The blocked time of the requests that
 /// arrived is known by class; the rest is split like the kernel's sums per stack less everything
 /// that arrived. That is exact when only complete requests were lost.
-fn estimated_ledger(state: &TypeState, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledger {
     let arrived = &state.complete.ledger;
     let rest = totals.blocked_ns.saturating_sub(arrived.blocked_ns());
     let weights: Vec<_> = sums
         .iter()
-        .zip(&state.all.ledger.classes)
+        .zip(&state.all.classes)
         .map(|(all, seen)| all.saturating_sub(*seen))
         .collect();
     let mut ledger = Ledger {

@@ -66,12 +66,6 @@ impl Gatherer {
         self.sums.report(self.period, naming)
     }
 
-    /// Blocked time of complete requests of one type so far, by root cause.
-    pub(crate) fn causes(&self, request_type: usize) -> Causes {
-        let of_type = self.sums.table.types.get(request_type);
-        of_type.map_or_else(Causes::default, |of_type| of_type.causes)
-    }
-
     /// Whether there are so many chains of stacks that they are to be settled.
     pub(crate) fn is_full(&self) -> bool {
         self.sums.chains.is_full()

@@ -11,8 +11,7 @@ use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
 use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
-use crate::fingerprint::fingerprint;
-use crate::label::label_text;
+use crate::label::{label_text, statement};
 use crate::report::OfText;
 use crate::report::blame::HeldRequest;
 
@@ -293,10 +292,7 @@ impl Sums {
         if let Some(number) = self.labels.get(label) {
             return *number;
         }
-        let number = match self.grouping {
-            Some(OfText::Whole) => self.texts.number(&label_text(label)),
-            Some(OfText::Fingerprint) | None => self.texts.number(&fingerprint(label)),
-        };
+        let number = self.texts.number(&statement(label, self.grouping));
         if self.labels.len() >= MAX_LABELS {
             self.labels.clear();
         }

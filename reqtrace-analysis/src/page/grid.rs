@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::{StackNumber, Stacks};
 use crate::blame::Causes;
+use crate::cells::Sum;
+use crate::cells::bucket::{bucket, lowest};
 use crate::report::Ledger;
 use crate::report::page::{Cell, StatementSum};
 
@@ -15,31 +17,12 @@ use crate::report::page::{Cell, StatementSum};
 const MAX_COLUMNS: u64 = 240;
 /// Length of a column at the start.
 const FIRST_COLUMN_NS: u64 = 1_000_000;
-/// Rows in a power of two of the latency.
-const SUB_BITS: u32 = 2;
+/// A row is a quarter of a power of two of the latency.
+const ROW_BITS: u32 = 2;
 /// Entries of all cells together: 16 bytes each, and some 8 of the page.
 const MAX_ENTRIES: usize = 1 << 20;
 /// Fewer columns than these are not made to save entries.
 const FEW_COLUMNS: u64 = 60;
-
-/// The row of a latency.
-fn row(ns: u64) -> u32 {
-    let top = ns.max(1).ilog2();
-    if top < SUB_BITS {
-        return ns as u32;
-    }
-    let shift = top - SUB_BITS;
-    ((shift + 1) << SUB_BITS) + (ns >> shift) as u32 - (1 << SUB_BITS)
-}
-
-/// The lowest latency of a row.
-fn lowest_ns(row: u32) -> u64 {
-    if row < 1 << SUB_BITS {
-        return u64::from(row);
-    }
-    let shift = (row >> SUB_BITS) - 1;
-    u64::from((1 << SUB_BITS) + (row & ((1 << SUB_BITS) - 1))).saturating_mul(1 << shift)
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
@@ -51,9 +34,7 @@ struct Key {
 /// What is added up of one cell.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    count: u64,
-    ledger: Ledger,
-    causes: Causes,
+    sum: Sum,
     stacks: FxHashMap<StackNumber, u64>,
     samples: FxHashMap<StackNumber, u64>,
     statements: FxHashMap<u32, StatementSum>,
@@ -62,20 +43,23 @@ pub(super) struct Sums {
 
 impl Sums {
     pub(super) fn add(&mut self, ledger: &Ledger, causes: Option<&Causes>, weight: u64) {
-        self.count += weight;
-        self.ledger.add_times(ledger, weight);
+        self.sum.add(ledger, weight);
         if let Some(causes) = causes {
-            self.causes.add_times(causes, weight);
+            self.sum.causes.add_times(causes, weight);
         }
     }
 
     pub(super) fn statement(&mut self, statement: u32, ledger: &Ledger, weight: u64) {
-        let sum = self.statements.entry(statement).or_default();
-        sum.count += weight;
-        sum.latency_ns += ledger.latency_ns * weight;
-        sum.on_cpu_ns += ledger.on_cpu_ns * weight;
-        sum.blocked_ns += (ledger.blocked_ns() + ledger.unattributed_ns) * weight;
-        sum.max_ns = sum.max_ns.max(ledger.latency_ns);
+        self.statements
+            .entry(statement)
+            .or_default()
+            .add(&StatementSum {
+                count: weight,
+                latency_ns: ledger.latency_ns * weight,
+                on_cpu_ns: ledger.on_cpu_ns * weight,
+                blocked_ns: (ledger.blocked_ns() + ledger.unattributed_ns) * weight,
+                max_ns: ledger.latency_ns,
+            });
     }
 
     pub(super) fn stack(&mut self, stack: StackNumber, ns: u64) {
@@ -95,9 +79,7 @@ impl Sums {
     }
 
     fn merge(&mut self, other: Self) {
-        self.count += other.count;
-        self.ledger.add(&other.ledger);
-        self.causes.add_times(&other.causes, 1);
+        self.sum.merge(&other.sum);
         for (stack, ns) in other.stacks {
             self.stack(stack, ns);
         }
@@ -105,12 +87,7 @@ impl Sums {
             self.sample(stack, count);
         }
         for (statement, more) in other.statements {
-            let sum = self.statements.entry(statement).or_default();
-            sum.count += more.count;
-            sum.latency_ns += more.latency_ns;
-            sum.on_cpu_ns += more.on_cpu_ns;
-            sum.blocked_ns += more.blocked_ns;
-            sum.max_ns = sum.max_ns.max(more.max_ns);
+            self.statements.entry(statement).or_default().add(&more);
         }
         for (holding, ns) in other.holdings {
             self.held(holding, ns);
@@ -171,7 +148,7 @@ impl Grid {
         let key = Key {
             request,
             column: begin_ns / self.column_ns,
-            row: row(latency_ns),
+            row: bucket(ROW_BITS, latency_ns),
         };
         self.cells.entry(key).or_default()
     }
@@ -230,7 +207,9 @@ impl Grid {
         let (Some(first), Some(last)) = (rows().min(), rows().max()) else {
             return (self.column_ns, Vec::new(), Vec::new());
         };
-        let edges = (first..=last + 1).map(lowest_ns).collect();
+        let edges = (first..=last + 1)
+            .map(|row| lowest(ROW_BITS, row))
+            .collect();
         let mut cells: Vec<(Key, Sums)> = self.cells.into_iter().collect();
         cells.sort_unstable_by_key(|(key, _)| *key);
         let cells = cells.into_iter().map(|(key, sums)| {
@@ -238,9 +217,9 @@ impl Grid {
                 request: key.request,
                 column: key.column as u32,
                 row: key.row - first,
-                count: sums.count,
-                ledger: sums.ledger,
-                causes: sums.causes,
+                count: sums.sum.weight,
+                ledger: sums.sum.ledger,
+                causes: sums.sum.causes,
                 stacks: sums.stacks.into_iter().collect(),
                 samples: sums.samples.into_iter().collect(),
                 statements: sums.statements.into_iter().collect(),
@@ -259,22 +238,6 @@ impl Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_a_quarter_of_a_power_of_two() {
-        let mut last = None;
-        for ns in (0..5_000).chain([1 << 40, (1 << 40) + (1 << 38), u64::MAX]) {
-            let row = row(ns);
-            assert!(lowest_ns(row) <= ns, "{ns}");
-            assert!(
-                ns < lowest_ns(row + 1) || lowest_ns(row + 1) == u64::MAX,
-                "{ns}"
-            );
-            assert!(last.is_none_or(|last| last <= row));
-            last = Some(row);
-        }
-        assert_eq!(row(8) + 4, row(16));
-    }
 
     #[test]
     fn columns_are_those_of_the_whole_trace_however_early_its_requests_were() {

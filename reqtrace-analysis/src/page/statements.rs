@@ -3,8 +3,7 @@
 use reqtrace_base::plain::Plain;
 use rustc_hash::FxHashMap;
 
-use crate::fingerprint::fingerprint;
-use crate::label::label_text;
+use crate::label::statement;
 use crate::report::OfText;
 
 /// Statements that are told apart.
@@ -50,10 +49,7 @@ impl Statements {
     }
 
     fn new_label(&mut self, label: &[u8]) -> u32 {
-        let statement = match self.grouping {
-            Some(OfText::Whole) => label_text(label),
-            Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
-        };
+        let statement = statement(label, self.grouping);
         let number = match self.numbers.get(&statement) {
             Some(number) => *number,
             None if self.texts.len() >= MAX_STATEMENTS => OTHERS,

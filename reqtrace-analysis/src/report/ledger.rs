@@ -53,6 +53,21 @@ impl Ledger {
         add_each(&mut self.queued, &other.queued, weight);
     }
 
+    /// All parts of which the latency is made, behind the latency: fixed ones, classes, places.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = u64> {
+        let fixed = [
+            self.latency_ns,
+            self.on_cpu_ns,
+            self.run_queue_ns,
+            self.preempted_ns,
+            self.unattributed_ns,
+        ];
+        let places = self.parked.iter().chain(&self.queued);
+        fixed
+            .into_iter()
+            .chain(self.classes.iter().chain(places).copied())
+    }
+
     /// Σ of the class columns.
     #[must_use]
     pub fn blocked_ns(&self) -> u64 {

@@ -94,6 +94,17 @@ pub struct StatementSum {
     pub max_ns: u64,
 }
 
+impl StatementSum {
+    /// Adds what another one has.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.count += more.count;
+        self.latency_ns += more.latency_ns;
+        self.on_cpu_ns += more.on_cpu_ns;
+        self.blocked_ns += more.blocked_ns;
+        self.max_ns = self.max_ns.max(more.max_ns);
+    }
+}
+
 /// A stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageStack {

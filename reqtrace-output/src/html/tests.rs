@@ -13,7 +13,7 @@ use reqtrace_base::plain::Plain;
 /// The page of a report, and the data in it.
 fn page_of(report: &Report) -> (String, Value) {
     let mut out = Vec::new();
-    write(&mut out, report).unwrap();
+    write(report, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let (_, behind) = text
         .split_once("<script id=\"data\" type=\"text/plain\">")

@@ -3,7 +3,14 @@ use std::fs;
 use super::*;
 use reqtrace_base::error::Kind;
 
-fn message(options: &OutputOptions) -> String {
+fn targets(of: &[(&str, Target)]) -> Vec<(&'static Format, Target)> {
+    let format = |option| Format::of(option).unwrap();
+    of.iter()
+        .map(|(option, target)| (format(option), target.clone()))
+        .collect()
+}
+
+fn message(options: &OutputSpec) -> String {
     match open(options, &Columns::default()) {
         Ok(_) => panic!("it could be opened"),
         Err(error) => {
@@ -18,9 +25,9 @@ fn message(options: &OutputOptions) -> String {
 fn a_folder_gets_all_five_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("a/b");
-    let options = OutputOptions {
+    let options = OutputSpec {
         out: Some(out.clone()),
-        ..OutputOptions::default()
+        ..OutputSpec::default()
     };
     let mut exporters = open(&options, &Columns::default()).unwrap();
     assert_eq!(exporters.len(), 5);
@@ -42,9 +49,9 @@ fn what_was_there_stays_when_nothing_comes() {
     let folder = tempfile::tempdir().unwrap();
     let old = folder.path().join("requests.csv");
     fs::write(&old, "yesterday").unwrap();
-    let options = OutputOptions {
+    let options = OutputSpec {
         out: Some(folder.path().to_owned()),
-        ..OutputOptions::default()
+        ..OutputSpec::default()
     };
     check(&options).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -57,11 +64,16 @@ fn what_was_there_stays_when_nothing_comes() {
 fn one_that_fails_does_not_keep_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("summary.json");
-    let options = OutputOptions {
-        csv: Some(Target::File("/dev/full".into())),
-        folded: Some(Target::File(folder.path().join("gone/stacks.folded"))),
-        json: Some(Target::File(path.clone())),
-        ..OutputOptions::default()
+    let options = OutputSpec {
+        targets: targets(&[
+            ("csv", Target::File("/dev/full".into())),
+            (
+                "folded",
+                Target::File(folder.path().join("gone/stacks.folded")),
+            ),
+            ("json", Target::File(path.clone())),
+        ]),
+        ..OutputSpec::default()
     };
     fs::create_dir(folder.path().join("gone")).unwrap();
     let mut exporters = open(&options, &Columns::default()).unwrap();
@@ -79,40 +91,40 @@ fn bad_paths_are_named_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
-    let out = |path: &Path| OutputOptions {
+    let out = |path: &Path| OutputSpec {
         out: Some(path.to_owned()),
-        ..OutputOptions::default()
+        ..OutputSpec::default()
     };
     assert!(message(&out(&file)).contains("is a file"));
 
     let made = folder.path().join("made");
-    let missing = OutputOptions {
-        csv: Some(Target::File(folder.path().join("no/x.csv"))),
+    let missing = OutputSpec {
+        targets: targets(&[("csv", Target::File(folder.path().join("no/x.csv")))]),
         ..out(&made)
     };
     assert!(message(&missing).contains("there is no folder"));
     assert!(!made.exists());
 
-    let is_folder = OutputOptions {
-        json: Some(Target::File(folder.path().to_owned())),
-        ..OutputOptions::default()
+    let is_folder = OutputSpec {
+        targets: targets(&[("json", Target::File(folder.path().to_owned()))]),
+        ..OutputSpec::default()
     };
     assert!(message(&is_folder).contains("is a folder"));
 }
 
 #[test]
 fn two_outputs_never_share_a_place() {
-    let options = OutputOptions {
-        csv: Some(Target::Stdout),
-        folded_on_stdout: true,
-        ..OutputOptions::default()
+    let options = OutputSpec {
+        targets: targets(&[("csv", Target::Stdout), ("folded", Target::Stdout)]),
+        ..OutputSpec::default()
     };
-    assert!(options.uses_stdout());
     assert!(message(&options).contains("standard output"));
-    let same = OutputOptions {
-        csv: Some(Target::File("/tmp/x".into())),
-        json: Some(Target::File("/tmp/x".into())),
-        ..OutputOptions::default()
+    let same = OutputSpec {
+        targets: targets(&[
+            ("csv", Target::File("/tmp/x".into())),
+            ("json", Target::File("/tmp/x".into())),
+        ]),
+        ..OutputSpec::default()
     };
     assert!(message(&same).contains("/tmp/x"));
 }

@@ -109,10 +109,13 @@ impl Trace {
     pub fn run_with(self, observer: &mut dyn Observer) -> Result<Finished> {
         let Self {
             trace,
-            analysis,
+            mut analysis,
             exporters,
             mut recording,
         } = self;
+        if observer.wants_running() {
+            analysis.keep_groups();
+        }
         let mut model = Model::new(analysis, exporters, observer);
         let mut sinks: Vec<&mut dyn EventSink> = Vec::new();
         if let Some(recording) = &mut recording {

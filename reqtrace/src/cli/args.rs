@@ -19,7 +19,7 @@ use super::functions::FunctionsArgs;
 #[cfg(feature = "capture")]
 pub use super::options::TraceOptions;
 #[cfg(feature = "capture")]
-pub use super::outputs::{OutputArgs, Stacks};
+pub use super::outputs::OutputArgs;
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 #[cfg(feature = "capture")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqtrace_common::filter::{ANY_STATE, StackFilter};
 
 use super::args::{CpuEngine, TraceArgs, Unwind};
-use super::outputs::{Outputs, parse_pids, with_unit};
+use super::outputs::{OutputArgs, parse_pids, with_unit};
 use super::users;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
@@ -64,7 +64,7 @@ pub struct TraceOptions {
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
     /// What to write and print.
-    pub outputs: Outputs,
+    pub outputs: OutputArgs,
     /// Where to write the recording.
     pub record: Option<PathBuf>,
     /// Whether a screen is shown while it runs.
@@ -81,15 +81,15 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
-        let of_intervals = [
-            ("--intervals", &self.outputs.intervals),
-            ("--perfetto", &self.outputs.perfetto),
-            ("--html", &self.outputs.html),
-        ];
-        let of_intervals = of_intervals.into_iter().find(|(_, file)| file.is_some());
-        if let (Some(_), Some((option, _))) = (self.sample, of_intervals) {
+        let of_intervals = self
+            .outputs
+            .targets
+            .formats()
+            .find(|format| format.wants_blame());
+        if let (Some(_), Some(format)) = (self.sample, of_intervals) {
             return Err(Error::usage(format!(
-                "{option} needs all requests, and --sample leaves some out"
+                "{} needs all requests, and --sample leaves some out",
+                format.asked_by()
             ))
             .next("leave out one of the two"));
         }
@@ -129,7 +129,7 @@ impl TraceArgs {
             )
             .next("start the program elsewhere, and give its PID with -p"));
         }
-        let outputs = self.outputs.into_outputs()?;
+        let outputs = self.outputs.checked()?;
         if self.live && outputs.takes_stdout() {
             return Err(Error::usage(
                 "--live draws on standard output, which another output takes",

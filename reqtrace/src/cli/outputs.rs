@@ -1,65 +1,36 @@
-//! What is written and printed, of a trace and of a recording alike: words in, [`Outputs`] out.
+//! What is written and printed, of a trace and of a recording alike: words in, an [`OutputSpec`] out.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
-use reqtrace_output::outputs::{OutputOptions, Target};
+use reqtrace_output::formats::{FORMATS, Format, InFolder};
+use reqtrace_output::outputs::{OutputSpec, Target};
 
-/// The words, as given.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// The option that `-f` is for.
+const FOLDED: &str = "folded";
+
+/// What to write and print.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct OutputArgs {
-    /// Write report.html, summary.json, requests.csv, stacks.folded, flamegraph.svg and, of a trace with
-    /// blame, blame.csv, chains.folded and chains.svg into this folder
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", help = folder_help(), help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
 
-    /// Write a page to look at: requests by time and latency, flame graphs, who held whom up, what
-    /// happened in the slowest (turns --blame on); - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) html: Option<PathBuf>,
-
-    /// Write one row for each request; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) csv: Option<PathBuf>,
-
-    /// Write folded stacks; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) folded: Option<PathBuf>,
-
-    /// Write a flame graph (SVG); - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) flamegraph: Option<PathBuf>,
-
-    /// Write the summary as JSON; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) json: Option<PathBuf>,
-
-    /// Write one row for each time that a request was off the CPU, and who ended that (turns --blame
-    /// on); - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) intervals: Option<PathBuf>,
-
-    /// Write a gzipped profile of the stacks for `go tool pprof` and all that reads its format, with
-    /// process, request, class and root cause as labels; - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) pprof: Option<PathBuf>,
-
-    /// Write a trace for ui.perfetto.dev: a track for each thread, requests and when they were off the
-    /// CPU, arrows from who woke to who was woken (turns --blame on); - is standard output
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) perfetto: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) targets: Targets,
 
     /// Print folded stacks on standard output, as offcputime -f
     #[arg(short = 'f', help_heading = "Output")]
-    pub(super) folded_stdout: bool,
+    folded_stdout: bool,
 
     /// Put a frame `-` between user and kernel frames
     #[arg(short = 'd', long = "delimited", help_heading = "Stacks")]
-    pub(super) delimited: bool,
+    delimited: bool,
 
     /// Kernel stacks only
     #[arg(short = 'K', long = "kernel-stacks-only", help_heading = "Stacks")]
@@ -71,7 +42,7 @@ pub struct OutputArgs {
 
     /// Leave run queue and preemption out of the stacks; the totals keep them
     #[arg(long, help_heading = "Stacks")]
-    pub(super) blocked_only: bool,
+    blocked_only: bool,
 
     /// Which time folded stacks and flame graphs hold: off-cpu; on-cpu, by samples, scaled to the exact
     /// time; or all, the whole latency
@@ -94,12 +65,12 @@ pub struct OutputArgs {
 
     /// No more rows in the CSV than this; the report says how many were left out
     #[arg(long, value_name = "ROWS", help_heading = "Output")]
-    pub(super) max_rows: Option<u64>,
+    max_rows: Option<u64>,
 
     /// No more bytes in the CSV than this, such as 500M or 2G; the report says how many rows were left
     /// out
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
-    pub(super) max_bytes: Option<u64>,
+    max_bytes: Option<u64>,
 
     /// Print a second table with one row for each label, for each fingerprint, which is the label with ? for
     /// its numbers and strings, for each value of an attribute (NAME), or for the fingerprints of these
@@ -116,61 +87,70 @@ pub struct OutputArgs {
     pub(super) verbose: u8,
 }
 
-/// What to write and print, checked.
+/// The options of [`FORMATS`] that were given, with where each goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outputs {
-    /// Folder for all files.
-    pub out: Option<PathBuf>,
-    /// Where the page goes, beside `out`.
-    pub html: Option<Target>,
-    /// Where `requests.csv` goes, beside `out`.
-    pub csv: Option<Target>,
-    /// Where folded stacks go, beside `out`.
-    pub folded: Option<Target>,
-    /// Where the flame graph goes, beside `out`.
-    pub flamegraph: Option<Target>,
-    /// Where the summary goes, beside `out`.
-    pub json: Option<Target>,
-    /// Where intervals go.
-    pub intervals: Option<Target>,
-    /// Where the profile for pprof goes.
-    pub pprof: Option<Target>,
-    /// Where the trace for Perfetto goes.
-    pub perfetto: Option<Target>,
-    /// A frame `-` between user and kernel frames.
-    pub delimited: bool,
-    /// Which stacks.
-    pub stacks: Stacks,
-    /// Leave run queue and preemption out of the stacks.
-    pub blocked_only: bool,
-    /// Which time the stacks hold.
-    pub part: Part,
-    /// Whether the lengths of blocks are shown.
-    pub histogram: bool,
-    /// CSV rows and stacks only at or above this latency.
-    pub slower_than: Option<Duration>,
-    /// CSV rows at most.
-    pub max_rows: Option<u64>,
-    /// Bytes of the CSV at most.
-    pub max_bytes: Option<u64>,
-    /// A second table of groups.
-    pub group_by: Option<Grouping>,
-    /// No table, no progress.
-    pub quiet: bool,
-    /// How often `-v` was given.
-    pub verbose: u8,
+pub(super) struct Targets(Vec<(&'static Format, Target)>);
+
+impl Targets {
+    /// The formats that were asked for by their options.
+    pub(super) fn formats(&self) -> impl Iterator<Item = &'static Format> {
+        self.0.iter().map(|(format, _)| *format)
+    }
 }
 
-/// Which stacks to collect and print.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stacks {
-    /// User and kernel.
-    #[default]
-    Both,
-    /// Kernel only.
-    Kernel,
-    /// User only.
-    User,
+impl clap::Args for Targets {
+    fn augment_args(command: Command) -> Command {
+        let with_option = FORMATS.iter().filter(|format| !format.option.is_empty());
+        command.args(with_option.map(|format| {
+            Arg::new(format.option)
+                .long(format.option)
+                .value_name("FILE")
+                .help(format.help)
+                .help_heading("Output")
+                .value_parser(PathBufValueParser::new().map(Target::from))
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Targets {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut targets = Self::default();
+        targets.update_from_arg_matches(matches)?;
+        Ok(targets)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for format in FORMATS.iter().filter(|format| !format.option.is_empty()) {
+            let target = matches.get_one::<Target>(format.option);
+            self.0.extend(target.map(|target| (format, target.clone())));
+        }
+        Ok(())
+    }
+}
+
+fn folder_help() -> String {
+    let names = |folder| {
+        let formats = FORMATS.iter().filter(|format| format.folder == folder);
+        formats.map(|format| format.file_name).collect::<Vec<_>>()
+    };
+    let of_blame = names(InFolder::WithBlame);
+    format!(
+        "Write {} and, of a trace with blame, {} into this folder",
+        names(InFolder::Always).join(", "),
+        in_words(&of_blame)
+    )
+}
+
+/// `a, b and c`.
+fn in_words(names: &[&str]) -> String {
+    match names {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 impl OutputArgs {
@@ -179,68 +159,41 @@ impl OutputArgs {
     /// # Errors
     ///
     /// Usage errors: outputs or stacks that exclude each other.
-    pub(super) fn into_outputs(self) -> Result<Outputs> {
-        let stacks = match (self.kernel_only, self.user_only) {
-            (true, true) => {
-                return Err(Error::usage("-K and -U exclude each other")
-                    .next("leave both out to see user and kernel frames"));
-            }
-            (true, false) => Stacks::Kernel,
-            (false, true) => Stacks::User,
-            (false, false) => Stacks::Both,
-        };
-        let folded = match (self.folded, self.folded_stdout) {
-            (Some(path), true) if Target::from(path.clone()) != Target::Stdout => {
-                return Err(Error::usage(format!(
-                    "-f prints folded stacks on standard output, and --folded {} writes them there",
-                    path.display()
-                ))
-                .next("give one of the two"));
-            }
-            (_, true) => Some(Target::Stdout),
-            (path, false) => path.map(Target::from),
-        };
-        let outputs = Outputs {
-            out: self.out,
-            html: self.html.map(Target::from),
-            csv: self.csv.map(Target::from),
-            folded,
-            flamegraph: self.flamegraph.map(Target::from),
-            json: self.json.map(Target::from),
-            intervals: self.intervals.map(Target::from),
-            pprof: self.pprof.map(Target::from),
-            perfetto: self.perfetto.map(Target::from),
-            delimited: self.delimited,
-            stacks,
-            blocked_only: self.blocked_only,
-            part: self.part,
-            histogram: self.histogram,
-            slower_than: self.slower_than,
-            max_rows: self.max_rows,
-            max_bytes: self.max_bytes,
-            group_by: self.group_by,
-            quiet: self.quiet,
-            verbose: self.verbose,
-        };
-        outputs.one_stdout()?;
-        if outputs.blocked_only && outputs.part != Part::OffCpu {
+    pub(super) fn checked(self) -> Result<Self> {
+        if self.kernel_only && self.user_only {
+            return Err(Error::usage("-K and -U exclude each other")
+                .next("leave both out to see user and kernel frames"));
+        }
+        let folded = self
+            .targets
+            .0
+            .iter()
+            .find_map(|(format, target)| (format.option == FOLDED).then_some(target));
+        if self.folded_stdout
+            && let Some(Target::File(path)) = folded
+        {
             return Err(Error::usage(format!(
-                "--blocked-only leaves out what --stacks {} asks for",
-                outputs.part.name()
+                "-f prints folded stacks on standard output, and --folded {} writes them there",
+                path.display()
             ))
             .next("give one of the two"));
         }
-        Ok(outputs)
+        self.one_stdout()?;
+        if self.blocked_only && self.part != Part::OffCpu {
+            return Err(Error::usage(format!(
+                "--blocked-only leaves out what --stacks {} asks for",
+                self.part.name()
+            ))
+            .next("give one of the two"));
+        }
+        Ok(self)
     }
-}
 
-impl Outputs {
     /// Whether an output takes standard output, so that the table must go elsewhere.
     #[must_use]
     pub fn takes_stdout(&self) -> bool {
-        self.named()
-            .iter()
-            .any(|(_, output)| **output == Some(Target::Stdout))
+        let targets = self.targets();
+        targets.iter().any(|(_, target)| *target == Target::Stdout)
     }
 
     /// `--slower-than` in nanoseconds.
@@ -248,29 +201,15 @@ impl Outputs {
         self.slower_than.map(nanoseconds)
     }
 
-    /// How requests are grouped.
-    pub(super) fn grouping(&self) -> Option<Grouping> {
-        self.group_by.clone()
-    }
-
-    /// For the exporters.
-    pub(super) fn options(&self) -> OutputOptions {
-        OutputOptions {
+    /// What to write.
+    pub(super) fn spec(&self) -> OutputSpec {
+        OutputSpec {
             out: self.out.clone(),
-            blame: false,
-            html: self.html.clone(),
-            csv: self.csv.clone(),
-            folded: self.folded.clone(),
-            folded_on_stdout: false,
-            flamegraph: self.flamegraph.clone(),
-            json: self.json.clone(),
-            intervals: self.intervals.clone(),
-            pprof: self.pprof.clone(),
-            perfetto: self.perfetto.clone(),
+            targets: self.targets(),
             stacks: FoldedOptions {
                 delimiter: self.delimited,
-                user: self.stacks != Stacks::Kernel,
-                kernel: self.stacks != Stacks::User,
+                user: !self.kernel_only,
+                kernel: !self.user_only,
                 blocked_only: self.blocked_only,
                 part: self.part,
             },
@@ -279,31 +218,30 @@ impl Outputs {
                 max_rows: self.max_rows,
                 max_bytes: self.max_bytes,
             },
-            private: false,
-            asked: None,
+            ..OutputSpec::default()
         }
     }
 
-    fn named(&self) -> [(&'static str, &Option<Target>); 8] {
-        [
-            ("--html", &self.html),
-            ("--csv", &self.csv),
-            ("--folded (or -f)", &self.folded),
-            ("--flamegraph", &self.flamegraph),
-            ("--json", &self.json),
-            ("--intervals", &self.intervals),
-            ("--pprof", &self.pprof),
-            ("--perfetto", &self.perfetto),
-        ]
+    fn targets(&self) -> Vec<(&'static Format, Target)> {
+        let mut targets = self.targets.0.clone();
+        if self.folded_stdout {
+            let printed = Format::of(FOLDED).map(|format| (format, Target::Stdout));
+            targets.retain(|target| Some(target) != printed.as_ref());
+            targets.extend(printed);
+        }
+        targets
     }
 
     fn one_stdout(&self) -> Result<()> {
-        let taken: Vec<&str> = self
-            .named()
-            .into_iter()
-            .filter(|(_, output)| **output == Some(Target::Stdout))
-            .map(|(name, _)| name)
-            .collect();
+        let name = |format: &Format| match self.folded_stdout && format.option == FOLDED {
+            true => "-f".to_owned(),
+            false => format.asked_by(),
+        };
+        let targets = self.targets();
+        let taken = targets
+            .iter()
+            .filter(|(_, target)| *target == Target::Stdout);
+        let taken: Vec<String> = taken.map(|(format, _)| name(format)).collect();
         if taken.len() > 1 {
             return Err(Error::usage(format!(
                 "{} would both go to standard output",

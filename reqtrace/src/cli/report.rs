@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use reqtrace_recording::{self as recording, Ending, Header, Reader};
 
-use super::outputs::{OutputArgs, Outputs, Stacks, nanoseconds, parse_pids, with_unit};
+use super::outputs::{OutputArgs, nanoseconds, parse_pids, with_unit};
 use super::show;
 use reqtrace_analysis::aggregate::{Aggregator, FilterOptions, Options};
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_output::folded::Part;
-use reqtrace_output::outputs::{self, OutputOptions};
+use reqtrace_output::formats::Intervals;
+use reqtrace_output::outputs::{self, OutputSpec};
 use reqtrace_profile::Profiles;
 
 const AFTER_HELP: &str = "\
@@ -128,7 +129,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         pids: parse_pids(&args.pids)?,
         tids: args.tids,
     };
-    let outputs = args.outputs.into_outputs()?;
+    let outputs = args.outputs.checked()?;
     #[cfg(feature = "capture")]
     super::logger::start(outputs.verbose);
     let path = &args.file;
@@ -144,24 +145,18 @@ pub fn run(args: ReportArgs) -> Result<()> {
     )?;
     let options = Options {
         slower_than_ns: outputs.slower_than_ns(),
-        group_by: outputs.grouping(),
+        group_by: outputs.group_by.clone(),
         histogram: outputs.histogram,
         filter,
     };
-    if outputs.perfetto.is_some() && !header.blame {
-        reqtrace_base::say!(
-            "reqtrace: the recording has no intervals: the file of --perfetto has requests only; record \
-             with --blame"
-        );
-    }
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
     let columns = Columns::of(&profiles)?.with_before(header.before);
-    let output_options = OutputOptions {
+    let spec = OutputSpec {
         private: header.options.labels,
         blame: header.blame,
-        ..outputs.options()
+        ..outputs.spec()
     };
-    let mut exporters = outputs::open(&output_options, &columns)?;
+    let mut exporters = outputs::open(&spec, &columns)?;
     let ending = reader
         .read(|event| analysis.event(&event, &mut exporters))
         .map_err(|error| unreadable(path, error))??;
@@ -175,19 +170,27 @@ pub fn run(args: ReportArgs) -> Result<()> {
     complete.and(shown)
 }
 
-/// Refuses stacks that were not recorded.
-fn check(outputs: &Outputs, header: &Header) -> Result<()> {
-    if outputs.stacks == Stacks::User && header.options.no_user_stacks {
+/// Refuses what was not recorded.
+fn check(outputs: &OutputArgs, header: &Header) -> Result<()> {
+    if outputs.user_only && header.options.no_user_stacks {
         return Err(Error::usage(
             "-U: the recording has kernel stacks only, as it was made with -K",
         )
         .next("record without -K"));
     }
     check_part(outputs.part, header)?;
-    if outputs.intervals.is_some() && !header.blame {
-        return Err(
-            Error::usage("--intervals: the recording has no intervals").next("record with --blame")
-        );
+    for format in outputs.targets.formats().filter(|_| !header.blame) {
+        let option = format.asked_by();
+        match format.intervals {
+            Intervals::Needed => {
+                let error = Error::usage(format!("{option}: the recording has no intervals"));
+                return Err(error.next("record with --blame"));
+            }
+            Intervals::Better(Some(what)) => reqtrace_base::say!(
+                "reqtrace: the recording has no intervals: the file of {option} {what}; record with --blame"
+            ),
+            Intervals::Better(None) | Intervals::Unused => {}
+        }
     }
     Ok(())
 }

@@ -2,14 +2,15 @@
 
 use std::os::fd::AsFd;
 
-use super::outputs::Outputs;
+use super::outputs::OutputArgs;
 use reqtrace_analysis::report::{Exporter as _, Report};
 use reqtrace_base::error::Result;
+use reqtrace_output::formats::FORMATS;
 use reqtrace_output::outputs::UntilClosed;
 use reqtrace_output::table::TableExporter;
 
 /// The table goes to standard output, or to standard error when an output has taken that.
-pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
+pub(super) fn table(report: &Report, outputs: &OutputArgs) -> Result<()> {
     if outputs.quiet {
         for warning in &report.warnings {
             reqtrace_base::say!("reqtrace: warning: {warning}");
@@ -33,22 +34,17 @@ pub(super) fn table(report: &Report, outputs: &Outputs) -> Result<()> {
 }
 
 /// Says which files there are now.
-pub(super) fn written(outputs: &Outputs, report: &Report) {
+pub(super) fn written(outputs: &OutputArgs, report: &Report) {
     if outputs.quiet {
         return;
     }
     if let Some(out) = &outputs.out {
-        reqtrace_base::say!(
-            "wrote {0}/report.html, {0}/summary.json, {0}/requests.csv, {0}/stacks.folded, {0}/flamegraph.svg{1}",
-            out.display(),
-            match report.blame {
-                Some(_) => format!(
-                    ", {0}/blame.csv, {0}/chains.folded, {0}/chains.svg",
-                    out.display()
-                ),
-                None => String::new(),
-            }
-        );
+        let has_blame = report.blame.is_some();
+        let written = FORMATS
+            .iter()
+            .filter(|format| format.is_in_folder(has_blame));
+        let written = written.map(|format| out.join(format.file_name).display().to_string());
+        reqtrace_base::say!("wrote {}", written.collect::<Vec<_>>().join(", "));
     }
 }
 

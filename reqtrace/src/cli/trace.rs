@@ -8,7 +8,7 @@ mod targets;
 use log::debug;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::args::{Stacks, TraceOptions};
+use super::args::TraceOptions;
 use super::{logger, show, signals};
 use crate::analysed::{Analysed, Observer};
 use crate::live::{Live, Title};
@@ -18,7 +18,7 @@ use reqtrace_capture::attach::SamplingPlan;
 use reqtrace_capture::events::Notice;
 use reqtrace_capture::tracer::Tracer;
 use reqtrace_output::folded::Part;
-use reqtrace_output::outputs::{self, OutputOptions};
+use reqtrace_output::outputs::{self, OutputSpec};
 use reqtrace_resolve::Process;
 
 use choice::Choice;
@@ -58,7 +58,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
     tracer = options.programs.iter().fold(tracer, Tracer::program);
     let trace = analysed(&options, tracer)?.start()?;
     signals::stop(trace.stopper());
-    let foreign_folders = options.outputs.options().are_in_foreign_folders();
+    let foreign_folders = options.outputs.spec().are_in_foreign_folders();
     trace.give_up_privileges(foreign_folders, started.is_some())?;
     if !quiet {
         reqtrace_base::say!("{announcement}");
@@ -115,11 +115,11 @@ fn raise_descriptors() {
 /// The options of the command line as those of a trace.
 fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
     let wanted = &options.outputs;
-    let files = OutputOptions {
+    let files = OutputSpec {
         private: options.labels || wanted.group_by.is_some(),
         blame: options.blame,
         asked: Some(signals::has_come),
-        ..wanted.options()
+        ..wanted.spec()
     };
     // A bad path is said before anything is loaded.
     outputs::check(&files)?;
@@ -135,7 +135,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
             engine: options.cpu_engine.into(),
             is_required: wanted.part != Part::OffCpu,
         }))
-        .user_stacks(wanted.stacks != Stacks::Kernel)
+        .user_stacks(!wanted.kernel_only)
         .preempted_stacks(options.preempted_stacks)
         .stack_filter(options.stack_filter)
         .unwind(options.unwind.into())
@@ -157,7 +157,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
     if let Some(latency) = wanted.slower_than {
         analysed = analysed.slower_than(latency);
     }
-    if let Some(by) = wanted.grouping() {
+    if let Some(by) = wanted.group_by.clone() {
         analysed = analysed.group_by(by);
     }
     if let Some(file) = &options.record {

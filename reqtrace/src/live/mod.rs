@@ -9,7 +9,6 @@ mod screen;
 mod snapshot;
 mod stacks;
 mod state;
-mod statements;
 pub(crate) mod terminal;
 
 use std::ops::ControlFlow;
@@ -71,7 +70,7 @@ impl Live {
         Ok(Self {
             title: Arc::new(title),
             screen: Screen::start(terminal, stopper)?,
-            recent: Recent::new(Instant::now()),
+            recent: Recent::default(),
             stacks: StackCache::default(),
             started: Instant::now(),
             overhead: None,
@@ -105,10 +104,10 @@ impl Observer for Live {
             overhead: self.overhead,
             losses: model.losses_now(),
             notices: reqtrace_base::say::held(),
-            types: self.recent.types(now, requests),
+            types: self.recent.types(requests),
             running: snapshot::running(requests, now_ns, model),
             all_running: all,
-            statements: self.recent.statements(),
+            statements: self.recent.statements(model),
             slowest: self.recent.slowest(now),
             stacks: self.stacks.of(wanted, model),
         };

@@ -174,8 +174,8 @@ fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
             request: of,
             until_ns: away.until_ns,
             arrived_ns: away.until_ns - 40 * US,
-            sent_ns: 0,
             sender,
+            sent_ns: 0,
         });
     }
     let worker = queued.1;

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure of a test")]
 
 mod build;
+mod decoded;
 mod keyed;
 mod options;
 mod replayed;

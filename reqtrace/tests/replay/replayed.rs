@@ -11,10 +11,18 @@ use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Report};
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
-use reqtrace_output::outputs::{OutputOptions, Target, open};
+use reqtrace_output::formats::{FORMATS, Format};
+use reqtrace_output::outputs::{OutputSpec, Target, open};
 use reqtrace_output::table;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::Reader;
+
+use crate::decoded;
+
+/// Files that are large as text, and the scenes that have golden ones of them: without a request, with samples, with
+/// blame.
+const LARGE: [&str; 2] = ["page.txt", "perfetto.txt"];
+const IN_FULL: [&str; 3] = ["idle", "computing", "locks"];
 
 /// All that comes out of a replay.
 pub(crate) struct Replayed {
@@ -22,15 +30,8 @@ pub(crate) struct Replayed {
     pub(crate) files: HashMap<&'static str, String>,
 }
 
-const FILES: [&str; 4] = [
-    "summary.json",
-    "requests.csv",
-    "stacks.folded",
-    "flamegraph.svg",
-];
-
-/// What a trace with blame has beside these.
-const OF_BLAME: [&str; 3] = ["blame.csv", "chains.folded", "intervals.csv"];
+/// Formats with an option of their own, beside those of `--out`; of a trace with blame more.
+const OPTIONS: [&str; 2] = ["pprof", "perfetto"];
 
 pub(crate) fn run(recording: &[u8], slower_than_ns: u64) -> Replayed {
     let options = Options {
@@ -47,7 +48,7 @@ pub(crate) fn run_with(recording: &[u8], options: Options) -> Replayed {
     let profiles = Profiles::parse(header.profile_texts(), "recorded").unwrap();
     let slower_than_ns = options.slower_than_ns.unwrap_or(0);
     let mut analysis = Aggregator::new(&profiles, &header, options).unwrap();
-    let outputs = OutputOptions {
+    let outputs = OutputSpec {
         out: Some(folder.path().to_owned()),
         rows: Limits {
             slower_than_ns,
@@ -62,10 +63,13 @@ pub(crate) fn run_with(recording: &[u8], options: Options) -> Replayed {
             ..FoldedOptions::default()
         },
         blame: header.blame,
-        intervals: header
-            .blame
-            .then(|| Target::File(folder.path().join("intervals.csv"))),
-        ..OutputOptions::default()
+        targets: OPTIONS
+            .into_iter()
+            .chain(header.blame.then_some("intervals"))
+            .map(|option| Format::of(option).unwrap())
+            .map(|format| (format, Target::File(folder.path().join(format.file_name))))
+            .collect(),
+        ..OutputSpec::default()
     };
     let columns = Columns::of(&profiles).unwrap();
     let mut exporters = open(&outputs, &columns).unwrap();
@@ -75,11 +79,24 @@ pub(crate) fn run_with(recording: &[u8], options: Options) -> Replayed {
     for exporter in &mut exporters {
         exporter.finish(&report).unwrap();
     }
-    let of_blame = OF_BLAME.into_iter().filter(|_| header.blame);
-    let read = |name| (name, fs::read_to_string(folder.path().join(name)).unwrap());
+    let written = FORMATS
+        .iter()
+        .map(|format| (format.file_name, folder.path().join(format.file_name)))
+        .filter(|(_, path)| path.exists())
+        .map(|(name, path)| text_of(name, &fs::read(path).unwrap()));
     Replayed {
-        files: FILES.into_iter().chain(of_blame).map(read).collect(),
+        files: written.collect(),
         report,
+    }
+}
+
+/// A file as text, and what that is called.
+fn text_of(name: &'static str, bytes: &[u8]) -> (&'static str, String) {
+    match name {
+        "report.html" => ("page.txt", decoded::page(bytes)),
+        "profile.pb.gz" => ("pprof.txt", decoded::gzipped(bytes)),
+        "trace.pftrace" => ("perfetto.txt", decoded::message(bytes)),
+        text => (text, String::from_utf8(bytes.to_vec()).unwrap()),
     }
 }
 
@@ -119,7 +136,9 @@ pub(crate) fn scene(name: &str, recording: &[u8]) -> Replayed {
 /// Compares all that comes out with golden files.
 pub(crate) fn compare(name: &str, replayed: &Replayed) {
     for (file, text) in &replayed.files {
-        golden(&format!("{name}.{file}"), text);
+        if !LARGE.contains(file) || IN_FULL.contains(&name) {
+            golden(&format!("{name}.{file}"), text);
+        }
     }
     let page = table::render(&replayed.report, false, table::WIDTH);
     golden(&format!("{name}.table.txt"), &page);

@@ -1,6 +1,8 @@
 use reqtrace_common::record::{BlockSite, FILE_NONE};
 
 use super::*;
+use crate::cells::{Cells, One};
+use crate::report::Ledger;
 
 fn block(place: u64, blocked_ns: u64) -> LongBlock {
     LongBlock {
@@ -12,6 +14,26 @@ fn block(place: u64, blocked_ns: u64) -> LongBlock {
         },
         blocked_ns,
         ..LongBlock::default()
+    }
+}
+
+/// Requests of one type.
+struct Tail {
+    cells: Cells,
+    longest: Longest,
+}
+
+impl Tail {
+    fn new() -> Self {
+        Self {
+            cells: Cells::new(0, false),
+            longest: Longest::default(),
+        }
+    }
+
+    fn bands(&self) -> Option<(Band, Band)> {
+        let cells = self.cells.of_type(0);
+        bands(&cells.values().collect::<Vec<_>>())
     }
 }
 
@@ -32,12 +54,18 @@ fn add(tail: &mut Tail, latency_ns: u64, longest: &[LongBlock]) {
         classes: vec![off],
         ..Ledger::default()
     };
-    tail.add(&request, &ledger);
+    let one = One {
+        id: 0,
+        ledger: &ledger,
+        weight: 1,
+    };
+    tail.cells.add(latency_ns, 0, None, &one);
+    tail.longest.add(&request);
 }
 
 #[test]
 fn bands_hold_whole_buckets_and_all_of_their_ledgers() {
-    let mut tail = Tail::default();
+    let mut tail = Tail::new();
     let latencies: Vec<u64> = (1..=1000).map(|n| n * 1_000).collect();
     for &latency in &latencies {
         add(&mut tail, latency, &[block(7, latency / 4)]);
@@ -60,7 +88,7 @@ fn bands_hold_whole_buckets_and_all_of_their_ledgers() {
 
 #[test]
 fn requests_that_are_alike_have_no_slow_ones() {
-    let mut tail = Tail::default();
+    let mut tail = Tail::new();
     for _ in 0..1000 {
         add(&mut tail, 1_000_000, &[]);
     }
@@ -76,7 +104,7 @@ fn requests_that_are_alike_have_no_slow_ones() {
 
 #[test]
 fn few_requests_have_no_bands() {
-    let mut tail = Tail::default();
+    let mut tail = Tail::new();
     for latency in 1..FEWEST {
         add(&mut tail, latency * 1_000_000, &[]);
     }
@@ -87,7 +115,7 @@ fn few_requests_have_no_bands() {
 
 #[test]
 fn the_longest_block_of_each_place_is_kept() {
-    let mut tail = Tail::default();
+    let mut tail = Tail::new();
     // Places in an order that makes each come, go and come again.
     for round in 0..5_u64 {
         for place in 2..2 + 3 * KEPT as u64 {
@@ -97,6 +125,7 @@ fn the_longest_block_of_each_place_is_kept() {
     }
     let kept: Vec<_> = tail
         .longest
+        .0
         .iter()
         .map(|kept| (kept.block.site.kernel_stack, kept.length_ns()))
         .collect();
@@ -105,17 +134,4 @@ fn the_longest_block_of_each_place_is_kept() {
         .map(|back| (last - back, 1_000 + (last - back) * 10 + 4))
         .collect();
     assert_eq!(kept, wanted);
-}
-
-#[test]
-fn buckets_are_narrow_and_in_order() {
-    let mut last = 0;
-    for ns in (0..200_000).chain((18..63).map(|bit| 1 << bit)) {
-        let index = bucket(ns);
-        assert!(index >= last, "{ns}");
-        last = index;
-    }
-    assert_eq!(bucket(128), bucket(129));
-    assert_ne!(bucket(128), bucket(130));
-    assert!(bucket(u64::MAX) < 4096);
 }

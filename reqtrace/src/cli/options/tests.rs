@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
-use crate::cli::args::{Args, Stacks, in_order};
+use crate::cli::args::{Args, in_order};
 use reqtrace_output::outputs::Target;
 
 fn parse(line: &str) -> Result<TraceOptions> {
@@ -38,7 +38,8 @@ fn the_plain_case() {
     assert_eq!(options.duration, Some(Duration::from_secs(30)));
     assert!(options.follow);
     assert!(!options.outputs.takes_stdout());
-    assert_eq!(options.outputs.stacks, Stacks::Both);
+    let stacks = options.outputs.spec().stacks;
+    assert!(stacks.user && stacks.kernel);
 }
 
 #[test]
@@ -73,15 +74,20 @@ fn what_pgrep_makes_gets_a_hint() {
 fn outputs() {
     let options = parse("--profile p -p 1 0.5 -f --csv a.csv --slower-than 1.5ms").unwrap();
     assert_eq!(options.duration, Some(Duration::from_millis(500)));
-    assert_eq!(options.outputs.folded, Some(Target::Stdout));
-    assert_eq!(options.outputs.csv, Some(Target::File("a.csv".into())));
+    let targets = options.outputs.spec().targets;
+    let target = |option| {
+        let found = targets.iter().find(|(format, _)| format.option == option);
+        found.map(|(_, target)| target.clone())
+    };
+    assert_eq!(target("folded"), Some(Target::Stdout));
+    assert_eq!(target("csv"), Some(Target::File("a.csv".into())));
     assert_eq!(
         options.outputs.slower_than,
         Some(Duration::from_micros(1500))
     );
     assert!(options.outputs.takes_stdout());
     let text = refused("--profile p -p 1 -f --csv -");
-    assert!(text.contains("--csv and --folded (or -f)"), "{text}");
+    assert!(text.contains("--csv and -f"), "{text}");
     assert!(refused("--profile p -p 1 -f --folded x").contains("one of the two"));
 }
 

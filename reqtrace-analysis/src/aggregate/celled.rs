@@ -1,0 +1,113 @@
+//! Cells: requests as they come in; where each is counted out, so that its root causes find it.
+
+use reqtrace_recording::Request;
+
+use super::Aggregator;
+use super::order::Row;
+use crate::blame::Causes;
+use crate::cells::{Cells, GroupKey, Groups, One};
+use crate::label::statement;
+use crate::report::{Grouping, Ledger};
+
+/// Where a request is counted.
+#[derive(Debug, Default)]
+pub(super) struct Home {
+    /// The begin of its window.
+    window: u64,
+    /// The same of its group, and its key there.
+    group: Option<(u64, GroupKey)>,
+}
+
+impl Aggregator {
+    /// Requests by the second in which they ended, type and latency.
+    #[must_use]
+    pub fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// Requests by group; `None` when nobody wants them.
+    #[must_use]
+    pub fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
+    /// Adds requests up by their labels from here on, if that is not done anyway: without numbers and strings.
+    pub fn keep_groups(&mut self) {
+        let to_unix_ns = self.trace.to_unix_ns();
+        let has_causes = self.blame.is_some();
+        self.groups
+            .get_or_insert_with(|| Groups::new(to_unix_ns, has_causes));
+    }
+
+    /// Requests so far: complete ones, and incomplete ones. For progress.
+    #[must_use]
+    pub fn requests(&self) -> (u64, u64) {
+        self.cells.requests()
+    }
+
+    /// 99th percentile of the latency of all complete requests so far, ns: the highest over the
+    /// request types. For progress.
+    #[must_use]
+    pub fn p99_ns(&self) -> Option<u64> {
+        let types = 0..self.types.len() as u32;
+        let of = |request| self.cells.latencies(request).quantile(0.99);
+        types.filter_map(of).max()
+    }
+
+    /// Counts a request; `grouped` has what stands for it in groups in place of its label.
+    pub(super) fn count(
+        &mut self,
+        request: &Request<'_>,
+        grouped: &Request<'_>,
+        index: usize,
+        ledger: &Ledger,
+    ) -> Home {
+        let one = One {
+            id: request.id,
+            ledger,
+            weight: request.weight,
+        };
+        let (end_ns, of_type) = (request.end_ns, index as u32);
+        let mut home = Home {
+            window: self.cells.add(end_ns, of_type, request.incomplete, &one),
+            group: None,
+        };
+        if request.incomplete.is_some() {
+            return home;
+        }
+        let state = &mut self.types[index];
+        state.longest.add(request);
+        if let Some(before) = &mut state.before {
+            before.add(request);
+        }
+        if let Some(followed) = &mut state.followed {
+            followed.add(request);
+        }
+        if let Some(groups) = &mut self.groups {
+            let by = self.options.group_by.as_ref().map(Grouping::of_text);
+            let group = statement(grouped.label, by);
+            home.group = Some(groups.add(end_ns, of_type, group.as_str(), &one));
+        }
+        home
+    }
+
+    /// What a complete request comes down to.
+    pub(super) fn book(&mut self, row: &Row, causes: &Causes) {
+        let (request, latency_ns) = (row.request_type as u32, row.ledger.latency_ns);
+        let Home { window, group } = &row.home;
+        self.cells
+            .book(*window, request, latency_ns, causes, row.weight);
+        if let Some((groups, cell)) = self.groups.as_mut().zip(group.as_ref()) {
+            groups.book(cell, causes, row.weight);
+        }
+    }
+
+    /// Closes windows of which all requests have come, and all that came are written.
+    pub(super) fn advance_cells(&mut self) {
+        let watermark_ns = self.rows.watermark_ns();
+        self.cells.advance(watermark_ns);
+        if let Some(groups) = &mut self.groups {
+            groups.advance(watermark_ns);
+        }
+    }
+}
