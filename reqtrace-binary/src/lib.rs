@@ -11,6 +11,7 @@ pub mod frames;
 pub mod fuzz;
 mod landing;
 pub mod maps;
+pub mod status;
 pub mod symbolize;
 pub mod unwind;
 pub mod variables;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 
 use reqtrace_binary::files::Files;
+use reqtrace_binary::maps::Mapped;
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
 
@@ -18,7 +19,7 @@ pub struct LiveSymbolizer {
 }
 
 impl LiveSymbolizer {
-    /// Knows no process yet; see [`LiveSymbolizer::remember`]. Files are opened with others who want them.
+    /// Knows no process yet; see [`LiveSymbolizer::map`]. Files are opened with others who want them.
     #[must_use]
     pub fn new(files: Files) -> Self {
         Self {
@@ -27,14 +28,9 @@ impl LiveSymbolizer {
         }
     }
 
-    /// See [`UserSymbols::remember`].
-    pub fn remember(&mut self, space: AddressSpace) -> bool {
-        self.user.remember(space)
-    }
-
-    /// See [`UserSymbols::look_again`].
-    pub fn look_again(&mut self, space: AddressSpace) {
-        self.user.look_again(space);
+    /// See [`UserSymbols::map`].
+    pub fn map(&mut self, space: AddressSpace, mapped: &[Mapped]) {
+        self.user.map(space, mapped);
     }
 
     /// See [`UserSymbols::inherit`].

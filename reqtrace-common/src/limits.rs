@@ -19,6 +19,10 @@ pub const MAX_THREADS: u32 = 4096;
 /// Processes traced at once, children included.
 pub const MAX_PROCESSES: u32 = 4096;
 
+/// Files of programs whose processes are traced whoever starts them: a few that the user names, and for a
+/// while those that they replaced.
+pub const MAX_WATCHED_PROGRAMS: u32 = 256;
+
 /// Distinct places of blocking kept per request. A query blocks in one to five, a CREATE TABLE of
 /// MariaDB in up to thirty; what finds no room goes to `unattributed`.
 pub const MAX_SLOTS: usize = 32;

@@ -520,6 +520,9 @@ pub mod process_event {
     pub const EXIT: u32 = 3;
     /// A stack went through code that is in no known mapping: it has mapped more.
     pub const MAPPED: u32 = 4;
+    /// A process that was not traced begins to run a watched program: it is traced from its first
+    /// instruction on.
+    pub const PROGRAM: u32 = 5;
 }
 
 /// A traced process appeared, changed its program, or left.

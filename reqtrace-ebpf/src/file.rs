@@ -49,6 +49,8 @@ offsets! {
     FILE_POSITION;
     /// `vm_area_struct.vm_file`.
     VMA_FILE;
+    /// `linux_binprm.file`.
+    BINPRM_FILE;
     /// `inode.i_mode`.
     INODE_MODE;
     /// `inode.i_ino`.
@@ -163,6 +165,14 @@ pub(crate) fn mapped_at(address: u64) -> FileId {
         0 => FILE_NONE,
         file => known(file),
     }
+}
+
+/// The inode number of the program that a process begins to run, by the `linux_binprm` of its exec.
+#[inline(always)]
+pub(crate) fn number_of_program(binprm: *const c_void) -> Option<u64> {
+    let file: u64 = read(binprm as u64, &BINPRM_FILE)?;
+    let inode: u64 = read(file, &FILE_INODE)?;
+    read(inode, &INODE_NUMBER)
 }
 
 /// Notes the file of a mapping.

@@ -11,7 +11,7 @@ use reqtrace_common::keyed::{KeyEntry, KeyId};
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_SAMPLE_EVERY,
-    MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, RING_BYTES, TID_TABLE_SIZE,
+    MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, MAX_WATCHED_PROGRAMS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{AttributePlan, MarkerCounts, MarkerPlan};
@@ -35,6 +35,12 @@ pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(MAX_
 /// Traced processes by tgid.
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(MAX_PROCESSES, 0);
+
+/// Programs whose processes are traced whoever starts them: the inode number of each, and the bits of
+/// [`follow`](reqtrace_common::config::follow) that its processes get. Two files may have one number: user
+/// space looks at the device.
+#[map]
+pub(crate) static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(MAX_WATCHED_PROGRAMS, 0);
 
 /// Totals per request type and CPU, so that CPUs do not fight for a cache line. A marker's program
 /// can be preempted by that of another thread on the same CPU: changes are atomic all the same.

@@ -1,5 +1,7 @@
 //! Processes and threads that come, change their program, and go.
 
+use core::ffi::c_void;
+
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use aya_ebpf::programs::BtfTracePointContext;
@@ -10,10 +12,12 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::status;
 
-use crate::maps::{MAPPINGS, PROCESSES, THREADS, lose, set_tid_flag, stopped, tid_flag, tracing};
+use crate::maps::{
+    MAPPINGS, PROCESSES, THREADS, WATCHED, lose, set_tid_flag, stopped, tid_flag, tracing,
+};
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{assembly, before, blame, emit, keyed};
+use crate::{assembly, before, blame, emit, file, keyed};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -98,15 +102,18 @@ fn born(tid: u32) {
 #[inline(always)]
 pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
+    let is_new = PROCESSES.get_ptr(tgid).is_none();
+    if stopped() || is_new && !adopt(ctx.arg(2), tgid) {
+        return 0;
+    }
     let Some(process) = PROCESSES.get_ptr_mut(tgid) else {
         return 0;
     };
-    if stopped() {
-        return 0;
-    }
     // SAFETY: all other threads of the process are gone by now.
     let generation = unsafe {
-        (*process).exec_generation = (*process).exec_generation.wrapping_add(1);
+        if !is_new {
+            (*process).exec_generation = (*process).exec_generation.wrapping_add(1);
+        }
         (*process).inherited = 0;
         (*process).exec_generation
     };
@@ -116,8 +123,38 @@ pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
         forget(tid, reason::EXEC);
     }
     debug!(ctx, "process {} called exec", tgid);
-    announce(process_event::EXEC, tgid, 0, generation);
+    // SAFETY: points into the map.
+    if is_new && unsafe { (*process).follow } & follow::WAS_LATE == 0 {
+        born(tid);
+    }
+    let event = match is_new {
+        true => process_event::PROGRAM,
+        false => process_event::EXEC,
+    };
+    announce(event, tgid, 0, generation);
     0
+}
+
+/// Traces a process that was not traced, if the program that it begins to run is watched.
+#[inline(always)]
+fn adopt(binprm: *const c_void, tgid: u32) -> bool {
+    let number = file::number_of_program(binprm);
+    // SAFETY: copied at once.
+    let Some(follow) = number.and_then(|number| unsafe { WATCHED.get(number) }.copied()) else {
+        return false;
+    };
+    let new = Process {
+        exec_generation: 0,
+        follow,
+        inherited: 0,
+        asked_ns: 0,
+        ended_ns: 0,
+    };
+    let is_stored = PROCESSES.insert(tgid, new, 0).is_ok();
+    if !is_stored {
+        lose(Loss::ProcessTableFull);
+    }
+    is_stored
 }
 
 /// `sched_process_exit`: runs in the thread that leaves.

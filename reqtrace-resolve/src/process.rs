@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use globset::Glob;
 use reqtrace_binary::maps::{self, Mapped};
+use reqtrace_binary::status::Status;
 
 use super::opened::Objects;
 use reqtrace_base::error::{Error, Result};
@@ -70,13 +71,10 @@ impl Process {
     /// No such process, a thread's id, a zombie or a kernel thread: usage errors. Not permitted:
     /// [`reqtrace_base::error::Kind::Unsupported`].
     pub fn open(pid: u32) -> Result<Self> {
-        let status =
-            fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| {
-                match error.kind() {
-                    ErrorKind::NotFound => no_process(pid),
-                    _ => unreadable(pid, "status").because(error),
-                }
-            })?;
+        let status = Status::of(pid).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => no_process(pid),
+            _ => unreadable(pid, "status").because(error),
+        })?;
         let comm = of_a_program(pid, &status)?;
         let read = |what: &str| {
             fs::read(format!("/proc/{pid}/{what}")).map_err(|error| match error.kind() {
@@ -202,10 +200,9 @@ fn list<'a>(objects: impl IntoIterator<Item = &'a ObjectFile>) -> String {
 }
 
 /// The name of a process by its status, if it is one that runs a program.
-fn of_a_program(pid: u32, status: &str) -> Result<String> {
-    let comm = status_field(status, "Name").unwrap_or_default();
-    let comm = Plain::of(comm).to_string();
-    if let Some(group) = status_field(status, "Tgid").and_then(|id| id.parse::<u32>().ok())
+fn of_a_program(pid: u32, status: &Status) -> Result<String> {
+    let comm = Plain::of(status.name()).to_string();
+    if let Some(group) = status.process()
         && group != pid
     {
         return Err(Error::usage(format!(
@@ -213,14 +210,13 @@ fn of_a_program(pid: u32, status: &str) -> Result<String> {
         ))
         .next(format!("use -p {group}; all its threads are traced")));
     }
-    if status_field(status, "State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+    if status.is_zombie() {
         return Err(Error::usage(format!(
             "process {pid} ({comm}) has ended and waits to be reaped (zombie)"
         ))
         .next("name a process that runs"));
     }
-    // Only kernel threads have no address space.
-    if status_field(status, "VmSize").is_none() {
+    if !status.has_memory() {
         return Err(Error::usage(format!(
             "process {pid} ({comm}) is a kernel thread: it has no executable"
         ))
@@ -237,13 +233,6 @@ fn no_process(pid: u32) -> Error {
 fn unreadable(pid: u32, what: &str) -> Error {
     Error::unsupported(format!("not permitted to read /proc/{pid}/{what}"))
         .next("run it as root: tracing a process needs it anyway")
-}
-
-fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-        .map(str::trim)
 }
 
 fn without_deleted(path: &str) -> &str {

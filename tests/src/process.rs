@@ -199,6 +199,36 @@ impl Drop for Child {
     }
 }
 
+/// What a process holds now.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Mappings.
+    pub mappings: usize,
+    /// Memory that is there, KiB.
+    pub resident_kib: u64,
+}
+
+impl Held {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    ///
+    /// When it has left.
+    pub fn by(pid: u32) -> Result<Self> {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let status = read("status")?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.context("it has left")?;
+        Ok(Self {
+            descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
+            mappings: read("maps")?.lines().count(),
+            resident_kib: resident.trim().trim_end_matches(" kB").parse()?,
+        })
+    }
+}
+
 /// Runs a command to its end and gives what it printed.
 ///
 /// # Errors

@@ -119,6 +119,25 @@ impl Trace {
         Ok(Self { process, folder })
     }
 
+    /// Starts `reqtrace --profile PROFILE --out DIR --exe PROGRAM MORE…` and waits until it has attached.
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn of_exe(profile: &Path, program: &Path, more: &[&str]) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let mut command = Command::new(workspace::reqtrace()?);
+        command.arg("--profile").arg(profile).arg("--out");
+        command
+            .arg(out_of(&folder))
+            .arg("--exe")
+            .arg(program)
+            .args(more);
+        let mut process = Child::start(command, folder.path(), "reqtrace")?;
+        process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
+        Ok(Self { process, folder })
+    }
+
     /// Starts `reqtrace --profile PROFILE --out DIR MORE… -- LINE…` and waits until it has attached. The
     /// program reads `input` and then the end of it.
     ///
@@ -135,6 +154,15 @@ impl Trace {
         drop(process.stdin());
         process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
         Ok(Self { process, folder })
+    }
+
+    /// Waits until it prints a line on standard error that starts so.
+    ///
+    /// # Errors
+    ///
+    /// When it ends first, or takes longer than a minute.
+    pub fn wait_for_line(&mut self, start: &str) -> Result<String> {
+        self.process.wait_for_line(Stream::Err, start, LIMIT)
     }
 
     /// Process number of the tracer.

@@ -60,6 +60,7 @@ mod rotation;
 mod sampling;
 mod screen;
 mod servers;
+mod sessions;
 mod shop;
 mod signals;
 mod slo;

@@ -16,6 +16,7 @@ use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::probed::code_of;
+use reqtrace_tests::process::Held;
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::servers::Server;
 
@@ -36,34 +37,6 @@ struct Traced {
     before: Held,
 }
 
-/// What a process holds.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    descriptors: usize,
-    mappings: usize,
-    resident_kib: u64,
-}
-
-impl Held {
-    fn by(pid: u32) -> Self {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        Self {
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
-            mappings: fs::read_to_string(format!("/proc/{pid}/maps"))
-                .unwrap()
-                .lines()
-                .count(),
-            resident_kib: resident
-                .unwrap()
-                .trim()
-                .trim_end_matches(" kB")
-                .parse()
-                .unwrap(),
-        }
-    }
-}
-
 impl Traced {
     fn new(name: &'static str, profile: &'static str, pid: u32, at: u32) -> Self {
         Self {
@@ -74,7 +47,7 @@ impl Traced {
             code: code_of(at).unwrap(),
             traces: 0,
             requests: 0,
-            before: Held::by(pid),
+            before: Held::by(pid).unwrap(),
         }
     }
 
@@ -102,7 +75,7 @@ impl Traced {
 
     /// It holds what it held, but for what its load makes it hold.
     fn check(&self) -> String {
-        let now = Held::by(self.pid);
+        let now = Held::by(self.pid).unwrap();
         let before = self.before;
         assert!(
             now.descriptors <= before.descriptors + 16,

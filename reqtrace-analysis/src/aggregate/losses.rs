@@ -235,8 +235,8 @@ fn advice(loss: Loss) -> &'static str {
              processes, or a longer request"
         }
         Loss::ThreadTableFull => {
-            "requests not traced because more threads were alive than the table holds; trace fewer \
-             processes"
+            "requests not traced because more threads were alive than the table holds; give --memory \
+             more, or trace fewer processes"
         }
         Loss::ThreadInsert => "requests not traced because the thread table was busy",
         Loss::ThreadMissing => {
@@ -293,7 +293,8 @@ fn advice(loss: Loss) -> &'static str {
              have no names"
         }
         Loss::ProcessTableFull => {
-            "child processes that are not traced because the table was full; trace fewer processes"
+            "child processes that are not traced because the table was full; give --memory more, or trace \
+             fewer processes"
         }
         Loss::LabelUnreadable => {
             "labels that are empty because they point to memory that is not mapped or not resident; \

@@ -6,13 +6,14 @@
 //! whatever it holds are names and nothing else.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use super::names::clean;
 use crate::debuginfo::{Root, reopen_regular};
+use crate::status::Status;
 
 /// Bytes of perf maps that are read in a trace, of all processes; a large JVM's has some 10 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -86,14 +87,13 @@ pub(super) enum NoMap {
 impl PerfMap {
     /// Opens the map of a process.
     pub(super) fn open(tgid: u32) -> Result<Self, NoMap> {
-        let status =
-            fs::read_to_string(format!("/proc/{tgid}/status")).map_err(|_| NoMap::Missing)?;
+        let status = Status::of(tgid).map_err(|_| NoMap::Missing)?;
         let root = Root::at(format!("/proc/{tgid}/root").as_ref()).map_err(|_| NoMap::Missing)?;
         Self::open_in(&root, &status)
     }
 
-    fn open_in(root: &Root, status: &str) -> Result<Self, NoMap> {
-        let inner = fields(status, "NSpid").last().copied();
+    fn open_in(root: &Root, status: &Status) -> Result<Self, NoMap> {
+        let inner = status.own_numbers().last().copied();
         let pid = inner.ok_or(NoMap::Missing)?;
         let path = PathBuf::from(format!("tmp/perf-{pid}.map"));
         let refused = |why: String| NoMap::Refused(format!("/{}: {why}", path.display()));
@@ -109,7 +109,7 @@ impl PerfMap {
             return Err(refused("it is no regular file".to_owned()));
         }
         // Real, effective, saved, and the one that new files get.
-        let users = fields(status, "Uid");
+        let users = status.users();
         if !users.iter().skip(1).any(|&user| user == metadata.uid()) {
             return Err(refused(format!(
                 "it belongs to user {}, and the process does not",
@@ -297,21 +297,9 @@ pub(super) fn fuzz(bytes: &[u8], addresses: &[u64]) {
     }
 }
 
-/// The numbers of a line of `/proc/PID/status`.
-fn fields(status: &str, name: &str) -> Vec<u32> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(|rest| {
-            rest.split_whitespace()
-                .filter_map(|word| word.parse().ok())
-                .collect()
-        })
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::{chown, symlink};
 
@@ -392,7 +380,7 @@ mod tests {
     const STATUS: &str = "Name:\tx\nUid:\t7\t7\t7\t7\nNSpid:\t4711\t12\n";
 
     fn open(folder: &std::path::Path) -> Result<PerfMap, NoMap> {
-        PerfMap::open_in(&Root::at(folder).unwrap(), STATUS)
+        PerfMap::open_in(&Root::at(folder).unwrap(), &Status::of_text(STATUS))
     }
 
     fn refusal(folder: &std::path::Path) -> String {

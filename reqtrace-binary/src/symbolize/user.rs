@@ -154,12 +154,13 @@ impl UserSymbols {
         }
     }
 
-    /// A child begins with its parent's mappings. They are replaced if the child still lives.
+    /// A child begins with its parent's mappings.
     pub fn inherit(&mut self, child: AddressSpace, parent: AddressSpace) {
+        // Another process may have had the child's number.
+        self.spaces.remove(&child);
         if let Some(known) = self.spaces.get(&parent) {
             self.spaces.insert(child, known.clone());
         }
-        self.remember(child);
     }
 
     /// Frames of a user stack, innermost first. All but the innermost are return addresses: the
@@ -282,14 +283,24 @@ impl UserSymbols {
     /// its id was given to another, nothing stays where it was. A process that is not known is
     /// remembered.
     pub fn look_again(&mut self, space: AddressSpace) {
+        if let Some(known) = self.spaces.get_mut(&space) {
+            known.read_at = Instant::now();
+        }
+        if let Ok(mapped) = maps::executable(space.tgid) {
+            self.map(space, &mapped);
+        }
+    }
+
+    /// A process has mapped this, executable, as somebody has read it just now. See
+    /// [`UserSymbols::look_again`].
+    pub fn map(&mut self, space: AddressSpace, mapped: &[Mapped]) {
         let Some(known) = self.spaces.get_mut(&space) else {
-            self.remember(space);
+            if !mapped.is_empty() {
+                self.store(space, mapped.to_vec());
+            }
             return;
         };
         known.read_at = Instant::now();
-        let Ok(mapped) = maps::executable(space.tgid) else {
-            return;
-        };
         let is_anchor = |mapping: &&Mapped| mapping.name == "[vdso]";
         let old_anchor = known
             .mappings
@@ -299,7 +310,7 @@ impl UserSymbols {
         let old_first = known.mappings.first().map(|(mapping, _)| mapping);
         let is_there = |first| mapped.contains(first);
         if old_anchor == mapped.iter().find(is_anchor) && old_first.is_some_and(is_there) {
-            self.store(space, mapped);
+            self.store(space, mapped.to_vec());
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::files::Files;
-use crate::maps::{self, FileKey, Mapped};
+use crate::maps::{FileKey, Mapped};
 
 /// The largest vdso that is read; they have two to four pages.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
@@ -135,20 +135,9 @@ fn unreadable(error: io::Error) -> Unopened {
     (NoTable::Unreadable, Some(error))
 }
 
-/// Executable mappings of user code, in the kernel's order.
-///
-/// # Errors
-///
-/// When the process is gone, or not ours to look at.
-pub(super) fn executable_mappings(pid: u32) -> io::Result<Vec<Mapped>> {
-    let mut mappings = maps::executable(pid)?;
-    mappings.retain(is_user_code);
-    Ok(mappings)
-}
-
 /// Uprobes' own page holds the trampoline of return probes. It must not be a mapping: the walk looks
 /// for the replaced return address where it finds none.
-fn is_user_code(mapped: &Mapped) -> bool {
+pub(super) fn is_user_code(mapped: &Mapped) -> bool {
     mapped.start < USER_END && mapped.name != "[uprobes]"
 }
 
@@ -165,6 +154,7 @@ fn image(mapped: &Mapped, pid: u32) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maps;
 
     #[test]
     fn only_user_code_is_taken() {
@@ -180,7 +170,7 @@ mod tests {
     #[test]
     fn the_vdso_of_this_process_is_an_object() {
         let pid = std::process::id();
-        let maps = executable_mappings(pid).unwrap();
+        let maps = maps::executable(pid).unwrap();
         let vdso = maps.iter().find(|map| map.name == "[vdso]").unwrap();
         let Backing::Image(image) = Backing::of_mapping(vdso, pid, &Files::default()).unwrap()
         else {

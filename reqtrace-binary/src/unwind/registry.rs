@@ -1,34 +1,36 @@
 //! The registry: process ids in, out what the kernel programs need to unwind these processes.
 //!
 //! Tables are shared: a file that many processes map is compiled once, and so are copies of it
-//! (containers). Every table gets a place in the two arrays that the kernel programs read; places
-//! are never given back, so that a stack walk never sees a table change.
+//! (containers). Every table gets a place in the two arrays that the kernel programs read. Where there is no room
+//! left, the places of tables that nobody has mapped are used again ([`Registry::release`]).
 
 mod compile;
 mod mappings;
+mod room;
 mod upload;
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, WALK_BY_FRAME_POINTERS};
+use reqtrace_common::unwind::{Mapping, Mappings, WALK_BY_FRAME_POINTERS};
 
 pub use compile::Progress;
 pub use upload::Upload;
 
 use super::object::{Object, ObjectError, Segment};
-use super::process::{Backing, NoTable, Wanted, executable_mappings};
+use super::process::{Backing, NoTable, Wanted, is_user_code};
 use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
 use crate::files::Files;
-use crate::maps::FileKey;
+use crate::maps::{self, FileKey, Mapped};
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
+use room::Room;
 
 /// What the tables of a trace came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,11 +87,23 @@ struct Place {
     base: u64,
     index_start: u32,
     chunks: u32,
+    rows_start: u32,
+    rows: usize,
+    frame_bytes: u64,
 }
 
-/// Bytes of `.eh_frame` that are read in a trace. The largest browsers have 50 MiB; a process can load
+impl Place {
+    /// Entries of the index.
+    fn index(&self) -> usize {
+        self.chunks as usize + 1
+    }
+}
+
+/// Bytes of `.eh_frame` that are read between two releases. The largest browsers have 50 MiB; a process can load
 /// new files for ever.
 const MAX_FRAME_BYTES: u64 = 512 << 20;
+/// Files that are known; beyond it those that nobody has mapped are forgotten.
+const MAX_FILES: usize = 1 << 14;
 
 /// What is known about an object.
 #[derive(Clone, Debug)]
@@ -103,20 +117,39 @@ enum Known {
 type ContentKey = u64;
 
 /// The tables of a trace.
-#[derive(Default)]
 pub struct Registry {
     files: HashMap<FileKey, Known>,
     open: Files,
     objects: HashMap<ContentKey, Known>,
     hasher: RandomState,
-    rows: u32,
-    index: u32,
+    rows: Room,
+    index: Room,
+    /// A table found no room.
+    is_full: bool,
     stats: RegistryStats,
-    /// Bytes of `.eh_frame` that were read.
+    /// Bytes of `.eh_frame` that were read since the last release, and of the tables that it left.
     frame_bytes: u64,
     /// What a walk does at a mapping without a table.
     without_table: u32,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            files: HashMap::new(),
+            open: Files::default(),
+            objects: HashMap::new(),
+            hasher: RandomState::new(),
+            rows: Room::new(MAX_ROWS),
+            index: Room::new(MAX_INDEX),
+            is_full: false,
+            stats: RegistryStats::default(),
+            frame_bytes: 0,
+            without_table: 0,
+            progress: None,
+        }
+    }
 }
 
 impl Registry {
@@ -160,6 +193,39 @@ impl Registry {
         self.stats
     }
 
+    /// The arrays have room for so many rows and index entries: from now on no table gets a place beyond.
+    pub fn limit(&mut self, rows: u32, index: u32) {
+        self.rows.limit(rows);
+        self.index.limit(index);
+    }
+
+    /// Whether it is time for [`Registry::release`]: a table found no room, or too much is known.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full || self.frame_bytes >= MAX_FRAME_BYTES || self.files.len() >= MAX_FILES
+    }
+
+    /// Gives back the places of all tables but those whose index begins at one of these; what is known of files
+    /// without a table is forgotten. No walk may go by the others any more: no process has them in its mappings,
+    /// and a grace period of the kernel is over since one had.
+    pub fn release(&mut self, in_use: &HashSet<u32>) {
+        let is_used = |known: &Known| matches!(known, Known::Placed(place, _) if in_use.contains(&place.index_start));
+        self.files.retain(|_, known| is_used(known));
+        self.frame_bytes = 0;
+        for (_, known) in self.objects.extract_if(|_, known| !is_used(known)) {
+            if let Known::Placed(place, _) = known {
+                self.rows.give_back(place.rows_start, place.rows);
+                self.index.give_back(place.index_start, place.index());
+            }
+        }
+        for known in self.objects.values() {
+            if let Known::Placed(place, _) = known {
+                self.frame_bytes += place.frame_bytes;
+            }
+        }
+        self.is_full = false;
+    }
+
     /// The executable mappings of a process as they are now, and the tables that are new. To be
     /// called again when the process may have mapped more.
     ///
@@ -167,10 +233,16 @@ impl Registry {
     ///
     /// When the process is gone, or not ours to look at. An object without a table is no error.
     pub fn mappings(&mut self, pid: u32) -> Result<ProcessTables> {
-        let begun = Instant::now();
-        let lines = executable_mappings(pid).map_err(|error| {
+        let lines = maps::executable(pid).map_err(|error| {
             Error::failed(format!("the mappings of process {pid} cannot be read")).because(error)
         })?;
+        Ok(self.tables(pid, &lines))
+    }
+
+    /// The same of executable mappings that somebody has read.
+    pub fn tables(&mut self, pid: u32, mapped: &[Mapped]) -> ProcessTables {
+        let begun = Instant::now();
+        let lines: Vec<&Mapped> = mapped.iter().filter(|line| is_user_code(line)).collect();
         let (found, jobs) = self.identify(lines.iter().map(|line| Wanted::Mapping(line, pid)));
         let uploads = self.compile(jobs);
         let mut entries = Vec::with_capacity(lines.len());
@@ -190,11 +262,11 @@ impl Registry {
                     known
                 }
             };
-            let mapping = match mapping(&line, &known) {
+            let mapping = match mapping(line, &known) {
                 Ok(mapping) => mapping,
                 Err(cause) => {
                     without.push(Without {
-                        name: line.name.into(),
+                        name: line.name.clone().into(),
                         cause,
                         bytes: line.end - line.start,
                     });
@@ -210,11 +282,11 @@ impl Registry {
         }
         let mappings = fit(entries, &mut without);
         self.stats.waited += begun.elapsed();
-        Ok(ProcessTables {
+        ProcessTables {
             uploads,
             mappings,
             without,
-        })
+        }
     }
 
     /// Compiles files that a process will map, so that their tables are there when it does. Returns
@@ -323,18 +395,22 @@ impl Registry {
                             base: upload.table.base,
                             index_start: upload.index_start,
                             chunks: upload.table.chunks(),
+                            rows_start: upload.rows_start,
+                            rows: upload.table.rows.len(),
+                            frame_bytes: job.object.frames.bytes.len() as u64,
                         };
                         uploads.push(upload);
                         Known::Placed(place, job.object.segments.into())
                     }
                     None => {
-                        log::warn!(
-                            "{}: no room for its {} unwind rows ({} of {MAX_ROWS} are taken); \
+                        log::info!(
+                            "{}: no room for its {} unwind rows ({} rows are taken); \
                              stacks will stop at it",
                             job.name.display(),
                             table.rows.len(),
-                            self.rows,
+                            self.rows.taken(),
                         );
+                        self.is_full = true;
                         Known::Without(NoTable::NoRoom)
                     }
                 },
@@ -352,16 +428,14 @@ impl Registry {
     }
 
     fn place(&mut self, table: &Arc<Table>) -> Option<Upload> {
-        let after = |start: u32, length: usize, most: u32| {
-            let end = usize::try_from(start).ok()?.checked_add(length)?;
-            let end = u32::try_from(end.checked_next_multiple_of(BLOCK)?).ok()?;
-            (end <= most).then_some(end)
+        let rows_start = self.rows.take(table.rows.len())?;
+        let Some(index_start) = self.index.take(table.index.len()) else {
+            self.rows.give_back(rows_start, table.rows.len());
+            return None;
         };
-        let rows = after(self.rows, table.rows.len(), MAX_ROWS)?;
-        let index = after(self.index, table.index.len(), MAX_INDEX)?;
         let upload = Upload {
-            rows_start: std::mem::replace(&mut self.rows, rows),
-            index_start: std::mem::replace(&mut self.index, index),
+            rows_start,
+            index_start,
             table: Arc::clone(table),
         };
         let (stats, unsupported) = (&table.stats, table.stats.all_unsupported());

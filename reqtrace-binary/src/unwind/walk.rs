@@ -17,9 +17,8 @@ use reqtrace_common::unwind::{
 };
 
 use super::object::Object;
-use super::process::executable_mappings;
 use super::registry::{ProcessTables, Registry};
-use crate::maps::Mapped;
+use crate::maps::{self, Mapped};
 
 // The tests' crate cannot be a dependency of what it tests.
 #[path = "../../../tests/src/corpus.rs"]
@@ -162,7 +161,7 @@ struct Names(Vec<(Mapped, Object, Vec<u8>)>);
 
 impl Names {
     fn new(pid: u32) -> Self {
-        let lines = executable_mappings(pid).unwrap();
+        let lines = maps::executable(pid).unwrap();
         let read = |line: Mapped| {
             let bytes = fs::read(&line.name).ok()?;
             let object = Object::read(bytes.as_slice()).ok()?;

@@ -381,7 +381,11 @@ fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
     let event = fields.u32(offset_of!(ProcessRecord, event))?;
     if !matches!(
         event,
-        process_event::FORK | process_event::EXEC | process_event::EXIT | process_event::MAPPED
+        process_event::FORK
+            | process_event::EXEC
+            | process_event::EXIT
+            | process_event::MAPPED
+            | process_event::PROGRAM
     ) {
         return Err(Malformed::ProcessEvent(event));
     }

@@ -14,8 +14,7 @@ use log::debug;
 use reqtrace_common::config::{Process, stacks_wanted};
 use reqtrace_common::filter::StackFilter;
 use reqtrace_common::limits::{
-    MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS, MAX_STACK_SUMS,
-    MAX_THREADS,
+    MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
 };
 
 use super::Compiled;
@@ -23,8 +22,9 @@ use super::image::Image;
 use super::labels::LabelTable;
 use super::markers::MarkerTable;
 use super::object::{OBJECT, check_abi};
-use super::probes::ProbePlan;
+use super::probes::{Identity, ProbePlan};
 use super::sampling::SAMPLER;
+use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS};
@@ -66,6 +66,8 @@ pub struct LoadOptions<'a> {
     pub probes: Option<&'a [ProbePlan]>,
     /// Probes of programs that are not known yet may follow: all programs are loaded, and any plans have room.
     pub more_probes: bool,
+    /// How many entries the tables have.
+    pub sizes: Sizes,
 }
 
 /// Programs that the kernel has verified; nothing is attached.
@@ -75,6 +77,7 @@ pub struct Loaded {
     pub(super) tables: Option<Compiled>,
     pub(super) log: Option<KernelLog>,
     pub(super) markers: MarkerTable,
+    pub(super) sizes: Sizes,
 }
 
 /// Messages of the kernel programs.
@@ -175,7 +178,7 @@ pub fn load(
     }
     let most = |wanted, most| if wanted { most } else { 1 };
     let sockets = most(wants_sockets, MAX_SOCKETS);
-    let readers = most(options.before, MAX_THREADS);
+    let readers = most(options.before, options.sizes.threads);
     let sends = most(options.origins, MAX_SOCKETS);
     let known_stacks = known_stacks();
     let (keys, parked) = if options.has_keys {
@@ -185,6 +188,10 @@ pub fn load(
     };
     let room = |now: usize, most: usize| if options.more_probes { most } else { now } as u32;
     let mut ebpf = loader
+        .map_max_entries("THREADS", options.sizes.threads)
+        .map_max_entries("PROCESSES", options.sizes.processes)
+        .map_max_entries("STACKS", options.sizes.stacks)
+        .map_max_entries("STACK_SUMS", options.sizes.sums)
         .map_max_entries("KEYS", keys)
         .map_max_entries("PARKED", parked)
         .map_max_entries("SOCKETS", sockets)
@@ -197,7 +204,11 @@ pub fn load(
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
             "HISTOGRAMS",
-            if options.histogram { MAX_STACK_SUMS } else { 1 },
+            if options.histogram {
+                options.sizes.sums
+            } else {
+                1
+            },
         )
         .map_max_entries("LABEL_PLANS", room(labels.len(), MAX_LABEL_PLANS))
         .map_max_entries(
@@ -248,6 +259,7 @@ pub fn load(
         tables,
         log,
         markers: markers.clone(),
+        sizes: options.sizes,
     })
 }
 
@@ -344,6 +356,34 @@ pub(super) fn trace_processes(ebpf: &mut Ebpf, pids: &[u32], children: u32) -> R
         };
         processes.insert(pid, process, 0).map_err(|error| {
             Error::failed(format!("process {pid} has no room in the table")).because(error)
+        })?;
+    }
+    Ok(())
+}
+
+/// Lets the kernel trace every process that begins to run one of these files, with these bits of
+/// [`reqtrace_common::config::follow`], and no others.
+///
+/// # Errors
+///
+/// When the kernel's table cannot take them.
+pub(super) fn watch_programs(ebpf: &mut Ebpf, files: &BTreeSet<Identity>, bits: u32) -> Result<()> {
+    let number = |file: &Identity| match file {
+        Identity::Inode(_, number) => Some(*number),
+        Identity::Path(_) => None,
+    };
+    let numbers: BTreeSet<u64> = files.iter().filter_map(number).collect();
+    let mut watched: HashMap<&mut MapData, u64, u32> =
+        HashMap::try_from(map_mut(ebpf, "WATCHED")?).map_err(map_error)?;
+    let known: Vec<u64> = watched.keys().flatten().collect();
+    for gone in known.iter().filter(|known| !numbers.contains(known)) {
+        // It was there.
+        let _ = watched.remove(gone);
+    }
+    for number in numbers {
+        watched.insert(number, bits, 0).map_err(|error| {
+            Error::failed("a program has no room in the table of those that are watched")
+                .because(error)
         })?;
     }
     Ok(())

@@ -33,9 +33,13 @@ pub(super) struct TrapCosts([Duration; MARKERS.len()]);
 
 impl TrapCosts {
     /// The mean over the probes of each program.
-    pub(super) fn of(plans: &[ProbePlan], cost: HitCost) -> Self {
+    pub(super) fn of<'a>(
+        plans: impl IntoIterator<Item = &'a ProbePlan> + Clone,
+        cost: HitCost,
+    ) -> Self {
         Self(MARKERS.map(|(name, _)| {
-            let mine = plans.iter().filter(|plan| plan.program == name);
+            let plans = plans.clone().into_iter();
+            let mine = plans.filter(|plan| plan.program == name);
             let costs: Vec<Duration> = mine.map(|plan| cost.of(kind(plan))).collect();
             let sum: Duration = costs.iter().sum();
             sum.checked_div(costs.len() as u32).unwrap_or_default()

@@ -28,12 +28,12 @@ use super::guard::Shed;
 use super::labels::LabelTable;
 use super::loader::{
     KernelLog, Loaded, chain, ended_ns, fill_plans, forget_processes, map, map_error, map_mut,
-    program, trace_processes,
+    program, trace_processes, watch_programs,
 };
 use super::markers::MarkerTable;
 use super::open::{self, Running};
 use super::overhead::{self, TrapCosts};
-use super::probes::ProbePlan;
+use super::probes::{Identity, ProbePlan};
 use super::sampling::{CpuEngine, Sampling, SamplingPlan};
 use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
@@ -44,6 +44,7 @@ use crate::kernel::clock;
 use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
+use reqtrace_binary::maps::Mapped;
 use reqtrace_recording::LateChildren;
 
 /// A running trace.
@@ -62,8 +63,8 @@ pub struct Session {
     control: Control,
     /// What was asked for; shedding records still fewer.
     sample_every: u64,
-    /// Of all probes that are set.
-    plans: Vec<ProbePlan>,
+    /// Of all probes that are set, with the programs that they are for.
+    plans: Vec<(BTreeSet<Identity>, Vec<ProbePlan>)>,
     /// What the kernel's counts of markers are of.
     markers: MarkerTable,
     cost: HitCost,
@@ -98,6 +99,7 @@ impl Loaded {
             (true, true) => follow::CHILDREN | follow::LATE,
         };
         trace_processes(&mut self.ebpf, pids, children)?;
+        let programs = targets::identities(whom.programs);
         let kernel_memory = self
             .ebpf
             .maps()
@@ -143,14 +145,14 @@ impl Loaded {
             children,
             start_ns: 0,
             control: Control::default(),
-            plans: plans.to_vec(),
+            plans: vec![(programs, plans.to_vec())],
             markers: self.markers,
             cost,
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
             sample_every,
             grace,
-            filling: Filling::new(),
+            filling: Filling::new(self.sizes),
             detaching: None,
         };
         session.start_ns = clock::monotonic_ns();
@@ -195,11 +197,42 @@ impl Session {
     ///
     /// When the kernel's table cannot take them.
     pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
-        trace_processes(&mut self.ebpf, pids, self.children)?;
+        self.trace(pids)?;
         for &pid in pids {
             self.probes.follow(pid, self.start_ns);
         }
         Ok(())
+    }
+
+    /// Traces processes from now on, as far as probes are set in what they run.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot take them.
+    pub(crate) fn trace(&mut self, pids: &[u32]) -> Result<()> {
+        trace_processes(&mut self.ebpf, pids, self.children)
+    }
+
+    /// Whether the kernel traces a process.
+    pub(crate) fn traces(&self, pid: u32) -> bool {
+        ended_ns(&self.ebpf, pid).is_some()
+    }
+
+    /// From now on the kernel traces every process that begins to run one of these files, and no others.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many of them, or the kernel's table cannot be written.
+    pub(crate) fn watch(&mut self, files: &BTreeSet<Identity>) -> Result<()> {
+        // Without a probe for all that run the file there are only those that are set later.
+        let is_late = self.children & follow::LATE != 0 || self.children == 0;
+        let bits = self.children | if is_late { follow::WAS_LATE } else { 0 };
+        watch_programs(&mut self.ebpf, files, bits)
+    }
+
+    /// A process is new: what another one with its number had is gone with that.
+    pub(crate) fn begins(&mut self, pid: u32) {
+        self.probes.forget(&BTreeSet::from([pid]));
     }
 
     /// Sets the probes of a child that was forked then, `CLOCK_MONOTONIC` ns, if it has not all
@@ -227,10 +260,25 @@ impl Session {
             .map_err(|error| {
                 error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
             })?;
-        self.plans.extend(plans);
+        self.plans.push((targets::executables(&[pid]), plans));
         self.markers = markers.clone();
-        self.traps = TrapCosts::of(&self.plans, self.cost);
+        self.measure_traps();
         Ok(())
+    }
+
+    /// Nobody runs this program any more, and nobody will: its probes go.
+    pub(crate) fn forget_program(&mut self, program: &Identity) {
+        self.probes.forget_program(program);
+        self.plans.retain_mut(|(programs, _)| {
+            programs.remove(program);
+            !programs.is_empty()
+        });
+        self.measure_traps();
+    }
+
+    fn measure_traps(&mut self) {
+        let plans = self.plans.iter().flat_map(|(_, plans)| plans);
+        self.traps = TrapCosts::of(plans, self.cost);
     }
 
     /// Processes that should have probes and got none.
@@ -288,16 +336,15 @@ impl Session {
         self.kernel_memory
     }
 
-    /// Looks at the mappings of a process again: after an exec, and now and then. Returns whether
-    /// they have changed, as far as is known.
+    /// A process has mapped this, executable: stacks are walked by its tables from now on.
     ///
     /// # Errors
     ///
     /// When the kernel's maps cannot be written.
-    pub fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
-        self.tables
-            .as_mut()
-            .map_or(Ok(true), |tables| tables.refresh(space))
+    pub fn map(&mut self, space: AddressSpace, mapped: &[Mapped]) -> Result<()> {
+        let Self { tables, grace, .. } = self;
+        let tables = tables.as_mut();
+        tables.map_or(Ok(()), |tables| tables.map(space, mapped, grace))
     }
 
     /// A new process begins with its parent's mappings.

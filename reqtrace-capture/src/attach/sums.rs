@@ -4,7 +4,6 @@ use aya::Ebpf;
 use aya::maps::{Array, MapData, PerCpuArray};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
-use reqtrace_common::limits::{MAX_STACK_SUMS, MAX_STACKS};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerCounts, count};
 use reqtrace_common::sums::{
@@ -17,6 +16,7 @@ use super::decode::own;
 use super::loader::{array, map, map_error};
 use super::marked;
 use super::markers::MarkerTable;
+use super::sizes::Sizes;
 use reqtrace_base::error::Result;
 
 /// A table is emptied when so much of it was filled since the last time: the rest has room for what
@@ -135,12 +135,14 @@ fn taken<V: aya::Pod, T>(
 pub(super) struct Filling {
     /// At the last change of windows.
     before: Filled,
+    sizes: Sizes,
 }
 
 impl Filling {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(sizes: Sizes) -> Self {
         Self {
             before: Filled::default(),
+            sizes,
         }
     }
 
@@ -148,8 +150,8 @@ impl Filling {
     pub(super) fn is_due(&self, ebpf: &Ebpf) -> Result<bool> {
         let now = filled(ebpf)?;
         Ok(
-            now.stacks - self.before.stacks >= u64::from(MAX_STACKS) / FULL_ENOUGH
-                || now.sums - self.before.sums >= u64::from(MAX_STACK_SUMS) / FULL_ENOUGH,
+            now.stacks - self.before.stacks >= u64::from(self.sizes.stacks) / FULL_ENOUGH
+                || now.sums - self.before.sums >= u64::from(self.sizes.sums) / FULL_ENOUGH,
         )
     }
 

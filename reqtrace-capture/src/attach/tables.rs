@@ -1,22 +1,31 @@
-//! Unwind tables in the kernel: tables and mappings of processes in, filled maps out.
+//! Unwind tables in the kernel: tables and what processes have mapped in, filled maps out.
 
 use std::collections::{BTreeSet, HashMap as StdHashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use log::{debug, info, warn};
 use reqtrace_common::limits::MAX_ADDRESS_SPACES;
-use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row, WALK_STOPS};
+use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
 
+use super::grace::GracePeriod;
 use super::loader::map_error;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
+use reqtrace_binary::maps::Mapped;
 use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Registry, Upload};
 
 /// Room for what a process maps while it is traced: rows beyond those of its start.
 const SPARE_ROWS: u32 = 256 << 10;
 /// The same for index entries.
 const SPARE_INDEX: u32 = 64 << 10;
+/// Mappings without a table that are known as said; beyond it all are said again.
+const MAX_SAID: usize = 1 << 12;
+/// How often at most room is looked for: all that is mapped is looked at then, and what is not known to be
+/// mapped is compiled again when it is.
+const RELEASE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Tables of the processes that are traced from the start, compiled before loading, so that the
 /// kernel's arrays have the size they need.
@@ -41,18 +50,13 @@ impl Compiled {
         }
     }
 
-    /// Compiles the tables of processes; `registry` reports progress. A process that has left has
-    /// none.
+    /// Compiles the tables of what processes have mapped; `registry` reports progress.
     #[must_use]
-    pub fn of(mut registry: Registry, spaces: &[AddressSpace]) -> Self {
-        let mut processes = Vec::new();
-        for &space in spaces {
-            match registry.mappings(space.tgid) {
-                Ok(tables) => processes.push((space, tables)),
-                // A short-lived child may have left since it was found.
-                Err(error) => debug!("unwind tables of process {}: {error}", space.tgid),
-            }
-        }
+    pub fn of(mut registry: Registry, mapped: &[(AddressSpace, Arc<[Mapped]>)]) -> Self {
+        let tables = |(space, mapped): &(AddressSpace, Arc<[Mapped]>)| {
+            (*space, registry.tables(space.tgid, mapped))
+        };
+        let processes: Vec<_> = mapped.iter().map(tables).collect();
         let stats = registry.stats();
         info!(
             "unwind tables: {} objects, {} functions, {} rows, {} KiB from {} KiB of .eh_frame \
@@ -125,6 +129,8 @@ fn blocks(used: u32, spare: u32) -> u32 {
 /// The kernel's unwind maps.
 pub(super) struct UnwindTables {
     registry: Registry,
+    /// When it last gave room back.
+    released: Option<Instant>,
     rows: Array<MapData, [Row; BLOCK]>,
     index: Array<MapData, [u32; BLOCK]>,
     mappings: HashMap<MapData, u64, Mappings>,
@@ -140,6 +146,7 @@ impl UnwindTables {
     pub(super) fn new(compiled: Compiled, rows: Map, index: Map, mappings: Map) -> Result<Self> {
         let mut tables = Self {
             registry: compiled.registry,
+            released: None,
             rows: Array::try_from(rows).map_err(map_error)?,
             index: Array::try_from(index).map_err(map_error)?,
             mappings: HashMap::try_from(mappings).map_err(map_error)?,
@@ -148,6 +155,10 @@ impl UnwindTables {
             full: false,
             said: compiled.said,
         };
+        // The arrays were made before they were known to be enough.
+        let room = |blocks: u32| blocks.saturating_mul(BLOCK as u32);
+        let (rows, index) = (room(tables.rows.len()), room(tables.index.len()));
+        tables.registry.limit(rows, index);
         for upload in &compiled.ahead {
             tables.upload(upload)?;
         }
@@ -157,19 +168,36 @@ impl UnwindTables {
         Ok(tables)
     }
 
-    /// Looks at the mappings of a process again, and stores them if they have changed; returns
-    /// whether they have. A process that is gone keeps what it had.
-    pub(super) fn refresh(&mut self, space: AddressSpace) -> Result<bool> {
-        match self.registry.mappings(space.tgid) {
-            Ok(process) => {
-                say_without(&self.registry, &process, &mut self.said);
-                self.store(space, process)
-            }
-            Err(error) => {
-                debug!("unwind tables of process {}: {error}", space.tgid);
-                Ok(false)
-            }
+    /// A process has mapped this: stores it, with the tables that are new.
+    pub(super) fn map(
+        &mut self,
+        space: AddressSpace,
+        mapped: &[Mapped],
+        grace: &GracePeriod,
+    ) -> Result<()> {
+        let mut process = self.registry.tables(space.tgid, mapped);
+        if self.registry.is_full() && self.make_room(grace)? {
+            process = self.registry.tables(space.tgid, mapped);
         }
+        say_without(&self.registry, &process, &mut self.said);
+        self.store(space, process)
+    }
+
+    /// Gives the room of tables that no process has mapped to others, unless that was done just now.
+    fn make_room(&mut self, grace: &GracePeriod) -> Result<bool> {
+        let rests = |released: Instant| released.elapsed() < RELEASE_PAUSE;
+        if self.released.is_some_and(rests) {
+            return Ok(false);
+        }
+        let entries = self.stored.values().flat_map(|stored| used(stored));
+        let with_table = entries.filter(|mapping| mapping.chunks > 0);
+        let in_use = with_table.map(|mapping| mapping.index_start).collect();
+        // A walk may have found a mapping that was taken out just now.
+        grace.wait()?;
+        self.registry.release(&in_use);
+        self.said.clear();
+        self.released = Some(Instant::now());
+        Ok(true)
     }
 
     /// A child begins with its parent's mappings.
@@ -182,29 +210,32 @@ impl UnwindTables {
 
     /// Frees the mappings of processes that have left.
     pub(super) fn forget(&mut self, pids: &BTreeSet<u32>) {
-        let left = |space: &AddressSpace| pids.contains(&space.tgid);
-        for (space, _) in self.stored.extract_if(|space, _| left(space)) {
+        self.free(|space| pids.contains(&space.tgid));
+    }
+
+    fn free(&mut self, is_over: impl Fn(&AddressSpace) -> bool) {
+        for (space, _) in self.stored.extract_if(|space, _| is_over(space)) {
             // It was stored under this key.
             let _ = self.mappings.remove(&key(space));
         }
     }
 
-    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<bool> {
-        let mut mappings = process.mappings;
+    fn store(&mut self, space: AddressSpace, process: ProcessTables) -> Result<()> {
         for upload in &process.uploads {
-            if !self.upload(upload)? {
-                without_table(&mut mappings, upload);
-            }
+            self.upload(upload)?;
         }
         let known = self.stored.get(&space);
-        if known.is_some_and(|known| used(known) == used(&mappings)) {
-            return Ok(false);
+        if known.is_some_and(|known| used(known) == used(&process.mappings)) {
+            return Ok(());
         }
-        self.put(space, mappings)?;
-        Ok(true)
+        self.put(space, process.mappings)
     }
 
     fn put(&mut self, space: AddressSpace, mut mappings: Box<Mappings>) -> Result<()> {
+        if space.exec_generation > 0 && !self.stored.contains_key(&space) {
+            // What it had mapped before its exec is gone with that.
+            self.free(|other| other.tgid == space.tgid);
+        }
         if self.stored.len() >= MAX_ADDRESS_SPACES as usize && !self.stored.contains_key(&space) {
             if !self.full {
                 warn!(
@@ -224,16 +255,8 @@ impl UnwindTables {
         Ok(())
     }
 
-    /// Stores a table. False when the arrays, made before it was known, have no room for it.
-    fn upload(&mut self, upload: &Upload) -> Result<bool> {
-        let last_row = upload.rows_start as usize + upload.table.rows.len();
-        let last_entry = upload.index_start as usize + upload.table.index.len();
-        if last_row > self.rows.len() as usize * BLOCK
-            || last_entry > self.index.len() as usize * BLOCK
-        {
-            warn!("no room for the unwind table of an object that was mapped while tracing");
-            return Ok(false);
-        }
+    /// Stores a table.
+    fn upload(&mut self, upload: &Upload) -> Result<()> {
         let failed = |error| Error::failed("an unwind table could not be stored").because(error);
         for (number, block) in upload.row_blocks() {
             self.rows
@@ -245,7 +268,7 @@ impl UnwindTables {
                 .set(number, block, 0)
                 .map_err(|error| failed(map_error(error)))?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -260,6 +283,9 @@ fn say_without(
     } else {
         "stacks stop there"
     };
+    if said.len() >= MAX_SAID {
+        said.clear();
+    }
     for without in &tables.without {
         if said.insert((without.name.clone(), without.cause)) {
             let name = match without.name.to_string_lossy() {
@@ -278,13 +304,4 @@ fn key(space: AddressSpace) -> u64 {
 
 fn used(mappings: &Mappings) -> &[Mapping] {
     &mappings.entries[..(mappings.len as usize).min(mappings.entries.len())]
-}
-
-fn without_table(mappings: &mut Mappings, upload: &Upload) {
-    for mapping in &mut mappings.entries {
-        if mapping.chunks > 0 && mapping.index_start == upload.index_start {
-            mapping.chunks = 0;
-            mapping.index_start = WALK_STOPS;
-        }
-    }
 }

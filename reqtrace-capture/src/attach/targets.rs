@@ -50,14 +50,22 @@ pub struct Whom<'a> {
     pub service_of: ServiceOf,
 }
 
+/// A probe that is set for each process by itself.
+struct Shared {
+    plan: ProbePlan,
+    /// The programs that it was planned for.
+    programs: BTreeSet<Identity>,
+}
+
 /// The probes of a trace.
 pub(super) struct Probes {
     setter: Setter,
     service_of: ServiceOf,
-    of_files: Vec<UprobeLink>,
+    /// Set for all that run a program, by its file.
+    of_programs: BTreeMap<Identity, Vec<UprobeLink>>,
     of_processes: BTreeMap<u32, Own>,
     /// Set for each process by itself.
-    shared: Vec<ProbePlan>,
+    shared: Vec<Shared>,
     /// Files of programs that came later: who has mapped them may leave before others come.
     kept: Vec<File>,
     late: LateChildren,
@@ -79,32 +87,38 @@ impl Probes {
             service_of,
             ..
         } = whom;
-        let (files, shared): (Vec<_>, Vec<_>) = if follow {
-            let own = identities(programs);
-            let plans = plans.iter().cloned();
-            plans.partition(|plan| own.contains(&Identity::of(&plan.object)))
-        } else {
-            (Vec::new(), plans.to_vec())
+        let own = identities(programs);
+        let (of_programs, shared) = match follow {
+            true => split(plans, &own),
+            false => (BTreeMap::new(), plans.to_vec()),
         };
+        let shared = shared.into_iter().map(|plan| Shared {
+            plan,
+            programs: own.clone(),
+        });
         let mut probes = Self {
             setter,
             service_of,
-            of_files: Vec::new(),
+            of_programs: BTreeMap::new(),
             of_processes: BTreeMap::new(),
-            shared,
+            shared: shared.collect(),
             kept: Vec::new(),
             late: LateChildren::default(),
             unprobed: 0,
             warned: false,
         };
-        probes.of_files = set(&mut probes.setter, &files, None)?;
+        let of_files = of_programs.values().map(Vec::len).sum::<usize>();
+        for (program, plans) in of_programs {
+            let links = set(&mut probes.setter, &plans, None)?;
+            probes.of_programs.insert(program, links);
+        }
         for &pid in pids {
             probes.set_shared(pid)?;
         }
         info!(
             "probes set by {}: {} for all that run their file, {} for {} processes each",
             probes.engine(),
-            files.len(),
+            of_files,
             probes.shared.len(),
             pids.len()
         );
@@ -153,28 +167,56 @@ impl Probes {
     /// When one cannot be set, or a file cannot be opened.
     pub(super) fn add(&mut self, plans: &[ProbePlan], pid: u32, since_ns: u64) -> Result<()> {
         let own = identities(&[format!("/proc/{pid}/exe").into()]);
-        let (files, shared): (Vec<_>, Vec<_>) = plans
-            .iter()
-            .cloned()
-            .partition(|plan| own.contains(&Identity::of(&plan.object)));
-        let links = set(&mut self.setter, &files, None)?;
-        self.of_files.extend(links);
+        let (of_programs, shared) = split(plans, &own);
+        for (program, plans) in of_programs {
+            let links = set(&mut self.setter, &plans, None)?;
+            self.of_programs.entry(program).or_default().extend(links);
+        }
         for plan in shared {
-            if self.shared.iter().any(|known| known.is_same(&plan)) {
+            let mut all = self.shared.iter_mut();
+            if let Some(known) = all.find(|known| known.plan.is_same(&plan)) {
+                known.programs.extend(own.iter().cloned());
                 continue;
             }
             let object = self.keep(&plan.object)?;
-            self.shared.push(ProbePlan { object, ..plan });
+            self.shared.push(Shared {
+                plan: ProbePlan { object, ..plan },
+                programs: own.clone(),
+            });
         }
         self.set_shared(pid)?;
         self.was_late(pid, since_ns);
         Ok(())
     }
 
+    /// Nobody runs this program any more, and nobody will: its probes go, in a thread of their own, and what was
+    /// planned for its processes only.
+    pub(super) fn forget_program(&mut self, program: &Identity) {
+        if let Some(links) = self.of_programs.remove(program) {
+            std::thread::spawn(move || detach::all(links));
+        }
+        for shared in &mut self.shared {
+            shared.programs.remove(program);
+        }
+        let stays: Vec<bool> = self
+            .shared
+            .iter()
+            .map(|shared| !shared.programs.is_empty())
+            .collect();
+        for own in self.of_processes.values_mut() {
+            own.plans = stays[..own.plans].iter().filter(|stays| **stays).count();
+        }
+        self.shared.retain(|shared| !shared.programs.is_empty());
+        let shared = &self.shared;
+        self.kept.retain(|file| {
+            let path = path_of(file);
+            shared.iter().any(|shared| shared.plan.object == path)
+        });
+    }
+
     /// A path that opens a file also when the process that has mapped it has left.
     fn keep(&mut self, path: &Path) -> Result<PathBuf> {
         let identity = Identity::of(path);
-        let path_of = |file: &File| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let mut kept = self.kept.iter().map(path_of);
         if let Some(known) = kept.find(|kept| Identity::of(kept) == identity) {
             return Ok(known);
@@ -198,6 +240,7 @@ impl Probes {
             return Ok(false);
         };
         let new = self.shared[known..].iter();
+        let new = new.map(|shared| &shared.plan);
         let new: Vec<&ProbePlan> = new.filter(|plan| plan.service == service).collect();
         let is_any = !new.is_empty();
         let links = set(&mut self.setter, new, Some(pid))?;
@@ -230,7 +273,8 @@ impl Probes {
     pub(super) fn take(&mut self) -> Vec<UprobeLink> {
         self.shared.clear();
         let of_processes = std::mem::take(&mut self.of_processes);
-        let mut links = std::mem::take(&mut self.of_files);
+        let of_programs = std::mem::take(&mut self.of_programs);
+        let mut links: Vec<_> = of_programs.into_values().flatten().collect();
         links.extend(of_processes.into_values().flat_map(|own| own.links));
         links
     }
@@ -242,6 +286,29 @@ struct Own {
     /// So many of the shared plans are set, as far as they are for its service.
     plans: usize,
     links: Vec<UprobeLink>,
+}
+
+/// Probes in these programs, by file, and the others.
+fn split(
+    plans: &[ProbePlan],
+    programs: &BTreeSet<Identity>,
+) -> (BTreeMap<Identity, Vec<ProbePlan>>, Vec<ProbePlan>) {
+    let mut of_programs: BTreeMap<Identity, Vec<ProbePlan>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for plan in plans {
+        let file = Identity::of(&plan.object);
+        if programs.contains(&file) {
+            of_programs.entry(file).or_default().push(plan.clone());
+        } else {
+            others.push(plan.clone());
+        }
+    }
+    (of_programs, others)
+}
+
+/// A path by which an open file is opened again.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Whether children of processes that run these files get some of their probes only after they have started.
@@ -283,6 +350,6 @@ pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
     identities(&files.collect::<Vec<PathBuf>>())
 }
 
-fn identities(files: &[PathBuf]) -> BTreeSet<Identity> {
+pub(super) fn identities(files: &[PathBuf]) -> BTreeSet<Identity> {
     files.iter().map(|file| Identity::of(file)).collect()
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use reqtrace_binary::status::Status;
 use reqtrace_recording::{Holder, Interval, IntervalKind};
 use rustc_hash::FxHashMap;
 
@@ -69,12 +70,12 @@ impl Holders {
 fn list(pid: u32) -> Threads {
     let folder = format!("/proc/{pid}/task");
     // The same numbers everywhere, unless the process has a namespace of its own.
-    let is_inner = numbers(&folder, pid).is_some_and(|numbers| numbers.len() > 1);
+    let is_inner = numbers(pid, pid).len() > 1;
     let tids = fs::read_dir(&folder).into_iter().flatten().flatten();
     let tids = tids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let known = tids.take(MAX_THREADS).filter_map(|tid| {
         let own = if is_inner {
-            numbers(&folder, tid)?.last().copied()
+            numbers(pid, tid).last().copied()
         } else {
             Some(tid)
         };
@@ -87,13 +88,9 @@ fn list(pid: u32) -> Threads {
 }
 
 /// The numbers of a thread, from this namespace to its own.
-fn numbers(folder: &str, tid: u32) -> Option<Vec<u32>> {
-    let status = fs::read_to_string(format!("{folder}/{tid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    let numbers = line.split_whitespace().map(str::parse);
-    numbers.collect::<Result<_, _>>().ok()
+fn numbers(pid: u32, tid: u32) -> Vec<u32> {
+    let status = Status::of(format_args!("{pid}/task/{tid}"));
+    status.map_or_else(|_| Vec::new(), |status| status.own_numbers())
 }
 
 #[cfg(test)]

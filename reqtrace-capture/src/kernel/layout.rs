@@ -77,6 +77,7 @@ const MEMBERS: [(Part, &[Global]); 4] = [
             ("FILE_DENTRY", &[("file", "f_path"), ("path", "dentry")]),
             ("FILE_INODE", &[("file", "f_inode")]),
             ("FILE_POSITION", &[("file", "f_pos")]),
+            ("BINPRM_FILE", &[("linux_binprm", "file")]),
             ("VMA_FILE", &[("vm_area_struct", "vm_file")]),
             ("INODE_MODE", &[("inode", "i_mode")]),
             ("INODE_NUMBER", &[("inode", "i_ino")]),

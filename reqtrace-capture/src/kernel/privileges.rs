@@ -1,6 +1,7 @@
 //! Privileges. In: `/proc/self`. Out: nothing, or an error that names what is missing.
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::status::Status;
 
 /// Capabilities that tracing needs, with their bit (`linux/capability.h`).
 const NEEDED: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
@@ -110,23 +111,12 @@ pub fn may_use_perf() -> bool {
 /// it cannot be read.
 #[must_use]
 pub fn seccomp_mode(process: &str) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"))?;
-    line.trim().parse().ok()
+    Status::of(process).ok()?.seccomp()
 }
 
 fn own_capabilities() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    effective(&status).unwrap_or(0)
-}
-
-fn effective(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
+    let status = Status::of("self").ok();
+    status.and_then(|status| status.capabilities()).unwrap_or(0)
 }
 
 fn missing(effective: u64) -> Vec<&'static str> {
@@ -169,12 +159,5 @@ mod tests {
         assert_eq!(error.kind(), reqtrace_base::error::Kind::Unsupported);
         assert!(error.advice().unwrap().contains("lockdown=integrity"));
         assert!(lockdown_of(None).unwrap().contains("not in this kernel"));
-    }
-
-    #[test]
-    fn the_status_file_is_read() {
-        let status = "Name:\tx\nCapEff:\t000001fffeffffff\nSeccomp:\t0\n";
-        assert_eq!(effective(status), Some(0x1ff_feff_ffff));
-        assert_eq!(effective("Name:\tx\n"), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use reqtrace_binary::status::Status;
+
 /// All processes, in order of their ids.
 #[must_use]
 pub fn all() -> Vec<u32> {
@@ -18,18 +20,14 @@ pub fn all() -> Vec<u32> {
 /// The process that started this one; `None` when it has left.
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    line.trim().parse().ok()
+    Status::of(pid).ok()?.parent()
 }
 
 /// The user that a process runs as, by number; `None` when it has left.
 #[must_use]
 pub fn user(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     // Real, effective, saved and file system's.
-    line.split_whitespace().nth(1)?.parse().ok()
+    Status::of(pid).ok()?.users().get(1).copied()
 }
 
 /// Name of a process; `None` when it has left.
@@ -37,6 +35,14 @@ pub fn user(pid: u32) -> Option<u32> {
 pub fn comm(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// Pages of all that a process has mapped: it changes when something is mapped or unmapped. `None` when it has
+/// left, or its first thread has.
+pub(crate) fn mapped_pages(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages = statm.split_ascii_whitespace().next()?.parse().ok()?;
+    (pages > 0).then_some(pages)
 }
 
 /// Whether a process runs: there, and not only waiting to be reaped. One whose first thread has left

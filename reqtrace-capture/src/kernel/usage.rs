@@ -30,13 +30,19 @@ impl Usage {
     /// These processes run already: what they have taken before does not count.
     #[must_use]
     pub fn since_now(pids: &BTreeSet<u32>) -> Self {
-        let now: HashMap<u32, Taken> = pids.iter().map(|&pid| (pid, taken(pid))).collect();
-        Self {
-            at_start: now.clone(),
-            threads_at_start: pids.iter().map(|&pid| (pid, of_threads(pid))).collect(),
-            last: now,
-            left_ns: 0,
+        let mut usage = Self::default();
+        for &pid in pids {
+            usage.came(pid);
         }
+        usage
+    }
+
+    /// The same of one more process.
+    pub fn came(&mut self, pid: u32) {
+        let now = taken(pid);
+        self.at_start.insert(pid, now);
+        self.threads_at_start.insert(pid, of_threads(pid));
+        self.last.insert(pid, now);
     }
 
     /// A process has left; its threads that ended since it was first seen had taken so much from their

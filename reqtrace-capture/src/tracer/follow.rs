@@ -1,25 +1,25 @@
 //! Follows a trace: records of the ring in, events out, until it ends.
 
+mod members;
 mod window;
 
 use std::time::{Duration, Instant};
 
 use log::debug;
-use reqtrace_common::record::{ProcessRecord, process_event, reason};
-use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange, Request};
+use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange};
 
 use super::backlog::Backlog;
 use super::guarding::Guarding;
 use super::latecomers::Latecomers;
-use super::processes::{Processes, first_space};
+use super::processes::{Processes, Since, first_space};
 use super::stopper::{Stopper, Waiting};
+use super::watched::Watched;
 use crate::attach::Running;
 use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Still};
 use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
 use crate::kernel::clock;
 use reqtrace_base::error::Result;
-use reqtrace_base::frame::AddressSpace;
 use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED};
 
 /// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
@@ -33,11 +33,9 @@ const TICKS_PER_FLUSH: u32 = 20;
 const TICKS_PER_REFRESH: u32 = 20;
 /// How long names are looked for when a trace has ended; its report comes then, with what is known.
 const NAMING: Duration = Duration::from_secs(10);
-/// A look at what a process has mapped that takes longer than this is a long one: the process has
-/// tens of thousands of mappings.
-const LONG_LOOK: Duration = Duration::from_millis(5);
-/// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
-const PAUSE_PER_LOOK: u32 = 20;
+/// Ticks between two looks at what the targets have mapped, though it seems to be what it was: a file may be mapped
+/// in the place of one of its size.
+const TICKS_PER_WHOLE_REFRESH: u32 = 10 * TICKS_PER_REFRESH;
 /// How often it is looked whether a program is resolved, which a process may already run.
 const HURRY: Duration = Duration::from_millis(2);
 /// Records taken at a time, so that signals are not kept waiting.
@@ -91,6 +89,7 @@ pub(super) struct Follower<'a> {
     request_types: usize,
     processes: Processes,
     latecomers: Latecomers,
+    watched: Watched,
     stopper: Stopper,
     backlog: Backlog,
 }
@@ -101,8 +100,8 @@ impl<'a> Follower<'a> {
         stream: Stream<'a>,
         names: Names,
         request_types: usize,
-        pids: &[u32],
-        (stopper, latecomers): (Stopper, Latecomers),
+        (processes, pids): (Processes, &[u32]),
+        (stopper, latecomers, watched): (Stopper, Latecomers, Watched),
         Keyed { has_keys, ends }: Keyed,
     ) -> Result<Self> {
         let mut follower = Self {
@@ -114,8 +113,9 @@ impl<'a> Follower<'a> {
             windows: Windows::new(),
             taken: Vec::new(),
             request_types,
-            processes: Processes::default(),
+            processes,
             latecomers,
+            watched,
             stopper,
             backlog: Backlog::default(),
         };
@@ -127,7 +127,7 @@ impl<'a> Follower<'a> {
                 time_ns: 0,
                 name: String::new(),
             };
-            follower.appear(process)?;
+            follower.appear(process, Since::Before)?;
         }
         Ok(follower)
     }
@@ -198,8 +198,12 @@ impl<'a> Follower<'a> {
         let mut all = true;
         // They may run another program than when it was looked what they run.
         for pid in self.processes.alive().clone() {
-            self.latecomers.look(pid, session.start_ns(), session);
+            self.latecomers
+                .look(pid, session.start_ns(), false, session);
         }
+        session.watch(self.watched.files())?;
+        self.find_watched(session, guarding)?;
+        self.refresh(true, session)?;
         loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| deadline <= now) {
@@ -223,10 +227,7 @@ impl<'a> Follower<'a> {
             let now_ns = clock::monotonic_ns();
             all = self.take(session, BATCH)?;
             self.latecomers.step(session);
-            if self.names.is_full()
-                || self.processes.many_have_left()
-                || session.tables_fill_up()?
-            {
+            if self.names.is_full() || self.processes.names_are_due() || session.tables_fill_up()? {
                 self.window(session, clock::monotonic_ns(), false)?;
             } else if self.backlog.is_due() {
                 self.work_off(session)?;
@@ -260,12 +261,20 @@ impl<'a> Follower<'a> {
             self.work_off(session)?;
             self.stream.look(guarding.shares());
             self.let_go(session, guarding)?;
-            if self.processes.alive().is_empty() {
+            if self.processes.alive().is_empty() && self.watched.is_empty() {
                 return Ok(false);
             }
         }
         if ticks.is_each(TICKS_PER_REFRESH) {
-            self.refresh(session)?;
+            self.refresh(ticks.is_each(TICKS_PER_WHOLE_REFRESH), session)?;
+            if self.watched.has_changed() {
+                session.watch(self.watched.files())?;
+            }
+            self.find_watched(session, guarding)?;
+            for program in self.watched.over(self.processes.alive()) {
+                session.forget_program(&program);
+                self.latecomers.known.remove(&program);
+            }
             self.show_running(session)?;
         }
         Ok(true)
@@ -321,111 +330,6 @@ impl<'a> Follower<'a> {
             }
         }
         Ok(false)
-    }
-
-    fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
-        debug!("process {}: event {}", record.tgid, record.event);
-        let space = AddressSpace {
-            tgid: record.tgid,
-            exec_generation: record.exec_generation,
-        };
-        let mut process = Process {
-            space,
-            change: ProcessChange::Fork,
-            parent: record.parent,
-            time_ns: record.time_ns,
-            name: String::new(),
-        };
-        match record.event {
-            process_event::FORK => {
-                let parent = self.processes.space(record.parent);
-                session.follow(record.tgid, record.time_ns);
-                session.inherit(space, parent)?;
-                self.names.symbols().inherit(space, parent);
-                self.appear(process)?;
-            }
-            process_event::EXEC => {
-                self.abandon(record.tgid, record.time_ns, reason::EXEC, session)?;
-                session.refresh(space)?;
-                self.names.symbols().remember(space);
-                process.change = ProcessChange::Exec;
-                self.appear(process)?;
-                self.latecomers.look(record.tgid, record.time_ns, session);
-            }
-            process_event::MAPPED => self.look_at(space, session)?,
-            // Whether other threads live on without the leader shows at the next look.
-            _ => {
-                process.change = ProcessChange::Exit;
-                self.stream.send(&Event::Process(&process))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Libraries may have been loaded since: their unwind tables and names are wanted.
-    fn refresh(&mut self, session: &mut Session) -> Result<()> {
-        let alive = self.processes.alive().iter();
-        let spaces: Vec<_> = alive.map(|&pid| self.processes.space(pid)).collect();
-        for space in spaces {
-            self.look_at(space, session)?;
-        }
-        Ok(())
-    }
-
-    /// What is mapped now may be gone by the report: files are opened at once.
-    fn look_at(&mut self, space: AddressSpace, session: &mut Session) -> Result<()> {
-        let begun = Instant::now();
-        if self.processes.rests(space.tgid) {
-            return Ok(());
-        }
-        if session.refresh(space)? {
-            self.names.symbols().look_again(space);
-        }
-        let took = begun.elapsed();
-        if took > LONG_LOOK {
-            self.processes
-                .rest(space.tgid, begun + took * PAUSE_PER_LOOK);
-        }
-        Ok(())
-    }
-
-    /// A process is traced from now on, or has a new name.
-    fn appear(&mut self, mut process: Process) -> Result<()> {
-        let name = self.processes.appear(process.space, process.parent);
-        name.clone_into(&mut process.name);
-        self.stream.send(&Event::Process(&process))
-    }
-
-    /// Forgets processes that have left. A server that forks for each connection fills the kernel's
-    /// tables otherwise.
-    fn let_go(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
-        let gone = self.processes.let_go();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        guarding.left(session, &gone);
-        let now_ns = clock::monotonic_ns();
-        for &pid in &gone {
-            self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;
-        }
-        session.forget(&gone)
-    }
-
-    /// Requests of a process that nobody will go on with end here.
-    fn abandon(&mut self, tgid: u32, at_ns: u64, why: u32, session: &Session) -> Result<()> {
-        if !self.has_keys {
-            return Ok(());
-        }
-        for still in session.abandoned(tgid, at_ns, why)? {
-            let open = self.whole(still);
-            self.names.request(&open.request(), &mut self.stream)?;
-            let attributes = open.attributes();
-            self.stream.request(Request {
-                attributes: &attributes,
-                ..open.request()
-            })?;
-        }
-        Ok(())
     }
 
     /// An open request with its texts.

@@ -89,6 +89,11 @@ impl Guarding {
         self.shares
     }
 
+    /// A process is traced from now on that ran before.
+    pub(super) fn came(&mut self, pid: u32) {
+        self.usage.came(pid);
+    }
+
     /// Processes have left, and their entries in the kernel go next.
     pub(super) fn left(&mut self, session: &Session, pids: &BTreeSet<u32>) {
         for &pid in pids {

@@ -77,13 +77,14 @@ pub(super) struct Waiting {
 }
 
 impl Latecomers {
-    /// A process runs another program since then, `CLOCK_MONOTONIC` ns.
-    pub(super) fn look(&mut self, pid: u32, since_ns: u64, session: &mut Session) {
+    /// A process runs another program since then, `CLOCK_MONOTONIC` ns: one that is wanted in any case, or only
+    /// if a profile is made for it.
+    pub(super) fn look(&mut self, pid: u32, since_ns: u64, is_wanted: bool, session: &mut Session) {
         self.waiting.retain(|waiting| waiting.pid != pid);
         let Some(program) = Program::of(pid) else {
             return;
         };
-        if self.profiles.made_for(&program.name).is_none() {
+        if !is_wanted && self.profiles.made_for(&program.name).is_none() {
             return;
         }
         if self.known.contains(&program.file) {

@@ -47,8 +47,10 @@ mod resolved;
 mod start;
 mod stopper;
 mod trace;
+mod watched;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqtrace_common::filter::StackFilter;
@@ -84,6 +86,7 @@ pub struct Tracer {
     profiles: Profiles,
     pids: Vec<u32>,
     processes: Vec<Process>,
+    programs: Vec<PathBuf>,
     /// The processes wait before their first instruction.
     has_begun: bool,
     options: Options,
@@ -106,6 +109,7 @@ struct Options {
     sample_every: u64,
     max_probe_rate: f64,
     max_overhead: f64,
+    memory: Option<u64>,
     accept_risk: bool,
     measure_programs: bool,
 }
@@ -130,6 +134,7 @@ impl Tracer {
             profiles: profiles.into(),
             pids: Vec::new(),
             processes: Vec::new(),
+            programs: Vec::new(),
             has_begun: true,
             options: Options {
                 follow: true,
@@ -150,6 +155,7 @@ impl Tracer {
                 sample_every: 1,
                 max_probe_rate: 50.0,
                 max_overhead: 50.0,
+                memory: None,
                 accept_risk: false,
                 measure_programs: false,
             },
@@ -168,6 +174,17 @@ impl Tracer {
     #[must_use]
     pub fn processes(mut self, processes: impl IntoIterator<Item = Process>) -> Self {
         self.processes.extend(processes);
+        self
+    }
+
+    /// Traces every process that begins to run this program while the trace runs, from its first instruction on,
+    /// whoever starts it; several when it is called again. One that is installed at the path later is the
+    /// program from then on. The trace does not end when the last process leaves.
+    ///
+    /// Of the processes that run it already some have to be named too: in them the markers are found.
+    #[must_use]
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.programs.push(path.into());
         self
     }
 
@@ -279,6 +296,14 @@ impl Tracer {
     #[must_use]
     pub fn max_overhead(mut self, percent: f64) -> Self {
         self.options.max_overhead = percent;
+        self
+    }
+
+    /// Bytes of kernel memory for the tables of threads, processes, stacks and sums; `None`: what 4,096 threads
+    /// take, some 50 MiB. See [`Sizes`](crate::attach::Sizes).
+    #[must_use]
+    pub fn memory(mut self, bytes: Option<u64>) -> Self {
+        self.options.memory = bytes;
         self
     }
 

@@ -1,10 +1,19 @@
-//! The traced processes: news of them in; who lives, under which name and in which generation, out.
+//! The traced processes: news of them in; who lives, under which name, in which generation and with what mapped,
+//! out. Whoever wants to know what a process has mapped asks here: it is read once a change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::kernel::processes::{comm, is_alive};
+use crate::kernel::processes::{comm, is_alive, mapped_pages};
 use reqtrace_base::frame::AddressSpace;
+use reqtrace_binary::maps::{self, Mapped};
+
+/// A look at what a process has mapped that takes longer than this is a long one: the process has
+/// tens of thousands of mappings.
+const LONG_LOOK: Duration = Duration::from_millis(5);
+/// The pause after a long look is so many times as long, so that looking takes 5 % of a CPU.
+const PAUSE_PER_LOOK: u32 = 20;
 
 /// The address space of a process when tracing begins.
 pub(super) fn first_space(pid: u32) -> AddressSpace {
@@ -14,45 +23,120 @@ pub(super) fn first_space(pid: u32) -> AddressSpace {
     }
 }
 
+/// What has mapped what, executable.
+pub(super) type SpaceMaps = (AddressSpace, Arc<[Mapped]>);
+
 /// What is known of each, from when it is traced until it has left and all that it did was read.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, Process>,
     alive: BTreeSet<u32>,
     /// Those that had left at the last look: their last records may still be in the ring.
     left: BTreeSet<u32>,
     /// Those whose records were all taken; sums of theirs may still be without names.
     unnamed: BTreeSet<u32>,
+    /// When the first of these was put there.
+    unnamed_since: Option<Instant>,
 }
 
 /// So many processes that have left may wait until the sums are named next.
 const MOST_UNNAMED: usize = 1000;
+/// And so long: names of what they had mapped keep files open.
+const UNNAMED_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Process {
     /// Empty when it left before it could be asked.
     name: String,
     exec_generation: u32,
+    /// What it had mapped, executable, at the last look.
+    mapped: Arc<[Mapped]>,
+    /// Pages of all that it had mapped then; `None` when that is not known.
+    pages: Option<u64>,
     /// What it maps is not looked at before then, for the last look took long.
     rests_until: Option<Instant>,
+}
+
+/// A process that was known before, or is there since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// It is there already: what is known of what it has mapped holds.
+    Before,
+    /// Its parent, whose mappings it has, forked it.
+    Fork(u32),
+    /// It begins to run a program: nothing that was known of it, or of another with its number, holds.
+    Program,
 }
 
 impl Processes {
     /// A process is traced from now on, or runs another program. Returns its name: one that has left by
     /// now had its parent's.
-    pub(super) fn appear(&mut self, space: AddressSpace, parent: u32) -> &str {
+    pub(super) fn appear(&mut self, space: AddressSpace, since: Since) -> &str {
         let pid = space.tgid;
-        let inherited = || self.known.get(&parent).map(|parent| parent.name.clone());
-        let name = comm(pid).or_else(inherited);
+        let parent = match since {
+            Since::Fork(parent) => self.known.get(&parent),
+            Since::Before | Since::Program => None,
+        };
+        let parent = parent.map(|parent| (parent.name.clone(), Arc::clone(&parent.mapped)));
         self.alive.insert(pid);
         // Another one that had its number is replaced everywhere.
         self.unnamed.remove(&pid);
         let known = self.known.entry(pid).or_default();
+        if since != Since::Before {
+            let name = std::mem::take(&mut known.name);
+            *known = Process {
+                name,
+                ..Process::default()
+            };
+        }
         known.exec_generation = space.exec_generation;
-        if let Some(name) = name {
+        let (inherited, mapped) = parent.unzip();
+        if let Some(name) = comm(pid).or(inherited) {
             known.name = name;
         }
+        if let Some(mapped) = mapped {
+            known.mapped = mapped;
+        }
         &known.name
+    }
+
+    /// Whether a process of this number is known, or was a moment ago.
+    pub(super) fn has_had(&self, pid: u32) -> bool {
+        self.known.contains_key(&pid) || self.unnamed.contains(&pid)
+    }
+
+    /// These are traced from the start on. Returns what each has mapped, but for those that have left.
+    pub(super) fn begin(&mut self, pids: &[u32]) -> Vec<SpaceMaps> {
+        let of = |&pid: &u32| {
+            self.known.entry(pid).or_default();
+            Some((first_space(pid), self.newly_mapped(pid, true)?))
+        };
+        pids.iter().filter_map(of).collect()
+    }
+
+    /// What a process has mapped, executable, if that is another than at the last look. Without `is_asked` it is
+    /// read only when the process has mapped more or less since.
+    pub(super) fn newly_mapped(&mut self, pid: u32, is_asked: bool) -> Option<Arc<[Mapped]>> {
+        let begun = Instant::now();
+        let known = self.known.get_mut(&pid)?;
+        if known.rests_until.is_some_and(|until| begun < until) {
+            return None;
+        }
+        let pages = mapped_pages(pid);
+        if !is_asked && pages.is_some() && pages == known.pages {
+            return None;
+        }
+        let mapped = maps::executable(pid)
+            .ok()
+            .filter(|mapped| !mapped.is_empty())?;
+        known.pages = pages;
+        let took = begun.elapsed();
+        known.rests_until = (took > LONG_LOOK).then(|| begun + took * PAUSE_PER_LOOK);
+        if *known.mapped == *mapped {
+            return None;
+        }
+        known.mapped = mapped.into();
+        Some(Arc::clone(&known.mapped))
     }
 
     /// The address space that a process has now.
@@ -63,19 +147,6 @@ impl Processes {
                 .known
                 .get(&pid)
                 .map_or(0, |known| known.exec_generation),
-        }
-    }
-
-    /// Whether what it maps is not to be looked at now.
-    pub(super) fn rests(&self, pid: u32) -> bool {
-        let until = self.known.get(&pid).and_then(|known| known.rests_until);
-        until.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Does not look at what it maps before then.
-    pub(super) fn rest(&mut self, pid: u32, until: Instant) {
-        if let Some(known) = self.known.get_mut(&pid) {
-            known.rests_until = Some(until);
         }
     }
 
@@ -106,18 +177,23 @@ impl Processes {
         for pid in &gone {
             self.known.remove(pid);
         }
+        if !gone.is_empty() {
+            self.unnamed_since.get_or_insert_with(Instant::now);
+        }
         self.unnamed.extend(&gone);
         gone
     }
 
-    /// Whether so many have left that their names are to be forgotten soon.
-    pub(super) fn many_have_left(&self) -> bool {
-        self.unnamed.len() >= MOST_UNNAMED
+    /// Whether so many have left, or for so long, that their names are to be forgotten now.
+    pub(super) fn names_are_due(&self) -> bool {
+        let is_long = |since: Instant| since.elapsed() >= UNNAMED_PAUSE;
+        self.unnamed.len() >= MOST_UNNAMED || self.unnamed_since.is_some_and(is_long)
     }
 
     /// Those that have left and of which no record is to come. Once their sums are named too, nothing
     /// asks for them again.
     pub(super) fn take_unnamed(&mut self) -> BTreeSet<u32> {
+        self.unnamed_since = None;
         std::mem::take(&mut self.unnamed)
     }
 }
@@ -132,12 +208,12 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let (pid, own) = (child.id(), std::process::id());
         let mut processes = Processes::default();
-        processes.appear(first_space(own), 0);
+        processes.appear(first_space(own), Since::Before);
         let space = AddressSpace {
             tgid: pid,
             exec_generation: 3,
         };
-        processes.appear(space, own);
+        processes.appear(space, Since::Fork(own));
         assert_eq!(processes.space(pid), space);
         assert!(processes.let_go().is_empty());
         assert_eq!(processes.alive(), &BTreeSet::from([pid, own]));
@@ -148,7 +224,9 @@ mod tests {
         assert_eq!(processes.let_go(), BTreeSet::from([pid]));
         assert_eq!(processes.known.len(), 1);
         assert!(processes.let_go().is_empty());
+        assert!(processes.has_had(pid));
         assert_eq!(processes.take_unnamed(), BTreeSet::from([pid]));
+        assert!(!processes.has_had(pid));
         assert!(processes.take_unnamed().is_empty());
     }
 
@@ -156,9 +234,52 @@ mod tests {
     fn who_has_left_at_once_had_its_parents_name() {
         let mut processes = Processes::default();
         let own = std::process::id();
-        let name = processes.appear(first_space(own), 0).to_owned();
+        let name = processes.appear(first_space(own), Since::Before).to_owned();
         assert_eq!(Some(&name), comm(own).as_ref());
-        assert_eq!(processes.appear(first_space(u32::MAX), own), name);
-        assert_eq!(processes.appear(first_space(u32::MAX - 1), 1), "");
+        let gone = first_space(u32::MAX);
+        assert_eq!(processes.appear(gone, Since::Fork(own)), name);
+        let other = first_space(u32::MAX - 1);
+        assert_eq!(processes.appear(other, Since::Fork(1)), "");
+    }
+
+    #[test]
+    fn what_is_mapped_is_read_once_a_change() {
+        let own = std::process::id();
+        let mut processes = Processes::default();
+        processes.appear(first_space(own), Since::Before);
+        let first = processes.newly_mapped(own, false).unwrap();
+        let here = what_is_mapped_is_read_once_a_change as *const () as u64;
+        assert!(first.iter().any(|mapping| mapping.contains(here)));
+        assert!(processes.newly_mapped(own, true).is_none());
+
+        // A child has its parent's, and is asked for what it has itself.
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let space = first_space(child.id());
+        processes.appear(space, Since::Fork(own));
+        assert!(Arc::ptr_eq(&processes.known[&space.tgid].mapped, &first));
+        let of_child = processes.newly_mapped(space.tgid, true).unwrap();
+        assert!(!of_child.iter().any(|mapping| mapping.contains(here)));
+        // Nothing is read before it maps more, unless it is asked for.
+        let known = processes.known.get_mut(&space.tgid).unwrap();
+        assert!(known.pages.is_some());
+        known.mapped = Arc::new([]);
+        assert!(processes.newly_mapped(space.tgid, false).is_none());
+        assert_eq!(
+            processes.newly_mapped(space.tgid, true),
+            Some(of_child.clone())
+        );
+        let known = processes.known.get_mut(&space.tgid).unwrap();
+        known.mapped = Arc::new([]);
+        known.pages = known.pages.map(|pages| pages + 1);
+        assert_eq!(
+            processes.newly_mapped(space.tgid, false),
+            Some(of_child.clone())
+        );
+        // One that runs another program, or is another one with that number, has nothing of that.
+        processes.appear(space, Since::Program);
+        assert_eq!(processes.newly_mapped(space.tgid, false), Some(of_child));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(processes.newly_mapped(space.tgid, true).is_none());
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Found {
     services: BTreeMap<u32, usize>,
     /// Programs of theirs.
     programs: BTreeMap<Identity, usize>,
+    /// The file names of these programs: another version of one has another file.
+    names: BTreeMap<String, usize>,
     /// Whether some run no program that a profile is made for: only what they start is traced.
     pub(super) has_masters: bool,
     /// Processes of which no request is seen, although a profile is made for their program.
@@ -55,6 +57,8 @@ impl Found {
         self.services.insert(process.pid, service);
         let program = Identity::of(&process.executable.open);
         self.programs.insert(program, service);
+        let name = process.executable.file_name().to_owned();
+        self.names.insert(name, service);
         self.resolved.push(resolved);
     }
 
@@ -68,6 +72,7 @@ impl Found {
     pub(super) fn service_of(&self, profiles: &Profiles) -> ServiceOf {
         let profiles = profiles.clone();
         let (services, programs) = (self.services.clone(), self.programs.clone());
+        let names = self.names.clone();
         Box::new(move |pid| {
             if let Some(service) = services.get(&pid) {
                 return Some(*service);
@@ -83,6 +88,7 @@ impl Found {
             profiles
                 .made_for(&program.name)
                 .or_else(|| programs.get(&program.file).copied())
+                .or_else(|| names.get(&program.name).copied())
                 .or_else(of_program)
         })
     }

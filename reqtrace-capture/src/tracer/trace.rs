@@ -10,7 +10,9 @@ use super::Options;
 use super::follow::{EndedBy, Follower, Keyed};
 use super::guarding::Guarding;
 use super::latecomers::Latecomers;
+use super::processes::Processes;
 use super::stopper::Stopper;
+use super::watched::Watched;
 use crate::attach::{Engine, Session};
 use crate::events::{EventSink, Names, Notices, Stream};
 use crate::kernel::give_up::{StillNeeded, give_up};
@@ -35,9 +37,11 @@ pub(super) struct Events {
     pub(super) names: Names,
     pub(super) request_types: usize,
     pub(super) keyed: Keyed,
+    pub(super) processes: Processes,
     /// All processes that are traced from the start on.
     pub(super) pids: Vec<u32>,
     pub(super) latecomers: Latecomers,
+    pub(super) watched: Watched,
     /// What they took before.
     pub(super) untraced: Option<Untraced>,
     /// See [`Cost::cold_percent`].
@@ -146,8 +150,8 @@ impl Trace {
             stream,
             names,
             types,
-            &events.pids,
-            (stopper, events.latecomers),
+            (events.processes, &events.pids),
+            (stopper, events.latecomers, events.watched),
             events.keyed,
         )?;
         let alive = follower.processes().alive();

@@ -94,9 +94,12 @@ fn what_is_no_process_is_named() {
 
     // Not every PID namespace has kernel threads.
     let status = "Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\nPid:\t2\nThreads:\t1\n";
-    let error = of_a_program(2, status).unwrap_err();
+    let error = of_a_program(2, &Status::of_text(status)).unwrap_err();
     assert!(error.to_string().contains("kernel thread"), "{error}");
     assert_eq!(error.exit_code(), 2);
     let status = format!("{status}VmSize:\t    2484 kB\n");
-    assert_eq!(of_a_program(2, &status).unwrap(), "kthreadd");
+    assert_eq!(
+        of_a_program(2, &Status::of_text(&status)).unwrap(),
+        "kthreadd"
+    );
 }

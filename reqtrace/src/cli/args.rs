@@ -37,6 +37,7 @@ Examples:
   reqtrace --profile ./shop.toml --comm shop 5 --csv - -q      one CSV row a request, on stdout
   reqtrace --profile mysql -p 4711 30 -f | flamegraph.pl       folded stacks, as offcputime -f
   reqtrace --profile ./shop.toml -- ./shop --port 80           start a program, trace it to its end
+  reqtrace --profile mysql --exe /usr/sbin/mariadbd 3600       the server, and what it is restarted as
   reqtrace check --profile mysql -p 4711                       what would be probed
   reqtrace functions -p 4711 handle --count 5                  what is called, and how often
   reqtrace doctor                                              what works on this machine
@@ -55,7 +56,7 @@ reqtrace [--profile PROFILE] -p PID[,PID…] [OPTIONS] [DURATION]
 const AFTER_HELP: &str = "\
 DURATION is in seconds, or has a unit: 30, 0.5, 2s, 500ms. Without it a trace lasts until Ctrl-C,
 which ends it early and still reports. Without --profile each process takes the first profile that is made
-for its executable; without -p, --comm and -- it is the one running server that each profile is made
+for its executable; without -p, --comm, --exe and -- it is the one running server that each profile is made
 for. A program behind -- runs as the user who runs reqtrace, so as root under sudo.
 
 Exit codes: 0 done; 1 it failed while running, or the program behind -- did; 2 bad usage or bad profile; 3 not permitted, or the
@@ -154,13 +155,18 @@ pub struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) comm: Vec<String>,
 
+    /// Trace all processes that run this program, also those that begin while the trace runs: a service that is
+    /// restarted. Without a duration the trace lasts until Ctrl-C
+    #[arg(long, value_name = "PATH")]
+    pub(super) exe: Vec<PathBuf>,
+
     /// With --comm: only processes of this user, a name or a number. Without it they have to be of
     /// one user: anybody can give a program any name
     #[arg(long, value_name = "USER", requires = "comm")]
     pub(super) user: Option<String>,
 
-    /// With --comm: wait for a process of that name, if there is none yet
-    #[arg(long, requires = "comm")]
+    /// With --comm or --exe: wait for a process of that name or program, if there is none yet
+    #[arg(long)]
     pub(super) wait: bool,
 
     /// Do not trace the children that traced processes start
@@ -256,6 +262,11 @@ pub struct TraceArgs {
     )]
     pub(super) max_overhead: f64,
 
+    /// Kernel memory for the tables of threads, processes, stacks and sums, such as 200MB; without it they have room for
+    /// 4,096 threads at once
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Safety")]
+    pub(super) memory: Option<u64>,
+
     /// Trace although it costs more than --max-probe-rate, or may not fit the program; measures
     /// nothing
     #[arg(short, long, help_heading = "Safety")]
@@ -275,6 +286,24 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
+}
+
+/// A number of bytes with its unit: KB, MB or GB, each 1,024 times the one before.
+#[cfg(feature = "capture")]
+fn bytes(word: &str) -> Result<u64, String> {
+    let split = word
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(word.len());
+    let (number, unit) = word.split_at(split);
+    let shift = match unit {
+        "KB" | "K" => Some(10),
+        "MB" | "M" => Some(20),
+        "GB" | "G" => Some(30),
+        _ => None,
+    };
+    shift
+        .and_then(|shift| number.parse::<u64>().ok()?.checked_mul(1 << shift))
+        .ok_or_else(|| "give a number and its unit, such as 200MB or 1GB".to_owned())
 }
 
 /// A rate of samples; 0 is none.

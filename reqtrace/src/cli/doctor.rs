@@ -180,6 +180,7 @@ fn load() -> Result<Loaded> {
         has_keys: true,
         probes: None,
         more_probes: false,
+        sizes: attach::Sizes::default(),
     };
     let types = || KernelTypes::read(&host);
     let loaded = attach::load(&host, Loader::new(), types, options, None)?;

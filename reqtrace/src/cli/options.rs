@@ -27,6 +27,8 @@ pub struct TraceOptions {
     pub pids: Vec<u32>,
     /// Processes by name.
     pub comms: Vec<String>,
+    /// Processes by the program that they run, now or later.
+    pub programs: Vec<PathBuf>,
     /// Only those of this user, by number; `None`: all have to be of one.
     pub user: Option<u32>,
     /// Whether processes with these names are waited for.
@@ -57,6 +59,8 @@ pub struct TraceOptions {
     pub max_probe_rate: f64,
     /// Share of the CPU time above which less is recorded, percent; 100: never.
     pub max_overhead: f64,
+    /// Bytes for the kernel's tables; `None`: the usual.
+    pub memory: Option<u64>,
     /// Trace in spite of that, and of programs that requests may not fit.
     pub yes: bool,
     /// What to write and print.
@@ -91,7 +95,13 @@ impl TraceArgs {
         }
         let needs_blame = of_intervals.is_some();
         let duration = self.duration()?;
-        let has_process = !pids.is_empty() || !self.comm.is_empty();
+        let has_process = !pids.is_empty() || !self.comm.is_empty() || !self.exe.is_empty();
+        if self.wait && self.comm.is_empty() && self.exe.is_empty() {
+            return Err(Error::usage(
+                "--wait without a name of a process or a program to wait for",
+            )
+            .next("add --comm NAME or --exe PATH"));
+        }
         if self.profiles.is_empty() && !has_process && self.command.is_empty() {
             return Err(Error::usage("nothing to trace: no process and no profile given").next(
                 "-p PID traces a process, --profile NAME the one server that it is made for, and \
@@ -103,7 +113,7 @@ impl TraceArgs {
                 "both a process and a program to start: {}",
                 self.command[0].display()
             ))
-            .next("leave out -p and --comm, or what stands behind --"));
+            .next("leave out -p, --comm and --exe, or what stands behind --"));
         }
         for comm in &self.comm {
             if comm.is_empty() || comm.len() > 15 {
@@ -147,6 +157,7 @@ impl TraceArgs {
             command: self.command,
             pids,
             comms: self.comm,
+            programs: self.exe,
             user: self.user.as_deref().map(users::number).transpose()?,
             wait: self.wait,
             follow: !self.no_follow,
@@ -166,6 +177,7 @@ impl TraceArgs {
             sample_every: self.sample.unwrap_or(1),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,
+            memory: self.memory,
             yes: self.yes,
             outputs,
             record: self.record,
@@ -178,7 +190,7 @@ impl TraceArgs {
         let is_number = |word: &String| word.parse::<f64>().is_ok();
         let (Some((last, first)), true) = (
             self.words.split_last(),
-            self.pids.is_empty() && self.comm.is_empty(),
+            self.pids.is_empty() && self.comm.is_empty() && self.exe.is_empty(),
         ) else {
             return Ok(());
         };

@@ -55,6 +55,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
     if started.is_some() {
         tracer = tracer.not_begun();
     }
+    tracer = options.programs.iter().fold(tracer, Tracer::program);
     let trace = analysed(&options, tracer)?.start()?;
     signals::stop(trace.stopper());
     let foreign_folders = options.outputs.spec().are_in_foreign_folders();
@@ -141,6 +142,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         .sample_every(options.sample_every)
         .max_probe_rate(options.max_probe_rate)
         .max_overhead(options.max_overhead)
+        .memory(options.memory)
         .accept_risk(options.yes)
         .measure_programs(wanted.verbose > 0)
         .on_notice(move |notice| match notice {

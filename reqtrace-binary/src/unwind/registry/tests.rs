@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use reqtrace_common::unwind::{BLOCK_SHIFT, MAX_MAPPINGS};
+use reqtrace_common::unwind::{BLOCK, BLOCK_SHIFT, MAX_MAPPINGS};
 
 use super::*;
 
@@ -114,7 +114,7 @@ fn neighbours_of_one_object_are_one_mapping() {
 #[test]
 fn a_full_array_is_a_cause_and_no_error() {
     let mut registry = Registry::new();
-    registry.rows = MAX_ROWS;
+    registry.limit(0, 0);
     let tables = registry.mappings(own()).unwrap();
     assert!(tables.uploads.is_empty());
     assert!(
@@ -124,6 +124,57 @@ fn a_full_array_is_a_cause_and_no_error() {
             .any(|one| one.cause == NoTable::NoRoom)
     );
     assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
+}
+
+/// Whose files come and go for ever uses no more room than those that are there at once.
+#[test]
+fn tables_that_nobody_has_mapped_make_room_for_others() {
+    let mapped = maps::executable(own()).unwrap();
+    let largest = mapped
+        .iter()
+        .filter(|map| is_user_code(map) && map.inode != 0);
+    let largest = largest.max_by_key(|map| map.end - map.start).unwrap();
+    let mut registry = Registry::new();
+    let first = registry.mappings(own()).unwrap();
+    let (rows, index) = (registry.rows.taken(), registry.index.taken());
+    registry.limit(rows, index);
+    let in_use = |tables: &ProcessTables| -> HashSet<u32> {
+        let entries = &tables.mappings.entries[..tables.mappings.len as usize];
+        let with = entries.iter().filter(|mapping| mapping.chunks > 0);
+        with.map(|mapping| mapping.index_start).collect()
+    };
+    // What is mapped keeps its place.
+    registry.release(&in_use(&first));
+    assert_eq!(registry.rows.taken(), rows);
+    assert!(registry.mappings(own()).unwrap().uploads.is_empty());
+
+    // Of all files one is left.
+    let one = registry.tables(own(), std::slice::from_ref(largest));
+    assert!(one.uploads.is_empty());
+    registry.release(&in_use(&one));
+    assert!(registry.rows.taken() < rows && registry.files.len() == 1);
+    assert_eq!(registry.objects.len(), 1);
+    // The others find their room again.
+    for _ in 0..3 {
+        let again = registry.mappings(own()).unwrap();
+        assert_eq!(again.uploads.len() + 1, first.uploads.len());
+        assert!(!registry.is_full());
+        assert_eq!(
+            (registry.rows.taken(), registry.index.taken()),
+            (rows, index)
+        );
+        registry.release(&in_use(&one));
+    }
+
+    // One that finds none is told of, and finds it when there is some.
+    registry.limit(registry.rows.taken(), index);
+    let none = registry.mappings(own()).unwrap();
+    assert!(none.uploads.is_empty() && registry.is_full());
+    registry.limit(rows, index);
+    registry.release(&in_use(&one));
+    assert!(!registry.is_full());
+    let again = registry.mappings(own()).unwrap();
+    assert_eq!(again.uploads.len() + 1, first.uploads.len());
 }
 
 /// `REQTRACE_PID=123 cargo test --release -- --ignored --nocapture a_process_of_your_choice`

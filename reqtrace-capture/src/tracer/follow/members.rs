@@ -1,0 +1,180 @@
+//! The traced processes while a trace runs: what the kernel tells of them, and what is seen in `/proc`, in; who is
+//! traced from now on, what they have mapped, and who has left, out.
+
+use std::collections::BTreeSet;
+
+use log::debug;
+use reqtrace_common::record::{ProcessRecord, process_event, reason};
+use reqtrace_recording::{Event, Process, ProcessChange, Request};
+
+use super::Follower;
+use crate::attach::Session;
+use crate::kernel::clock;
+use crate::tracer::guarding::Guarding;
+use crate::tracer::processes::{Since, first_space};
+use reqtrace_base::error::Result;
+use reqtrace_base::frame::AddressSpace;
+
+impl Follower<'_> {
+    pub(super) fn process(&mut self, record: &ProcessRecord, session: &mut Session) -> Result<()> {
+        debug!("process {}: event {}", record.tgid, record.event);
+        let space = AddressSpace {
+            tgid: record.tgid,
+            exec_generation: record.exec_generation,
+        };
+        let mut process = Process {
+            space,
+            change: ProcessChange::Fork,
+            parent: record.parent,
+            time_ns: record.time_ns,
+            name: String::new(),
+        };
+        match record.event {
+            process_event::FORK => {
+                let parent = self.processes.space(record.parent);
+                session.begins(record.tgid);
+                session.follow(record.tgid, record.time_ns);
+                session.inherit(space, parent)?;
+                self.names.symbols().inherit(space, parent);
+                self.appear(process, Since::Fork(record.parent))?;
+                self.look_at(space, true, session)?;
+            }
+            process_event::EXEC => {
+                self.abandon(record.tgid, record.time_ns, reason::EXEC, session)?;
+                process.change = ProcessChange::Exec;
+                self.appear(process, Since::Program)?;
+                self.look_at(space, true, session)?;
+                self.latecomers
+                    .look(record.tgid, record.time_ns, false, session);
+            }
+            process_event::PROGRAM if self.watched.is_run_by(record.tgid) => {
+                self.add(space, record.time_ns, session)?;
+            }
+            // Another file has that number.
+            process_event::PROGRAM => session.forget(&BTreeSet::from([record.tgid]))?,
+            process_event::MAPPED => self.look_at(space, true, session)?,
+            // Whether other threads live on without the leader shows at the next look.
+            _ => {
+                process.change = ProcessChange::Exit;
+                self.stream.send(&Event::Process(&process))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Traces processes that run a watched program and that the kernel did not tell of: they have begun before
+    /// the program was watched.
+    pub(super) fn find_watched(
+        &mut self,
+        session: &mut Session,
+        guarding: &mut Guarding,
+    ) -> Result<()> {
+        if self.watched.is_empty() {
+            return Ok(());
+        }
+        for pid in self.watched.look() {
+            // The kernel's word of it may still be in the ring.
+            if session.traces(pid) {
+                continue;
+            }
+            session.trace(&[pid])?;
+            guarding.came(pid);
+            self.add(first_space(pid), clock::monotonic_ns(), session)?;
+        }
+        Ok(())
+    }
+
+    /// A process that runs a watched program is traced since then, `CLOCK_MONOTONIC` ns.
+    fn add(&mut self, space: AddressSpace, since_ns: u64, session: &mut Session) -> Result<()> {
+        let pid = space.tgid;
+        debug!("process {pid} runs a watched program");
+        if self.processes.has_had(pid) {
+            // Its number was that of another one, of which something may not be named yet.
+            self.window(session, clock::monotonic_ns(), false)?;
+            self.names.forget(&BTreeSet::from([pid]));
+        }
+        session.begins(pid);
+        let process = Process {
+            space,
+            change: ProcessChange::Start,
+            parent: 0,
+            time_ns: since_ns,
+            name: self.watched.name(),
+        };
+        self.appear(process, Since::Program)?;
+        self.look_at(space, true, session)?;
+        self.latecomers.look(pid, since_ns, true, session);
+        Ok(())
+    }
+
+    /// Libraries may have been loaded since: their unwind tables and names are wanted.
+    pub(super) fn refresh(&mut self, is_whole: bool, session: &mut Session) -> Result<()> {
+        let alive = self.processes.alive().iter();
+        let spaces: Vec<_> = alive.map(|&pid| self.processes.space(pid)).collect();
+        for space in spaces {
+            self.look_at(space, is_whole, session)?;
+        }
+        Ok(())
+    }
+
+    /// What is mapped now may be gone by the report: files are opened at once.
+    pub(super) fn look_at(
+        &mut self,
+        space: AddressSpace,
+        is_asked: bool,
+        session: &mut Session,
+    ) -> Result<()> {
+        if let Some(mapped) = self.processes.newly_mapped(space.tgid, is_asked) {
+            session.map(space, &mapped)?;
+            self.names.symbols().map(space, &mapped);
+        }
+        Ok(())
+    }
+
+    /// A process is traced from now on, or has a new name.
+    pub(super) fn appear(&mut self, mut process: Process, since: Since) -> Result<()> {
+        let name = self.processes.appear(process.space, since);
+        if !name.is_empty() {
+            name.clone_into(&mut process.name);
+        }
+        self.stream.send(&Event::Process(&process))
+    }
+
+    /// Forgets processes that have left. A server that forks for each connection fills the kernel's
+    /// tables otherwise.
+    pub(super) fn let_go(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
+        let gone = self.processes.let_go();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        guarding.left(session, &gone);
+        let now_ns = clock::monotonic_ns();
+        for &pid in &gone {
+            self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;
+        }
+        session.forget(&gone)
+    }
+
+    /// Requests of a process that nobody will go on with end here.
+    pub(super) fn abandon(
+        &mut self,
+        tgid: u32,
+        at_ns: u64,
+        why: u32,
+        session: &Session,
+    ) -> Result<()> {
+        if !self.has_keys {
+            return Ok(());
+        }
+        for still in session.abandoned(tgid, at_ns, why)? {
+            let open = self.whole(still);
+            self.names.request(&open.request(), &mut self.stream)?;
+            let attributes = open.attributes();
+            self.stream.request(Request {
+                attributes: &attributes,
+                ..open.request()
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Programs whose processes are traced whoever starts them: their paths in; which files they are now, and who
+//! runs them, out.
+//!
+//! The kernel knows these files by their inode numbers, and begins to trace a process at its exec of one of them.
+//! Two files may have one number, and on some file systems (an overlay of several disks) the number that the
+//! kernel has is not that of `stat`: so each process that the kernel tells of is looked at here, and now and
+//! then all processes are.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::latecomers::Program;
+use crate::attach::Identity;
+use crate::kernel::processes::all;
+
+/// Looks between two at processes that were there at the look before.
+const LOOKS_PER_ALL: u32 = 10;
+
+/// Programs by path.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    paths: Vec<PathBuf>,
+    /// What is at the paths now.
+    files: BTreeSet<Identity>,
+    /// What was there before, which some process may still run.
+    replaced: BTreeSet<Identity>,
+    /// Processes that were there at the last look.
+    seen: BTreeSet<u32>,
+    looks: u32,
+}
+
+impl Watched {
+    /// Watches these paths.
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        let files = files(&paths);
+        Self {
+            paths,
+            files,
+            ..Self::default()
+        }
+    }
+
+    /// Whether nothing is watched: a trace then ends when its last process has left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// The files at the paths, at the last look.
+    pub(super) fn files(&self) -> &BTreeSet<Identity> {
+        &self.files
+    }
+
+    /// The name of a process that has left before it could be asked.
+    pub(super) fn name(&self) -> String {
+        let name = self.paths.first().and_then(|path| path.file_name());
+        name.unwrap_or_default()
+            .to_string_lossy()
+            .chars()
+            .take(15)
+            .collect()
+    }
+
+    /// Looks whether other files are at the paths now: a new version was installed. A path that leads nowhere
+    /// at the moment keeps its file.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let now = files(&self.paths);
+        let has_changed = now.len() == self.paths.len() && now != self.files;
+        if has_changed {
+            let before = std::mem::replace(&mut self.files, now);
+            self.replaced.extend(before);
+            self.replaced.retain(|file| !self.files.contains(file));
+            self.seen.clear();
+        }
+        has_changed
+    }
+
+    /// Files that were at the paths before, and that none of these processes runs: nobody will run them again. Each
+    /// is given once.
+    pub(super) fn over(&mut self, alive: &BTreeSet<u32>) -> Vec<Identity> {
+        if self.replaced.is_empty() {
+            return Vec::new();
+        }
+        let run: BTreeSet<Identity> = alive
+            .iter()
+            .filter_map(|&pid| Some(Program::of(pid)?.file))
+            .collect();
+        self.replaced
+            .extract_if(.., |file| !run.contains(file))
+            .collect()
+    }
+
+    /// Whether a process runs one of them; one that has left already did, as the kernel says.
+    pub(super) fn is_run_by(&self, pid: u32) -> bool {
+        Program::of(pid).is_none_or(|program| self.files.contains(&program.file))
+    }
+
+    /// Processes that run one of them, of those that have come since the last look or run another program
+    /// since a while.
+    pub(super) fn look(&mut self) -> Vec<u32> {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_ALL) {
+            self.seen.clear();
+        }
+        let before = std::mem::replace(&mut self.seen, all().into_iter().collect());
+        let runs = |pid: &&u32| Program::of(**pid).is_some_and(|of| self.files.contains(&of.file));
+        self.seen
+            .difference(&before)
+            .filter(runs)
+            .copied()
+            .collect()
+    }
+}
+
+fn files(paths: &[PathBuf]) -> BTreeSet<Identity> {
+    let files = paths.iter().map(|path| Identity::of(path));
+    files
+        .filter(|file| matches!(file, Identity::Inode(..)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_new_version_at_the_path_is_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sleep-for-a-test");
+        let install = || {
+            let new = folder.path().join("new");
+            fs::copy("/bin/sleep", &new).unwrap();
+            fs::rename(&new, &path).unwrap();
+        };
+        install();
+        let mut watched = Watched::new(vec![path.clone()]);
+        assert!(!watched.is_empty() && !watched.has_changed());
+        assert_eq!(watched.look(), []);
+        let mut first = Command::new(&path).arg("60").spawn().unwrap();
+        // It has been seen once, and is not looked at again before long.
+        assert_eq!(watched.look(), [first.id()]);
+        assert!(watched.look().is_empty() && watched.is_run_by(first.id()));
+        install();
+        assert!(watched.has_changed() && !watched.has_changed());
+        let alive = BTreeSet::from([first.id()]);
+        assert_eq!(watched.over(&alive), []);
+        assert!(!watched.is_run_by(first.id()));
+        assert!(watched.look().is_empty());
+        fs::remove_file(&path).unwrap();
+        assert!(!watched.has_changed(), "it is being replaced");
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert!(watched.is_run_by(first.id()), "it did when it was told of");
+        assert_eq!(watched.over(&alive).len(), 1);
+        assert_eq!(watched.over(&alive), []);
+    }
+}
