@@ -201,7 +201,8 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_is_known_until_it_has_left() {
@@ -253,7 +254,18 @@ mod tests {
         assert!(processes.newly_mapped(own, true).is_none());
 
         // A child has its parent's, and is asked for what it has itself.
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = Command::new("cat");
+        let child = child.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        // It has mapped all that it will when it answers.
+        let mut byte = [1];
+        child.stdin.as_mut().unwrap().write_all(&byte).unwrap();
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
         let space = first_space(child.id());
         processes.appear(space, Since::Fork(own));
         assert!(Arc::ptr_eq(&processes.known[&space.tgid].mapped, &first));
