@@ -30,7 +30,7 @@ struct Cli {
 enum Command {
     /// Install what building, the demo or the tests need; does nothing the second time
     Setup(setup::Args),
-    /// Trace the example service under load for some seconds and leave the four output files
+    /// Trace the example service under load for some seconds and leave its output files
     Demo(demo::Args),
     /// Lint, unit tests, end-to-end tests and the VM tier
     Test(test::Args),
