@@ -17,6 +17,7 @@ use reqtrace_common::origin::{Socket, Way};
 use reqtrace_common::thread::RequestState;
 
 use crate::blame;
+use crate::delivery::Current;
 use crate::globals::{
     BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_PROTOCOL, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA,
     SKB_LEN, TCP_COPIED, TCP_RECEIVED,
@@ -77,10 +78,10 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
     };
     let header_len = u32::from(header[12] >> 4) << 2;
     let has_data = len > header_len;
-    let mut current = origin::Current::NONE;
+    let mut current = Current::NONE;
     let mut way = Way::default();
     if origin::wanted() {
-        current = origin::Current::look();
+        current = Current::look();
         way = way_from(sk).unwrap_or_default().back();
         current.takes(&way, has_data);
     }

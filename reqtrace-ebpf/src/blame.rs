@@ -18,10 +18,10 @@ use reqtrace_common::record::{
 use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
+use crate::delivery;
 use crate::emit;
 use crate::globals::BLAME_WANTED;
 use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, lose, stopped, thread_or_new};
-use crate::origin;
 use crate::stack;
 use crate::task::{self, Task};
 
@@ -69,7 +69,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
         tgid,
         context: if is_clear {
             waker_context::TASK
-        } else if origin::delivers() {
+        } else if delivery::delivers() {
             waker_context::DELIVERS
         } else {
             waker_context::UNCLEAR

@@ -16,6 +16,7 @@ mod assembly;
 mod before;
 mod blame;
 mod cost;
+mod delivery;
 mod emit;
 mod file;
 mod globals;

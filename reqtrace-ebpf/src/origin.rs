@@ -4,35 +4,28 @@
 //! Data comes in the context of whoever runs just then. So a thread is its sender only if it is in a sending call on
 //! the other end, or has ended one that covers the data.
 
-use aya_ebpf::Global;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{LruHashMap, PerCpuArray};
+use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::before::Unread;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::origin::{MAX_USED, Sender, Sent, Socket, User, Way, found, sender_is};
 use reqtrace_common::record::{OriginRecord, kind};
-use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_close, may_send};
 use reqtrace_common::thread::{RequestState, Thread, status};
 
 use crate::before::{self, Object, SOCKETS, TCP, at, cookie, is_unix, read};
-use crate::globals::{
-    FILE_PRIVATE, ORIGIN_WANTED, SK_PROTOCOL, SOCKET_FILE, SOCKET_SK, TCP_WRITTEN,
-};
+use crate::delivery::Current;
+use crate::globals::{ORIGIN_WANTED, SK_PROTOCOL, TCP_WRITTEN};
 use crate::maps::{THREADS, stopped, tid_flag};
 use crate::request::{bpf_now, traced};
-use crate::task::{current_ids, is_kernel_thread, second_to_fourth, user_context};
+use crate::task::current_ids;
 use crate::way::{remote, way_from};
-use crate::{blame, emit, file};
+use crate::{blame, emit};
 
 /// Who has sent last, by the way to a socket that a traced thread has read from or sent on; sized by user space before
 /// loading.
 #[map]
 static SENDS: LruHashMap<Way, Sent> = LruHashMap::with_max_entries(1, 0);
-
-/// Whether the current thread has not sent the segment that came last on this CPU.
-#[map]
-static DELIVERS: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Where new entries are copied from: they are large for the stack.
 static NEW_SOCKET: Socket = Socket::NONE;
@@ -42,92 +35,6 @@ static NEW_SENT: Sent = Sent::NONE;
 #[inline(always)]
 pub(crate) fn wanted() -> bool {
     ORIGIN_WANTED.load() != 0
-}
-
-/// Whether the segment that came last on this CPU is not of the current thread.
-#[inline(always)]
-pub(crate) fn delivers() -> bool {
-    // SAFETY: this CPU's own entry.
-    wanted()
-        && DELIVERS
-            .get_ptr(0)
-            .is_some_and(|entry| unsafe { *entry } != 0)
-}
-
-/// What the current thread does when a segment comes: packets come in the context of any.
-pub(crate) struct Current {
-    syscall: i32,
-    /// The way on which the socket sends that its system call is about; without ports: there is none.
-    way: Way,
-}
-
-impl Current {
-    /// Nobody has looked.
-    pub(crate) const NONE: Self = Self {
-        syscall: -1,
-        way: Way {
-            from: 0,
-            to: 0,
-            ports: 0,
-            net: 0,
-        },
-    };
-
-    /// Looks at the current thread.
-    #[inline(always)]
-    pub(crate) fn look() -> Self {
-        let user = user_context();
-        let fd = if user.syscall == SYS_SPLICE {
-            second_to_fourth()[1]
-        } else {
-            user.first_argument
-        };
-        Self {
-            syscall: user.syscall,
-            way: way_of(fd as u32).unwrap_or_default(),
-        }
-    }
-
-    #[inline(always)]
-    fn is_on(&self, way: &Way) -> bool {
-        self.way.is(way)
-    }
-
-    /// Whether it is in a call that sends on this way.
-    #[inline(always)]
-    fn sends_on(&self, way: &Way) -> bool {
-        may_send(self.syscall) && self.syscall != SYS_IO_URING_ENTER && self.is_on(way)
-    }
-
-    /// Notes whether it takes a segment of another one out of a queue, and delivers it. If that is in doubt, it does
-    /// not.
-    #[inline(always)]
-    pub(crate) fn takes(&self, way: &Way, has_data: bool) {
-        let delivers = if self.syscall == SYS_IO_URING_ENTER || may_close(self.syscall) {
-            false
-        } else if has_data {
-            !self.is_on(way) && !is_kernel_thread()
-        } else {
-            // A thread that reads sends acknowledgements, and the sockets of one that dies are closed.
-            may_send(self.syscall) && !self.is_on(way) && !self.is_on(&way.back())
-        };
-        if let Some(entry) = DELIVERS.get_ptr_mut(0) {
-            // SAFETY: this CPU's own entry, and no softirq interrupts another one.
-            unsafe { *entry = u32::from(delivers) }
-        }
-    }
-}
-
-/// The way on which the socket behind a descriptor of the current thread sends.
-#[inline(always)]
-fn way_of(fd: u32) -> Option<Way> {
-    let pointer = |base: u64, offset: &Global<u32>| read::<u64>(at(base as Object, offset));
-    let file = file::descriptor(fd)?;
-    let socket = pointer(file, &FILE_PRIVATE)?;
-    if pointer(socket, &SOCKET_FILE) != Some(file) {
-        return None;
-    }
-    way_from(pointer(socket, &SOCKET_SK)? as Object)
 }
 
 /// Who sent a segment, as far as is known when it comes.
