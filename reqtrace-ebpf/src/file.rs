@@ -170,6 +170,9 @@ pub(crate) fn mapped_at(address: u64) -> FileId {
 /// The inode number of the program that a process begins to run, by the `linux_binprm` of its exec.
 #[inline(always)]
 pub(crate) fn number_of_program(binprm: *const c_void) -> Option<u64> {
+    if BINPRM_FILE.load() == NOT_IN_THIS_KERNEL {
+        return None;
+    }
     let file: u64 = read(binprm as u64, &BINPRM_FILE)?;
     let inode: u64 = read(file, &FILE_INODE)?;
     read(inode, &INODE_NUMBER)

@@ -176,7 +176,7 @@ fn a_service_is_restarted_as_another_version() {
     let trace = Trace::of_exe(
         &service.profile,
         &service.program,
-        &["-v", "--max-overhead", "100"],
+        &["-vv", "--max-overhead", "100"],
     );
     let mut trace = trace.unwrap();
     let mut before = None;

@@ -311,6 +311,13 @@ impl Session {
         self.probes.engine()
     }
 
+    /// Whether probes of processes that come are set by perf events, which needs privileges: each does on a kernel
+    /// whose `uprobe_multi` cannot tell processes apart (before Linux 6.12).
+    #[must_use]
+    pub fn sets_by_perf_events(&self) -> bool {
+        self.probes.sets_by_perf_events()
+    }
+
     /// Gives the room of processes that have left to others, when all their records were taken.
     ///
     /// # Errors

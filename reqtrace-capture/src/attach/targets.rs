@@ -130,6 +130,11 @@ impl Probes {
         self.setter.engine()
     }
 
+    /// Whether probes of processes that come are set by perf events.
+    pub(super) fn sets_by_perf_events(&self) -> bool {
+        self.setter.sets_by_perf_events()
+    }
+
     /// Descriptors of one of [`UPROBES`].
     pub(super) fn files(&self, name: &str) -> impl Iterator<Item = i32> {
         self.setter.files(name)

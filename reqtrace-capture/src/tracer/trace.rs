@@ -13,7 +13,7 @@ use super::latecomers::Latecomers;
 use super::processes::Processes;
 use super::stopper::Stopper;
 use super::watched::Watched;
-use crate::attach::{Engine, Session};
+use crate::attach::Session;
 use crate::events::{EventSink, Names, Notices, Stream};
 use crate::kernel::give_up::{StillNeeded, give_up};
 use reqtrace_base::error::Result;
@@ -121,7 +121,7 @@ impl Trace {
     /// When the kernel refuses.
     pub fn give_up_privileges(&self, foreign_folders: bool, signals: bool) -> Result<()> {
         let left = give_up(StillNeeded {
-            perf_probes: self.options.follow && self.session.engine() == Engine::PerfEvents,
+            perf_probes: self.options.follow && self.session.sets_by_perf_events(),
             maps: !self.session.uses_maps_by_descriptor()?,
             foreign_folders,
             signals,

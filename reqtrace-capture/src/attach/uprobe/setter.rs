@@ -69,6 +69,11 @@ impl Setter {
         self.engine
     }
 
+    /// Whether a probe for one process is set by a perf event.
+    pub(in super::super) fn sets_by_perf_events(&self) -> bool {
+        self.engine == Engine::PerfEvents || !filter::goes_by_process()
+    }
+
     /// Descriptors of a program in all forms that are loaded.
     pub(in super::super) fn files(&self, name: &str) -> impl Iterator<Item = RawFd> {
         let of_name = move |(key, _): &(&(String, AttachType), &OwnedFd)| key.0 == name;
@@ -95,8 +100,8 @@ impl Setter {
             if harmful.contains(&index) {
                 continue;
             }
-            let filtered = || place.process.is_some() && !filter::goes_by_process();
-            if self.engine == Engine::PerfEvents || filtered() {
+            let of_one = place.process.is_some();
+            if self.engine == Engine::PerfEvents || of_one && self.sets_by_perf_events() {
                 rest.push(index);
             } else {
                 let key = (place.object, place.process, place.on_return);
