@@ -16,7 +16,7 @@ use reqtrace_tests::process::Child;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::workspace;
 
-use crate::eventloop::{Innocent, check_waits};
+use crate::eventloop::{ASKED, Innocent, check_waits};
 
 const REQUESTS: u64 = 2000;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -102,7 +102,7 @@ fn a_stream_waits_for_its_server_and_not_for_who_wakes_the_loop() {
     let (server, port, profile) = start(1, &upstream, folder.path());
     let trace = Trace::start(&profile, server.pid(), &["--blame"]).unwrap();
     let other = Innocent::start(port, "/here");
-    for _ in 0..20 {
+    for _ in 0..ASKED {
         client::get(port, "/slow").unwrap();
     }
     assert!(other.end() > 60);

@@ -17,7 +17,7 @@ use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::workspace;
 
-use crate::eventloop::{Innocent, check_depth, check_waits, proxy};
+use crate::eventloop::{ASKED, Innocent, check_depth, check_waits, proxy};
 
 const REQUESTS: u64 = 1000;
 
@@ -112,7 +112,7 @@ fn a_chain_goes_through_the_parked_request_of_nginx() {
         Innocent::start(port, "/other"),
         Innocent::start(nginx.port(), "/"),
     ];
-    for number in 0..20 {
+    for number in 0..ASKED {
         client::get(port, &format!("/slow/{number}")).unwrap();
     }
     for other in others {

@@ -94,7 +94,7 @@ fn unknown_syscall(wait: &str, name: &str) -> Error {
         .map(|known| (strsim::damerau_levenshtein(known, name), known))
         .min();
     let error = Error::usage(format!(
-        "the wait `{wait}` names the system call `{name}`, which is not one of those that can block"
+        "the wait `{wait}` names the system call `{name}`, which x86-64 does not have"
     ));
     match nearest {
         Some((distance, known)) if distance <= 3 => error.next(format!(
