@@ -15,6 +15,7 @@ use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::workspace;
+use tempfile::TempDir;
 
 use crate::screen::Screen;
 
@@ -510,40 +511,85 @@ fn a_worker_without_the_markers_is_counted() {
     assert!(said.contains("1 processes_unprobed"), "{said}");
 }
 
-/// Apache runs a CGI program anew for each request, by a process of its own (`mod_cgid`).
+/// Apache runs a CGI program for each request, by a process of its own (`mod_cgid`).
+struct Cgi {
+    apache: Apache,
+    profile: PathBuf,
+    _folder: TempDir,
+}
+
+impl Cgi {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        fixtures::compile("page", folder.path()).unwrap();
+        let profile = folder.path().join("page.toml");
+        let text = "[profile]\nname = \"cgi\"\nexecutables = [\"page\"]\n\n[[request]]\n\
+                    name = \"page\"\nbegin = { function = \"page\" }\n";
+        std::fs::write(&profile, text).unwrap();
+        let more = format!(
+            "ScriptSock {0}/cgi.sock\nScriptAlias /cgi/ {0}/\n",
+            folder.path().display()
+        );
+        Self {
+            apache: Apache::start_with("event", &["alias", "cgid"], &more).unwrap(),
+            profile,
+            _folder: folder,
+        }
+    }
+
+    /// Gets so many pages, each of which takes so many milliseconds.
+    fn get(&self, pages: u64, milliseconds: u64) {
+        let port = self.apache.port();
+        let url = format!("http://127.0.0.1:{port}/cgi/page?{milliseconds}&{pages}");
+        let mut ab = std::process::Command::new(workspace::program("ab").unwrap());
+        let said = process::run(ab.args(["-n", &pages.to_string(), "-c", "2", &url])).unwrap();
+        assert!(said.contains("Failed requests:        0"), "{said}");
+    }
+}
+
 #[test]
 fn cgi_programs_of_apache_are_followed() {
     const PAGES: u64 = 60;
-    let folder = tempfile::tempdir().unwrap();
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).unwrap();
-    fixtures::compile("page", folder.path()).unwrap();
-    let profile = folder.path().join("page.toml");
-    let text = "[profile]\nname = \"cgi\"\nexecutables = [\"page\"]\n\n[[request]]\n\
-                name = \"page\"\nbegin = { function = \"page\" }\n";
-    std::fs::write(&profile, text).unwrap();
-    let more = format!(
-        "ScriptSock {0}/cgi.sock\nScriptAlias /cgi/ {0}/\n",
-        folder.path().display()
-    );
-    let apache = Apache::start_with("event", &["alias", "cgid"], &more).unwrap();
-    let trace = Trace::start(&profile, apache.pid(), &[]).unwrap();
-    let get = |query: &str| {
-        let url = format!("http://127.0.0.1:{}/cgi/page?{query}", apache.port());
-        let mut ab = std::process::Command::new(workspace::program("ab").unwrap());
-        process::run(ab.args(["-n", query.split('&').nth(1).unwrap(), "-c", "2", &url])).unwrap()
-    };
+    let cgi = Cgi::start();
+    let trace = Trace::start(&cgi.profile, cgi.apache.pid(), &[]).unwrap();
     // The first one has its probes while it sleeps; those that come after it have them from their start.
-    get("1500&2");
-    let said = get(&format!("0&{PAGES}"));
-    assert!(said.contains("Failed requests:        0"), "{said}");
+    cgi.get(2, 1500);
+    cgi.get(PAGES, 0);
     let outcome = trace.finish().unwrap();
     assert_eq!(complete(&outcome, None), PAGES + 2, "{}", outcome.said());
     let head = outcome.stdout.lines().next().unwrap().to_owned();
     assert!(
-        head.contains(&format!("apache2 (pid {})", apache.pid())),
+        head.contains(&format!("apache2 (pid {})", cgi.apache.pid())),
         "{head}"
     );
+}
+
+/// Each process leaves before the markers of its program are found, and is counted; those that come after that have
+/// probes.
+#[test]
+fn programs_that_leave_at_once_are_traced_from_the_first_on_that_has_probes() {
+    const PAGES: u64 = 300;
+    let cgi = Cgi::start();
+    let trace = Trace::start(&cgi.profile, cgi.apache.pid(), &[]).unwrap();
+    cgi.get(PAGES, 0);
+    let outcome = trace.finish().unwrap();
+    let rows = outcome.rows().unwrap();
+    let seen = rows.iter().filter(|row| row.complete).count() as u64;
+    for row in rows.iter().filter(|row| !row.complete) {
+        println!("{row:?}");
+    }
+    let summary: serde_json::Value =
+        serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let losses = summary["losses"].as_array().unwrap();
+    let is_unprobed = |loss: &&serde_json::Value| loss["name"] == "processes_unprobed";
+    let unprobed = losses.iter().find(is_unprobed);
+    let unprobed = unprobed.map_or(0, |loss| loss["count"].as_u64().unwrap());
+    let late = summary["trace"]["late_children"]["count"].as_u64().unwrap();
+    println!("{seen} seen, {unprobed} unprobed, {late} late");
+    assert!(seen > PAGES / 2, "{}", outcome.said());
+    assert!(seen + unprobed <= PAGES && seen + unprobed + late >= PAGES);
 }
 
 /// `--comm NAME --wait` is typed before the server is started.

@@ -149,9 +149,10 @@ fn rewrites_returns(request: &ResolvedRequest) -> bool {
 }
 
 /// Whether any thread of a process has a filter: each can have its own.
+/// One that has left may have had one, as those after it that run its program.
 fn has_seccomp_filter(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return false;
+        return true;
     };
     threads
         .filter_map(|thread| thread.ok()?.file_name().into_string().ok())

@@ -199,7 +199,7 @@ impl Session {
     pub fn trace_children(&mut self, pids: &[u32]) -> Result<()> {
         self.trace(pids)?;
         for &pid in pids {
-            self.probes.follow(pid, self.start_ns);
+            self.probes.follow(pid, self.start_ns, false);
         }
         Ok(())
     }
@@ -238,11 +238,16 @@ impl Session {
     /// Sets the probes of a child that was forked then, `CLOCK_MONOTONIC` ns, if it has not all
     /// of them.
     pub fn follow(&mut self, pid: u32, forked_ns: u64) {
-        self.probes.follow(pid, forked_ns);
+        self.probes.follow(pid, forked_ns, false);
     }
 
-    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns; the tables have their
-    /// plans beside those of before.
+    /// The same of a process that has waited for the probes of its program.
+    pub(crate) fn follow_late(&mut self, pid: u32, since_ns: u64) {
+        self.probes.follow(pid, since_ns, true);
+    }
+
+    /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns, or ran, if it has left
+    /// meanwhile; the tables have their plans beside those of before.
     ///
     /// # Errors
     ///
@@ -251,16 +256,17 @@ impl Session {
         &mut self,
         plans: Vec<ProbePlan>,
         (labels, markers): (Option<&LabelTable>, &MarkerTable),
+        program: &Identity,
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
         let none = LabelTable::default();
         fill_plans(&mut self.ebpf, labels.unwrap_or(&none), markers)
-            .and_then(|()| self.probes.add(&plans, pid, since_ns))
+            .and_then(|()| self.probes.add(&plans, program, pid, since_ns))
             .map_err(|error| {
                 error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
             })?;
-        self.plans.push((targets::executables(&[pid]), plans));
+        self.plans.push((BTreeSet::from([program.clone()]), plans));
         self.markers = markers.clone();
         self.measure_traps();
         Ok(())

@@ -140,11 +140,12 @@ impl Probes {
         self.setter.files(name)
     }
 
-    /// A process is traced that runs its program since then, `CLOCK_MONOTONIC` ns.
-    pub(super) fn follow(&mut self, pid: u32, since_ns: u64) {
+    /// A process is traced that runs its program since then, `CLOCK_MONOTONIC` ns. It may have waited until
+    /// the probes for all that run its program were set.
+    pub(super) fn follow(&mut self, pid: u32, since_ns: u64, has_waited: bool) {
         match self.set_shared(pid) {
-            Ok(true) => self.was_late(pid, since_ns),
-            Ok(false) => {}
+            Ok(is_any) if is_any || has_waited => self.was_late(pid, since_ns),
+            Ok(_) => {}
             Err(error) => {
                 self.unprobed += 1;
                 // Or it is gone already.
@@ -170,8 +171,14 @@ impl Probes {
     /// # Errors
     ///
     /// When one cannot be set, or a file cannot be opened.
-    pub(super) fn add(&mut self, plans: &[ProbePlan], pid: u32, since_ns: u64) -> Result<()> {
-        let own = identities(&[format!("/proc/{pid}/exe").into()]);
+    pub(super) fn add(
+        &mut self,
+        plans: &[ProbePlan],
+        program: &Identity,
+        pid: u32,
+        since_ns: u64,
+    ) -> Result<()> {
+        let own = BTreeSet::from([program.clone()]);
         let (of_programs, shared) = split(plans, &own);
         for (program, plans) in of_programs {
             let links = set(&mut self.setter, &plans, None)?;

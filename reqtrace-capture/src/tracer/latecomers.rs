@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
@@ -16,7 +17,7 @@ use super::resolved::resolve_one;
 use crate::attach::{Identity, LabelTable, MarkerTable, ProbePlan, Session, safety};
 use crate::events::Notices;
 use crate::kernel::processes::is_alive;
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::Profiles;
 use reqtrace_resolve::{Process, ResolvedProfile};
 
@@ -47,6 +48,18 @@ impl Program {
     }
 }
 
+/// A path that opens a process's executable also when it has left, and the file that the path names.
+pub(super) fn keep(process: &mut Process) -> Option<File> {
+    let file = File::open(&process.executable.open).ok()?;
+    let kept = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let own = std::mem::replace(&mut process.executable.open, kept.clone());
+    let objects = process.objects.iter_mut();
+    for object in objects.filter(|object| object.open == own) {
+        object.open.clone_from(&kept);
+    }
+    Some(file)
+}
+
 /// What is known of programs, and the processes whose program is being resolved.
 pub(super) struct Latecomers {
     pub(super) profiles: Profiles,
@@ -71,9 +84,23 @@ pub(super) struct Waiting {
     /// `CLOCK_MONOTONIC` ns.
     since_ns: u64,
     program: Program,
+    /// As it was at the last look: it may leave before its markers are found, and those after it run the same
+    /// program.
+    process: Process,
+    /// Its executable.
+    file: File,
     looks: u32,
     next: Instant,
     work: Option<Ahead<Result<ResolvedProfile>>>,
+}
+
+impl Waiting {
+    fn look(&mut self) {
+        let now = Process::open(self.pid);
+        if let Ok((Some(file), process)) = now.map(|mut process| (keep(&mut process), process)) {
+            (self.file, self.process) = (file, process);
+        }
+    }
 }
 
 impl Latecomers {
@@ -91,10 +118,28 @@ impl Latecomers {
             session.follow(pid, since_ns);
             return;
         }
+        let opened = Process::open(pid).and_then(|mut process| {
+            let file = keep(&mut process);
+            file.map(|file| (process, file))
+                .ok_or_else(|| Error::failed("its executable cannot be opened"))
+        });
+        let (process, file) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                debug!(
+                    "process {pid} ({}) left without probes: {error}",
+                    program.name
+                );
+                self.unprobed += 1;
+                return;
+            }
+        };
         self.waiting.push(Waiting {
             pid,
             since_ns,
             program,
+            process,
+            file,
             looks: 0,
             next: Instant::now(),
             work: None,
@@ -118,7 +163,10 @@ impl Latecomers {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let (pid, file) = (waiting.pid, &waiting.program.file);
             if self.known.contains(file) {
-                session.follow(pid, waiting.since_ns);
+                match is_alive(pid) {
+                    true => session.follow_late(pid, waiting.since_ns),
+                    false => self.unprobed += 1,
+                }
                 continue;
             }
             let is_other = Program::of(pid).is_some_and(|now| now.file != *file);
@@ -133,7 +181,10 @@ impl Latecomers {
                 }
                 Some(work) => work.wait().flatten(),
                 None if waiting.next <= Instant::now() => {
-                    waiting.work = Some(self.resolve(pid));
+                    if waiting.looks > 0 {
+                        waiting.look();
+                    }
+                    waiting.work = Some(self.resolve(waiting.process.clone()));
                     waiting.looks += 1;
                     self.waiting.push(waiting);
                     continue;
@@ -147,7 +198,10 @@ impl Latecomers {
             let name = &waiting.program.name;
             match probed {
                 Ok(()) => {
-                    info!("process {pid} ({name}) has probes");
+                    let is_alive = is_alive(pid);
+                    let left = if is_alive { "" } else { ", and has left" };
+                    info!("process {pid} ({name}) has probes{left}");
+                    self.unprobed += u64::from(!is_alive);
                     self.known.insert(waiting.program.file);
                 }
                 Err(error) if !is_alive(pid) => {
@@ -169,10 +223,10 @@ impl Latecomers {
         }
     }
 
-    fn resolve(&self, pid: u32) -> Ahead<Result<ResolvedProfile>> {
+    fn resolve(&self, process: Process) -> Ahead<Result<ResolvedProfile>> {
         let profiles = self.profiles.clone();
         Ahead::begin("a program's markers", move || {
-            resolve_one(&profiles, &Process::open(pid)?)
+            resolve_one(&profiles, &process)
         })
     }
 
@@ -195,6 +249,7 @@ impl Latecomers {
         session.probe_program(
             plans,
             (labels.as_ref(), &markers),
+            &waiting.program.file,
             waiting.pid,
             waiting.since_ns,
         )?;

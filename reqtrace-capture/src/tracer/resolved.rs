@@ -3,12 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
 
 use log::{debug, info};
 
-use super::latecomers::Program;
+use super::latecomers::{Program, keep};
 use crate::attach::{Identity, ServiceOf};
 use crate::events::Notices;
 use crate::kernel::processes;
@@ -40,16 +38,7 @@ pub(super) struct Found {
 impl Found {
     /// Makes a process's path to its executable one that is good without it.
     fn keep(&mut self, process: &mut Process) {
-        let Ok(file) = File::open(&process.executable.open) else {
-            return;
-        };
-        let kept = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let own = std::mem::replace(&mut process.executable.open, kept.clone());
-        let objects = process.objects.iter_mut();
-        for object in objects.filter(|object| object.open == own) {
-            object.open.clone_from(&kept);
-        }
-        self.kept.push(file);
+        self.kept.extend(keep(process));
     }
 
     fn add(&mut self, process: &Process, resolved: ResolvedProfile) {
