@@ -22,8 +22,9 @@ use reqtrace_base::error::{Error, Result};
 
 use output::{Handle, Output};
 use place::{Folder, Place, Refused};
+pub use place::{Keep, PARTIAL as RUNNING, RECORDING, Removed, RolledFolder};
 use sink::Sink;
-pub use sink::{Asked, give_up_privileges};
+pub use sink::{Asked, give_up_privileges, give_up_privileges_but_files};
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +181,16 @@ pub fn finish(report: &mut Report, exporters: &mut [Box<dyn Exporter>]) -> Resul
 /// [`reqtrace_base::error::Kind::Usage`] when it cannot be written.
 pub fn create(option: &str, path: &Path, private: bool) -> Result<File> {
     place::open_now(path, private).map_err(|refused| unwritable(option, path, refused))
+}
+
+/// Opens the folder of a recording of many files, and makes it if it is not there. `private`: they are for their owner
+/// only; `keep`: what may stay in it.
+///
+/// # Errors
+///
+/// As [`create`].
+pub fn create_folder(option: &str, path: &Path, private: bool, keep: Keep) -> Result<RolledFolder> {
+    RolledFolder::open(path, private, keep).map_err(|refused| unwritable(option, path, refused))
 }
 
 fn exporter(

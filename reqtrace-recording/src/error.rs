@@ -31,6 +31,9 @@ pub enum Error {
         /// Its table of system calls.
         syscalls: String,
     },
+    /// Files were to be read as one that are not of one trace.
+    #[error("{0}")]
+    Mixed(String),
     /// It was written by a newer version.
     #[error("it has version {found} of the format, and this reqtrace reads up to {MAJOR}")]
     Newer {

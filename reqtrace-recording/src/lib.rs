@@ -13,6 +13,7 @@
 //! This crate knows nothing of kernel maps, `/proc`, ELF files or reports. docs/recording.md has the
 //! format for those who want to read a file without it.
 
+mod dictionary;
 mod error;
 mod event;
 mod file;
@@ -25,12 +26,12 @@ pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost,
     End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, KERNEL,
     LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
-    MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin, Overhead, PARKED,
+    MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin, Overhead, PARKED, Part,
     Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf, SYSCALLS, Sample, Sender,
     ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait,
     Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;
-pub use file::{Ending, MAJOR, Reader, Writer};
-pub use recorder::{Recorded, Recorder};
+pub use file::{Ending, MAJOR, Reader, Series, Writer};
+pub use recorder::{Files, Recorded, Recorder, Removed, Roll};

@@ -38,6 +38,7 @@ mod sinks;
 mod trace;
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Grouping};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::tracer::Tracer;
-use reqtrace_output::outputs;
-use reqtrace_recording::{Header, Recorder};
+use reqtrace_output::outputs::{self, Keep, RolledFolder};
+use reqtrace_recording::{Files, Header, Recorder, Removed, Roll};
 
 pub use observer::Observer;
 pub use trace::{Finished, Trace};
@@ -55,13 +56,37 @@ pub use trace::{Finished, Trace};
 /// Opens the outputs of a trace; it is given its columns.
 type OpenOutputs = Box<dyn FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>>>;
 
+/// The files of a recording, in a folder.
+struct InFolder(RolledFolder);
+
+impl Files for InFolder {
+    fn begin(&mut self, header: &Header) -> io::Result<File> {
+        let unix_ns = |ns: u64| ns.saturating_add_signed(header.monotonic_to_unix_ns);
+        let (trace_ns, number) = (header.part.trace_start_ns, header.part.number);
+        self.0
+            .begin(unix_ns(trace_ns), number, unix_ns(header.start_ns))
+    }
+
+    fn complete(&mut self, file: File) -> io::Result<Removed> {
+        let outputs::Removed { files, bytes } = self.0.complete(&file)?;
+        Ok(Removed { files, bytes })
+    }
+}
+
 /// What to trace, and what to make of it. Nothing happens before [`Analysed::start`].
 pub struct Analysed {
     tracer: Tracer,
     group_by: Option<Grouping>,
     slower_than_ns: Option<u64>,
     record: Option<PathBuf>,
+    rolls: Option<(Roll, Keep)>,
     outputs: OpenOutputs,
+}
+
+/// Where a recording goes.
+enum Recording {
+    File(File),
+    Folder(RolledFolder, Roll),
 }
 
 impl Analysed {
@@ -73,6 +98,7 @@ impl Analysed {
             group_by: None,
             slower_than_ns: None,
             record: None,
+            rolls: None,
             outputs: Box::new(|_| Ok(Vec::new())),
         }
     }
@@ -99,6 +125,14 @@ impl Analysed {
         self
     }
 
+    /// Makes the recording a folder of files, each of which goes on where the one before ends: when they end, and which of
+    /// them stay.
+    #[must_use]
+    pub fn roll(mut self, roll: Roll, keep: Keep) -> Self {
+        self.rolls = Some((roll, keep));
+        self
+    }
+
     /// Opens the outputs of the trace: when it is not refused, and before anything is attached. It is given the names
     /// of wait classes, places and attributes, in the order of every row.
     #[must_use]
@@ -122,6 +156,7 @@ impl Analysed {
             group_by,
             slower_than_ns,
             record,
+            rolls,
             outputs: open,
         } = self;
         if let Some(by) = &group_by {
@@ -131,7 +166,11 @@ impl Analysed {
         let (has_before, is_private) = (tracer.has_before(), tracer.has_labels());
         let (trace, (profiles, exporters, recording)) = tracer.start_with(|profiles| {
             let exporters = open(&Columns::of(profiles)?.with_before(has_before))?;
-            let create = |path| outputs::create("--record", path, is_private);
+            let create = |path| match rolls {
+                None => outputs::create("--record", path, is_private).map(Recording::File),
+                Some((roll, keep)) => outputs::create_folder("--record", path, is_private, keep)
+                    .map(|folder| Recording::Folder(folder, roll)),
+            };
             let recording = record.as_deref().map(create).transpose()?;
             Ok((profiles.clone(), exporters, recording))
         })?;
@@ -155,9 +194,21 @@ impl Analysed {
 }
 
 /// A recorder, and its name for messages.
-fn recorder(file: File, path: &Path, header: &Header) -> Result<(Recorder, String)> {
+fn recorder(to: Recording, path: &Path, header: &Header) -> Result<(Recorder, String)> {
     let name = path.display().to_string();
-    let recorder = Recorder::start(file, header, outputs::give_up_privileges).map_err(|error| {
+    let begin = match &to {
+        Recording::Folder(folder, _) if folder.is_foreign() => {
+            outputs::give_up_privileges_but_files
+        }
+        _ => outputs::give_up_privileges,
+    };
+    let recorder = match to {
+        Recording::File(file) => Recorder::start(file, header, begin),
+        Recording::Folder(folder, roll) => {
+            Recorder::start_rolling(Box::new(InFolder(folder)), roll, header, begin)
+        }
+    };
+    let recorder = recorder.map_err(|error| {
         Error::failed(format!("--record {name} cannot be written")).because(error)
     })?;
     Ok((recorder, name))

@@ -56,6 +56,7 @@ mod processes;
 mod proposal;
 mod recording;
 mod redis_blocked;
+mod rolling;
 mod rotation;
 mod sampling;
 mod screen;

@@ -206,6 +206,18 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
              them are missing",
         ),
         (
+            "recording_missing_files",
+            ending.missing_files,
+            "files of the recording, between those that were read, that are not there or cannot be read: requests \
+             and counters in them are missing",
+        ),
+        (
+            "recording_unwritten_blocks",
+            ending.unwritten_blocks,
+            "blocks of the recording that could not be written while tracing, because the disk was full or failed: \
+             requests and counters in them are missing",
+        ),
+        (
             "recording_unknown_events",
             ending.unknown_events,
             "events of the recording that this version of reqtrace does not know: report with a \

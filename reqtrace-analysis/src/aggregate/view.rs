@@ -2,6 +2,7 @@
 //! can be asked for again.
 
 use reqtrace_base::plain::Plain;
+use reqtrace_common::loss::Loss;
 use reqtrace_recording::{Ending, TypeTotals};
 
 use super::before::Before;
@@ -41,6 +42,11 @@ impl Aggregator {
             known: self.slow.is_none(),
             longest_known: self.slow.is_none() && self.sums.longest_apart,
         };
+        // What the kernel has added up is of nearly the same requests as a part of a trace has, and of all where some were
+        // lost.
+        let is_part = ending.goes_before || ending.goes_on;
+        let lost = self.losses.get(Loss::RingFull.name()).copied();
+        let by_records = filtered.is_some() || is_part && lost.unwrap_or(0) + self.malformed == 0;
         let mut counted = Counted::default();
         let requests: Vec<_> = self
             .types
@@ -67,7 +73,7 @@ impl Aggregator {
                     files,
                     is_keyed: self.spots.is_keyed(index as u32),
                     ignores_inner: self.spots.ignores_inner(index as u32),
-                    ..type_report(state, &arrived, totals, sums, filtered.is_some())
+                    ..type_report(state, &arrived, totals, sums, by_records)
                 }
             })
             .collect();
@@ -104,8 +110,9 @@ impl Aggregator {
             programs: &cost.programs,
             malformed: self.malformed,
             refused: self.bounds.refused,
-            // While it goes on the totals are those of some seconds ago, and a filter keeps no totals.
-            counted: (ending.is_whole() && filtered.is_none()).then_some(counted),
+            // While it goes on the totals are those of some seconds ago, and a filter keeps no totals. Of a part of a
+            // trace they are of nearly the same requests.
+            counted: (ending.is_all() && filtered.is_none()).then_some(counted),
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),
@@ -216,17 +223,17 @@ fn filtered(filter: &Filter) -> Filtered {
     }
 }
 
-/// A filtered report knows of its requests what their records say.
+/// A filtered report knows of its requests what their records say, and so does that of a part of a trace.
 fn type_report(
     state: &TypeState,
     arrived: &Arrived,
     totals: &TypeTotals,
     sums: &[u64],
-    filtered: bool,
+    by_records: bool,
 ) -> TypeReport {
     let rows = arrived.rows;
-    let classes_exact = filtered || rows >= totals.recorded();
-    let (count, exact_count, recorded) = if filtered {
+    let classes_exact = by_records || rows >= totals.recorded();
+    let (count, exact_count, recorded) = if by_records {
         (arrived.complete.weight, rows, rows)
     } else {
         (

@@ -31,7 +31,7 @@ use reqtrace_recording::losses::{
 const PAUSE: Duration = Duration::from_millis(200);
 /// Stacks that are known as said; beyond it all are said anew.
 const MAX_STACKS: usize = 1 << 16;
-/// Entries of each other set; beyond it the set starts anew, and what it held is said again.
+/// Entries of each other set; beyond it all are said anew, or a set that only saves time starts anew.
 const MAX_KNOWN: usize = 1 << 16;
 /// Threads whose names are read between two ticks: more is a server that makes a thread for each
 /// request, and there the name of the process does.
@@ -42,6 +42,8 @@ pub(crate) struct Names {
     stacks: StackTable,
     symbols: LiveSymbolizer,
     objects: FxHashMap<ObjectKey, u32>,
+    /// Those that were said.
+    said_objects: FxHashSet<u32>,
     mappings: FxHashSet<(AddressSpace, u64, u64, u32)>,
     /// Addresses and their names; `None` for names that stay.
     names: FxHashMap<(Address, bool), Option<Vec<Frame>>>,
@@ -81,6 +83,7 @@ impl Names {
             stacks,
             symbols,
             objects: FxHashMap::default(),
+            said_objects: FxHashSet::default(),
             mappings: FxHashSet::default(),
             names: FxHashMap::default(),
             addresses: FxHashMap::default(),
@@ -141,9 +144,17 @@ impl Names {
         self.said.len() + self.unsettled.len()
     }
 
-    /// Whether so many stacks or files were said that they are to be said anew.
+    /// Whether so much was said that it is to be said anew.
     pub(crate) fn is_full(&self) -> bool {
-        self.kept() + self.forgotten >= MAX_STACKS || self.files.is_full()
+        let others = [
+            self.names.len(),
+            self.mappings.len(),
+            self.threads.len(),
+            self.futexes.len(),
+        ];
+        self.kept() + self.forgotten >= MAX_STACKS
+            || self.files.is_full()
+            || others.into_iter().any(|said| said >= MAX_KNOWN)
     }
 
     /// Says the name of a file, which the kernel sends.
@@ -152,12 +163,18 @@ impl Names {
         stream.send(&Event::File(file))
     }
 
-    /// Says all stacks anew from now on, when they are needed, and these files now. The kernel must be told
-    /// to send the names of files again.
+    /// Says everything anew from now on, when it is needed, and these files now: nothing that was said before is
+    /// referred to. The kernel must be told to send the names of files again.
     pub(crate) fn anew(&mut self, in_use: &[FileId], stream: &mut Stream<'_>) -> Result<()> {
         self.said.clear();
         self.sites.clear();
         self.unsettled.clear();
+        self.said_objects.clear();
+        self.mappings.clear();
+        self.names.clear();
+        self.addresses.clear();
+        self.threads.clear();
+        self.futexes.clear();
         self.forgotten = 0;
         stream.send(&Event::StacksAnew)?;
         for file in self.files.anew(in_use) {
@@ -240,9 +257,6 @@ impl Names {
         if interval.futex == 0 || self.futexes.contains(&key) || self.is_late() {
             return Ok(());
         }
-        if self.futexes.len() >= MAX_KNOWN {
-            self.futexes.clear();
-        }
         self.futexes.insert(key);
         match self.memory.lies_in(interval.space.tgid, interval.futex) {
             Some(lies_in) => stream.send(&Event::Futex(&Futex {
@@ -308,9 +322,6 @@ impl Names {
             return Ok(());
         }
         self.threads_left -= 1;
-        if self.threads.len() >= MAX_KNOWN {
-            self.threads.clear();
-        }
         self.threads.insert((tgid, tid));
         match thread_name(tgid, tid) {
             Some(name) => stream.send(&Event::Thread(&Thread { tgid, tid, name })),
@@ -471,9 +482,6 @@ impl Names {
         }
         let may_change = |frame: &Frame| [UNKNOWN, ANONYMOUS].contains(&&*frame.name);
         let stays = !frames.iter().any(may_change);
-        if self.names.len() >= MAX_KNOWN {
-            self.names.clear();
-        }
         self.names.insert(key, (!stays).then(|| frames.to_vec()));
         stream.send(&Event::Name(&Name {
             address,
@@ -495,14 +503,16 @@ impl Names {
             Some(id) => *id,
             None => {
                 self.objects.insert(place.object.clone(), next);
-                stream.send(&Event::Object(&Object {
-                    id: next,
-                    path: place.object.path(),
-                    build_id: self.symbols.user().build_id(&place.object),
-                }))?;
                 next
             }
         };
+        if self.said_objects.insert(id) {
+            stream.send(&Event::Object(&Object {
+                id,
+                path: place.object.path(),
+                build_id: self.symbols.user().build_id(&place.object),
+            }))?;
+        }
         if self.mappings.insert((space, place.start, place.end, id)) {
             stream.send(&Event::Mapping(&Mapping {
                 space,

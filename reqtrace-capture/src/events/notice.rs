@@ -31,7 +31,8 @@ impl Notices {
         (self.0)(Notice::Warning(&text.to_string()));
     }
 
-    pub(crate) fn note(&self, text: impl fmt::Display) {
+    /// Says a [`Notice::Note`].
+    pub fn note(&self, text: impl fmt::Display) {
         (self.0)(Notice::Note(&text.to_string()));
     }
 

@@ -30,6 +30,11 @@ pub trait EventSink {
         false
     }
 
+    /// Whether it is wanted now.
+    fn wants_window_now(&self) -> bool {
+        false
+    }
+
     /// Whether requests that are open are wanted, each second.
     fn wants_running(&self) -> bool {
         false
@@ -74,6 +79,10 @@ impl EventSink for Fanout<'_> {
 
     fn wants_windows(&self) -> bool {
         self.0.iter().any(|sink| sink.wants_windows())
+    }
+
+    fn wants_window_now(&self) -> bool {
+        self.0.iter().any(|sink| sink.wants_window_now())
     }
 
     fn wants_running(&self) -> bool {

@@ -39,6 +39,11 @@ impl<'a> Stream<'a> {
         self.sink.wants_windows()
     }
 
+    /// Whether the sink wants it now.
+    pub(crate) fn wants_window_now(&self) -> bool {
+        self.sink.wants_window_now()
+    }
+
     /// Whether the sink wants requests that are open.
     pub(crate) fn wants_running(&self) -> bool {
         self.sink.wants_running()

@@ -248,7 +248,8 @@ impl<'a> Follower<'a> {
         ticks: &Ticks,
         guarding: &mut Guarding,
     ) -> Result<bool> {
-        if self.stream.wants_windows() && self.windows.is_due() {
+        let is_due = self.stream.wants_windows() && self.windows.is_due();
+        if is_due || self.stream.wants_window_now() {
             self.window(session, clock::monotonic_ns(), false)?;
         }
         if ticks.is_each(TICKS_PER_FLUSH) {

@@ -5,6 +5,7 @@
 //! to the user that runs reqtrace.
 
 mod folder;
+mod rolled;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -18,9 +19,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 pub(super) use folder::Folder;
+pub use rolled::{Keep, RECORDING, Removed, RolledFolder};
 
 /// What a file is called until it is whole.
-const PARTIAL: &str = ".partial";
+pub const PARTIAL: &str = ".partial";
 /// For everybody to read; the umask takes from it.
 const PUBLIC: u32 = 0o644;
 /// For its owner only.

@@ -9,7 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+};
 
 /// Bytes that wait at most to be written; what comes then is not taken.
 const MAX_WAITING: usize = 32 << 20;
@@ -129,13 +131,24 @@ impl Sink {
 
 /// What writes has its file open, and needs no privilege of this program's user. Safe between fork and exec.
 pub fn give_up_privileges() {
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
+    keep_privileges(CapabilitySet::empty());
+}
+
+/// The same, but for the right to make files in a folder of another user.
+pub fn give_up_privileges_but_files() {
+    let own = capabilities(None).map(|own| own.permitted);
+    let own = own.unwrap_or(CapabilitySet::empty());
+    keep_privileges(own.intersection(CapabilitySet::DAC_OVERRIDE));
+}
+
+fn keep_privileges(kept: CapabilitySet) {
+    let kept = CapabilitySets {
+        effective: kept,
+        permitted: kept,
         inheritable: CapabilitySet::empty(),
     };
     // The kernel refuses neither; a test reads what is left.
-    let _ = set_capabilities(None, none);
+    let _ = set_capabilities(None, kept);
     let _ = set_no_new_privs(true);
 }
 

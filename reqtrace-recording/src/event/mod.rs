@@ -29,7 +29,7 @@ pub use site::{BlockSite, LongBlock, Slot};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use sums::{LengthHistogram, LengthsOf, StackSum, StackSumKey, SumOf, TypeTotals};
 pub use totals::{Cost, Loss, MarkerCount, MarkerCounts, ProgramCost, WalkCost, Window};
-pub use trace::{End, Header, LateChildren, Marker, Options, SYSCALLS, UnmatchedWait};
+pub use trace::{End, Header, LateChildren, Marker, Options, Part, SYSCALLS, UnmatchedWait};
 
 /// One event of a trace.
 ///
@@ -51,9 +51,10 @@ pub enum Event<'a> {
     Name(&'a Name),
     /// The addresses of a stack.
     Stack(&'a Stack),
-    /// Stacks that were said are not referred to from here on, unless they are said again. Files that
-    /// were said are referred to until this event comes once more. A trace with ever new stacks or files has
-    /// it now and then, so that nobody needs to keep them all.
+    /// What was said of stacks, names, objects, mappings, threads and futexes is not referred to from here on, unless it
+    /// is said again. Files that were said are referred to until this event comes once more. A trace with ever new
+    /// stacks or files has it now and then, so that nobody needs to keep them all. In recordings of before there were
+    /// many files of one trace it is about stacks and files only.
     StacksAnew,
     /// A request that ended.
     Request(Request<'a>),

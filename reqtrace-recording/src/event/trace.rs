@@ -11,7 +11,7 @@ pub struct Header {
     pub host: String,
     /// `uname -r`.
     pub kernel: String,
-    /// When all probes were set, `CLOCK_MONOTONIC` ns.
+    /// When all probes were set, or in a later file of a trace the file began, `CLOCK_MONOTONIC` ns.
     pub start_ns: u64,
     /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
     pub monotonic_to_unix_ns: i64,
@@ -47,6 +47,27 @@ pub struct Header {
     /// What the kernel lacked, a sentence each.
     #[serde(skip)]
     pub lacks: Vec<String>,
+    /// Which of the files of its trace this is.
+    #[serde(skip)]
+    pub part: Part,
+}
+
+/// Which of the files of a trace a recording is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 1 on; 0 where the trace has one file only.
+    pub number: u32,
+    /// [`Header::start_ns`] of the first file: with the machine's name, which trace it is.
+    pub trace_start_ns: u64,
+    /// Blocks with a smaller number repeat what files before have: who has read those leaves them out.
+    pub head_until: u32,
+    /// Blocks of events that could not be written since the file before: they are in no file.
+    pub unwritten: u64,
+}
+
+impl Part {
+    /// What [`End::ended_by`] is in a file that another one follows.
+    pub const GOES_ON: &str = "the recording goes on in the next file";
 }
 
 /// The table of system calls that this version of reqtrace knows: Linux on x86-64.
@@ -109,7 +130,7 @@ pub struct Marker {
 pub struct End {
     /// When, `CLOCK_MONOTONIC` ns.
     pub stop_ns: u64,
-    /// Why: `duration`, `interrupted`, `target exited`.
+    /// Why: `duration`, `interrupted`, `target exited`; or [`Part::GOES_ON`].
     pub ended_by: String,
     /// Processes that got some of their probes only after the start of their program.
     pub late_children: LateChildren,

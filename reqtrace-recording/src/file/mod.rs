@@ -3,6 +3,7 @@
 mod block;
 pub mod fuzz;
 mod reader;
+mod series;
 mod writer;
 
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod tests;
 
 pub use block::MAJOR;
 pub use reader::{Ending, Reader};
+pub use series::Series;
 pub use writer::Writer;
 
-pub(crate) use writer::BlockWriter;
+pub(crate) use writer::{BlockWriter, head_until};

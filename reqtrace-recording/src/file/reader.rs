@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::block::{HEAD_LEN, Head, MAGIC, MAJOR};
 use crate::error::{Error, Result};
-use crate::event::{Event, Header, SYSCALLS};
+use crate::event::{Event, Header, Part, SYSCALLS};
 use crate::wire::{block_kind, decode_events, decode_header};
 
 /// Bytes looked through at a time for the next block after damage.
@@ -27,8 +27,16 @@ pub struct Reader<R> {
 pub struct Ending {
     /// Blocks of events that were read.
     pub blocks: u64,
-    /// The trace was recorded to its end.
+    /// The trace was recorded to its end, or to that of the file.
     pub ended: bool,
+    /// Other files have what comes before.
+    pub goes_before: bool,
+    /// Another file has what comes after.
+    pub goes_on: bool,
+    /// Files between those that were read, which are not there or cannot be read.
+    pub missing_files: u64,
+    /// Blocks that could not be written when they came.
+    pub unwritten_blocks: u64,
     /// Bytes at the end that are the beginning of a block.
     pub cut_bytes: u64,
     /// Bytes elsewhere that are no whole block.
@@ -40,10 +48,32 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Whether nothing is missing.
+    /// Whether all of the trace is in it: sums of the kernel are then those of the same requests.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.is_whole() && !self.goes_before && !self.goes_on
+    }
+
+    /// Whether nothing is missing of what these files had.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.ended && self.cut_bytes == 0 && self.damaged_bytes == 0 && self.damaged_blocks == 0
+        let bytes = self.cut_bytes + self.damaged_bytes;
+        let blocks = self.damaged_blocks + self.unwritten_blocks;
+        self.ended && bytes == 0 && blocks == 0 && self.missing_files == 0
+    }
+}
+
+impl Ending {
+    /// Adds that of the next file.
+    pub(super) fn add(&mut self, next: &Self) {
+        self.blocks += next.blocks;
+        self.ended = next.ended;
+        self.goes_on = next.goes_on;
+        self.cut_bytes += next.cut_bytes;
+        self.damaged_bytes += next.damaged_bytes;
+        self.damaged_blocks += next.damaged_blocks;
+        self.unwritten_blocks += next.unwritten_blocks;
+        self.unknown_events += next.unknown_events;
     }
 }
 
@@ -112,9 +142,29 @@ impl<R: Read + Seek> Reader<R> {
     /// When the file cannot be read, or has blocks of a newer version.
     pub fn read<E>(
         &mut self,
+        each: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<Result<Ending, E>> {
+        self.read_from(0, each)
+    }
+
+    /// The same without what the file repeats of those before.
+    pub(super) fn read_on<E>(
+        &mut self,
+        each: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<Result<Ending, E>> {
+        self.read_from(self.header.part.head_until, each)
+    }
+
+    fn read_from<E>(
+        &mut self,
+        first: u32,
         mut each: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<Result<Ending, E>> {
-        let mut ending = Ending::default();
+        let mut ending = Ending {
+            goes_before: self.header.part.number > 1,
+            unwritten_blocks: self.header.part.unwritten,
+            ..Ending::default()
+        };
         let (mut at, mut number, mut raw) = (0, 0, 0_u64);
         loop {
             match step(&mut self.input, &mut at, self.len, &mut raw)? {
@@ -124,6 +174,7 @@ impl<R: Read + Seek> Reader<R> {
                     number = head.number().saturating_add(1);
                     let whole = match (head.kind(), payload) {
                         (_, None) => false,
+                        (block_kind::EVENTS, _) if head.number() < first => true,
                         (block_kind::EVENTS, Some(payload)) => {
                             match events(head.major(), &payload, &mut ending, &mut each) {
                                 Ok(whole) => whole,
@@ -153,13 +204,17 @@ fn events<E>(
     ending: &mut Ending,
     each: &mut impl FnMut(Event<'_>) -> Result<(), E>,
 ) -> Result<bool, E> {
-    let mut ended = false;
+    let (mut ended, mut goes_on) = (false, false);
     let unknown = decode_events(version, payload, &mut |event| {
-        ended |= matches!(event, Event::End(_));
+        if let Event::End(end) = event {
+            ended = true;
+            goes_on = end.ended_by == Part::GOES_ON;
+        }
         each(event)
     })?;
     ending.blocks += 1;
     ending.ended |= ended;
+    ending.goes_on |= goes_on;
     Ok(match unknown {
         Ok(unknown) => {
             ending.unknown_events += unknown;

@@ -58,6 +58,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// The number of the block after the header and so many blocks, with the headers between them.
+pub(crate) fn head_until(blocks: usize) -> u32 {
+    (0..blocks).fold(1, |number: u32, _| {
+        let next = number.saturating_add(1);
+        next.saturating_add(u32::from(next.is_power_of_two()))
+    })
+}
+
 /// Writes payloads as blocks.
 pub(crate) struct BlockWriter<W> {
     out: W,
@@ -116,6 +124,10 @@ impl<W: Write> BlockWriter<W> {
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+
+    pub(crate) fn into_inner(self) -> W {
+        self.out
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut W {

@@ -19,32 +19,18 @@ pub(crate) struct Payload {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The payload of a header.
-pub(crate) fn encode_header(header: &Header) -> Payload {
-    Payload {
-        kind: block_kind::HEADER,
-        bytes: write(header),
-    }
+/// An event that is no request, as it is in a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    kind: u32,
+    fields: Vec<u8>,
 }
 
-/// Gathers events for the next block.
-#[derive(Debug, Default)]
-pub(crate) struct Encoder {
-    requests: Builder,
-    /// But for the requests.
-    events: Events,
-    size: usize,
-}
-
-impl Encoder {
-    /// Takes an event. Returns a payload when it is full.
-    pub(crate) fn event(&mut self, event: &Event<'_>) -> Option<Payload> {
-        let (kind, bytes) = match *event {
-            Event::Request(request) => {
-                let before = (!self.requests.follows(&request)).then(|| self.take());
-                self.size += self.requests.add(&request);
-                return before.flatten().or_else(|| self.take_full());
-            }
+impl Entry {
+    /// `None` for a request.
+    pub(crate) fn of(event: &Event<'_>) -> Option<Self> {
+        let (kind, fields) = match *event {
+            Event::Request(_) => return None,
             Event::Process(process) => (entry_kind::PROCESS, write(process)),
             Event::Object(object) => (entry_kind::OBJECT, write(object)),
             Event::Mapping(mapping) => (entry_kind::MAPPING, write(mapping)),
@@ -67,10 +53,51 @@ impl Encoder {
             Event::StacksAnew => (entry_kind::STACKS_ANEW, Vec::new()),
             Event::End(end) => (entry_kind::END, write(end)),
         };
-        self.size += bytes.len() + 8;
+        Some(Self { kind, fields })
+    }
+}
+
+/// The payload of a header.
+pub(crate) fn encode_header(header: &Header) -> Payload {
+    Payload {
+        kind: block_kind::HEADER,
+        bytes: write(header),
+    }
+}
+
+/// Gathers events for the next block.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    requests: Builder,
+    /// But for the requests.
+    events: Events,
+    size: usize,
+}
+
+impl Encoder {
+    /// Takes an event. Returns a payload when it is full.
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> Option<Payload> {
+        match Entry::of(event) {
+            Some(entry) => self.entry(entry),
+            None => self.request(event),
+        }
+    }
+
+    fn request(&mut self, event: &Event<'_>) -> Option<Payload> {
+        let Event::Request(request) = event else {
+            return None;
+        };
+        let before = (!self.requests.follows(request)).then(|| self.take());
+        self.size += self.requests.add(request);
+        before.flatten().or_else(|| self.take_full())
+    }
+
+    /// Takes an event that is no request.
+    pub(crate) fn entry(&mut self, Entry { kind, fields }: Entry) -> Option<Payload> {
+        self.size += fields.len() + 8;
         self.events.after.push(self.requests.len() as u32);
         self.events.kind.push(kind);
-        self.events.fields.push(bytes);
+        self.events.fields.push(fields);
         self.take_full()
     }
 

@@ -9,15 +9,16 @@ use super::{Events, Tick};
 use crate::event::{
     Away, AwayInterval, BlockSite, Cost, End, File, Futex, Header, LateChildren, LengthHistogram,
     LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name, Object, Options,
-    Origin, Process, ProgramCost, Sample, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf,
-    Thread as ThreadName, TypeTotals, UnmatchedWait, Window,
+    Origin, Part, Process, ProgramCost, Sample, ShedSpan, Slot, Stack, StackSum, StackSumKey,
+    SumOf, Thread as ThreadName, TypeTotals, UnmatchedWait, Window,
 };
 
 numbered!(Header {
     1 version, 2 host, 3 kernel, 4 start_ns, 5 monotonic_to_unix_ns, 6 profile, 7 profile_text, 8 options one,
     9 markers each, 10 unmatched_waits each, 11 blame, 12 more_profile_texts bounded, 13 cpu_rate, 14 cpu_engine,
-    15 before, 16 sockets bounded, 17 architecture, 18 syscalls, 19 lacks bounded,
+    15 before, 16 sockets bounded, 17 architecture, 18 syscalls, 19 lacks bounded, 20 part one,
 });
+numbered!(Part { 1 number, 2 trace_start_ns, 3 head_until, 4 unwritten });
 numbered!(Options {
     1 labels, 2 histogram, 3 no_user_stacks, 4 no_kernel_stacks, 5 stack_filter, 6 preempted_stacks,
 });

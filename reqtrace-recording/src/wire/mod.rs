@@ -26,7 +26,7 @@ use serde::{Deserialize, Deserializer};
 use columns::Columns;
 
 pub(crate) use decode::{Malformed, decode_events, decode_header};
-pub(crate) use encode::{Encoder, Payload, encode_header};
+pub(crate) use encode::{Encoder, Entry, Payload, encode_header};
 
 /// What a block holds.
 pub(crate) mod block_kind {

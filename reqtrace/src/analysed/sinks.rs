@@ -10,7 +10,7 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::events::{EventSink, Notices};
 use reqtrace_output::outputs;
-use reqtrace_recording::{Ending, Event, Recorder};
+use reqtrace_recording::{Ending, Event, Recorder, Removed};
 
 use super::Observer;
 
@@ -22,6 +22,7 @@ pub(super) struct Recording {
     name: String,
     notices: Notices,
     failed: Option<io::Error>,
+    removed: Removed,
 }
 
 impl Recording {
@@ -31,7 +32,22 @@ impl Recording {
             name,
             notices,
             failed: None,
+            removed: Removed::default(),
         }
+    }
+
+    /// Takes what had to go, and says it the first time.
+    fn count_removed(&mut self) {
+        let new = self.recorder.as_ref().map(Recorder::removed);
+        let new = new.unwrap_or_default();
+        if new.files > 0 && self.removed.files == 0 {
+            self.notices.note(format_args!(
+                "the oldest files of {} go, to keep to --keep",
+                self.name
+            ));
+        }
+        self.removed.files += new.files;
+        self.removed.bytes += new.bytes;
     }
 
     /// Ends it.
@@ -41,9 +57,18 @@ impl Recording {
     /// When it is not whole.
     pub(super) fn finish(mut self) -> Result<()> {
         if let Some(recorder) = self.recorder.take() {
-            self.failed = recorder.finish().failure;
+            let recorded = recorder.finish();
+            self.removed.files += recorded.removed.files;
+            self.removed.bytes += recorded.removed.bytes;
+            self.failed = recorded.failure.or(self.failed);
         }
         let name = &self.name;
+        if self.removed.files > 0 {
+            self.notices.note(format_args!(
+                "{} files of {name} with {} bytes had to go, to keep to --keep",
+                self.removed.files, self.removed.bytes
+            ));
+        }
         self.failed.map_or(Ok(()), |error| {
             Err(Error::failed(format!("the recording {name} is not whole"))
                 .because(error)
@@ -64,16 +89,28 @@ impl EventSink for Recording {
         self.recorder.is_some()
     }
 
+    fn wants_window_now(&self) -> bool {
+        let recorder = self.recorder.as_ref();
+        recorder.is_some_and(Recorder::wants_window)
+    }
+
     fn flush(&mut self) {
         let failed = self.recorder.as_mut().and_then(Recorder::flush);
-        if let Some(error) = failed {
+        self.count_removed();
+        let Some(error) = failed else { return };
+        let is_over = self.recorder.as_ref().is_none_or(Recorder::is_over);
+        let what_now = match is_over {
+            true => "it ends here, and tracing goes on",
+            false => "it is tried again in 10 s, and what comes until then is counted",
+        };
+        self.notices.warn(format_args!(
+            "the recording {} cannot be written: {error}; {what_now}",
+            self.name
+        ));
+        if is_over {
             self.recorder = None;
-            self.notices.warn(format_args!(
-                "the recording {} cannot be written: {error}; it ends here, and tracing goes on",
-                self.name
-            ));
-            self.failed = Some(error);
         }
+        self.failed = Some(error);
     }
 }
 

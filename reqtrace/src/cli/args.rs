@@ -23,7 +23,9 @@ pub use super::outputs::OutputArgs;
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
 #[cfg(feature = "capture")]
-pub use super::values::{CpuEngine, Unwind};
+pub use super::values::{CpuEngine, Limits, Unwind};
+#[cfg(feature = "capture")]
+use super::values::{keep, roll};
 #[cfg(feature = "capture")]
 pub use reqtrace_capture::tracer::CPU_RATE;
 
@@ -43,7 +45,9 @@ Examples:
   reqtrace doctor                                              what works on this machine
   reqtrace profiles mysql                                      print a profile
   reqtrace --profile mysql -p 4711 30 --record trace.rec       record, to report it later
-  reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root";
+  reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root
+  reqtrace --profile mysql --exe /usr/sbin/mariadbd --record rec --roll 10m --keep 24h
+                                                               record for months, a file for each 10 minutes";
 
 #[cfg(feature = "capture")]
 const USAGE: &str = "\
@@ -276,6 +280,16 @@ pub struct TraceArgs {
     /// root and on any machine. With --labels it holds the labels
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) record: Option<PathBuf>,
+
+    /// Make --record a folder, with another file whenever one is so old or so large: 10m, 64MB, or 10m,64MB.
+    /// `reqtrace report FOLDER` reports all files as one, and each file alone
+    #[arg(long, value_name = "TIME,SIZE", value_parser = roll, requires = "record", help_heading = "Output")]
+    pub(super) roll: Option<Limits>,
+
+    /// Remove the oldest files of --roll when they are so old, or all have more bytes than this: 24h, 10GB, or
+    /// 24h,10GB. Without it all stay
+    #[arg(long, value_name = "TIME,SIZE", value_parser = keep, requires = "roll", help_heading = "Output")]
+    pub(super) keep: Option<Limits>,
 }
 
 #[cfg(feature = "capture")]
@@ -290,7 +304,7 @@ pub(super) fn percent(word: &str) -> Result<f64, String> {
 
 /// A number of bytes with its unit: KB, MB or GB, each 1,024 times the one before.
 #[cfg(feature = "capture")]
-fn bytes(word: &str) -> Result<u64, String> {
+pub(super) fn bytes(word: &str) -> Result<u64, String> {
     let split = word
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(word.len());

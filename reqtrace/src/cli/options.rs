@@ -12,6 +12,8 @@ use super::users;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
 use reqtrace_output::folded::Part;
+use reqtrace_output::outputs::Keep;
+use reqtrace_recording::Roll;
 
 const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];
 
@@ -67,6 +69,10 @@ pub struct TraceOptions {
     pub outputs: OutputArgs,
     /// Where to write the recording.
     pub record: Option<PathBuf>,
+    /// When it goes on in another file; `None`: it is one file.
+    pub roll: Option<Roll>,
+    /// Which of these files stay.
+    pub keep: Keep,
     /// Whether a screen is shown while it runs.
     pub live: bool,
 }
@@ -181,6 +187,14 @@ impl TraceArgs {
             yes: self.yes,
             outputs,
             record: self.record,
+            roll: self.roll.map(|roll| Roll {
+                every: roll.time,
+                bytes: roll.bytes,
+            }),
+            keep: self.keep.map_or_else(Keep::default, |keep| Keep {
+                age: keep.time,
+                bytes: keep.bytes,
+            }),
             live: self.live,
         })
     }

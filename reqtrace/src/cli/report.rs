@@ -1,12 +1,12 @@
 //! `reqtrace report FILE`: a recording in, the same outputs as those of a trace out. It needs neither
 //! root nor the machine that was traced.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+mod files;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use reqtrace_recording::{self as recording, Ending, Header, Reader};
+use reqtrace_recording::{Ending, Header};
 
 use super::outputs::{OutputArgs, nanoseconds, parse_pids, with_unit};
 use super::show;
@@ -30,9 +30,9 @@ running; 2 bad usage, or no recording.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ReportArgs {
-    /// A recording, made with --record
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// A recording, made with --record; of one with --roll its folder, or some of its files, which are reported as one
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
 
     /// What to write and to print.
     #[command(flatten)]
@@ -132,16 +132,12 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let outputs = args.outputs.checked()?;
     #[cfg(feature = "capture")]
     super::logger::start(outputs.verbose);
-    let path = &args.file;
-    let file = File::open(path).map_err(|error| {
-        Error::usage(format!("{} cannot be read", path.display())).because(error)
-    })?;
-    let mut reader = Reader::open(BufReader::new(file)).map_err(|error| unreadable(path, error))?;
-    let header = reader.header().clone();
+    let given = files::open(&args.files)?;
+    let header = given.series.header().clone();
     check(&outputs, &header)?;
     let profiles = Profiles::parse(
         header.profile_texts(),
-        &format!("profile of {}", path.display()),
+        &format!("profile of {}", given.name),
     )?;
     let options = Options {
         slower_than_ns: outputs.slower_than_ns(),
@@ -157,10 +153,12 @@ pub fn run(args: ReportArgs) -> Result<()> {
         ..outputs.spec()
     };
     let mut exporters = outputs::open(&spec, &columns)?;
-    let ending = reader
-        .read(|event| analysis.event(&event, &mut exporters))
-        .map_err(|error| unreadable(path, error))??;
-    say(path, &ending);
+    let read = given
+        .series
+        .read(|event| analysis.event(&event, &mut exporters));
+    let mut ending = read.map_err(|(path, error)| files::not_reported(&path, error))??;
+    ending.missing_files = ending.missing_files.max(given.unreadable);
+    say(&given.name, &ending);
     let mut report = analysis.finish(&ending, &mut exporters)?;
     let complete = outputs::finish(&mut report, &mut exporters);
     let shown = show::table(&report, &outputs);
@@ -218,11 +216,22 @@ fn check_part(part: Part, header: &Header) -> Result<()> {
 }
 
 /// Says on standard error that something is missing; the report's losses have the counts.
-fn say(path: &Path, ending: &Ending) {
+fn say(name: &str, ending: &Ending) {
     if ending.is_whole() {
         return;
     }
-    let name = path.display();
+    if ending.missing_files > 0 {
+        reqtrace_base::say!(
+            "reqtrace: {} files of {name} are missing; the report has the others",
+            ending.missing_files
+        );
+    }
+    if ending.unwritten_blocks > 0 {
+        reqtrace_base::say!(
+            "reqtrace: {} blocks of {name} could not be written while tracing; the report has the others",
+            ending.unwritten_blocks
+        );
+    }
     if ending.damaged_bytes > 0 || ending.damaged_blocks > 0 {
         reqtrace_base::say!(
             "reqtrace: {name} is damaged: {} bytes are unreadable, {} blocks are missing; the \
@@ -233,7 +242,7 @@ fn say(path: &Path, ending: &Ending) {
     }
     if !ending.ended {
         reqtrace_base::say!(
-            "reqtrace: {name} has no end: reqtrace was killed, or could not write; the report has \
+            "reqtrace: {name} has no end: it is being written, or reqtrace was killed, or could not write; the report has \
              what is in its {} whole blocks{}",
             ending.blocks,
             match ending.cut_bytes {
@@ -242,22 +251,4 @@ fn say(path: &Path, ending: &Ending) {
             }
         );
     }
-}
-
-fn unreadable(path: &Path, error: recording::Error) -> Error {
-    let name = path.display();
-    let next = match &error {
-        recording::Error::Newer { .. } => {
-            "report it with the reqtrace that recorded it, or a newer one"
-        }
-        recording::Error::Foreign { .. } => {
-            "report it with a reqtrace that knows the system calls of that machine"
-        }
-        recording::Error::NotARecording => "give the file that a trace with --record has written",
-        recording::Error::NoHeader => "record again: the beginning of this one was never written",
-        recording::Error::Io(_) => {
-            return Error::failed(format!("{name} cannot be read")).because(error);
-        }
-    };
-    Error::usage(format!("{name} cannot be reported: {error}")).next(next)
 }

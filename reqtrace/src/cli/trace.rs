@@ -163,6 +163,9 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
     if let Some(file) = &options.record {
         analysed = analysed.record(file);
     }
+    if let Some(roll) = options.roll {
+        analysed = analysed.roll(roll, options.keep);
+    }
     Ok(analysed)
 }
 

@@ -1,7 +1,77 @@
 //! Values of options of a trace: words of the command line in, what capture knows them as out.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use reqtrace_capture::{attach, tracer};
+
+use super::args::bytes;
+use super::outputs::with_unit;
+
+/// A length of time, a number of bytes, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The time.
+    pub time: Option<Duration>,
+    /// The bytes.
+    pub bytes: Option<u64>,
+}
+
+/// The least of a file: each begins with the names that it needs.
+const SMALLEST: u64 = 64 << 10;
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// When a recording goes on in another file.
+pub(super) fn roll(word: &str) -> Result<Limits, String> {
+    let limits = limits(word, "10m, 64MB or 10m,64MB")?;
+    if limits.time.is_some_and(|time| time < SHORTEST) {
+        return Err("a file has at least one second".to_owned());
+    }
+    if limits.bytes.is_some_and(|bytes| bytes < SMALLEST) {
+        return Err("a file has at least 64KB".to_owned());
+    }
+    Ok(limits)
+}
+
+/// Which files of a recording stay.
+pub(super) fn keep(word: &str) -> Result<Limits, String> {
+    limits(word, "24h, 10GB or 24h,10GB")
+}
+
+fn limits(word: &str, examples: &str) -> Result<Limits, String> {
+    let mut limits = Limits::default();
+    for part in word.split(',') {
+        let is_twice = match (long(part), bytes(part)) {
+            (Some(time), _) => limits.time.replace(time).is_some(),
+            (None, Ok(bytes)) if bytes > 0 => limits.bytes.replace(bytes).is_some(),
+            _ => {
+                return Err(format!(
+                    "`{part}` is neither a time nor a size: give one or both, such as {examples}"
+                ));
+            }
+        };
+        if is_twice {
+            return Err(format!(
+                "two times or two sizes: give one of each, such as {examples}"
+            ));
+        }
+    }
+    Ok(limits)
+}
+
+/// A time above 0, also in minutes, hours and days.
+fn long(word: &str) -> Option<Duration> {
+    let split = word.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = word.split_at(split);
+    let seconds = match unit {
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return with_unit(word).ok().filter(|time| !time.is_zero()),
+    };
+    let seconds = number.parse::<u64>().ok()?.checked_mul(seconds)?;
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
 
 /// How to unwind user stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -40,6 +110,41 @@ impl From<CpuEngine> for attach::CpuEngine {
         match engine {
             CpuEngine::CpuClock => Self::CpuClock,
             CpuEngine::Cycles => Self::Cycles,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_told_apart() {
+        let of = |time: u64, bytes: u64| Limits {
+            time: (time > 0).then(|| Duration::from_secs(time)),
+            bytes: (bytes > 0).then_some(bytes),
+        };
+        assert_eq!(roll("10m"), Ok(of(600, 0)));
+        assert_eq!(roll("64MB"), Ok(of(0, 64 << 20)));
+        assert_eq!(roll("64M,1h"), Ok(of(3_600, 64 << 20)));
+        assert_eq!(keep("2d,10GB"), Ok(of(172_800, 10 << 30)));
+        assert_eq!(keep("30s"), Ok(of(30, 0)));
+        for (word, words) in [
+            ("", "neither"),
+            ("10", "neither"),
+            ("soon", "neither"),
+            ("0m", "neither"),
+            ("0MB", "neither"),
+            ("-5m", "neither"),
+            ("10m,", "neither"),
+            ("99999999999999999999h", "neither"),
+            ("10m,2h", "two times"),
+            ("1MB,10m,2MB", "two sizes"),
+            ("500ms", "one second"),
+            ("1KB", "64KB"),
+        ] {
+            let error = roll(word).unwrap_err();
+            assert!(error.contains(words), "{word}: {error}");
         }
     }
 }

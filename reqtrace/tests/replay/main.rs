@@ -12,6 +12,7 @@ mod decoded;
 mod keyed;
 mod options;
 mod replayed;
+mod rolled;
 mod scenes;
 mod views;
 

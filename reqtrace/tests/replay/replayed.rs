@@ -9,13 +9,14 @@ use reqtrace_analysis::aggregate::{Aggregator, Options};
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Report};
+use reqtrace_base::error::Result;
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
 use reqtrace_output::formats::{FORMATS, Format};
 use reqtrace_output::outputs::{OutputSpec, Target, open};
 use reqtrace_output::table;
 use reqtrace_profile::Profiles;
-use reqtrace_recording::Reader;
+use reqtrace_recording::{Ending, Event, Header, Reader};
 
 use crate::decoded;
 
@@ -42,12 +43,21 @@ pub(crate) fn run(recording: &[u8], slower_than_ns: u64) -> Replayed {
 }
 
 pub(crate) fn run_with(recording: &[u8], options: Options) -> Replayed {
-    let folder = tempfile::tempdir().unwrap();
     let mut reader = Reader::open(Cursor::new(recording)).unwrap();
     let header = reader.header().clone();
+    analysed(&header, options, |take| reader.read(take).unwrap().unwrap())
+}
+
+/// All that comes out of these events, which `read` hands out.
+pub(crate) fn analysed(
+    header: &Header,
+    options: Options,
+    read: impl FnOnce(&mut dyn FnMut(Event<'_>) -> Result<()>) -> Ending,
+) -> Replayed {
+    let folder = tempfile::tempdir().unwrap();
     let profiles = Profiles::parse(header.profile_texts(), "recorded").unwrap();
     let slower_than_ns = options.slower_than_ns.unwrap_or(0);
-    let mut analysis = Aggregator::new(&profiles, &header, options).unwrap();
+    let mut analysis = Aggregator::new(&profiles, header, options).unwrap();
     let outputs = OutputSpec {
         out: Some(folder.path().to_owned()),
         rows: Limits {
@@ -73,8 +83,7 @@ pub(crate) fn run_with(recording: &[u8], options: Options) -> Replayed {
     };
     let columns = Columns::of(&profiles).unwrap();
     let mut exporters = open(&outputs, &columns).unwrap();
-    let ending = reader.read(|event| analysis.event(&event, &mut exporters));
-    let ending = ending.unwrap().unwrap();
+    let ending = read(&mut |event| analysis.event(&event, &mut exporters));
     let report = analysis.finish(&ending, &mut exporters).unwrap();
     for exporter in &mut exporters {
         exporter.finish(&report).unwrap();

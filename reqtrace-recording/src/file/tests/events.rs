@@ -7,7 +7,7 @@ use crate::event::{
     Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost, End,
     Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, LateChildren,
     LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
-    NumberOf, Object, Open, Options, Origin, Overhead, Process, ProcessChange, ProgramCost,
+    NumberOf, Object, Open, Options, Origin, Overhead, Part, Process, ProcessChange, ProgramCost,
     Request, RequestOf, SYSCALLS, Sample, Sender, ShedSpan, Slot, Stack, StackSum, StackSumKey,
     SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext,
     WakerIs, WalkCost, Window, WokenFrom,
@@ -170,6 +170,7 @@ pub(super) fn header() -> Header {
         architecture: "x86_64".to_owned(),
         syscalls: SYSCALLS.to_owned(),
         lacks: vec!["this kernel has no air".to_owned()],
+        part: Part::default(),
     }
 }
 
