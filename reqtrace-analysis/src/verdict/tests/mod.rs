@@ -1,0 +1,5 @@
+//! Verdicts of incidents that are known, and of none.
+
+mod periods;
+mod scenes;
+mod world;
