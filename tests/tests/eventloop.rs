@@ -182,6 +182,11 @@ pub(crate) fn check_waits(blamed: &[Blamed], place: &str) {
     let (mut all, mut slept, mut unknown) = (0, 0, 0);
     for row in blamed.iter().filter(|row| row.wait_class == place) {
         assert_ne!(row.culprit_comm, "innocent", "{row:?}");
+        // Servers that wait for a CPU of a busy machine do hold their requests up.
+        let waits_for_cpu = ["run_queue", "preempted"].contains(&row.root_cause.as_str());
+        if waits_for_cpu && row.culprit_kind == "thread" {
+            continue;
+        }
         all += row.ns;
         if row.root_cause == "timer" && row.culprit_pid == Some(own) {
             slept += row.ns;
@@ -191,8 +196,9 @@ pub(crate) fn check_waits(blamed: &[Blamed], place: &str) {
         }
     }
     let share = |ns: u64| ns as f64 / all as f64;
-    assert!(share(slept) > 0.85, "{slept} of {all}: {blamed:?}");
-    assert!(share(unknown) < 0.05, "{unknown} of {all}: {blamed:?}");
+    let rows = &blamed[..blamed.len().min(40)];
+    assert!(share(slept) > 0.85, "{slept} of {all}: {rows:?}");
+    assert!(share(unknown) < 0.05, "{unknown} of {all}: {rows:?}");
 }
 
 #[test]
