@@ -105,25 +105,6 @@ impl Timelines {
         (last.known == Known::Ended).then_some(last)
     }
 
-    /// Labels of the requests of a thread that had ended or ran in this time, in order: the last one that began before
-    /// it is the first.
-    pub(crate) fn labels_around(
-        &self,
-        thread: ThreadId,
-        time: std::ops::Range<u64>,
-    ) -> impl Iterator<Item = &[u8]> {
-        let spans = self.get(thread).map(|timeline| {
-            let spans = &timeline.spans;
-            let after = spans.partition_point(|span| span.from_ns <= time.start);
-            spans.range(after.saturating_sub(1)..)
-        });
-        let in_time = move |span: &&Span| span.from_ns < time.end;
-        let in_time = spans.into_iter().flatten().take_while(in_time);
-        in_time
-            .map(|span| &*span.label)
-            .filter(|label| !label.is_empty())
-    }
-
     /// The same without its record.
     pub(crate) fn request_before(&self, thread: ThreadId, at_ns: u64) -> Option<RequestOf> {
         self.ended_before(thread, at_ns).map(|span| span.of)

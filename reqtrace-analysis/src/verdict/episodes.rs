@@ -9,8 +9,8 @@ const CHOICES: usize = 1_000;
 /// Of 1,000 choices so many may have less than the lower end of the interval of 95 %.
 const BELOW: usize = CHOICES / 40;
 
-/// Of the excess.
-const NEARLY_ALL: f64 = 0.9;
+/// An episode that is smaller than this part of the usual one is none of the same incident.
+const SMALLEST: f64 = 0.1;
 
 /// What slow requests took more than typical ones, by pattern. All in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,17 +84,19 @@ pub(super) fn of(slow: &[&Slow], typical: &Sum) -> Vec<Episode> {
     episodes
 }
 
-/// Those that make nearly all of the excess, in the order of time: a slow request now and then is no incident.
+/// Those that matter, in the order of time: a slow request now and then is no incident. Half of the excess is in
+/// episodes of some size and above; the others have a tenth of that size at least.
 pub(super) fn largest(mut episodes: Vec<Episode>) -> Vec<Episode> {
-    let all: f64 = episodes.iter().map(|episode| episode.excess.all).sum();
-    episodes.sort_by(|one, other| other.excess.all.total_cmp(&one.excess.all));
+    let mut sizes: Vec<f64> = episodes.iter().map(|episode| episode.excess.all).collect();
+    sizes.sort_by(|one, other| other.total_cmp(one));
+    let all: f64 = sizes.iter().sum();
     let mut sum = 0.0;
-    episodes.retain(|episode| {
-        let is_wanted = sum < NEARLY_ALL * all;
-        sum += episode.excess.all;
-        is_wanted
+    let half = sizes.into_iter().find(|size| {
+        sum += size;
+        sum >= all / 2.0
     });
-    episodes.sort_by_key(|episode| episode.from_ns);
+    let least = half.unwrap_or(0.0) * SMALLEST;
+    episodes.retain(|episode| episode.excess.all >= least);
     episodes
 }
 

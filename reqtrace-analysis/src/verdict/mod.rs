@@ -8,6 +8,7 @@
 mod collect;
 mod episodes;
 mod judge;
+mod named;
 mod patterns;
 mod periods;
 mod random;

@@ -1,44 +1,21 @@
 //! A service of eight threads with an incident of a known kind, as events.
 
-use reqtrace_common::record::STACK_NONE;
-use reqtrace_recording::{
-    Address, AddressSpace, BlockSite, Comm, End, Ending, Event, Header, Holder, Interval,
-    IntervalKind, KERNEL, Name, Options as Recorded, Process, ProcessChange, Request, RequestOf,
-    Slot, Stack, Thread, Waker, WakerContext, WakerIs,
-};
+use reqtrace_recording::{Waker, WakerIs};
 
-use crate::aggregate::{Aggregator, Options};
-use crate::profile::Profiles;
+use super::events::{DISK, Made, Off, TIMER, Told, World, interrupt, of, task};
 use crate::report::verdict::Finding;
 use crate::verdict::random::Random;
 
 pub(super) const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
-const PROFILE: &str = "
-[profile]
-name = \"db\"
-[[request]]
-name = \"query\"
-begin = { function = \"a\" }
-end = { function = \"b\" }
-[[wait]]
-name = \"row lock\"
-functions = [\"lock_wait\"]
-";
+pub(super) const SECOND: u64 = 1_000 * MS;
 /// The traced process, and another one.
-const PID: u32 = 10;
+pub(super) const PID: u32 = 10;
 pub(super) const OTHER_PID: u32 = 500;
 /// Threads that serve.
 const SERVERS: u32 = 8;
 /// A thread of the service that holds locks, and one of another process.
 pub(super) const HOLDER: u32 = 77;
 pub(super) const UPSTREAM: u32 = 501;
-
-/// Stacks.
-const LOCK: u64 = 100;
-const DISK: u64 = 101;
-const TIMER: u64 = 102;
-const LOCK_USER: u64 = 103;
 
 /// What stops requests until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,34 +223,6 @@ struct Window {
     hits: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Made {
-    tid: u32,
-    begin: u64,
-    end: u64,
-    blocked: u64,
-    run_queue: u64,
-    preempted: u64,
-    weight: u32,
-    label: &'static str,
-}
-
-#[derive(Clone, Debug)]
-struct Off {
-    tid: u32,
-    space: u32,
-    request: Option<RequestOf>,
-    times: [u64; 3],
-    waker: Option<Waker>,
-    sequence: u32,
-}
-
-#[derive(Clone, Debug)]
-enum Told {
-    Request(Made),
-    Off(Off),
-}
-
 /// What the culprit of a window does.
 fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
     let mut request = |begin, end, label| {
@@ -311,184 +260,5 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
             told.push((window.to, Told::Off(off)));
         }
         _ => {}
-    }
-}
-
-const fn of(begin_ns: u64) -> RequestOf {
-    RequestOf {
-        begin_ns,
-        request_type: 0,
-    }
-}
-
-const fn space(tgid: u32) -> AddressSpace {
-    AddressSpace {
-        tgid,
-        exec_generation: 0,
-    }
-}
-
-fn task(tgid: u32, tid: u32, is: WakerIs) -> Waker {
-    Waker {
-        context: WakerContext::Task,
-        is,
-        tid,
-        tgid,
-        stack: STACK_NONE,
-    }
-}
-
-fn interrupt(stack: u64) -> Waker {
-    Waker {
-        context: WakerContext::Unclear,
-        stack,
-        ..Waker::UNKNOWN
-    }
-}
-
-const SITE: BlockSite = BlockSite {
-    kernel_stack: LOCK,
-    user_stack: LOCK_USER,
-    ..BlockSite::PREEMPTED
-};
-
-struct World {
-    analysis: Aggregator,
-    requests: u64,
-}
-
-impl World {
-    fn new() -> Self {
-        let profile = Profiles::parse([PROFILE], "db").unwrap();
-        let header = Header {
-            blame: true,
-            options: Recorded {
-                labels: true,
-                ..Recorded::default()
-            },
-            ..Header::default()
-        };
-        let mut world = Self {
-            analysis: Aggregator::new(&profile, &header, Options::default()).unwrap(),
-            requests: 0,
-        };
-        world.event(&Event::Process(&Process {
-            space: space(PID),
-            change: ProcessChange::Start,
-            name: "db".to_owned(),
-            ..Process::default()
-        }));
-        world.event(&Event::Process(&Process {
-            space: space(OTHER_PID),
-            change: ProcessChange::Fork,
-            time_ns: 3 * SECOND,
-            name: "upstream".to_owned(),
-            ..Process::default()
-        }));
-        for (tgid, tid, name) in [(PID, HOLDER, "worker"), (OTHER_PID, UPSTREAM, "slow")] {
-            world.event(&Event::Thread(&Thread {
-                tgid,
-                tid,
-                name: name.to_owned(),
-            }));
-        }
-        world.stack(None, LOCK, &["futex_wait", "do_futex"]);
-        world.stack(Some(space(PID)), LOCK_USER, &["lock_wait", "main"]);
-        world.stack(
-            None,
-            DISK,
-            &["try_to_wake_up", "blk_mq_end_request", "__irq_exit_rcu"],
-        );
-        world.stack(
-            None,
-            TIMER,
-            &[
-                "try_to_wake_up",
-                "hrtimer_wakeup",
-                "__hrtimer_run_queues",
-                "hrtimer_interrupt",
-            ],
-        );
-        world
-    }
-
-    fn event(&mut self, event: &Event<'_>) {
-        self.analysis.event(event, &mut []).unwrap();
-    }
-
-    fn stack(&mut self, space: Option<AddressSpace>, id: u64, frames: &[&str]) {
-        let mut addresses = Vec::new();
-        for (depth, frame) in frames.iter().enumerate() {
-            let address = Address {
-                object: if space.is_none() { KERNEL } else { 2 },
-                offset: id * 100 + depth as u64,
-            };
-            addresses.push(address);
-            self.event(&Event::Name(&Name {
-                address,
-                is_return: depth > 0,
-                frames: vec![(*frame).to_owned()],
-            }));
-        }
-        self.event(&Event::Stack(&Stack {
-            space,
-            id,
-            stop: 0,
-            addresses,
-        }));
-    }
-
-    fn tell(&mut self, told: &Told) {
-        match told {
-            Told::Off(off) => self.event(&Event::Interval(&Interval {
-                space: space(off.space),
-                tid: off.tid,
-                sequence: off.sequence,
-                request: off.request,
-                site: SITE,
-                out_ns: off.times[0],
-                kind: off
-                    .waker
-                    .map_or(IntervalKind::Preempted, |waker| IntervalKind::Blocked {
-                        wake_ns: off.times[1],
-                        waker,
-                    }),
-                in_ns: off.times[2],
-                futex: 0,
-                holder: Holder::NoFutex,
-                woken_from: None,
-            })),
-            Told::Request(made) => {
-                self.requests += 1;
-                let slots = [Slot {
-                    site: SITE,
-                    blocked_ns: made.blocked,
-                }];
-                let slots = if made.blocked > 0 { &slots[..] } else { &[] };
-                self.event(&Event::Request(Request {
-                    id: self.requests,
-                    space: space(PID),
-                    tid: made.tid,
-                    comm: Comm::default(),
-                    label: made.label.as_bytes(),
-                    begin_ns: made.begin,
-                    end_ns: made.end,
-                    blocked_ns: made.blocked,
-                    run_queue_ns: made.run_queue,
-                    preempted_ns: made.preempted,
-                    weight: made.weight,
-                    slots,
-                    ..Request::default()
-                }));
-            }
-        }
-    }
-
-    fn finish(mut self) -> Vec<Finding> {
-        self.event(&Event::End(&End::default()));
-        self.analysis
-            .finish(&Ending::default(), &mut [])
-            .unwrap()
-            .verdict
     }
 }
