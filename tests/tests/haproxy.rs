@@ -107,6 +107,6 @@ fn a_stream_waits_for_its_server_and_not_for_who_wakes_the_loop() {
     }
     assert!(other.end() > 60);
     let outcome = trace.finish().unwrap();
-    let (_, blamed) = blamed::of(&outcome).unwrap();
-    check_waits(&blamed, "parked: event");
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    check_waits(&rows, &blamed, "parked: event", SLOW);
 }

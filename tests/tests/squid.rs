@@ -119,8 +119,8 @@ fn a_chain_goes_through_the_parked_request_of_nginx() {
         assert!(other.end() > 60);
     }
     let outcome = trace.finish().unwrap();
-    let (_, blamed) = blamed::of(&outcome).unwrap();
-    check_waits(&blamed, "parked: event");
-    check_waits(&blamed, "parked: upstream");
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    check_waits(&rows, &blamed, "parked: event", PAUSE);
+    check_waits(&rows, &blamed, "parked: upstream", PAUSE);
     check_depth(&blamed);
 }
