@@ -164,8 +164,8 @@ fn a_read_lock_on_everything() {
 fn a_transaction_that_a_change_of_the_table_waits_for() {
     let (outcome, tid) = held_up(
         "select n from d.t where id = ID",
-        "begin; select count(*) from d.t;\n\\! sleep 0.4\ncommit;\n\\! sleep 0.6\n",
-        &["alter table d.t comment 'x';\n\\! sleep 0.9\n"],
+        "begin; select count(*) from d.t;\n\\! sleep 0.8\ncommit;\n\\! sleep 0.4\n",
+        &[&"alter table d.t comment 'x';\n\\! sleep 0.5\n".repeat(2)],
     );
     let verdict = only(&outcome, "held_between_requests");
     assert_eq!(verdict["culprit"]["tid"], tid, "{verdict:#}");
