@@ -61,7 +61,7 @@ fn cause(verdict: &Verdict) -> String {
         let statements: Vec<_> = culprit
             .statements
             .iter()
-            .map(|text| cut(&clean(text), STATEMENT).to_string())
+            .map(|text| cut(&clean(text), STATEMENT))
             .collect();
         text.push_str(&format!("; its statements: {}", statements.join("; ")));
     }

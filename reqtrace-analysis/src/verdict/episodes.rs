@@ -9,6 +9,8 @@ const CHOICES: usize = 1_000;
 /// Of 1,000 choices so many may have less than the lower end of the interval of 95 %.
 const BELOW: usize = CHOICES / 40;
 
+/// In so many ns there are episodes, or none.
+const STRETCH_NS: u64 = 100_000_000;
 /// An episode that is smaller than this part of the usual one is none of the same incident.
 const SMALLEST: f64 = 0.1;
 
@@ -98,6 +100,20 @@ pub(super) fn largest(mut episodes: Vec<Episode>) -> Vec<Episode> {
     let least = half.unwrap_or(0.0) * SMALLEST;
     episodes.retain(|episode| episode.excess.all >= least);
     episodes
+}
+
+/// In which part of the stretches of time, from the first episode to the last, there are some.
+pub(super) fn busy(episodes: &[Episode]) -> f64 {
+    let stretch = |at_ns: u64| at_ns / STRETCH_NS;
+    let mut next = 0;
+    let mut busy = 0;
+    for episode in episodes {
+        let first = stretch(episode.from_ns).max(next);
+        next = next.max(stretch(episode.until_ns) + 1);
+        busy += next.saturating_sub(first);
+    }
+    let first = episodes.first().map_or(0, |first| stretch(first.from_ns));
+    busy as f64 / next.saturating_sub(first).max(1) as f64
 }
 
 /// The share of a family that 97.5 % of the choices of episodes have at least.

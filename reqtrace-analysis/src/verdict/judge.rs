@@ -29,6 +29,8 @@ const NOT_KNOWN: f64 = 0.2;
 const COVERAGE: f64 = 0.8;
 /// Of all the time of a type, so that its tail is no healthy one, see [`Refuted::ByItsWeight`].
 const WEIGHT: f64 = 0.25;
+/// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
+const BUSY: f64 = 0.6;
 /// Typical requests are those between these percentiles.
 const TYPICAL: (u64, u64) = (40, 60);
 /// Sentences.
@@ -173,7 +175,7 @@ impl<F: Facts> Judge<'_, F> {
         if least < CAUSE_LEAST {
             return unsure(Because::FewEpisodes(mille(least)), evidence);
         }
-        if pattern.refuted == Some(Refuted::ByItsWeight) && is_light {
+        if is_light && pattern.refuted.contains(&Refuted::ByItsWeight) {
             return None;
         }
         let (who, of_cause) = culprit(&slow, pattern);
@@ -185,9 +187,12 @@ impl<F: Facts> Judge<'_, F> {
             return unsure(Because::SeveralCulprits(mille(of_cause)), evidence);
         }
         let who = if of_cause < CULPRIT { Who::Nobody } else { who };
-        Some(Finding::Cause(Box::new(
-            self.verdict(&slow, &typical, pattern, who, evidence),
-        )))
+        let (verdict, busy) = self.verdict(&slow, &typical, pattern, who, evidence);
+        let is_load = busy > BUSY && verdict.cadence.is_none();
+        if is_load && pattern.refuted.contains(&Refuted::AllTheTime) {
+            return None;
+        }
+        Some(Finding::Cause(Box::new(verdict)))
     }
 }
 

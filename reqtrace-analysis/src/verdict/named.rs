@@ -17,6 +17,7 @@ use crate::report::verdict::{Culprit, Evidence, Verdict};
 const CONNECTION: [&str; 5] = ["user", "host", "client", "database", "application"];
 
 impl<F: Facts> Judge<'_, F> {
+    /// The verdict, and in which part of the time it has episodes.
     pub(super) fn verdict(
         &self,
         slow: &[&Slow],
@@ -24,7 +25,7 @@ impl<F: Facts> Judge<'_, F> {
         pattern: &Pattern,
         who: Who,
         evidence: Evidence,
-    ) -> Verdict {
+    ) -> (Verdict, f64) {
         let family = pattern.family;
         let is_its = |share: &&Share| {
             PATTERNS[usize::from(share.pattern)].family == family
@@ -58,7 +59,7 @@ impl<F: Facts> Judge<'_, F> {
             (_, Some((class, _))) => Plain::of(self.facts.class(class)),
             (_, None) => Plain::default(),
         };
-        Verdict {
+        let verdict = Verdict {
             class: class.map_or(pattern.class, |(class, _)| class),
             request: self.of.name.to_owned(),
             also: Vec::new(),
@@ -68,7 +69,8 @@ impl<F: Facts> Judge<'_, F> {
             times: episodes.len() as u64,
             cadence: periods::of(&begins, who == Who::Nobody),
             evidence,
-        }
+        };
+        (verdict, episodes::busy(&episodes))
     }
 
     /// The statement that has most of the time of requests, if one has.

@@ -46,9 +46,10 @@ pub(super) enum Names {
 /// What refutes a pattern that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refuted {
-    /// All slow requests together have so little of the time of their type that it is the tail of a healthy service:
-    /// nobody is named who could be stopped.
+    /// All slow requests together have so little of the time of their type that it is the tail of a healthy service.
     ByItsWeight,
+    /// There are slow requests all the time, and without a period: it is the load, not an incident.
+    AllTheTime,
 }
 
 /// One line of the table.
@@ -58,7 +59,7 @@ pub(super) struct Pattern {
     pub(super) family: Family,
     fits: &'static [Fits],
     pub(super) names: Names,
-    pub(super) refuted: Option<Refuted>,
+    pub(super) refuted: &'static [Refuted],
 }
 
 /// Times that fit.
@@ -77,6 +78,9 @@ use CulpritKind::{Interrupt, Itself, Others, Peer, Request, Thread, Unknown as N
 const ANYBODY: &[CulpritKind] = &[Interrupt, Itself, Request, Thread, Peer, Nobody, Others];
 const NOT_ANOTHER: &[CulpritKind] = &[Interrupt, Itself, Nobody, Others, Peer];
 
+/// Of patterns that name nobody who could be stopped.
+const TAIL_OR_LOAD: &[Refuted] = &[Refuted::ByItsWeight, Refuted::AllTheTime];
+
 /// How many patterns there are.
 pub(super) const COUNT: usize = 11;
 
@@ -87,21 +91,21 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
         family: Family::Held,
         fits: &[Fits::Ended(&[BetweenRequests], ANYBODY)],
         names: Names::Thread,
-        refuted: None,
+        refuted: &[],
     },
     Pattern {
         class: Class::HeldByRequest,
         family: Family::Held,
         fits: &[Fits::Ended(&[OnCpu, Timer, OtherInterrupt], &[Request])],
         names: Names::Thread,
-        refuted: None,
+        refuted: &[],
     },
     Pattern {
         class: Class::HeldByThread,
         family: Family::Held,
         fits: &[Fits::Ended(&[OnCpu, Timer, OtherInterrupt], &[Thread])],
         names: Names::Thread,
-        refuted: None,
+        refuted: &[],
     },
     Pattern {
         class: Class::WaitsForCpu,
@@ -112,56 +116,56 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
             Fits::Ended(&[RunQueue, Preempted], ANYBODY),
         ],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::Disk,
         family: Family::Disk,
         fits: &[Fits::Ended(&[Disk], ANYBODY)],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::Network,
         family: Family::Network,
         fits: &[Fits::Ended(&[Network], ANYBODY)],
         names: Names::Peer,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::Timer,
         family: Family::Timer,
         fits: &[Fits::Ended(&[Timer], NOT_ANOTHER)],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::OnCpu,
         family: Family::OnCpu,
         fits: &[Fits::This(Time::OnCpu), Fits::Ended(&[OnCpu], NOT_ANOTHER)],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::Queued,
         family: Family::Queued,
         fits: &[Fits::This(Time::Queued)],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::OtherInterrupt,
         family: Family::Interrupt,
         fits: &[Fits::Ended(&[OtherInterrupt], NOT_ANOTHER)],
         names: Names::Nobody,
-        refuted: Some(Refuted::ByItsWeight),
+        refuted: TAIL_OR_LOAD,
     },
     Pattern {
         class: Class::NotKnown,
         family: Family::NotKnown,
         fits: &[Fits::Ended(&[Unknown], ANYBODY)],
         names: Names::Nobody,
-        refuted: None,
+        refuted: &[],
     },
 ];
 

@@ -1,5 +1,7 @@
 //! Incidents of each class, by themselves, beside noise, two at once; and services without any.
 
+use reqtrace_base::plain::Plain;
+
 use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, Scene, UPSTREAM};
 use crate::report::verdict::{Because, Class, Finding, Unsure, Verdict};
 
@@ -72,11 +74,7 @@ fn a_connection_that_idles_in_its_transaction() {
         assert_eq!((culprit.tid, culprit.comm.as_str()), (HOLDER, "worker"));
         assert_eq!(culprit.start_unix_ns, None);
         assert_eq!(verdict.object.as_str(), "row lock");
-        let statements: Vec<&str> = culprit
-            .statements
-            .iter()
-            .map(|text| text.as_str())
-            .collect();
+        let statements: Vec<&str> = culprit.statements.iter().map(Plain::as_str).collect();
         assert_eq!(
             statements,
             ["select n from t where id = ? for update", "commit"]
@@ -217,6 +215,18 @@ fn a_healthy_service_has_no_verdict() {
             ..Scene::of(seed, &[])
         };
         assert_eq!(scene.findings(), [], "{scene:?}");
+    }
+}
+
+/// A machine that is full all the time: the ledger has that, and nobody can be stopped.
+#[test]
+fn a_load_is_no_incident() {
+    for kind in [Kind::RunQueue, Kind::Disk] {
+        let load = at_random(Incident {
+            hits: 30,
+            ..Incident::of(kind, 60 * MS, 20 * MS)
+        });
+        assert_eq!(Scene::of(5, &[load]).findings(), []);
     }
 }
 

@@ -179,7 +179,7 @@ impl Scene {
                 Some(Kind::Upstream) => Some(task(OTHER_PID, UPSTREAM, WakerIs::Helper(1))),
                 Some(Kind::NotKnown) => Some(Waker::UNKNOWN),
                 Some(Kind::RunQueue) => {
-                    request.run_queue = length - MS / 10;
+                    request.run_queue = length.saturating_sub(MS / 10);
                     Some(interrupt(DISK))
                 }
                 Some(Kind::Preempted) => {
