@@ -1,18 +1,16 @@
 //! The verdict of incidents that are made on purpose: its class, its culprit by the server's own list of threads, and
 //! its object; and none of a healthy service.
 //!
-//! Needs root, a kernel with BPF, g++, util-linux, mariadb-server, nginx and apache2-utils.
+//! Needs root, a kernel with BPF, mariadb-server, nginx and apache2-utils.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
-use reqtrace_tests::process::{Child, run, until};
+use reqtrace_tests::process::{Child, until};
 use reqtrace_tests::reqtrace::{Outcome, Trace};
 use serde_json::Value;
 
@@ -170,29 +168,6 @@ fn a_transaction_that_a_change_of_the_table_waits_for() {
     let verdict = only(&outcome, "held_between_requests");
     assert_eq!(verdict["culprit"]["tid"], tid, "{verdict:#}");
     assert_eq!(verdict["object"], "metadata lock", "{verdict:#}");
-}
-
-#[test]
-fn a_process_that_takes_the_cpu() {
-    let server = server();
-    let cpu = "0";
-    let pid = server.pid().to_string();
-    run(Command::new("taskset").args(["-a", "-c", "-p", cpu, &pid])).unwrap();
-    let mut taker = Fixture::start("taker", &[cpu, "560", "90", "16"]).unwrap();
-    let options = ["--blame", "--labels"];
-    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
-    let statement = "update d.t set n = n + 1 where id = ID";
-    let mut clients: Vec<_> = (1..=CLIENTS)
-        .map(|id| client(&server, id, statement))
-        .collect();
-    taker.work().unwrap();
-    for client in &mut clients {
-        assert!(client.wait(LIMIT).unwrap().success());
-    }
-    taker.end().unwrap();
-    let outcome = trace.finish().unwrap();
-    let verdict = only(&outcome, "waits_for_cpu");
-    assert_eq!(verdict["culprit"], Value::Null, "{verdict:#}");
 }
 
 /// Two services that nothing happens to.
