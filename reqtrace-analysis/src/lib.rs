@@ -13,6 +13,7 @@ mod label;
 mod page;
 pub mod report;
 pub mod symbolize;
+mod verdict;
 
 use reqtrace_base::error;
 use reqtrace_profile as profile;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use reqtrace_common::filter::least_us;
 
-use super::labels;
+use super::{labels, verdict};
 use reqtrace_analysis::report::{
     LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding,
@@ -83,6 +83,7 @@ pub fn summary(report: &Report) -> Value {
         on_cpu::add(&mut value, on_cpu);
     }
     if let Some(blame) = &report.blame {
+        value["verdict"] = report.verdict.iter().map(verdict::value).collect();
         value["blame"] = blame.types.iter().map(blamed::value).collect();
     }
     if !report.attributes.is_empty() {

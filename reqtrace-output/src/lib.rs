@@ -20,3 +20,4 @@ pub mod outputs;
 pub mod perfetto;
 pub mod pprof;
 pub mod table;
+mod verdict;

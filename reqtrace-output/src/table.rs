@@ -16,7 +16,7 @@ use std::io::Write;
 use page::{Page, frames};
 use requests::{ledger, requests};
 
-use super::labels;
+use super::{labels, verdict};
 use reqtrace_analysis::report::{Exporter, Filtered, OpenRequest, Report};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{cut, duration, number, share};
@@ -30,7 +30,7 @@ pub(super) const NARROW: usize = 90;
 /// Terminals that claim to be narrower get lines of this length.
 const NARROWEST: usize = 40;
 /// Widest name of a request type or class before it is cut.
-const NAME: usize = 24;
+pub(crate) const NAME: usize = 24;
 /// Cells of a share bar.
 const BAR: u64 = 8;
 /// Open requests that are listed.
@@ -80,6 +80,10 @@ pub fn render(report: &Report, verbose: bool, width: usize) -> String {
     page.line("");
     for warning in &report.warnings {
         page.wrapped("WARNING: ", warning);
+        page.line("");
+    }
+    for finding in &report.verdict {
+        page.wrapped("Verdict: ", &verdict::sentence(finding));
         page.line("");
     }
     requests(&mut page, report);

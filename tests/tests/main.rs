@@ -76,6 +76,7 @@ mod terminal;
 mod tracer;
 mod truth;
 mod usdt;
+mod verdict;
 mod waits;
 mod warnings;
 mod web;

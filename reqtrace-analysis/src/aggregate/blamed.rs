@@ -76,10 +76,17 @@ impl Aggregator {
             is_complete: row.incomplete.is_none(),
         };
         let page = self.page.as_mut();
+        let verdict = self.verdict.as_mut();
         let causes = blame.resolve(&victim, sites, |blame, parts, sites| {
             if let Some(page) = page {
                 let is_named = |kept: &Kept| blame.is_named(&kept.place);
                 page.intervals(&victim, parts, blame.timelines(), is_named, sites);
+            }
+            if let Some(verdict) = verdict {
+                verdict.serves(victim.thread, &row.attributes);
+                if victim.is_complete {
+                    verdict.add(&victim, parts, blame.timelines());
+                }
             }
         });
         if blame.is_full() {

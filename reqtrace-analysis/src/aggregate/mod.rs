@@ -37,6 +37,7 @@ mod tail;
 mod trace;
 mod types;
 mod unwinding;
+mod verdict;
 mod view;
 mod warnings;
 
@@ -54,6 +55,7 @@ use crate::label::label_text;
 use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
+use crate::verdict::Collector;
 
 pub use attributes::needs_texts;
 pub use filter::FilterOptions;
@@ -113,6 +115,8 @@ pub struct Aggregator {
     samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
+    /// Only with blame.
+    verdict: Option<Collector>,
     /// Only when an output takes the page.
     page: Option<Box<page::Collector>>,
     losses: BTreeMap<String, u64>,
@@ -182,6 +186,7 @@ impl Aggregator {
                 };
                 Gatherer::new(names, of_text)
             }),
+            verdict: header.blame.then(|| Collector::new(types.len())),
             page: None,
             types,
             losses: BTreeMap::new(),
@@ -222,6 +227,9 @@ impl Aggregator {
                 self.write_due(exporters)?;
             }
             Event::Process(process) => {
+                if let Some(verdict) = &mut self.verdict {
+                    verdict.process(process);
+                }
                 let processes = &mut self.sites.get_mut().processes;
                 processes.change(process);
                 if processes.is_full() {
@@ -285,6 +293,7 @@ impl Aggregator {
             self.write(&row, exporters)?;
         }
         let mut report = self.view(ending);
+        report.verdict = self.findings(&report);
         report.page = self.finish_page(exporters);
         Ok(report)
     }

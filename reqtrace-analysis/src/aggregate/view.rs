@@ -141,6 +141,7 @@ impl Aggregator {
             attributes: self.attributes.names.clone(),
             requests,
             blame,
+            verdict: Vec::new(),
             page: None,
             labels,
             stacks,

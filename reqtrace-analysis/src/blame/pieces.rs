@@ -81,7 +81,7 @@ impl Culprit {
     }
 
     /// What it is, in words of files.
-    pub(super) fn kind(self) -> CulpritKind {
+    pub(crate) fn kind(self) -> CulpritKind {
         match self {
             Self::OwnInterrupt => CulpritKind::Interrupt,
             Self::Itself => CulpritKind::Itself,

@@ -10,6 +10,7 @@ mod places;
 mod rows;
 pub mod slow;
 mod trace;
+pub mod verdict;
 
 use reqtrace_base::plain::Plain;
 
@@ -95,6 +96,8 @@ pub struct Report {
     pub labels: Vec<LabelGroups>,
     /// Because of whom requests were blocked; `None` when the trace has no blame.
     pub blame: Option<blame::Blame>,
+    /// Why slow requests were slow, three findings at most; empty without blame, and before the end of the trace.
+    pub verdict: Vec<verdict::Finding>,
     /// The model of `report.html`; `None` unless an output takes it, and before the end of the trace.
     pub page: Option<Box<page::Page>>,
     /// Off-CPU stacks, those with most time first, one per distinct stack, kind and class.

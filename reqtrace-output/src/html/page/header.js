@@ -30,11 +30,26 @@ export function header(model) {
       `${start.toISOString().replace('T', ' ').slice(0, 19)} UTC · Linux ${trace.kernel} · reqtrace ${trace.reqtrace}`
       + ` · ended by ${trace.ended_by}`),
     ...summary.warnings.map((/** @type {string} */ text) => el('p', { class: 'warning', role: 'alert' }, `Warning: ${text}`)),
+    ...verdict(summary),
     filterLine(summary),
     el('p', { class: 'how' }, costLine(model), ' ', incompleteLine(summary)),
     losses(summary),
     hints(summary),
     pageNotes(model));
+}
+
+/**
+ * Why slow requests were slow, with the way to the numbers.
+ * @param {any} summary
+ * @returns {HTMLElement[]}
+ */
+function verdict(summary) {
+  return (summary.verdict ?? []).map((/** @type {any} */ one) => {
+    const isOwn = ['on_cpu', 'waits_for_cpu', 'queued'].includes(one.class);
+    const show = () => document.getElementById(isOwn ? 'where' : 'held')?.scrollIntoView();
+    return el('p', { class: 'verdict', 'data-class': one.class }, el('strong', null, 'Verdict: '), one.text, ' ',
+      el('button', { type: 'button', class: 'quiet', onclick: show }, 'Show'));
+  });
 }
 
 /** @returns {HTMLElement} */

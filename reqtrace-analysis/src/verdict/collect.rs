@@ -1,0 +1,287 @@
+//! What a verdict needs of each request: complete requests with the pieces of their waits in; sums by latency, and the
+//! slowest requests with who held them up, out. Memory is bounded: the fastest of the slow ones are given up first.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use reqtrace_base::plain::Plain;
+use reqtrace_recording::{Process, ProcessChange};
+use rustc_hash::FxHashMap;
+
+use super::patterns::{self, COUNT, PATTERNS, Time};
+use crate::blame::{Culprit, Parts, ThreadId, Timelines, Victim};
+use crate::cells::bucket::bucket;
+use crate::label::statement;
+
+/// Slow requests that are kept of one type: some 3 MB.
+const MAX_SLOW: usize = 1 << 13;
+/// Shares of one request that are kept, the largest.
+const MAX_SHARES: usize = 12;
+/// Statements of a culprit around one wait.
+const MAX_STATEMENTS: usize = 6;
+/// Texts that are kept; all others are empty.
+const MAX_TEXTS: usize = 1 << 12;
+/// Threads whose connections are remembered.
+const MAX_CONNECTIONS: usize = 1 << 14;
+/// Buckets of latency: 1.6 % wide, as cells are.
+pub(super) const BITS: u32 = 6;
+
+/// Nanoseconds by pattern.
+pub(super) type Times = [u64; COUNT];
+
+/// Requests of about the same latency.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) weight: u64,
+    pub(super) latency_ns: u64,
+    pub(super) times: Times,
+}
+
+/// Whose time it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Who {
+    Thread(ThreadId),
+    Peer(SocketAddr),
+    Nobody,
+}
+
+/// A part of a slow request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) pattern: u8,
+    pub(super) who: Who,
+    /// Where the request waited, as in the names of blame.
+    pub(super) class: Option<u16>,
+    pub(super) ns: u64,
+    /// From the first of its times until the last, `CLOCK_MONOTONIC` ns.
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+}
+
+/// A slow request.
+#[derive(Clone, Debug)]
+pub(super) struct Slow {
+    pub(super) begin_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) weight: u64,
+    pub(super) times: Times,
+    /// The most time first.
+    pub(super) shares: Vec<Share>,
+    /// Its own statement.
+    pub(super) statement: u32,
+    /// Those of the thread that held it up most.
+    pub(super) by_culprit: Vec<u32>,
+}
+
+impl Slow {
+    pub(super) fn latency_ns(&self) -> u64 {
+        self.end_ns - self.begin_ns
+    }
+}
+
+/// What is known of one type.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfType {
+    pub(super) buckets: BTreeMap<u32, Sum>,
+    /// By latency and number.
+    pub(super) slow: BTreeMap<(u64, u64), Slow>,
+}
+
+/// Attributes of a connection that all requests of its thread have had alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    /// In the order of the names; empty where it has changed.
+    pub(crate) attributes: Vec<Plain>,
+}
+
+/// Collects.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    pub(super) types: Vec<OfType>,
+    pub(super) connections: FxHashMap<ThreadId, Connection>,
+    /// When processes began in the trace, `CLOCK_MONOTONIC` ns.
+    pub(super) begun: FxHashMap<u32, u64>,
+    numbers: FxHashMap<Plain, u32>,
+    pub(super) texts: Vec<Plain>,
+    requests: u64,
+}
+
+impl Collector {
+    pub(crate) fn new(types: usize) -> Self {
+        Self {
+            types: vec![OfType::default(); types],
+            connections: FxHashMap::default(),
+            begun: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            texts: vec![Plain::default()],
+            requests: 0,
+        }
+    }
+
+    /// Takes a change of a process: one that is there when tracing starts has no known begin.
+    pub(crate) fn process(&mut self, process: &Process) {
+        let pid = process.space.tgid;
+        if process.change == ProcessChange::Fork && self.begun.len() < MAX_CONNECTIONS {
+            self.begun.insert(pid, process.time_ns);
+        }
+        // Another process may get its number.
+        if process.change == ProcessChange::Start {
+            self.begun.remove(&pid);
+        }
+    }
+
+    /// Takes the attributes of a request of that thread.
+    pub(crate) fn serves(&mut self, thread: ThreadId, attributes: &[Plain]) {
+        if let Some(known) = self.connections.get_mut(&thread) {
+            for (known, now) in known.attributes.iter_mut().zip(attributes) {
+                if known != now {
+                    *known = Plain::default();
+                }
+            }
+        } else if self.connections.len() < MAX_CONNECTIONS {
+            let attributes = attributes.to_vec();
+            self.connections.insert(thread, Connection { attributes });
+        }
+    }
+
+    /// Takes a complete request.
+    pub(crate) fn add(&mut self, victim: &Victim<'_>, parts: &Parts<'_>, timelines: &Timelines) {
+        let ledger = victim.ledger;
+        let weight = u64::from(victim.weight);
+        let mut times = [0; COUNT];
+        let own = [
+            (Time::OnCpu, ledger.on_cpu_ns),
+            (Time::RunQueue, ledger.run_queue_ns),
+            (Time::Preempted, ledger.preempted_ns),
+            (Time::Queued, ledger.queued_ns()),
+        ];
+        for (time, ns) in own {
+            times[patterns::of(time)] += ns;
+        }
+        for piece in &parts.pieces {
+            times[patterns::of_piece(&piece.outcome)] += piece.ns;
+        }
+        let Some(of_type) = self.types.get_mut(victim.of.request_type as usize) else {
+            return;
+        };
+        let latency_ns = ledger.latency_ns;
+        let sum = of_type.buckets.entry(bucket(BITS, latency_ns)).or_default();
+        sum.weight += weight;
+        sum.latency_ns += latency_ns * weight;
+        for (sum, ns) in sum.times.iter_mut().zip(times) {
+            *sum += ns * weight;
+        }
+        let fastest = of_type.slow.first_key_value();
+        let is_full = of_type.slow.len() >= MAX_SLOW;
+        if is_full && fastest.is_some_and(|((fastest_ns, _), _)| latency_ns <= *fastest_ns) {
+            return;
+        }
+        self.requests += 1;
+        let key = (latency_ns, self.requests);
+        let slow = self.slow(victim, parts, timelines, times);
+        let slow_ones = &mut self.types[victim.of.request_type as usize].slow;
+        slow_ones.insert(key, slow);
+        if slow_ones.len() > MAX_SLOW {
+            slow_ones.pop_first();
+        }
+    }
+
+    fn slow(
+        &mut self,
+        victim: &Victim<'_>,
+        parts: &Parts<'_>,
+        timelines: &Timelines,
+        times: Times,
+    ) -> Slow {
+        let shares = shares(parts);
+        let held =
+            |share: &&Share| PATTERNS[usize::from(share.pattern)].names == patterns::Names::Thread;
+        let mut by_culprit = Vec::new();
+        if let Some(Share {
+            who: Who::Thread(thread),
+            ..
+        }) = shares.iter().find(held)
+        {
+            let own = shares
+                .iter()
+                .filter(|share| share.who == Who::Thread(*thread));
+            let from_ns = own.clone().map(|share| share.from_ns).min();
+            let until_ns = own.map(|share| share.until_ns).max();
+            let window = from_ns.unwrap_or(0)..until_ns.unwrap_or(0);
+            for label in timelines
+                .labels_around(*thread, window)
+                .take(MAX_STATEMENTS)
+            {
+                let number = self.number(label);
+                if by_culprit.last() != Some(&number) {
+                    by_culprit.push(number);
+                }
+            }
+        }
+        Slow {
+            begin_ns: victim.of.begin_ns,
+            end_ns: victim.of.begin_ns.saturating_add(victim.ledger.latency_ns),
+            weight: u64::from(victim.weight),
+            times,
+            shares,
+            statement: self.number(victim.label),
+            by_culprit,
+        }
+    }
+
+    /// The number of a statement without its values.
+    fn number(&mut self, label: &[u8]) -> u32 {
+        if label.is_empty() {
+            return 0;
+        }
+        let text = statement(label, None);
+        if let Some(number) = self.numbers.get(&text) {
+            return *number;
+        }
+        if self.texts.len() >= MAX_TEXTS {
+            return 0;
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.clone());
+        self.numbers.insert(text, number);
+        number
+    }
+}
+
+/// Times that one has in one pattern and place are one share.
+fn shares(parts: &Parts<'_>) -> Vec<Share> {
+    let mut shares: FxHashMap<(u8, Who, Option<u16>), Share> = FxHashMap::default();
+    for piece in &parts.pieces {
+        let pattern = patterns::of_piece(&piece.outcome) as u8;
+        let who = match piece.outcome.culprit {
+            Culprit::Request(thread, ..) | Culprit::Thread(thread) => Who::Thread(thread),
+            Culprit::Peer(peer) => Who::Peer(peer),
+            Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => Who::Nobody,
+        };
+        let until_ns = piece.from_ns + piece.ns;
+        let share = shares
+            .entry((pattern, who, piece.class))
+            .or_insert_with(|| Share {
+                pattern,
+                who,
+                class: piece.class,
+                ns: 0,
+                from_ns: piece.from_ns,
+                until_ns,
+            });
+        share.ns += piece.ns;
+        share.from_ns = share.from_ns.min(piece.from_ns);
+        share.until_ns = share.until_ns.max(until_ns);
+    }
+    let mut shares: Vec<_> = shares.into_values().collect();
+    shares.sort_by_key(|share| {
+        (
+            std::cmp::Reverse(share.ns),
+            share.pattern,
+            share.who,
+            share.class,
+        )
+    });
+    shares.truncate(MAX_SHARES);
+    shares
+}

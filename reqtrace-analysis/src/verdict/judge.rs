@@ -1,0 +1,308 @@
+//! The judge: what was collected of a type in; a verdict, or why there is none, out. Every number that a verdict must
+//! reach stands here.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use reqtrace_base::plain::Plain;
+
+use super::collect::{Collector, OfType, Slow, Sum, Who};
+use super::episodes::{self, Excess};
+use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted};
+use crate::blame::ThreadId;
+use crate::cells::bucket::lowest;
+use crate::report::verdict::{Because, Class, Evidence, Finding, Unsure, Verdict};
+
+/// The 99th percentile is so many medians at least, and so is a slow request.
+const SLOW: u64 = 5;
+const FEWEST_SLOW: usize = 20;
+const FEWEST_EPISODES: usize = 3;
+/// Of the excess over typical requests.
+const CAUSE: f64 = 0.6;
+/// The same in the bootstrap's lower end, and of a request that counts for it.
+pub(super) const CAUSE_LEAST: f64 = 0.5;
+/// Of the cause.
+pub(super) const CULPRIT: f64 = 0.6;
+/// Of the excess, and of the requests.
+const NOT_KNOWN: f64 = 0.2;
+/// Of what slow requests waited the root cause is known of so much.
+const COVERAGE: f64 = 0.8;
+/// Of all the time of a type, so that its tail is no healthy one, see [`Refuted::ByItsWeight`].
+const WEIGHT: f64 = 0.25;
+/// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
+const BUSY: f64 = 0.6;
+/// Typical requests are those between these percentiles.
+const TYPICAL: (u64, u64) = (40, 60);
+/// Sentences.
+const MOST: usize = 3;
+/// Causes that are named where none is the one.
+const LARGEST: usize = 3;
+
+/// What else is known of a type.
+#[derive(Debug)]
+pub(crate) struct OfName<'a> {
+    pub(crate) name: &'a str,
+    /// Complete requests that were recorded, and those of which the record came.
+    pub(crate) recorded: u64,
+    pub(crate) rows: u64,
+}
+
+/// What a verdict asks for.
+pub(crate) trait Facts {
+    /// A request type.
+    fn of_type(&self, index: usize) -> OfName<'_>;
+    /// A wait class, or a place where requests are parked.
+    fn class(&self, class: Option<u16>) -> &str;
+    /// The name of a thread.
+    fn comm(&self, thread: ThreadId) -> Plain;
+    /// Names of attributes.
+    fn attributes(&self) -> &[String];
+    /// What `CLOCK_MONOTONIC` lacks to the wall clock.
+    fn unix_ns(&self, at_ns: u64) -> u64;
+}
+
+/// What is found, the most excess first.
+pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding> {
+    let types = collector.types.iter().enumerate();
+    let judged = types.filter_map(|(index, of_type)| {
+        let judge = Judge {
+            collector,
+            of_type,
+            facts,
+            of: facts.of_type(index),
+        };
+        judge.finding()
+    });
+    let mut all: Vec<Finding> = judged.collect();
+    all.sort_by_key(|finding| Reverse(finding.evidence().excess_ns));
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in all {
+        let same = kept.iter_mut().find_map(|kept| match (kept, &finding) {
+            (Finding::Cause(kept), Finding::Cause(other)) if is_same(kept, other) => Some(kept),
+            _ => None,
+        });
+        match (same, &finding) {
+            (Some(kept), Finding::Cause(other)) => kept.also.push(other.request.clone()),
+            _ => kept.push(finding),
+        }
+    }
+    kept.truncate(MOST);
+    kept
+}
+
+fn is_same(one: &Verdict, other: &Verdict) -> bool {
+    let who = |verdict: &Verdict| {
+        let culprit = verdict.culprit.as_ref();
+        culprit.map(|culprit| (culprit.pid, culprit.tid, culprit.comm.clone()))
+    };
+    one.class == other.class && who(one) == who(other)
+}
+
+pub(super) struct Judge<'a, F> {
+    pub(super) collector: &'a Collector,
+    of_type: &'a OfType,
+    pub(super) facts: &'a F,
+    pub(super) of: OfName<'a>,
+}
+
+impl<F: Facts> Judge<'_, F> {
+    fn finding(&self) -> Option<Finding> {
+        let buckets = &self.of_type.buckets;
+        let all = buckets.values().fold(Sum::default(), with);
+        let median_ns = quantile(buckets, all.weight, 50);
+        let p99_ns = quantile(buckets, all.weight, 99);
+        let slow_ns = SLOW * median_ns.max(1);
+        if p99_ns < slow_ns {
+            return None;
+        }
+        let slow: Vec<&Slow> = self
+            .of_type
+            .slow
+            .range((slow_ns, 0)..)
+            .map(|(_, slow)| slow)
+            .collect();
+        if slow.len() < FEWEST_SLOW {
+            return None;
+        }
+        let typical = typical(buckets, all.weight);
+        let episodes = episodes::of(&slow, &typical);
+        if episodes.len() < FEWEST_EPISODES {
+            return None;
+        }
+        let mut excess = Excess::default();
+        episodes
+            .iter()
+            .for_each(|episode| excess.add(&episode.excess));
+        let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
+        let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
+        let evidence = Evidence {
+            slow: slow_weight(buckets, slow_ns).max(slow.iter().map(|slow| slow.weight).sum()),
+            requests: all.weight,
+            median_ns,
+            p99_ns,
+            episodes: episodes.len() as u64,
+            excess_ns: excess.all as u64,
+            not_known: mille(not_known),
+            ..Evidence::default()
+        };
+        let is_light = excess.all < WEIGHT * all.latency_ns as f64;
+        let unsure = |because, evidence| {
+            let unsure = Unsure {
+                request: self.of.name.to_owned(),
+                because,
+                largest: largest(&excess),
+                evidence,
+            };
+            // The tail of a healthy service needs no explanation.
+            (!is_light).then_some(Finding::NoSingleCause(unsure))
+        };
+        if not_known > NOT_KNOWN || coverage(&slow) < COVERAGE {
+            return unsure(
+                Because::NotKnown(mille(not_known.max(1.0 - coverage(&slow)))),
+                evidence,
+            );
+        }
+        let (pattern, share) = strongest(&excess);
+        let least = episodes::least_share(&episodes, pattern.family);
+        let evidence = Evidence {
+            cause: mille(share),
+            cause_least: mille(least),
+            ..evidence
+        };
+        if share < CAUSE {
+            return unsure(Because::SeveralCauses, evidence);
+        }
+        if least < CAUSE_LEAST {
+            return unsure(Because::FewEpisodes(mille(least)), evidence);
+        }
+        if is_light && pattern.refuted.contains(&Refuted::ByItsWeight) {
+            return None;
+        }
+        let (who, of_cause) = culprit(&slow, pattern);
+        let evidence = Evidence {
+            culprit: mille(of_cause),
+            ..evidence
+        };
+        if pattern.names == Names::Thread && (of_cause < CULPRIT || who == Who::Nobody) {
+            return unsure(Because::SeveralCulprits(mille(of_cause)), evidence);
+        }
+        let who = if of_cause < CULPRIT { Who::Nobody } else { who };
+        let (verdict, busy) = self.verdict(&slow, &typical, pattern, who, evidence);
+        let is_load = busy > BUSY && verdict.cadence.is_none();
+        if is_load && pattern.refuted.contains(&Refuted::AllTheTime) {
+            return None;
+        }
+        Some(Finding::Cause(Box::new(verdict)))
+    }
+}
+
+fn with(mut sum: Sum, other: &Sum) -> Sum {
+    sum.weight += other.weight;
+    sum.latency_ns += other.latency_ns;
+    for (sum, ns) in sum.times.iter_mut().zip(other.times) {
+        *sum += ns;
+    }
+    sum
+}
+
+/// The latency that so many percent have at most, to the width of a bucket.
+fn quantile(buckets: &BTreeMap<u32, Sum>, all: u64, percent: u64) -> u64 {
+    let rank = (all * percent).div_ceil(100);
+    let mut before = 0;
+    let bucket = buckets.iter().find(|(_, sum)| {
+        before += sum.weight;
+        before >= rank
+    });
+    bucket.map_or(0, |(bucket, _)| lowest(super::collect::BITS, *bucket))
+}
+
+/// How many requests lie in buckets of slow ones.
+fn slow_weight(buckets: &BTreeMap<u32, Sum>, slow_ns: u64) -> u64 {
+    let slow = buckets
+        .iter()
+        .filter(|(bucket, _)| lowest(super::collect::BITS, **bucket) >= slow_ns);
+    slow.map(|(_, sum)| sum.weight).sum()
+}
+
+/// Requests of about the median latency.
+fn typical(buckets: &BTreeMap<u32, Sum>, all: u64) -> Sum {
+    let (low, high) = (all * TYPICAL.0 / 100 + 1, (all * TYPICAL.1).div_ceil(100));
+    let mut before = 0;
+    let mut typical = Sum::default();
+    for sum in buckets.values() {
+        let (first, last) = (before + 1, before + sum.weight);
+        if last >= low && first <= high {
+            typical = with(typical, sum);
+        }
+        before = last;
+    }
+    typical
+}
+
+/// The family with the most excess, by the pattern that has most of it, and its share.
+fn strongest(excess: &Excess) -> (&'static Pattern, f64) {
+    let known = PATTERNS.iter().zip(excess.times);
+    let known = known.filter(|(pattern, _)| pattern.family != Family::NotKnown);
+    let by_share = |(one, one_ns): &(&Pattern, f64), (other, other_ns): &(&Pattern, f64)| {
+        let by_family = excess
+            .share(one.family)
+            .total_cmp(&excess.share(other.family));
+        by_family.then(one_ns.total_cmp(other_ns))
+    };
+    let strongest = known.max_by(by_share);
+    let (pattern, _) = strongest.unwrap_or((&PATTERNS[0], 0.0));
+    (pattern, excess.share(pattern.family))
+}
+
+/// The largest classes of an excess.
+fn largest(excess: &Excess) -> Vec<(Class, u16)> {
+    let mut classes: Vec<_> = PATTERNS
+        .iter()
+        .zip(excess.times)
+        .map(|(pattern, ns)| (pattern.class, mille(ns / excess.all.max(1.0))))
+        .filter(|(_, share)| *share > 0)
+        .collect();
+    classes.sort_by_key(|(class, share)| (Reverse(*share), *class));
+    classes.truncate(LARGEST);
+    classes
+}
+
+/// Whose most of a cause is, and which share.
+fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
+    let mut by: BTreeMap<Who, u64> = BTreeMap::new();
+    let mut all = 0;
+    for slow in slow {
+        let patterns = PATTERNS.iter().zip(slow.times);
+        let own = patterns.filter(|(of, _)| of.family == pattern.family);
+        all += own.map(|(_, ns)| ns).sum::<u64>() * slow.weight;
+        for share in &slow.shares {
+            if PATTERNS[usize::from(share.pattern)].family == pattern.family {
+                *by.entry(share.who).or_default() += share.ns * slow.weight;
+            }
+        }
+    }
+    if pattern.names == Names::Nobody {
+        return (Who::Nobody, 1.0);
+    }
+    let largest = by.into_iter().max_by_key(|(who, ns)| (*ns, Reverse(*who)));
+    let (who, ns) = largest.unwrap_or((Who::Nobody, 0));
+    (who, ns as f64 / all.max(1) as f64)
+}
+
+/// Of what slow requests waited the part whose root cause is known.
+fn coverage(slow: &[&Slow]) -> f64 {
+    let mut sums = [0_u64; COUNT];
+    for slow in slow {
+        for (sum, ns) in sums.iter_mut().zip(slow.times) {
+            *sum += ns * slow.weight;
+        }
+    }
+    let own = PATTERNS.iter().zip(sums);
+    let waited = own.filter(|(pattern, _)| pattern.family != Family::OnCpu);
+    let all: u64 = waited.map(|(_, ns)| ns).sum();
+    1.0 - sums[super::patterns::NOT_KNOWN] as f64 / all.max(1) as f64
+}
+
+fn mille(share: f64) -> u16 {
+    (share.clamp(0.0, 1.0) * 1_000.0).round() as u16
+}

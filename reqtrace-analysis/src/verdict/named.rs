@@ -1,0 +1,174 @@
+//! A verdict with its names: a cause and whose it is in; culprit, object, and how often it comes, out.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use reqtrace_base::plain::Plain;
+
+use super::collect::{Share, Slow, Sum, Who};
+use super::episodes::{self, Episode, Excess};
+use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
+use super::patterns::{Family, Names, PATTERNS, Pattern};
+use super::periods;
+use crate::blame::ThreadId;
+use crate::report::verdict::{Culprit, Evidence, Verdict};
+
+/// What identifies a connection, as profiles name it.
+const CONNECTION: [&str; 5] = ["user", "host", "client", "database", "application"];
+
+impl<F: Facts> Judge<'_, F> {
+    /// The verdict, and in which part of the time it has episodes.
+    pub(super) fn verdict(
+        &self,
+        slow: &[&Slow],
+        typical: &Sum,
+        pattern: &Pattern,
+        who: Who,
+        evidence: Evidence,
+    ) -> (Verdict, f64) {
+        let family = pattern.family;
+        let is_its = |share: &&Share| {
+            PATTERNS[usize::from(share.pattern)].family == family
+                && (who == Who::Nobody || share.who == who)
+        };
+        let own: Vec<&Slow> = slow
+            .iter()
+            .filter(|slow| {
+                let is_by = who == Who::Nobody || slow.shares.iter().any(|share| is_its(&share));
+                is_by && Excess::of(slow, typical).share(family) >= CAUSE_LEAST
+            })
+            .copied()
+            .collect();
+        let episodes = episodes::largest(episodes::of(&own, typical));
+        let begins: Vec<u64> = episodes.iter().map(|episode| episode.from_ns).collect();
+        let shares = || {
+            let shares = own
+                .iter()
+                .flat_map(|slow| slow.shares.iter().map(|share| (share, slow.weight)));
+            shares.filter(|(share, _)| is_its(share))
+        };
+        let class = most(shares().map(|(share, weight)| {
+            (
+                PATTERNS[usize::from(share.pattern)].class,
+                share.ns * weight,
+            )
+        }));
+        let waited_in = most(shares().map(|(share, weight)| (share.class, share.ns * weight)));
+        let object = match (family, waited_in) {
+            (Family::OnCpu, _) => self.statement(&own),
+            (_, Some((class, _))) => Plain::of(self.facts.class(class)),
+            (_, None) => Plain::default(),
+        };
+        let verdict = Verdict {
+            class: class.map_or(pattern.class, |(class, _)| class),
+            request: self.of.name.to_owned(),
+            also: Vec::new(),
+            culprit: self.culprit(who, &own),
+            object,
+            episode_ns: median(&episodes, &own, family, is_its),
+            times: episodes.len() as u64,
+            cadence: periods::of(&begins, who == Who::Nobody),
+            evidence,
+        };
+        (verdict, episodes::busy(&episodes))
+    }
+
+    /// The statement that has most of the time of requests, if one has.
+    fn statement(&self, own: &[&Slow]) -> Plain {
+        let time = |slow: &&&Slow| slow.latency_ns() * slow.weight;
+        let all: u64 = own.iter().map(|slow| time(&slow)).sum();
+        let one = most(own.iter().map(|slow| (slow.statement, time(&slow))));
+        match one {
+            Some((number, ns)) if ns as f64 >= CULPRIT * all as f64 => self.text(number),
+            _ => Plain::default(),
+        }
+    }
+
+    fn culprit(&self, who: Who, own: &[&Slow]) -> Option<Culprit> {
+        match who {
+            Who::Nobody => None,
+            Who::Peer(peer) => Some(Culprit {
+                comm: Plain::of(&peer.to_string()),
+                ..Culprit::default()
+            }),
+            Who::Thread(thread) => {
+                let statements = own.iter().filter(|slow| {
+                    let held = slow
+                        .shares
+                        .iter()
+                        .find(|share| PATTERNS[usize::from(share.pattern)].names == Names::Thread);
+                    held.is_some_and(|share| share.who == who)
+                });
+                let statements = most(
+                    statements
+                        .map(|slow| (slow.by_culprit.as_slice(), slow.latency_ns() * slow.weight)),
+                );
+                let numbers = statements.map_or(&[][..], |(numbers, _)| numbers);
+                let begun = self.collector.begun.get(&thread.tgid);
+                Some(Culprit {
+                    pid: thread.tgid,
+                    tid: thread.tid,
+                    start_unix_ns: begun.map(|at_ns| self.facts.unix_ns(*at_ns)),
+                    comm: self.facts.comm(thread),
+                    connection: self.connection(thread),
+                    statements: numbers.iter().map(|number| self.text(*number)).collect(),
+                })
+            }
+        }
+    }
+
+    fn connection(&self, thread: ThreadId) -> Vec<(String, Plain)> {
+        let Some(known) = self.collector.connections.get(&thread) else {
+            return Vec::new();
+        };
+        let named = self.facts.attributes().iter().zip(&known.attributes);
+        let named =
+            named.filter(|(name, value)| CONNECTION.contains(&name.as_str()) && !value.is_empty());
+        named
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
+    fn text(&self, number: u32) -> Plain {
+        let text = self.collector.texts.get(number as usize);
+        text.cloned().unwrap_or_default()
+    }
+}
+
+/// Nanoseconds of an episode: the median of what its longest request has of the cause.
+fn median(
+    episodes: &[Episode],
+    own: &[&Slow],
+    family: Family,
+    is_its: impl Fn(&&Share) -> bool,
+) -> u64 {
+    let of_request = |slow: &Slow| {
+        let shares = slow.shares.iter().filter(&is_its);
+        let by_share: u64 = shares.map(|share| share.ns).sum();
+        let patterns = PATTERNS.iter().zip(slow.times);
+        let all = patterns.filter(|(pattern, _)| pattern.family == family);
+        // Own times have no shares.
+        if by_share > 0 {
+            by_share
+        } else {
+            all.map(|(_, ns)| ns).sum()
+        }
+    };
+    let longest = episodes.iter().map(|episode| {
+        let requests = episode.requests.iter();
+        requests.map(|at| of_request(own[*at])).max().unwrap_or(0)
+    });
+    let mut longest: Vec<u64> = longest.collect();
+    longest.sort_unstable();
+    longest.get(longest.len() / 2).copied().unwrap_or(0)
+}
+
+/// What has the most, by what it is.
+fn most<T: Ord + Copy>(all: impl Iterator<Item = (T, u64)>) -> Option<(T, u64)> {
+    let mut sums: BTreeMap<T, u64> = BTreeMap::new();
+    for (what, ns) in all {
+        *sums.entry(what).or_default() += ns;
+    }
+    sums.into_iter()
+        .max_by_key(|(what, ns)| (*ns, Reverse(*what)))
+}

@@ -1,0 +1,214 @@
+//! The patterns: what a piece of a request's time is in; which class it speaks for out. A table, no code: each pattern has
+//! what fits it, whom it names, and what refutes it although it fits.
+
+use crate::blame::{Cause, Outcome};
+use crate::report::blame::CulpritKind;
+use crate::report::verdict::Class;
+
+/// A part of the latency of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    /// The request's own, off no chain.
+    OnCpu,
+    RunQueue,
+    Preempted,
+    Queued,
+    /// Blocked or parked, and what that ended in.
+    Ended(Cause, CulpritKind),
+}
+
+/// Patterns are judged together when they are the same incident in several states: a connection holds a lock while it
+/// works, and while it idles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Held,
+    Cpu,
+    Disk,
+    Network,
+    Timer,
+    OnCpu,
+    Queued,
+    Interrupt,
+    NotKnown,
+}
+
+/// Whom a pattern names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// The thread whose time it was: without one that has enough of it there is no verdict.
+    Thread,
+    /// Another machine, if it is known.
+    Peer,
+    /// Nobody: the events have no more.
+    Nobody,
+}
+
+/// What refutes a pattern that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refuted {
+    /// All slow requests together have so little of the time of their type that it is the tail of a healthy service.
+    ByItsWeight,
+    /// There are slow requests all the time, and without a period: it is the load, not an incident.
+    AllTheTime,
+}
+
+/// One line of the table.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    pub(super) class: Class,
+    pub(super) family: Family,
+    fits: &'static [Fits],
+    pub(super) names: Names,
+    pub(super) refuted: &'static [Refuted],
+}
+
+/// Times that fit.
+#[derive(Debug)]
+enum Fits {
+    This(Time),
+    /// A wait that ended in one of these causes, by one of these.
+    Ended(&'static [Cause], &'static [CulpritKind]),
+}
+
+use Cause::{
+    BetweenRequests, Disk, Network, OnCpu, OtherInterrupt, Preempted, RunQueue, Timer, Unknown,
+};
+use CulpritKind::{Interrupt, Itself, Others, Peer, Request, Thread, Unknown as Nobody};
+
+const ANYBODY: &[CulpritKind] = &[Interrupt, Itself, Request, Thread, Peer, Nobody, Others];
+const NOT_ANOTHER: &[CulpritKind] = &[Interrupt, Itself, Nobody, Others, Peer];
+
+/// Of patterns that name nobody who could be stopped.
+const TAIL_OR_LOAD: &[Refuted] = &[Refuted::ByItsWeight, Refuted::AllTheTime];
+
+/// How many patterns there are.
+pub(super) const COUNT: usize = 11;
+
+/// All. A time fits exactly one.
+pub(super) const PATTERNS: [Pattern; COUNT] = [
+    Pattern {
+        class: Class::HeldBetweenRequests,
+        family: Family::Held,
+        fits: &[Fits::Ended(&[BetweenRequests], ANYBODY)],
+        names: Names::Thread,
+        refuted: &[],
+    },
+    Pattern {
+        class: Class::HeldByRequest,
+        family: Family::Held,
+        fits: &[Fits::Ended(&[OnCpu, Timer, OtherInterrupt], &[Request])],
+        names: Names::Thread,
+        refuted: &[],
+    },
+    Pattern {
+        class: Class::HeldByThread,
+        family: Family::Held,
+        fits: &[Fits::Ended(&[OnCpu, Timer, OtherInterrupt], &[Thread])],
+        names: Names::Thread,
+        refuted: &[],
+    },
+    Pattern {
+        class: Class::WaitsForCpu,
+        family: Family::Cpu,
+        fits: &[
+            Fits::This(Time::RunQueue),
+            Fits::This(Time::Preempted),
+            Fits::Ended(&[RunQueue, Preempted], ANYBODY),
+        ],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::Disk,
+        family: Family::Disk,
+        fits: &[Fits::Ended(&[Disk], ANYBODY)],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::Network,
+        family: Family::Network,
+        fits: &[Fits::Ended(&[Network], ANYBODY)],
+        names: Names::Peer,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::Timer,
+        family: Family::Timer,
+        fits: &[Fits::Ended(&[Timer], NOT_ANOTHER)],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::OnCpu,
+        family: Family::OnCpu,
+        fits: &[Fits::This(Time::OnCpu), Fits::Ended(&[OnCpu], NOT_ANOTHER)],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::Queued,
+        family: Family::Queued,
+        fits: &[Fits::This(Time::Queued)],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::OtherInterrupt,
+        family: Family::Interrupt,
+        fits: &[Fits::Ended(&[OtherInterrupt], NOT_ANOTHER)],
+        names: Names::Nobody,
+        refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::NotKnown,
+        family: Family::NotKnown,
+        fits: &[Fits::Ended(&[Unknown], ANYBODY)],
+        names: Names::Nobody,
+        refuted: &[],
+    },
+];
+
+/// The last pattern.
+pub(super) const NOT_KNOWN: usize = COUNT - 1;
+
+impl Pattern {
+    fn has(&self, time: Time) -> bool {
+        self.fits.iter().any(|fits| match fits {
+            Fits::This(this) => *this == time,
+            Fits::Ended(causes, kinds) => {
+                matches!(time, Time::Ended(cause, kind) if causes.contains(&cause) && kinds.contains(&kind))
+            }
+        })
+    }
+}
+
+/// The number of the pattern that a time fits.
+pub(super) fn of(time: Time) -> usize {
+    let fitting = PATTERNS.iter().position(|pattern| pattern.has(time));
+    fitting.unwrap_or(NOT_KNOWN)
+}
+
+/// The same of a piece of a wait.
+pub(super) fn of_piece(outcome: &Outcome) -> usize {
+    of(Time::Ended(outcome.cause, outcome.culprit.kind()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_fits_exactly_one_pattern() {
+        let kinds = ANYBODY.iter().copied();
+        let ended = Cause::ALL
+            .into_iter()
+            .flat_map(|cause| kinds.clone().map(move |kind| Time::Ended(cause, kind)));
+        let own = [Time::OnCpu, Time::RunQueue, Time::Preempted, Time::Queued];
+        for time in ended.chain(own) {
+            let fitting = PATTERNS.iter().filter(|pattern| pattern.has(time));
+            assert_eq!(fitting.count(), 1, "{time:?}");
+        }
+        assert_eq!(PATTERNS[NOT_KNOWN].class, Class::NotKnown);
+    }
+}

@@ -1,0 +1,264 @@
+//! A service of eight threads with an incident of a known kind, as events.
+
+use reqtrace_recording::{Waker, WakerIs};
+
+use super::events::{DISK, Made, Off, TIMER, Told, World, interrupt, of, task};
+use crate::report::verdict::Finding;
+use crate::verdict::random::Random;
+
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000 * MS;
+/// The traced process, and another one.
+pub(super) const PID: u32 = 10;
+pub(super) const OTHER_PID: u32 = 500;
+/// Threads that serve.
+const SERVERS: u32 = 8;
+/// A thread of the service that holds locks, and one of another process.
+pub(super) const HOLDER: u32 = 77;
+pub(super) const UPSTREAM: u32 = 501;
+
+/// What stops requests until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The holder idles in its transaction.
+    IdleHolder,
+    /// The holder works in a request.
+    BusyHolder,
+    /// Another of the threads each time.
+    ManyHolders,
+    /// Somebody takes their CPU.
+    Preempted,
+    /// They are woken, and wait for a CPU.
+    RunQueue,
+    Disk,
+    /// A process that they ask sleeps.
+    Upstream,
+    /// They compute.
+    OnCpu,
+    /// Nobody knows who woke them.
+    NotKnown,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incident {
+    pub(super) kind: Kind,
+    pub(super) every_ns: u64,
+    pub(super) for_ns: u64,
+    /// Its times are irregular.
+    pub(super) at_random: bool,
+    /// It hits so many of 100 requests that meet it.
+    pub(super) hits: usize,
+}
+
+impl Incident {
+    pub(super) const fn of(kind: Kind, every_ns: u64, for_ns: u64) -> Self {
+        Self {
+            kind,
+            every_ns,
+            for_ns,
+            at_random: false,
+            hits: 100,
+        }
+    }
+}
+
+/// What a trace is of.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) seed: u64,
+    pub(super) seconds: u64,
+    pub(super) incidents: Vec<Incident>,
+    /// So many requests of 1,000 take ten times as long for a reason of their own.
+    pub(super) noise: usize,
+    /// Each stands for so many.
+    pub(super) weight: u32,
+    /// Of 1,000 records so many are lost.
+    pub(super) lost: usize,
+}
+
+impl Scene {
+    pub(super) fn of(seed: u64, incidents: &[Incident]) -> Self {
+        Self {
+            seed,
+            seconds: 20,
+            incidents: incidents.to_vec(),
+            noise: 3,
+            weight: 1,
+            lost: 0,
+        }
+    }
+
+    /// What the report finds.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut world = World::new();
+        let mut random = Random::of([self.seed].into_iter());
+        let windows = self.windows(&mut random);
+        let mut told: Vec<(u64, Told)> = Vec::new();
+        for (window, number) in windows.iter().zip(0..) {
+            holds(&mut told, window, number);
+        }
+        for tid in 1..=SERVERS {
+            self.serve(tid, &windows, &mut random, &mut told);
+        }
+        told.sort_by_key(|(at, _)| *at);
+        told.into_iter().for_each(|(_, told)| world.tell(&told));
+        world.finish()
+    }
+
+    fn windows(&self, random: &mut Random) -> Vec<Window> {
+        let mut all = Vec::new();
+        for incident in &self.incidents {
+            let mut at = SECOND + incident.every_ns;
+            while at + incident.for_ns < self.seconds * SECOND {
+                all.push(Window {
+                    kind: incident.kind,
+                    from: at,
+                    to: at + incident.for_ns,
+                    hits: incident.hits,
+                });
+                let next = match incident.at_random {
+                    true => (-(1.0 - random.fraction()).ln() * incident.every_ns as f64) as u64,
+                    false => incident.every_ns + random.next() % (incident.every_ns / 100),
+                };
+                at += next.max(incident.for_ns + MS);
+            }
+        }
+        all.sort_by_key(|window| window.from);
+        all
+    }
+
+    fn serve(
+        &self,
+        tid: u32,
+        windows: &[Window],
+        random: &mut Random,
+        told: &mut Vec<(u64, Told)>,
+    ) {
+        let mut at = SECOND + random.next() % MS;
+        let mut sequence = 0;
+        while at < self.seconds * SECOND {
+            at += 5 * MS + random.next() % (20 * MS);
+            let begin = at;
+            let computes = MS / 2 + random.next() % (MS / 2);
+            let waits_from = begin + computes;
+            let meets = windows
+                .iter()
+                .find(|window| (window.from..window.to).contains(&waits_from));
+            let meets = meets.filter(|window| random.below(100) < window.hits);
+            let mut own_wait = MS / 5 + random.next() % (MS / 3);
+            if random.below(1_000) < self.noise {
+                own_wait *= 10;
+            }
+            let mut request = Made {
+                tid,
+                begin,
+                end: waits_from + own_wait,
+                blocked: 0,
+                run_queue: 0,
+                preempted: 0,
+                weight: self.weight,
+                label: "update t set n = 5",
+            };
+            let until = meets.map_or(request.end, |window| window.to + random.next() % (MS / 20));
+            request.end = until;
+            let length = until - waits_from;
+            let waker = match meets.map(|window| window.kind) {
+                None | Some(Kind::Disk) => Some(interrupt(DISK)),
+                Some(Kind::IdleHolder | Kind::BusyHolder) => meets.map(|window| {
+                    let begun = match window.kind {
+                        Kind::IdleHolder => window.to - MS / 50,
+                        _ => window.from - MS,
+                    };
+                    task(PID, HOLDER, WakerIs::InRequest(of(begun)))
+                }),
+                Some(Kind::ManyHolders) => {
+                    let holder = 200 + random.below(50) as u32;
+                    Some(task(PID, holder, WakerIs::InRequest(of(waits_from - MS))))
+                }
+                Some(Kind::Upstream) => Some(task(OTHER_PID, UPSTREAM, WakerIs::Helper(1))),
+                Some(Kind::NotKnown) => Some(Waker::UNKNOWN),
+                Some(Kind::RunQueue) => {
+                    request.run_queue = length.saturating_sub(MS / 10);
+                    Some(interrupt(DISK))
+                }
+                Some(Kind::Preempted) => {
+                    request.preempted = length;
+                    None
+                }
+                Some(Kind::OnCpu) => {
+                    at = until;
+                    told.push((at, Told::Request(request)));
+                    continue;
+                }
+            };
+            let wake = until - request.run_queue;
+            if waker.is_some() {
+                request.blocked = wake - waits_from;
+            }
+            let off = Off {
+                tid,
+                space: PID,
+                request: Some(of(begin)),
+                times: [waits_from, wake, until],
+                waker,
+                sequence,
+            };
+            sequence += 1;
+            told.push((until, Told::Off(off)));
+            at = until + MS / 20;
+            request.end = at;
+            if random.below(1_000) >= self.lost {
+                told.push((at, Told::Request(request)));
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    kind: Kind,
+    from: u64,
+    to: u64,
+    hits: usize,
+}
+
+/// What the culprit of a window does.
+fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
+    let mut request = |begin, end, label| {
+        let made = Made {
+            tid: HOLDER,
+            begin,
+            end,
+            blocked: 0,
+            run_queue: 0,
+            preempted: 0,
+            weight: 1,
+            label,
+        };
+        told.push((end, Told::Request(made)));
+    };
+    match window.kind {
+        Kind::IdleHolder => {
+            request(
+                window.from - MS,
+                window.from,
+                "select n from t where id = 7 for update",
+            );
+            request(window.to - MS / 50, window.to + MS / 10, "commit");
+        }
+        Kind::BusyHolder => request(window.from - MS, window.to + MS / 10, "alter table t"),
+        Kind::Upstream => {
+            let off = Off {
+                tid: UPSTREAM,
+                space: OTHER_PID,
+                request: None,
+                times: [window.from, window.to - 10, window.to - 5],
+                waker: Some(interrupt(TIMER)),
+                sequence: number,
+            };
+            told.push((window.to, Told::Off(off)));
+        }
+        _ => {}
+    }
+}

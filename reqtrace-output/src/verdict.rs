@@ -1,0 +1,381 @@
+//! The verdict in words, and as JSON: findings in; a sentence for each, which the report, the page and `summary.json`
+//! have alike, out.
+
+use serde_json::{Value, json};
+
+use reqtrace_analysis::report::verdict::{
+    Because, Cadence, Class, Culprit, Evidence, Finding, Unsure, Verdict,
+};
+use reqtrace_base::figures::{cut, duration, number};
+use reqtrace_base::names::clean;
+
+use crate::table::NAME;
+
+/// Longest statement in a sentence.
+const STATEMENT: usize = 60;
+
+/// What is found, in words.
+pub(crate) fn sentence(finding: &Finding) -> String {
+    match finding {
+        Finding::Cause(verdict) => cause(verdict),
+        Finding::NoSingleCause(unsure) => no_single_cause(unsure),
+    }
+}
+
+/// Which requests it is about.
+fn slow(request: &str, evidence: &Evidence) -> String {
+    format!(
+        "slow `{}` ({} of {}, each at least 5 × the median of {})",
+        cut(request, NAME),
+        number(evidence.slow),
+        number(evidence.requests),
+        duration(evidence.median_ns),
+    )
+}
+
+fn cause(verdict: &Verdict) -> String {
+    let Verdict {
+        class, evidence, ..
+    } = verdict;
+    let mut text = format!(
+        "{}: {} of the excess is {}",
+        slow(&verdict.request, evidence),
+        percent(evidence.cause),
+        what(verdict),
+    );
+    if let Some(culprit) = &verdict.culprit {
+        text.push_str(&format!(
+            ", and {} of that is {}",
+            percent(evidence.culprit),
+            who(culprit)
+        ));
+        if let Some(does) = does(*class) {
+            text.push_str(&format!(", {does}"));
+        }
+    }
+    text.push_str(&format!(" for {}", duration(verdict.episode_ns)));
+    text.push_str(&how_often(verdict.times, verdict.cadence));
+    if let Some(culprit) = &verdict.culprit
+        && !culprit.statements.is_empty()
+    {
+        let statements: Vec<_> = culprit
+            .statements
+            .iter()
+            .map(|text| cut(&clean(text), STATEMENT))
+            .collect();
+        text.push_str(&format!("; its statements: {}", statements.join("; ")));
+    }
+    if !verdict.also.is_empty() {
+        text.push_str(&format!("; slow {} too", verdict.also.join(", ")));
+    }
+    if matches!(class, Class::WaitsForCpu) {
+        text.push_str("; which process had the CPU is not recorded");
+    }
+    text.push_str(&format!(
+        " (at least {} by resampling its episodes; see {})",
+        percent(evidence.cause_least),
+        section(verdict),
+    ));
+    text
+}
+
+/// What the slow requests did.
+fn what(verdict: &Verdict) -> String {
+    let object = clean(&verdict.object);
+    let at = |text: &str| match object.as_str() {
+        "" => text.to_owned(),
+        object => format!("{text} ({})", cut(object, STATEMENT)),
+    };
+    match verdict.class {
+        Class::HeldBetweenRequests | Class::HeldByRequest | Class::HeldByThread => {
+            match object.as_str() {
+                "" => "waiting for another thread".to_owned(),
+                object => object.to_owned(),
+            }
+        }
+        Class::WaitsForCpu => "waiting for a CPU".to_owned(),
+        Class::Disk => at("disk"),
+        Class::Network => at("network"),
+        Class::Timer => at("a timer of their own"),
+        Class::OnCpu => at("their own computing"),
+        Class::Queued => "waiting for a thread of the service".to_owned(),
+        Class::OtherInterrupt => at("an interrupt"),
+        Class::NotKnown => "not known".to_owned(),
+    }
+}
+
+/// What the culprit did meanwhile.
+fn does(class: Class) -> Option<&'static str> {
+    match class {
+        Class::HeldBetweenRequests => Some("idle between its requests"),
+        Class::HeldByRequest => Some("in a request of its own"),
+        Class::HeldByThread => Some("in no request"),
+        _ => None,
+    }
+}
+
+/// `thread 7575 (mariadbd, user app, database orders)`.
+fn who(culprit: &Culprit) -> String {
+    let comm = clean(&culprit.comm);
+    if culprit.tid == 0 {
+        return format!("peer {comm}");
+    }
+    let mut known = vec![comm];
+    if culprit.tid != culprit.pid {
+        known.push(format!("pid {}", culprit.pid));
+    }
+    let connection = culprit.connection.iter();
+    known.extend(connection.map(|(name, value)| format!("{name} {}", clean(value))));
+    format!("thread {} ({})", culprit.tid, known.join(", "))
+}
+
+/// `, 16 times, every 1.25 s`.
+fn how_often(times: u64, cadence: Option<Cadence>) -> String {
+    let times = format!(", {} times", number(times));
+    match cadence {
+        Some(cadence) => format!(
+            "{times}, every {} (p ≤ {:.4})",
+            duration(cadence.period_ns),
+            cadence.p
+        ),
+        None => times,
+    }
+}
+
+/// Where the report has the numbers.
+fn section(verdict: &Verdict) -> String {
+    let request = cut(&verdict.request, NAME);
+    match verdict.class {
+        Class::OnCpu | Class::WaitsForCpu | Class::Queued => {
+            format!("where the time of `{request}` went")
+        }
+        _ => format!("who held `{request}` up"),
+    }
+}
+
+fn no_single_cause(unsure: &Unsure) -> String {
+    let why = match unsure.because {
+        Because::NotKnown(share) => format!("{} is not known or lost", percent(share)),
+        Because::SeveralCauses => "no cause has 60 % of the excess".to_owned(),
+        Because::FewEpisodes(least) => {
+            format!(
+                "by its few episodes only {} of the excess is sure",
+                percent(least)
+            )
+        }
+        Because::SeveralCulprits(share) => {
+            format!("no culprit has more than {} of it", percent(share))
+        }
+    };
+    let largest = unsure.largest.iter();
+    let largest: Vec<_> = largest
+        .map(|(class, share)| format!("{} {}", percent(*share), words(*class)))
+        .collect();
+    format!(
+        "no single cause: {}: {why}; of the excess {}",
+        slow(&unsure.request, &unsure.evidence),
+        largest.join(", ")
+    )
+}
+
+const fn words(class: Class) -> &'static str {
+    match class {
+        Class::HeldBetweenRequests => "held up between requests",
+        Class::HeldByRequest => "held up by other requests",
+        Class::HeldByThread => "held up by threads in no request",
+        Class::WaitsForCpu => "waiting for a CPU",
+        Class::Disk => "disk",
+        Class::Network => "network",
+        Class::Timer => "timers",
+        Class::OnCpu => "computing",
+        Class::Queued => "waiting for a thread",
+        Class::OtherInterrupt => "other interrupts",
+        Class::NotKnown => "not known",
+    }
+}
+
+/// A share in per mille.
+fn percent(share: u16) -> String {
+    match share {
+        0..=99 | 990..=999 => format!("{}.{} %", share / 10, share % 10),
+        _ => format!("{} %", (share + 5) / 10),
+    }
+}
+
+/// As it stands in `summary.json`.
+pub(crate) fn value(finding: &Finding) -> Value {
+    let mut value = match finding {
+        Finding::Cause(verdict) => json!({
+            "class": verdict.class.name(),
+            "request": verdict.request,
+            "also": verdict.also,
+            "culprit": verdict.culprit.as_ref().map(culprit),
+            "object": verdict.object,
+            "episode_ns": verdict.episode_ns,
+            "times": verdict.times,
+            "cadence": verdict.cadence.map(|cadence| json!({
+                "period_ns": cadence.period_ns,
+                "p": cadence.p,
+            })),
+        }),
+        Finding::NoSingleCause(unsure) => json!({
+            "class": "no_single_cause",
+            "request": unsure.request,
+            "because": unsure.because.name(),
+            "largest": unsure
+                .largest
+                .iter()
+                .map(|(class, share)| json!({"class": class.name(), "share": mille(*share)}))
+                .collect::<Vec<_>>(),
+        }),
+    };
+    let evidence = finding.evidence();
+    value["evidence"] = json!({
+        "slow": evidence.slow,
+        "requests": evidence.requests,
+        "median_ns": evidence.median_ns,
+        "p99_ns": evidence.p99_ns,
+        "episodes": evidence.episodes,
+        "excess_ns": evidence.excess_ns,
+        "cause_share": mille(evidence.cause),
+        "cause_share_least": mille(evidence.cause_least),
+        "culprit_share": mille(evidence.culprit),
+        "not_known_share": mille(evidence.not_known),
+    });
+    value["text"] = json!(sentence(finding));
+    value
+}
+
+fn mille(share: u16) -> f64 {
+    f64::from(share) / 1_000.0
+}
+
+fn culprit(culprit: &Culprit) -> Value {
+    let connection = culprit.connection.iter();
+    let connection = connection.map(|(name, value)| (name.clone(), json!(value)));
+    json!({
+        "kind": if culprit.tid == 0 { "peer" } else { "thread" },
+        "pid": culprit.pid,
+        "tid": culprit.tid,
+        "start_unix_ns": culprit.start_unix_ns,
+        "comm": culprit.comm,
+        "connection": connection.collect::<serde_json::Map<_, _>>(),
+        "statements": culprit.statements,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqtrace_base::plain::Plain;
+
+    fn verdict() -> Verdict {
+        Verdict {
+            class: Class::HeldBetweenRequests,
+            request: "command".to_owned(),
+            also: vec!["login".to_owned()],
+            culprit: Some(Culprit {
+                pid: 7_500,
+                tid: 7_575,
+                start_unix_ns: None,
+                comm: Plain::of("mariadbd"),
+                connection: vec![("user".to_owned(), Plain::of("app"))],
+                statements: vec![Plain::of("select k for update"), Plain::of("commit")],
+            }),
+            object: Plain::of("row lock"),
+            episode_ns: 350_000_000,
+            times: 16,
+            cadence: Some(Cadence {
+                period_ns: 1_250_000_000,
+                p: 0.0005,
+            }),
+            evidence: Evidence {
+                slow: 63,
+                requests: 6_469,
+                median_ns: 1_200_000,
+                cause: 970,
+                cause_least: 950,
+                culprit: 997,
+                ..Evidence::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_one_sentence_with_its_evidence() {
+        assert_eq!(
+            cause(&verdict()),
+            "slow `command` (63 of 6,469, each at least 5 × the median of 1.20 ms): 97 % of the excess is row lock, and \
+             99.7 % of that is thread 7575 (mariadbd, pid 7500, user app), idle between its requests for 350 ms, 16 \
+             times, every 1.25 s (p ≤ 0.0005); its statements: select k for update; commit; slow login too (at least \
+             95 % by resampling its episodes; see who held `command` up)"
+        );
+    }
+
+    #[test]
+    fn nobody_is_named_who_is_not_recorded() {
+        let text = cause(&Verdict {
+            class: Class::WaitsForCpu,
+            also: Vec::new(),
+            culprit: None,
+            object: Plain::default(),
+            cadence: None,
+            ..verdict()
+        });
+        assert!(
+            text.contains("97 % of the excess is waiting for a CPU for 350 ms, 16 times; which process had the CPU is not recorded (at"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("see where the time of `command` went)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn why_no_cause_is_sure() {
+        let unsure = |because| {
+            let finding = Finding::NoSingleCause(Unsure {
+                request: "command".to_owned(),
+                because,
+                largest: vec![(Class::Disk, 450), (Class::HeldByRequest, 5)],
+                evidence: verdict().evidence,
+            });
+            assert_eq!(value(&finding)["class"], "no_single_cause");
+            sentence(&finding)
+        };
+        for (because, wanted) in [
+            (Because::NotKnown(300), "30 % is not known or lost;"),
+            (Because::SeveralCauses, "no cause has 60 % of the excess;"),
+            (
+                Because::FewEpisodes(410),
+                "only 41 % of the excess is sure;",
+            ),
+            (
+                Because::SeveralCulprits(120),
+                "no culprit has more than 12 % of it;",
+            ),
+        ] {
+            let text = unsure(because);
+            assert!(
+                text.starts_with("no single cause: slow `command`"),
+                "{text}"
+            );
+            assert!(text.contains(wanted), "{text}");
+            assert!(
+                text.ends_with("45 % disk, 0.5 % held up by other requests"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_peer_has_no_thread() {
+        let peer = Culprit {
+            comm: Plain::of("10.0.0.9:3306"),
+            ..Culprit::default()
+        };
+        assert_eq!(who(&peer), "peer 10.0.0.9:3306");
+        assert_eq!(culprit(&peer)["kind"], "peer");
+    }
+}
