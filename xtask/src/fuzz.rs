@@ -35,6 +35,9 @@ pub(crate) struct Args {
 /// `cargo xtask fuzz`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build], false)?;
+    // A build that fails is no finding.
+    let package = ["--release", "--package", "reqtrace-fuzz"];
+    process::run(cargo().arg("build").args(package))?;
     let mut command = if args.guided {
         guided(args)?
     } else {

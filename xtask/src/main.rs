@@ -5,6 +5,7 @@
 mod demo;
 mod dist;
 mod fuzz;
+mod lines;
 #[cfg(test)]
 mod links;
 mod soak;
@@ -43,6 +44,8 @@ enum Command {
     },
     /// Feed one reader of foreign bytes with broken ones for some minutes
     Fuzz(fuzz::Args),
+    /// Count the lines of the product, by crate
+    Lines,
     /// Attach to four servers under checked load again and again, and see that nothing differs
     Soak(soak::Args),
     /// Make the packages that users install: a .deb and a .tar.gz
@@ -68,6 +71,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Bench { args } => bench(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Lines => lines::run(),
         Command::Soak(args) => soak::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::VmTest(args) => vm::run(&args),
