@@ -1,6 +1,8 @@
 //! The patterns: what a piece of a request's time is in; which class it speaks for out. A table, no code: each pattern has
 //! what fits it, whom it names, and what refutes it although it fits.
 
+use std::sync::LazyLock;
+
 use crate::blame::{Cause, Outcome};
 use crate::report::blame::CulpritKind;
 use crate::report::verdict::Class;
@@ -169,6 +171,9 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
     },
 ];
 
+/// How many times there are.
+const TIMES: usize = 4 + Cause::ALL.len() * ANYBODY.len();
+
 /// The last pattern.
 pub(super) const NOT_KNOWN: usize = COUNT - 1;
 
@@ -183,10 +188,39 @@ impl Pattern {
     }
 }
 
-/// The number of the pattern that a time fits.
+/// Each time once.
+fn all() -> impl Iterator<Item = Time> {
+    let kinds = |cause| ANYBODY.iter().map(move |&kind| Time::Ended(cause, kind));
+    let ended = Cause::ALL.into_iter().flat_map(kinds);
+    [Time::OnCpu, Time::RunQueue, Time::Preempted, Time::Queued]
+        .into_iter()
+        .chain(ended)
+}
+
+impl Time {
+    /// Its place in a table of all times.
+    fn index(self) -> usize {
+        match self {
+            Self::OnCpu => 0,
+            Self::RunQueue => 1,
+            Self::Preempted => 2,
+            Self::Queued => 3,
+            Self::Ended(cause, kind) => 4 + cause as usize * ANYBODY.len() + kind as usize,
+        }
+    }
+}
+
+/// The number of the pattern that a time fits: looked up, as it is asked of each piece of each wait.
 pub(super) fn of(time: Time) -> usize {
-    let fitting = PATTERNS.iter().position(|pattern| pattern.has(time));
-    fitting.unwrap_or(NOT_KNOWN)
+    static TABLE: LazyLock<[u8; TIMES]> = LazyLock::new(|| {
+        let mut table = [NOT_KNOWN as u8; TIMES];
+        for time in all() {
+            let fitting = PATTERNS.iter().position(|pattern| pattern.has(time));
+            table[time.index()] = fitting.unwrap_or(NOT_KNOWN) as u8;
+        }
+        table
+    });
+    TABLE[time.index()].into()
 }
 
 /// The same of a piece of a wait.
@@ -200,14 +234,13 @@ mod tests {
 
     #[test]
     fn a_time_fits_exactly_one_pattern() {
-        let kinds = ANYBODY.iter().copied();
-        let ended = Cause::ALL
-            .into_iter()
-            .flat_map(|cause| kinds.clone().map(move |kind| Time::Ended(cause, kind)));
-        let own = [Time::OnCpu, Time::RunQueue, Time::Preempted, Time::Queued];
-        for time in ended.chain(own) {
+        let mut indices: Vec<usize> = all().map(Time::index).collect();
+        indices.sort_unstable();
+        assert_eq!(indices, (0..TIMES).collect::<Vec<_>>());
+        for time in all() {
             let fitting = PATTERNS.iter().filter(|pattern| pattern.has(time));
             assert_eq!(fitting.count(), 1, "{time:?}");
+            assert!(PATTERNS[of(time)].has(time), "{time:?}");
         }
         assert_eq!(PATTERNS[NOT_KNOWN].class, Class::NotKnown);
     }
