@@ -196,6 +196,8 @@ impl<'a> Follower<'a> {
         }
         let mut ticks = Ticks::new();
         let mut all = true;
+        // Before it, all records were taken, `CLOCK_MONOTONIC` ns.
+        let mut taken_ns = None;
         // They may run another program than when it was looked what they run.
         for pid in self.processes.alive().clone() {
             self.latecomers
@@ -221,11 +223,17 @@ impl<'a> Follower<'a> {
             if waiting.wait(longest)? || self.stream.is_stopped() {
                 return Ok(EndedBy::Stop);
             }
-            if ticks.is_due() && !self.tick(session, &ticks, guarding)? {
-                return Ok(EndedBy::TargetExited);
+            if ticks.is_due() {
+                if !self.tick(session, &ticks, guarding)? {
+                    return Ok(EndedBy::TargetExited);
+                }
+                if ticks.is_each(TICKS_PER_LOOK) {
+                    self.send_tick(taken_ns, &mut ticks)?;
+                }
             }
             let now_ns = clock::monotonic_ns();
             all = self.take(session, BATCH)?;
+            taken_ns = all.then_some(now_ns);
             self.latecomers.step(session);
             if self.names.is_full() || self.processes.names_are_due() || session.tables_fill_up()? {
                 self.window(session, clock::monotonic_ns(), false)?;
@@ -234,11 +242,19 @@ impl<'a> Follower<'a> {
             } else {
                 continue;
             }
-            if all && ticks.since_said() >= TICKS_PER_LOOK {
-                ticks.said = ticks.count;
-                self.stream.send(&Event::Tick(now_ns))?;
+            if ticks.since_sent() >= TICKS_PER_LOOK {
+                self.send_tick(taken_ns, &mut ticks)?;
             }
         }
+    }
+
+    /// Sends how far time has come, when no record waits: all before that were sent.
+    fn send_tick(&mut self, taken_ns: Option<u64>, ticks: &mut Ticks) -> Result<()> {
+        if let Some(now_ns) = taken_ns {
+            ticks.sent = ticks.count;
+            self.stream.send(&Event::Tick(now_ns))?;
+        }
+        Ok(())
     }
 
     /// What is done now and then; false when all targets have left.
@@ -268,7 +284,10 @@ impl<'a> Follower<'a> {
         }
         if ticks.is_each(TICKS_PER_REFRESH) {
             self.refresh(ticks.is_each(TICKS_PER_WHOLE_REFRESH), session)?;
-            if self.watched.has_changed() {
+            if let Some(now) = self.watched.others() {
+                // Of those that began to run the old file some may still be in the ring.
+                self.take(session, usize::MAX)?;
+                self.watched.replace(now);
                 session.watch(self.watched.files())?;
             }
             self.find_watched(session, guarding)?;
@@ -349,8 +368,8 @@ fn malformed_record(malformed: Malformed, stream: &mut Stream<'_>) -> Result<()>
 struct Ticks {
     next: Instant,
     count: u32,
-    /// The count when it was last said how far time has come.
-    said: u32,
+    /// The count when it was last sent how far time has come.
+    sent: u32,
 }
 
 impl Ticks {
@@ -358,7 +377,7 @@ impl Ticks {
         Self {
             next: Instant::now() + TICK,
             count: 0,
-            said: 0,
+            sent: 0,
         }
     }
 
@@ -377,7 +396,7 @@ impl Ticks {
         self.count.is_multiple_of(ticks)
     }
 
-    fn since_said(&self) -> u32 {
-        self.count.wrapping_sub(self.said)
+    fn since_sent(&self) -> u32 {
+        self.count.wrapping_sub(self.sent)
     }
 }

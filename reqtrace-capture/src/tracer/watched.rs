@@ -60,18 +60,20 @@ impl Watched {
             .collect()
     }
 
-    /// Looks whether other files are at the paths now: a new version was installed. A path that leads nowhere
-    /// at the moment keeps its file.
-    pub(super) fn has_changed(&mut self) -> bool {
+    /// The files that are at the paths now, if they are others: a new version was installed. A path that leads
+    /// nowhere at the moment keeps its file.
+    pub(super) fn others(&self) -> Option<BTreeSet<Identity>> {
         let now = files(&self.paths);
-        let has_changed = now.len() == self.paths.len() && now != self.files;
-        if has_changed {
-            let before = std::mem::replace(&mut self.files, now);
-            self.replaced.extend(before);
-            self.replaced.retain(|file| !self.files.contains(file));
-            self.seen.clear();
-        }
-        has_changed
+        (now.len() == self.paths.len() && now != self.files).then_some(now)
+    }
+
+    /// Watches these from now on. Who had begun to run those of before must have been asked for with
+    /// [`Self::is_run_by`].
+    pub(super) fn replace(&mut self, now: BTreeSet<Identity>) {
+        let before = std::mem::replace(&mut self.files, now);
+        self.replaced.extend(before);
+        self.replaced.retain(|file| !self.files.contains(file));
+        self.seen.clear();
     }
 
     /// Files that were at the paths before, and that none of these processes runs: nobody will run them again. Each
@@ -136,20 +138,23 @@ mod tests {
         };
         install();
         let mut watched = Watched::new(vec![path.clone()]);
-        assert!(!watched.is_empty() && !watched.has_changed());
+        assert!(!watched.is_empty() && watched.others().is_none());
         assert_eq!(watched.look(), []);
         let mut first = Command::new(&path).arg("60").spawn().unwrap();
         // It has been seen once, and is not looked at again before long.
         assert_eq!(watched.look(), [first.id()]);
         assert!(watched.look().is_empty() && watched.is_run_by(first.id()));
         install();
-        assert!(watched.has_changed() && !watched.has_changed());
+        let now = watched.others().unwrap();
+        assert!(watched.is_run_by(first.id()), "until it is replaced");
+        watched.replace(now);
+        assert!(watched.others().is_none());
         let alive = BTreeSet::from([first.id()]);
         assert_eq!(watched.over(&alive), []);
         assert!(!watched.is_run_by(first.id()));
         assert!(watched.look().is_empty());
         fs::remove_file(&path).unwrap();
-        assert!(!watched.has_changed(), "it is being replaced");
+        assert!(watched.others().is_none(), "it is being replaced");
         first.kill().unwrap();
         first.wait().unwrap();
         assert!(watched.is_run_by(first.id()), "it did when it was told of");
