@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn unit_tests_do_not_count() {
         assert_eq!(lines("a\n\nb\n"), 3);
-        assert_eq!(lines("a\n\n#[cfg(test)]\nmod tests {\n    b\n}\n"), 2);
+        assert_eq!(lines("a\n\n#[cfg(test)]\nmod tests {\n    b\n}\n"), 1);
         assert_eq!(lines("#[cfg(test)]\nmod tests;\na\n"), 3);
     }
 }
