@@ -132,8 +132,9 @@ mod tests {
         }
         let last = usage.update(&own);
         let leaving = usage.update(&BTreeSet::new());
-        assert!(last >= Duration::from_millis(5), "{last:?}");
-        assert_eq!(leaving, last);
+        assert!(leaving >= Duration::from_millis(5), "{leaving:?}");
+        // Other tests may have waited for children meanwhile, which are in the account of one that lives only.
+        assert!(leaving <= last, "{leaving:?}, {last:?}");
         // What its threads had taken before is known of them, and no part of it.
         let before_ns = usage.threads_at_start[&pid];
         assert!(before_ns > 0);
