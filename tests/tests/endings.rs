@@ -24,9 +24,10 @@ fn trace(more: &[&str]) -> Outcome {
     let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
     fixture.work().unwrap();
     if more == ["exec"] {
-        let comm = format!("/proc/{}/comm", fixture.pid());
-        let is_cat = || std::fs::read_to_string(&comm).unwrap() == "cat\n";
-        until(LIMIT, "the exec", || Ok(is_cat().then_some(()))).unwrap();
+        // It has its name before the exec is over: it reads its input then.
+        let of = |what| std::fs::read_to_string(format!("/proc/{}/{what}", fixture.pid())).unwrap();
+        let reads = || of("comm") == "cat\n" && of("syscall").starts_with("0 0x0 ");
+        until(LIMIT, "the exec", || Ok(reads().then_some(()))).unwrap();
     }
     let outcome = trace.finish().unwrap();
     fixture.end().unwrap();
