@@ -43,6 +43,37 @@ pub fn scratch() -> Result<TempDir> {
         .with_context(|| format!("no temporary folder in {}", parent.display()))
 }
 
+/// A file system of a few kilobytes in memory; unmounted when it is dropped.
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of `size` (as of `mount -o size=`) at a folder that it makes.
+    ///
+    /// # Errors
+    ///
+    /// When the folder is there already, or it cannot be mounted.
+    pub fn mount(at: &Path, size: &str) -> Result<Self> {
+        std::fs::create_dir(at).with_context(|| at.display().to_string())?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
+        let status = mount.arg(at).status()?;
+        ensure!(status.success(), "mount {}: {status}", at.display());
+        Ok(Self(at.to_owned()))
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 /// Copies a program that is to be run. Another process does it: a descriptor of ours that is open for
 /// writing would be inherited by whatever another thread starts meanwhile, and as long as that one
 /// has it the copy cannot be executed ("text file busy").

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
 use reqtrace_tests::truth::{self, Truth};
-use reqtrace_tests::workspace;
+use reqtrace_tests::workspace::{self, SmallDisk};
 
 /// The files of `--out`.
 const FILES: [&str; 5] = [
@@ -239,32 +239,11 @@ fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
     );
 }
 
-/// A small file system in memory.
-struct Small(PathBuf);
-
-impl Small {
-    fn mount(at: &Path) -> Self {
-        fs::create_dir(at).unwrap();
-        let mut mount = Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", "size=256k", "none"])
-            .arg(at);
-        assert!(mount.status().unwrap().success());
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_trace() {
     let folder = workspace::scratch().unwrap();
-    let disk = Small::mount(&folder.path().join("disk"));
-    let recording = disk.0.join("full.rec");
+    let disk = SmallDisk::mount(&folder.path().join("disk"), "256k").unwrap();
+    let recording = disk.path().join("full.rec");
     let shop = Shop::open().unwrap();
     let record = option(&recording);
     let trace = Trace::start(&shop::profile(), shop.pid(), &[&record]).unwrap();

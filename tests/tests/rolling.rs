@@ -4,13 +4,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::summary::Summary;
-use reqtrace_tests::workspace;
+use reqtrace_tests::workspace::{self, SmallDisk};
 
 fn report(paths: &[&Path], more: &[&str]) -> Outcome {
     let mut command = reqtrace::command(["report"]).unwrap();
@@ -139,32 +138,13 @@ fn many_files_read_as_one_are_what_the_trace_was() {
     assert!(refused.stderr.contains("not of one trace"));
 }
 
-/// A small file system in memory.
-struct Small(PathBuf);
-
-impl Small {
-    fn mount(at: &Path) -> Self {
-        fs::create_dir(at).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(at);
-        assert!(mount.status().unwrap().success());
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn the_oldest_files_go_and_a_full_disk_is_no_secret() {
     let folder = workspace::scratch().unwrap();
-    let disk = Small::mount(&folder.path().join("disk"));
+    let disk = SmallDisk::mount(&folder.path().join("disk"), "2m").unwrap();
     let shop = Shop::open().unwrap();
     // There is room for what is kept, and what is written.
-    let kept = disk.0.join("kept");
+    let kept = disk.path().join("kept");
     let trace = started(&shop, &kept, &["--roll=1s,64KB", "--keep=600KB"]);
     let placed = load(&shop, 12);
     let outcome = trace.finish().unwrap();
@@ -188,7 +168,7 @@ fn the_oldest_files_go_and_a_full_disk_is_no_secret() {
 
     // There is no room for all.
     fs::remove_dir_all(&kept).unwrap();
-    let full = disk.0.join("full");
+    let full = disk.path().join("full");
     let mut trace = started(&shop, &full, &["--roll=1s"]);
     let begin = Instant::now();
     let mut placed = 0;

@@ -48,5 +48,6 @@ pub use sizes::Sizes;
 pub use stacks::StackTable;
 pub(crate) use sums::Sums;
 pub use tables::Compiled;
+pub(crate) use targets::path_of;
 pub use targets::{ServiceOf, Whom};
 pub use uprobe::{Engine, goes_by_process, perf_events_want_admin};

@@ -319,7 +319,7 @@ fn split(
 }
 
 /// A path by which an open file is opened again.
-fn path_of(file: &File) -> PathBuf {
+pub(crate) fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 

@@ -6,15 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
 
 use super::ahead::Ahead;
 use super::resolved::resolve_one;
-use crate::attach::{Identity, LabelTable, MarkerTable, ProbePlan, Session, safety};
+use crate::attach::{Identity, LabelTable, MarkerTable, ProbePlan, Session, path_of, safety};
 use crate::events::Notices;
 use crate::kernel::processes::is_alive;
 use reqtrace_base::error::{Error, Result};
@@ -51,13 +50,21 @@ impl Program {
 /// A path that opens a process's executable also when it has left, and the file that the path names.
 pub(super) fn keep(process: &mut Process) -> Option<File> {
     let file = File::open(&process.executable.open).ok()?;
-    let kept = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let kept = path_of(&file);
     let own = std::mem::replace(&mut process.executable.open, kept.clone());
     let objects = process.objects.iter_mut();
     for object in objects.filter(|object| object.open == own) {
         object.open.clone_from(&kept);
     }
     Some(file)
+}
+
+/// A process with its executable, which stays open.
+fn opened(pid: u32) -> Result<(Process, File)> {
+    let mut process = Process::open(pid)?;
+    let file =
+        keep(&mut process).ok_or_else(|| Error::failed("its executable cannot be opened"))?;
+    Ok((process, file))
 }
 
 /// What is known of programs, and the processes whose program is being resolved.
@@ -96,9 +103,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     fn look(&mut self) {
-        let now = Process::open(self.pid);
-        if let Ok((Some(file), process)) = now.map(|mut process| (keep(&mut process), process)) {
-            (self.file, self.process) = (file, process);
+        if let Ok(now) = opened(self.pid) {
+            (self.process, self.file) = now;
         }
     }
 }
@@ -118,12 +124,7 @@ impl Latecomers {
             session.follow(pid, since_ns);
             return;
         }
-        let opened = Process::open(pid).and_then(|mut process| {
-            let file = keep(&mut process);
-            file.map(|file| (process, file))
-                .ok_or_else(|| Error::failed("its executable cannot be opened"))
-        });
-        let (process, file) = match opened {
+        let (process, file) = match opened(pid) {
             Ok(opened) => opened,
             Err(error) => {
                 debug!(
