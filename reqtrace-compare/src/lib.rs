@@ -36,3 +36,6 @@ pub use model::{
 };
 pub use rounding::add_up;
 pub use side::{One, Side};
+
+#[cfg(test)]
+mod tests;

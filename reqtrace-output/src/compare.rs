@@ -80,6 +80,9 @@ fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
+/// A frame between those of the program and the kernel's, which outputs leave out.
+const DELIMITER: &str = "-";
+
 /// Stacks of a report as comparisons name them: request type, process and frames with `;` between, and ns.
 pub fn stack_names(report: &Report) -> impl Iterator<Item = (String, String, u64)> + '_ {
     let on_cpu = report.on_cpu.iter().flat_map(|on_cpu| &on_cpu.stacks);
@@ -88,9 +91,11 @@ pub fn stack_names(report: &Report) -> impl Iterator<Item = (String, String, u64
 }
 
 fn name(line: &StackLine) -> String {
-    let frames = frames(line, FoldedOptions::default())
-        .into_iter()
-        .map(clean);
+    let options = FoldedOptions {
+        delimiter: true,
+        ..FoldedOptions::default()
+    };
+    let frames = frames(line, options).into_iter().map(clean);
     let top = (line.kind == StackKind::OnCpu).then(|| "[on CPU]".to_owned());
     let names: Vec<String> = [clean(&line.comm)]
         .into_iter()

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use reqtrace_compare::{Comparison, StackChange};
 
+use super::DELIMITER;
 use crate::folded::micros;
 
 /// The frames of a stack, outermost first, with the request type before them where there are several.
@@ -13,7 +14,7 @@ pub(super) fn frames<'a>(
     stack: &'a StackChange,
 ) -> impl Iterator<Item = &'a str> {
     let with_request = comparison.types.len() > 1;
-    let mut frames = stack.name.split(';');
+    let mut frames = stack.name.split(';').filter(|frame| *frame != DELIMITER);
     let process = frames.next();
     process
         .into_iter()

@@ -1,6 +1,8 @@
 //! The table of a comparison: one screen, unless all is asked for.
 
+use super::DELIMITER;
 use reqtrace_base::figures::{cut, duration, number};
+use reqtrace_base::names::telling;
 use reqtrace_compare::{
     Bar, Comparison, Estimate, Fate, ItemKind, Measure, Metric, Rows, TypeComparison, Waterfall,
     add_up,
@@ -365,11 +367,24 @@ fn left_out<T>(rows: &Rows<T>, most: usize) -> String {
     }
 }
 
-/// The last frames of a stack, innermost first.
+/// The frames of a stack that say most, innermost first.
 fn innermost(name: &str) -> String {
-    let frames: Vec<&str> = name.split(';').collect();
-    let last: Vec<&str> = frames.iter().rev().take(5).copied().collect();
-    last.join(" < ")
+    let frames: Vec<&str> = name.split(';').skip(1).collect();
+    let middle = frames
+        .iter()
+        .position(|frame| *frame == DELIMITER)
+        .unwrap_or(frames.len());
+    let (user, kernel) = frames.split_at(middle);
+    let told = telling(
+        user.iter().rev().copied(),
+        kernel.iter().skip(1).rev().copied(),
+    );
+    let told: Vec<String> = told
+        .into_iter()
+        .take(3)
+        .map(|name| name.to_string())
+        .collect();
+    told.join(" ← ")
 }
 
 fn signed_ns(ns: f64) -> String {
