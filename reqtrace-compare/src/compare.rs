@@ -21,8 +21,8 @@ use crate::waterfall::{bars, of_all, of_slowest};
 
 /// The slowest one of so many, the first of which enough requests are kept.
 const SLOWEST: [u64; 3] = [100, 1_000, 10_000];
-/// Items of a kind that are looked at one by one.
-const MOST_ITEMS: usize = 400;
+/// Items are looked at one by one if they have so much of the mean latency on a side: one part in so many.
+const LEAST_PART: f64 = 200.0;
 
 /// How to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -429,8 +429,12 @@ impl<'a> Pair<'a> {
                 .total_cmp(&most(one, *one_ns))
                 .then_with(|| one.cmp(two))
         });
-        let beyond = most.len().saturating_sub(MOST_ITEMS) as u64;
-        most.truncate(MOST_ITEMS);
+        let all = most.len();
+        most.retain(|(key, totals)| {
+            let each = each(key, *totals);
+            (0..2).any(|side| each[side] * LEAST_PART >= self.mean_ns(side, &key.request))
+        });
+        let beyond = (all - most.len()) as u64;
         let is_long = sides.iter().all(|side| side.requests.len() >= LEAST_BLOCKS);
         let draws = [0, 1].map(|side: usize| {
             let stretches = sides[side].requests.len();
@@ -479,6 +483,22 @@ impl<'a> Pair<'a> {
         );
         rows.small += beyond;
         Some(rows)
+    }
+
+    /// The mean latency of a type on one side.
+    fn mean_ns(&self, side: usize, request: &str) -> f64 {
+        let blocks = self.sides[side]
+            .types
+            .get(request)
+            .into_iter()
+            .flat_map(|of| &of.blocks);
+        let sum = blocks.fold([0.0, 0.0], |sum, block| {
+            [
+                sum[0] + block.latency_ns as f64,
+                sum[1] + block.weight as f64,
+            ]
+        });
+        sum[0] / sum[1].max(1.0)
     }
 
     /// Stretches that have to do with each other: as much time as blocks that do.

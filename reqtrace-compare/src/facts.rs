@@ -38,7 +38,7 @@ pub struct Unlike {
     pub b: String,
 }
 
-/// Length: more than twice as long is unlike.
+/// So many times as long, or as often, is unlike.
 const LONGER: u64 = 2;
 /// Losses and requests without end: a larger share of all requests is said, 1 of so many.
 const ONE_OF: u64 = 1_000;
@@ -105,8 +105,7 @@ pub(crate) fn unlike(a: &[Facts], b: &[Facts]) -> Vec<Unlike> {
         ("requests open at the end", |facts| facts.open),
     ] {
         let counts = [sum(a, of), sum(b, of)];
-        let is_many = (0..2).any(|side| counts[side] * ONE_OF > complete[side]);
-        if is_many && counts[0] != counts[1] {
+        if is_telling(counts, complete) {
             say(what, counts[0].to_string(), counts[1].to_string());
         }
     }
@@ -117,7 +116,7 @@ pub(crate) fn unlike(a: &[Facts], b: &[Facts]) -> Vec<Unlike> {
         }
     }
     for (name, counts) in lost {
-        if (0..2).any(|side| counts[side] * ONE_OF > complete[side]) {
+        if is_telling(counts, complete) {
             say(
                 &format!("lost: {name}"),
                 counts[0].to_string(),
@@ -134,6 +133,13 @@ pub(crate) fn unlike(a: &[Facts], b: &[Facts]) -> Vec<Unlike> {
         say("length", a, b);
     }
     unlike
+}
+
+/// Whether counts are a part of all requests that is worth a word, and of one side's far more than of the other's.
+fn is_telling(counts: [u64; 2], complete: [u64; 2]) -> bool {
+    let shares = [0, 1].map(|side: usize| counts[side] as f64 / complete[side] as f64);
+    let [least, most] = [shares[0].min(shares[1]), shares[0].max(shares[1])];
+    most * ONE_OF as f64 > 1.0 && most > LONGER as f64 * least
 }
 
 #[cfg(test)]

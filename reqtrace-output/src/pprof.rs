@@ -43,7 +43,8 @@ fn packed(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 pub(crate) struct Profiled<'a> {
     /// Outermost first.
     pub(crate) frames: Vec<&'a str>,
-    pub(crate) ns: u64,
+    /// Below 0 of what is subtracted.
+    pub(crate) ns: i64,
     /// Keys and texts.
     pub(crate) labels: Vec<(&'static str, &'a str)>,
 }
@@ -70,7 +71,7 @@ pub(crate) fn write_samples<'a>(
         let location_id = frames.map(|name| builder.location(name)).collect();
         let labels = sample.labels.iter();
         let label = labels.map(|(key, text)| builder.label(key, text)).collect();
-        let value = vec![signed(sample.ns)];
+        let value = vec![sample.ns];
         builder.profile.sample.push(Sample {
             location_id,
             value,
@@ -290,6 +291,6 @@ impl<'a> Builder<'a> {
 }
 
 /// What is longer than 292 years is that long.
-fn signed(number: u64) -> i64 {
+pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

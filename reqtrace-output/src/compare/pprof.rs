@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use reqtrace_compare::Comparison;
 
 use super::folded::frames;
-use crate::pprof::{Profiled, write_samples};
+use crate::pprof::{Profiled, signed, write_samples};
 
-/// What pprof subtracts.
+/// What pprof holds the sum against. Its samples are below 0, as `pprof -diff_base` makes them.
 const BASE: (&str, &str) = ("pprof::base", "true");
 
 /// Writes the profile.
@@ -17,7 +17,11 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
             .filter(|side| stack.sides_ns[*side] > 0)
             .map(|side| Profiled {
                 frames: frames(comparison, stack).skip(1).collect(),
-                ns: stack.sides_ns[side],
+                ns: if side == 0 {
+                    -signed(stack.sides_ns[0])
+                } else {
+                    signed(stack.sides_ns[1])
+                },
                 labels: [
                     Some(("process", stack.name.split(';').next().unwrap_or(""))),
                     Some(("request", stack.request.as_str())),

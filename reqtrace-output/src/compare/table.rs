@@ -4,8 +4,8 @@ use super::DELIMITER;
 use reqtrace_base::figures::{cut, duration, number};
 use reqtrace_base::names::telling;
 use reqtrace_compare::{
-    Bar, Comparison, Estimate, Fate, ItemKind, Measure, Metric, Rows, TypeComparison, Waterfall,
-    add_up,
+    Bar, Comparison, Estimate, Fate, ItemKind, ItemRow, Measure, Metric, Rows, TypeComparison,
+    Waterfall, add_up,
 };
 
 /// Lines of a waterfall, and rows of each other table.
@@ -143,7 +143,8 @@ fn whole_type(page: &mut Page, comparison: &Comparison, of: &TypeComparison) {
             waterfall(page, &format!("{title} by root cause"), causes);
         }
     }
-    if let Some(mix) = &of.mix {
+    let is_mixed = of.groups.rows.len() as u64 + of.groups.noise > 1;
+    if let Some(mix) = of.mix.as_ref().filter(|_| is_mixed) {
         page.line("");
         page.line(&format!(
             "  other requests came {} {}, the same ones changed {} {}",
@@ -154,7 +155,7 @@ fn whole_type(page: &mut Page, comparison: &Comparison, of: &TypeComparison) {
         ));
     }
     let groups = &of.groups;
-    if groups.rows.len() + groups.noise as usize > 0 {
+    if is_mixed {
         page.line(&format!("  fingerprints{}", left_out(groups, page.most[1])));
         for row in groups.rows.iter().take(page.most[1]) {
             let fate = Fate::of(row.count, row.part.change);
@@ -326,7 +327,7 @@ fn waterfall(page: &mut Page, title: &str, of: &Waterfall) {
     ));
 }
 
-fn items(page: &mut Page, comparison: &Comparison, rows: &Rows<reqtrace_compare::ItemRow>) {
+fn items(page: &mut Page, comparison: &Comparison, rows: &Rows<ItemRow>) {
     let most = page.most[1];
     page.line("");
     page.line(&format!("{}, a request{}", rows.what, left_out(rows, most)));
