@@ -9,6 +9,7 @@
 
 mod bootstrap;
 mod chance;
+mod changed;
 mod columns;
 mod compare;
 mod estimate;
@@ -31,8 +32,8 @@ pub use compare::{Options, compare};
 pub use facts::{Facts, Unlike};
 pub use items::ItemKind;
 pub use model::{
-    Bar, Comparison, Estimate, Fate, GroupRow, ItemRow, Measure, Metric, Mix, Rows, SideSummary,
-    StackChange, Tail, TypeComparison, Value, Waterfall,
+    Bar, Comparison, Estimate, Fate, GroupRow, HEAT_BITS, Heat, ItemRow, Measure, Metric, Mix,
+    Rows, SideSummary, StackChange, Tail, TypeComparison, Value, Waterfall,
 };
 pub use rounding::add_up;
 pub use side::{One, Side};

@@ -224,6 +224,23 @@ pub struct TypeComparison {
     pub mix: Option<Mix>,
     /// Fingerprints of labels.
     pub groups: Rows<GroupRow>,
+    /// Requests of both sides by time and latency.
+    #[serde(skip)]
+    pub heat: [Heat; 2],
+}
+
+/// Buckets of a power of two in [`Heat`]: a row is 12 % wide.
+pub const HEAT_BITS: u32 = 3;
+
+/// Requests of a side by time and latency.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Heat {
+    /// Length of a block.
+    pub block_ns: u64,
+    /// Blocks.
+    pub blocks: usize,
+    /// Block, bucket of [`HEAT_BITS`] bits, requests.
+    pub cells: Vec<(u32, u16, u64)>,
 }
 
 /// Rows that are more than noise, or that cannot be judged.

@@ -103,7 +103,7 @@ impl Side {
         let mut times = std::mem::take(&mut self.times);
         times.clear();
         self.of_ledger.times(one.ledger, one.causes, |column, ns| {
-            times.push((column, ns))
+            times.push((column, ns));
         });
         self.has_causes &= one.causes.is_some();
         let (weight, latency_ns) = (u64::from(one.weight), one.ledger.latency_ns);

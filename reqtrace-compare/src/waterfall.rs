@@ -72,28 +72,28 @@ pub(crate) fn of_all(
     }
     let weight: u64 = of.blocks.iter().map(|block| block.weight).sum();
     // Most columns of a block are 0.
-    let kept: Vec<(usize, u64, Vec<(usize, f64)>)> = of
+    let kept: Vec<Cell> = of
         .blocks
         .iter()
         .enumerate()
-        .filter(|(_, block)| block.weight > 0)
-        .map(|(at, block)| {
-            let times = block.columns.iter().enumerate().filter(|(_, ns)| **ns > 0);
-            (
-                at,
-                block.weight,
-                times.map(|(column, ns)| (column, *ns as f64)).collect(),
-            )
+        .filter(|(_, sums)| sums.weight > 0)
+        .map(|(block, sums)| {
+            let times = sums.columns.iter().enumerate().filter(|(_, ns)| **ns > 0);
+            Cell {
+                block,
+                weight: sums.weight,
+                times: times.map(|(column, ns)| (column, *ns as f64)).collect(),
+            }
         })
         .collect();
     let means = |times_of: &dyn Fn(usize) -> u16| {
         let mut sums = vec![0.0; columns];
         let mut weight = 0.0;
-        for (at, own, columns) in &kept {
-            let times = f64::from(times_of(*at));
+        for cell in &kept {
+            let times = f64::from(times_of(cell.block));
             if times > 0.0 {
-                weight += times * *own as f64;
-                columns
+                weight += times * cell.weight as f64;
+                cell.times
                     .iter()
                     .for_each(|(column, ns)| sums[*column] += times * ns);
             }
@@ -113,7 +113,7 @@ pub(crate) fn of_all(
     }
 }
 
-/// A slow request.
+/// Requests of one block, or a slow one: times that are not 0, by column, each as often as the weight says.
 #[derive(Clone, Debug)]
 struct Cell {
     block: usize,

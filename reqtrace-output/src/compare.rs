@@ -1,6 +1,7 @@
 //! Outputs of a comparison: a [`Comparison`] in, a table and files out.
 
 mod folded;
+mod html;
 mod pprof;
 mod table;
 
@@ -34,6 +35,13 @@ const SCHEMA_VERSION: u32 = 1;
 /// All formats of comparisons.
 pub static FORMATS: &[CompareFormat] = &[
     CompareFormat {
+        option: "html",
+        file_name: "diff.html",
+        help: "Write a page to look at: waterfalls, heatmaps of both sides on one scale, a differential flame graph, tables that \
+               sort and search; - is standard output",
+        write: html::write,
+    },
+    CompareFormat {
         option: "json",
         file_name: "diff.json",
         help: "Write the comparison as JSON; - is standard output",
@@ -61,19 +69,27 @@ pub static FORMATS: &[CompareFormat] = &[
     },
 ];
 
-fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        schema_version: u32,
-        reqtrace: &'static str,
-        #[serde(flatten)]
-        comparison: &'a Comparison,
+/// What the JSON has, and the page too.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema_version: u32,
+    reqtrace: &'static str,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+impl<'a> Document<'a> {
+    fn of(comparison: &'a Comparison) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            reqtrace: env!("CARGO_PKG_VERSION"),
+            comparison,
+        }
     }
-    let document = Document {
-        schema_version: SCHEMA_VERSION,
-        reqtrace: env!("CARGO_PKG_VERSION"),
-        comparison,
-    };
+}
+
+fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let document = Document::of(comparison);
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     serde_json::to_writer_pretty(&mut out, &document)?;
     writeln!(out)?;

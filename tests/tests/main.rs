@@ -16,6 +16,7 @@ mod browser;
 mod changes;
 mod check;
 mod cookbook;
+mod diff;
 mod do_command;
 mod doctor;
 mod end_sites;

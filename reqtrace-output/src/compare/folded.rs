@@ -60,13 +60,16 @@ pub(super) fn draw(comparison: &Comparison, out: &mut dyn Write) -> io::Result<(
     drawing.deterministic = true;
     drawing.no_sort = true;
     let mut svg = Vec::new();
-    match from_lines(&mut drawing, lines.iter().map(String::as_str), &mut svg) {
-        Ok(()) => out.write_all(&svg)?,
-        // A picture of nothing says so, and is an error of inferno's.
-        Err(_) if comparison.stacks.iter().all(|stack| stack.sides_ns[1] == 0) => {
-            out.write_all(&svg)?
+    let drawn = from_lines(&mut drawing, lines.iter().map(String::as_str), &mut svg);
+    // A picture of nothing says so, and is an error of inferno's.
+    let is_empty = comparison.stacks.iter().all(|stack| stack.sides_ns[1] == 0);
+    drawn.or_else(|error| {
+        if is_empty {
+            Ok(())
+        } else {
+            Err(io::Error::other(error.to_string()))
         }
-        Err(error) => return Err(io::Error::other(error.to_string())),
-    }
+    })?;
+    out.write_all(&svg)?;
     out.flush()
 }

@@ -380,11 +380,6 @@ fn innermost(name: &str) -> String {
         user.iter().rev().copied(),
         kernel.iter().skip(1).rev().copied(),
     );
-    let told: Vec<String> = told
-        .into_iter()
-        .take(3)
-        .map(|name| name.to_string())
-        .collect();
     told.join(" ← ")
 }
 

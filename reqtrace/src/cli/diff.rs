@@ -231,7 +231,7 @@ fn decide(conditions: &[Condition], comparison: &Comparison) -> Result<()> {
         for answer in condition.of(comparison)? {
             match answer {
                 Answer::Passes(words) => {
-                    reqtrace_base::say!("reqtrace: passed: {words}; not '{condition}'")
+                    reqtrace_base::say!("reqtrace: passed: {words}; not '{condition}'");
                 }
                 Answer::Fails(words) => met.push(format!("{words}: '{condition}'")),
                 Answer::CannotTell(words, needed) => {

@@ -10,10 +10,11 @@ use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::fingerprint::fingerprint_of;
 use reqtrace_analysis::report::{Exporter, Grouping, Report, RequestRow};
 use reqtrace_base::error::{Error, Result};
+use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
 use reqtrace_compare::{Facts, ItemKind, One, Side};
 use reqtrace_output::compare::stack_names;
-use reqtrace_profile::Profiles;
+use reqtrace_profile::{Profiles, RequestSpec};
 use reqtrace_recording::{Ending, Event, Header};
 use rustc_hash::FxHashMap;
 
@@ -44,6 +45,8 @@ struct Reading {
     has_labels: bool,
     /// Column of the attribute that requests are grouped by.
     attribute: Option<usize>,
+    /// Of types whose label is an attribute its column.
+    labels: FxHashMap<String, usize>,
     fingerprints: FxHashMap<String, String>,
     complete: u64,
     incomplete: u64,
@@ -81,9 +84,13 @@ impl Reading {
         self.complete += 1;
         self.most_weight = self.most_weight.max(row.weight.into());
         let text = match self.attribute {
-            Some(column) => row.attributes.get(column).map(|text| text.as_str()),
-            None => self.has_labels.then_some(row.label.as_str()),
+            Some(column) => row.attributes.get(column).map(Plain::as_str),
+            None => match self.labels.get(row.request) {
+                Some(column) => row.attributes.get(*column).map(Plain::as_str),
+                None => Some(row.label.as_str()),
+            },
         };
+        let text = text.filter(|_| self.attribute.is_some() || self.has_labels);
         let text = text.filter(|text| !text.is_empty());
         let is_whole = matches!(self.group_by, Grouping::Label | Grouping::Attribute(_));
         if let Some(text) = text.filter(|_| !is_whole)
@@ -173,6 +180,7 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
         group_by: wanted.group_by.clone(),
         has_labels: header.options.labels,
         attribute,
+        labels: label_columns(&profiles, &columns),
         fingerprints: FxHashMap::default(),
         complete: 0,
         incomplete: 0,
@@ -233,6 +241,22 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
         most_weight: reading.most_weight,
     });
     Ok(reading.side)
+}
+
+/// The first text of a type without a label is its label.
+fn label_columns(profiles: &Profiles, columns: &Columns) -> FxHashMap<String, usize> {
+    let without = profiles
+        .requests()
+        .filter(|request| request.labels.is_empty());
+    let column = |request: &RequestSpec| {
+        let text = request.attributes.iter().find(|spec| spec.is_text())?;
+        let column = columns
+            .attributes
+            .iter()
+            .position(|name| *name == text.name)?;
+        Some((request.name.clone(), column))
+    };
+    without.filter_map(column).collect()
 }
 
 fn column_of(name: &str, columns: &Columns) -> Result<usize> {

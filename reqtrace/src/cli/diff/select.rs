@@ -40,9 +40,7 @@ impl FromStr for Range {
             .ok_or("give a range of times: 10s..20s, ..20s or 10s..")?;
         let at = |word: &str, missing: u64| match word {
             "" => Ok(missing),
-            word => time(word)
-                .map(nanoseconds)
-                .map_err(|error| error.to_string()),
+            word => time(word).map(nanoseconds),
         };
         let range = Self {
             from_ns: at(from, 0)?,
