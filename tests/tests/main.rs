@@ -80,3 +80,4 @@ mod verdict;
 mod waits;
 mod warnings;
 mod web;
+mod windows;

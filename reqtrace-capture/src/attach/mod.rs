@@ -27,6 +27,7 @@ pub mod rate;
 pub mod safety;
 mod sampling;
 pub mod self_test;
+mod sent;
 mod session;
 mod sizes;
 mod stacks;

@@ -35,6 +35,7 @@ use super::open::{self, Running};
 use super::overhead::{self, TrapCosts};
 use super::probes::{Identity, ProbePlan};
 use super::sampling::{CpuEngine, Sampling, SamplingPlan};
+use super::sent::Seconds;
 use super::stacks::StackTable;
 use super::sums::{Filling, Sums};
 use super::tables::UnwindTables;
@@ -45,7 +46,7 @@ use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
-use reqtrace_recording::LateChildren;
+use reqtrace_recording::{LateChildren, Sent};
 
 /// A running trace.
 pub struct Session {
@@ -72,6 +73,7 @@ pub struct Session {
     own_cpu_ns: u64,
     grace: GracePeriod,
     filling: Filling,
+    seconds: Seconds,
     /// What was counted until detaching began, and who detaches.
     detaching: Option<(Cost, JoinHandle<()>)>,
 }
@@ -117,6 +119,7 @@ impl Loaded {
             }
             None => None,
         };
+        let begun_ns = clock::monotonic_ns();
         let mut tracepoints = Vec::new();
         for name in TRACEPOINTS {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
@@ -153,6 +156,7 @@ impl Loaded {
             sample_every,
             grace,
             filling: Filling::new(self.sizes),
+            seconds: Seconds::new(begun_ns),
             detaching: None,
         };
         session.start_ns = clock::monotonic_ns();
@@ -189,6 +193,16 @@ impl Session {
     pub fn next_record<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let record = self.ring.next()?;
         Some(take(&record))
+    }
+
+    /// What was sent in the seconds that are over, when all records of before `taken_ns` were taken; with `all` in those
+    /// that are left too.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's counters cannot be read.
+    pub(crate) fn take_seconds(&mut self, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
+        self.seconds.take(&self.ebpf, taken_ns, all)
     }
 
     /// Traces children that were started before forks were seen.
