@@ -40,7 +40,7 @@ const _: () = {
     assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
     assert!(size_of::<SampleRecord>() == 56);
-    assert!(size_of::<ProcessRecord>() == 32);
+    assert!(size_of::<ProcessRecord>() == 48);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
     assert!(size_of::<crate::sums::SentSums>() == 16);

@@ -207,7 +207,7 @@ impl<'a> Follower<'a> {
         // They may run another program than when it was looked what they run.
         for pid in self.processes.alive().clone() {
             self.latecomers
-                .look(pid, session.start_ns(), false, session);
+                .look_for(pid, session.start_ns(), false, session);
         }
         session.watch(self.watched.files())?;
         self.find_watched(session, guarding)?;
@@ -312,7 +312,9 @@ impl<'a> Follower<'a> {
             }
             self.find_watched(session, guarding)?;
             for program in self.watched.over(self.processes.alive()) {
-                session.forget_program(&program);
+                // What its markers have counted.
+                self.window(session, clock::monotonic_ns(), false)?;
+                session.forget_program(&program)?;
                 self.latecomers.known.remove(&program);
             }
             self.show_running(session)?;
