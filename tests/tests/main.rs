@@ -81,3 +81,4 @@ mod verdict;
 mod waits;
 mod warnings;
 mod web;
+mod windows;
