@@ -91,7 +91,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     coverage(args, &mut text)?;
     power(args, &mut text)?;
     million(&mut text)?;
-    args.common.prepare()?;
+    match &args.common.reqtrace {
+        // SAFETY: nothing has started a thread yet.
+        Some(program) => unsafe { std::env::set_var("REQTRACE_BIN", program) },
+        None => args.common.prepare()?,
+    }
     nulls(args, &mut text)?;
     args.common.page("diff.md", &text)
 }

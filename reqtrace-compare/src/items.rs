@@ -68,20 +68,26 @@ impl Items {
         self.all.values_mut().for_each(|item| item.until = 0);
     }
 
-    /// A stretch of time is over. Requests by type and sums by item are those since the begin.
+    /// A stretch of time is over; `false`: it had no request, and is none. Requests by type and sums by item are those since
+    /// the begin.
     pub(crate) fn cut(
         &mut self,
         requests: impl IntoIterator<Item = (String, u64)>,
         sums: impl IntoIterator<Item = (ItemKind, String, String, u64)>,
-    ) {
-        let stretch = self.requests.len() as u32;
-        let mut counts = FxHashMap::default();
-        for (request, count) in requests {
-            let until = self.until.entry(request.clone()).or_default();
-            counts.insert(request, count.saturating_sub(*until));
-            *until = count;
+    ) -> bool {
+        let requests: Vec<(String, u64)> = requests.into_iter().collect();
+        let more = |(request, count): &(String, u64)| {
+            let until = self.until.get(request).copied().unwrap_or(0);
+            (request.clone(), count.saturating_sub(until))
+        };
+        let counts: FxHashMap<String, u64> = requests.iter().map(more).collect();
+        // Without a request, as between two ranges of time, it belongs to the next one.
+        if counts.values().all(|count| *count == 0) {
+            return false;
         }
+        let stretch = self.requests.len() as u32;
         self.requests.push(counts);
+        self.until.extend(requests);
         // Several lines of a report may read alike.
         let mut now: FxHashMap<Key, u64> = FxHashMap::default();
         for (kind, request, name, ns) in sums {
@@ -100,6 +106,7 @@ impl Items {
             }
             item.until = ns;
         }
+        true
     }
 
     /// Makes one of each two of the last stretches, so many.

@@ -150,13 +150,13 @@ impl Side {
     }
 
     /// A stretch of the recording is over, all of about the same length: complete requests of each type, and the sums of
-    /// items by kind, request type and name, ns; all since its begin.
+    /// items by kind, request type and name, ns; all since its begin. `false`: it had no request, and belongs to the next one.
     pub fn cut(
         &mut self,
         requests: impl IntoIterator<Item = (String, u64)>,
         sums: impl IntoIterator<Item = (ItemKind, String, String, u64)>,
-    ) {
-        self.items.cut(requests, sums);
+    ) -> bool {
+        self.items.cut(requests, sums)
     }
 
     /// Makes one of each two of the last stretches, so many.

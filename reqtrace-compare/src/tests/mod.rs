@@ -360,3 +360,72 @@ fn hours_are_kept_in_as_many_blocks_as_minutes() {
         1_004_500
     );
 }
+
+/// Culprits and stacks are sums until now; stretches without a request are none.
+#[test]
+fn items_that_grew_are_new_or_gone_are_told_from_noise() {
+    use crate::items::ItemKind::{Culprit, Stack};
+    let made = |janitor_ns: u64, seed: u64, stretches: u64| {
+        let mut random = crate::chance::Random::new(seed);
+        let mut side = Side::new(None);
+        begin(&mut side);
+        let (mut requests, mut timer, mut janitor) = (0, 0, 0);
+        for second in 0..stretches {
+            for at in 0..50 {
+                let one = ledger(200_000, 800_000 + at * 1_000, 0);
+                side.add(&One {
+                    request: "order",
+                    at_ns: second * SECOND,
+                    ledger: &one,
+                    causes: None,
+                    weight: 1,
+                    group: None,
+                });
+            }
+            requests += 50;
+            timer += 50 * (300_000 + random.next() % 40_000);
+            janitor += 50 * (janitor_ns + random.next() % 4_000);
+            let sums = [
+                (Culprit, "order".to_owned(), "own: timer".to_owned(), timer),
+                (
+                    Culprit,
+                    "order".to_owned(),
+                    "thread janitor: timer".to_owned(),
+                    janitor,
+                ),
+                (Stack, "order".to_owned(), "shop;main;pay".to_owned(), timer),
+            ];
+            let sums = sums
+                .into_iter()
+                .filter(|(.., name, _)| janitor_ns > 0 || name != "thread janitor: timer");
+            assert!(side.cut([("order".to_owned(), requests)], sums));
+            assert!(!side.cut([("order".to_owned(), requests)], []));
+        }
+        side.end(facts(stretches));
+        side
+    };
+    let [a, mut b] = [made(0, 1, 40), made(90_000, 2, 80)];
+    // Whatever becomes one stays as much.
+    b.join_cuts(80);
+    let comparison = compared(&a, &b);
+    let culprits = &comparison.items[0];
+    assert_eq!(
+        (culprits.rows.len(), culprits.noise),
+        (1, 1),
+        "{culprits:?}"
+    );
+    let row = &culprits.rows[0];
+    assert_eq!(row.name, "thread janitor: timer");
+    assert_eq!(
+        crate::Fate::of(row.total_ns, row.estimate.change),
+        crate::Fate::New
+    );
+    assert!((90_000.0..94_000.0).contains(&row.estimate.change));
+    assert_eq!(row.total_ns[1] / 4_000, row.each_ns[1] as u64);
+    // Stacks of A are scaled to as many requests as B has.
+    let stack = &comparison.stacks[0];
+    assert!(
+        stack.sides_ns[0].abs_diff(stack.sides_ns[1]) * 50 < stack.sides_ns[1],
+        "{stack:?}"
+    );
+}

@@ -65,7 +65,7 @@ export function heatmaps(edges) {
       for (let power = 0; power < 13; power += 1) {
         const row = edges.findIndex((edge) => edge > 10 ** power) - 1;
         if (row >= low && row <= high) {
-          context.fillText(duration(10 ** power).replace(/\.00?/, ''), HEAT_LEFT - 8, tall - ((row - low) / high1) * tall);
+          context.fillText(duration(10 ** power).replace(/\.00?/, ''), HEAT_LEFT - 8, Math.max(7, tall - ((row - low) / high1) * tall));
         }
       }
       context.textBaseline = 'top';

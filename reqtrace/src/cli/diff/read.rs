@@ -128,14 +128,14 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Whether a stretch is over, and whether two become one now.
-    fn is_due(&mut self, now_ns: u64) -> bool {
+    /// Whether a stretch is over.
+    fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_ns
     }
 
-    fn done(&mut self, side: &mut Side) {
-        self.count += 1;
-        if self.count == STRETCHES {
+    fn done(&mut self, is_one: bool, side: &mut Side) {
+        self.count += u64::from(is_one);
+        if is_one && self.count == STRETCHES {
             side.join_cuts(STRETCHES as usize);
             self.count /= 2;
             self.length_ns *= 2;
@@ -201,8 +201,9 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
         if let Event::Tick(now_ns) = &event
             && cuts.is_due(*now_ns)
         {
-            cut(&analysis, &is_whole, &mut reading.borrow_mut().side);
-            cuts.done(&mut reading.borrow_mut().side);
+            let side = &mut reading.borrow_mut().side;
+            let is_one = sums(&analysis.view(&is_whole), side);
+            cuts.done(is_one, side);
         }
         open += u64::from(matches!(event, Event::Open(_)));
         analysis.event(&event, &mut exporters)
@@ -273,12 +274,8 @@ fn column_of(name: &str, columns: &Columns) -> Result<usize> {
     })
 }
 
-/// The sums until now.
-fn cut(analysis: &Aggregator, ending: &Ending, side: &mut Side) {
-    sums(&analysis.view(ending), side);
-}
-
-fn sums(report: &Report, side: &mut Side) {
+/// Adds the sums until now; whether they are a stretch of their own.
+fn sums(report: &Report, side: &mut Side) -> bool {
     let requests = report.requests.iter().map(|of| (of.name.clone(), of.count));
     let files = report.requests.iter().flat_map(|of| {
         let named = of.files.iter().filter(|file| !file.path.is_empty());
@@ -304,7 +301,7 @@ fn sums(report: &Report, side: &mut Side) {
     });
     let stacks =
         stack_names(report).map(|(request, name, ns)| (ItemKind::Stack, request, name, ns));
-    side.cut(requests, holders.chain(locks).chain(files).chain(stacks));
+    side.cut(requests, holders.chain(locks).chain(files).chain(stacks))
 }
 
 /// What ought to be the same on both sides.
