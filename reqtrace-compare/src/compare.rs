@@ -354,6 +354,7 @@ impl<'a> Pair<'a> {
         TypeComparison {
             name: name.to_owned(),
             count,
+            records: own.map(|of| of.records),
             metrics,
             parts: all.as_ref().map(parts),
             causes: all.as_ref().and_then(causes),

@@ -177,7 +177,7 @@ impl Condition {
     fn needed(&self, of: &TypeComparison, lengths: [f64; 2]) -> Option<u64> {
         let mut needed = LEAST_BLOCKS as f64;
         if let Some(quantile) = self.measure.quantile() {
-            for (count, seconds) in of.count.into_iter().zip(lengths) {
+            for (count, seconds) in of.records.into_iter().zip(lengths) {
                 needed = needed.max(BEYOND / (1.0 - quantile) / (count as f64 / seconds));
             }
         }

@@ -181,9 +181,10 @@ pub(crate) fn of_type(
     has_slo: bool,
     independent: f64,
 ) -> Vec<Metric> {
-    let counts = sides.map(|side| side.of.latencies.count() as f64);
+    // What a request stands for makes no quantile surer.
+    let counts = sides.map(|side| side.of.records as f64);
     let mut sampled = [0, 1].map(|side: usize| sampled(sides[side], seconds[side]));
-    let metric = |at: usize, measure: Measure| {
+    let mut metric = |at: usize, measure: Measure| {
         let mut own = [0, 1].map(|side: usize| std::mem::take(&mut sampled[side][at]));
         let is_rare = measure.quantile().is_some_and(|share| {
             counts
@@ -201,7 +202,6 @@ pub(crate) fn of_type(
             absolute: change(a, b, Scale::Difference, independent),
         }
     };
-    let mut metric = metric;
     let measures = Measure::ALL.into_iter().enumerate();
     let measures = measures.filter(|(_, measure)| has_slo || *measure != Measure::Slow);
     let metrics = measures.map(|(at, measure)| metric(at, measure));

@@ -212,6 +212,8 @@ pub struct TypeComparison {
     pub name: String,
     /// Requests on both sides; with samples those that they stand for.
     pub count: [u64; 2],
+    /// Those that were recorded.
+    pub records: [u64; 2],
     /// Numbers of both sides; those that neither can have are missing.
     pub metrics: Vec<Metric>,
     /// By part, wait class and place; `None` where a side has no request.

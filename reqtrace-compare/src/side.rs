@@ -49,6 +49,8 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TypeSide {
     pub(crate) blocks: Vec<Block>,
+    /// Each counts once, whatever it stands for.
+    pub(crate) records: u64,
     pub(crate) latencies: Histogram<10>,
     pub(crate) slowest: Slowest,
     pub(crate) groups: Groups,
@@ -129,6 +131,7 @@ impl Side {
                 block.column(*column, ns * weight);
             }
             block.latencies.add(latency_ns, weight);
+            of.records += 1;
             of.latencies.add(latency_ns, weight);
             of.slowest.add(latency_ns, one.weight, at, &times);
             if let Some(group) = one.group {
