@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Seconds of the recording that is split
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Recordings of 60 s that are compared in pairs
+    /// Recordings of 60 s that are compared in pairs; 0: nothing is recorded, and only simulations are made
     #[arg(long, default_value_t = 6)]
     recordings: usize,
     #[command(flatten)]
@@ -91,6 +91,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     coverage(args, &mut text)?;
     power(args, &mut text)?;
     million(&mut text)?;
+    if args.recordings == 0 {
+        return args.common.page("diff.md", &text);
+    }
     match &args.common.reqtrace {
         // SAFETY: nothing has started a thread yet.
         Some(program) => unsafe { std::env::set_var("REQTRACE_BIN", program) },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use reqtrace_analysis::cells::bucket::{bucket as bucket_of, lowest};
+use reqtrace_base::figures::duration;
 
 use crate::bootstrap::{Draws, LEAST_BLOCKS, run_length};
 use crate::columns::Columns;
@@ -245,10 +246,8 @@ impl<'a> Pair<'a> {
             .zip(self.sides)
             .filter(|(_, side)| side.blocks() < LEAST_BLOCKS)
             .map(|(name, side)| {
-                format!(
-                    "{name} has {} s",
-                    side.blocks() as u64 * (side.block_ns / 1_000_000_000)
-                )
+                let length_ns = side.facts.iter().map(|facts| facts.length_ns).sum();
+                format!("{name} has {}", duration(length_ns))
             })
             .collect();
         (!words.is_empty()).then(|| {

@@ -103,14 +103,14 @@ fn the_step_that_got_slower_is_on_top() {
 /// Exit codes for a pipeline, on sides of which one is far slower.
 fn gate(before: &Path, after: &Path) {
     let code = |condition: &str| diff(&[before, after], &["-q", "--fail-if", condition]);
-    let failed = code("order mean > +5%");
+    let failed = code("order p50 > +5%");
     assert_eq!(failed.code, Some(1), "{}", failed.said());
     assert!(
-        failed.stderr.contains("'order mean > +5%'"),
+        failed.stderr.contains("'order p50 > +5%'"),
         "{}",
         failed.said()
     );
-    assert_eq!(code("mean > +500%").code, Some(0));
+    assert_eq!(code("p50 > +500%").code, Some(0));
     let open = code("order p99.9 > +1%");
     assert_eq!(open.code, Some(3), "{}", open.said());
     assert!(
@@ -257,7 +257,7 @@ fn what_cannot_be_compared_is_refused() {
 #[test]
 fn all_outputs_hold_the_same_time() {
     let root = workspace::root();
-    let recording = root.join("reqtrace/tests/data/locks.rec");
+    let recording = root.join("reqtrace/tests/data/shop.rec");
     let scratch = workspace::scratch().unwrap();
     let file = |name: &str| scratch.path().join(name);
     let [json, folded, svg, pprof] = ["d.json", "d.folded", "d.svg", "d.pb.gz"].map(file);
@@ -273,7 +273,7 @@ fn all_outputs_hold_the_same_time() {
     assert!(outcome.stdout.contains("too short"), "{}", outcome.stdout);
     // A recording against itself: both times of each stack are the same.
     let lines = fs::read_to_string(&folded).unwrap();
-    assert!(lines.lines().count() > 10);
+    assert!(lines.lines().count() > 5);
     for line in lines.lines() {
         let mut words = line.rsplit(' ');
         assert_eq!(words.next(), words.next(), "{line}");

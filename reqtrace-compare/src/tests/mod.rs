@@ -167,7 +167,7 @@ fn below_thirty_seconds_nothing_is_known() {
             .too_short
             .as_ref()
             .unwrap()
-            .contains("A has 29 s")
+            .contains("A has 29.0 s")
     );
     let of = &comparison.types[0];
     assert!(
