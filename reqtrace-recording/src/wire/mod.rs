@@ -57,6 +57,7 @@ mod entry_kind {
     pub(super) const FUTEX: u32 = 20;
     pub(super) const AWAY: u32 = 21;
     pub(super) const ORIGIN: u32 = 22;
+    pub(super) const CPU_WAIT: u32 = 23;
 }
 
 /// The payload of a block of events.

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use reqtrace_common::record::FILE_NONE;
 
 use crate::event::{
-    Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost, End,
-    Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, LateChildren,
+    Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost, CpuWait,
+    End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, LateChildren,
     LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
     NumberOf, Object, Open, Options, Origin, Overhead, Part, Process, ProcessChange, ProgramCost,
-    Request, RequestOf, SYSCALLS, Sample, Sender, ShedSpan, Slot, Stack, StackSum, StackSumKey,
-    SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext,
-    WakerIs, WalkCost, Window, WokenFrom,
+    Request, RequestOf, Runner, SYSCALLS, Sample, Sender, ShedSpan, Slot, Stack, StackSum,
+    StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker,
+    WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -27,6 +27,7 @@ pub(super) enum Owned {
     Open(Box<Open>),
     Interval(Box<Interval>),
     Away(AwayInterval),
+    CpuWait(CpuWait),
     Origin(Origin),
     Futex(Futex),
     Sample(Sample),
@@ -52,6 +53,7 @@ impl Owned {
             Event::Open(event) => Self::Open(Box::new(event.clone())),
             Event::Interval(event) => Self::Interval(Box::new(*event)),
             Event::Away(event) => Self::Away(*event),
+            Event::CpuWait(event) => Self::CpuWait(event.clone()),
             Event::Origin(event) => Self::Origin(*event),
             Event::Futex(event) => Self::Futex(event.clone()),
             Event::Sample(event) => Self::Sample(*event),
@@ -88,6 +90,7 @@ impl Owned {
             Self::Open(event) => Event::Open(event),
             Self::Interval(event) => Event::Interval(event),
             Self::Away(event) => Event::Away(event),
+            Self::CpuWait(event) => Event::CpuWait(event),
             Self::Origin(event) => Event::Origin(event),
             Self::Futex(event) => Event::Futex(event),
             Self::Sample(event) => Event::Sample(event),
@@ -412,6 +415,36 @@ pub(super) fn some_events() -> Vec<Owned> {
                 request_type: 0,
             }),
             is_ready: true,
+        }),
+        Owned::CpuWait(CpuWait {
+            space,
+            tid: 4719,
+            cpu: 1,
+            from_ns: 1_900_000_000,
+            until_ns: 1_960_000_000,
+            limited_ns: 0,
+            cgroup: String::new(),
+            runners: vec![
+                Runner::default(),
+                Runner {
+                    tgid: 991,
+                    tid: 992,
+                    policy: 1,
+                    priority: 89,
+                    comm: Comm::from("reindexd"),
+                    ns: 59_900_000,
+                },
+            ],
+        }),
+        Owned::CpuWait(CpuWait {
+            space,
+            tid: 4719,
+            cpu: 0,
+            from_ns: 1_960_000_000,
+            until_ns: 1_980_000_000,
+            limited_ns: 20_000_000,
+            cgroup: "/shop".to_owned(),
+            runners: Vec::new(),
         }),
         Owned::Origin(Origin {
             space,
