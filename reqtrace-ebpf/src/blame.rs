@@ -18,6 +18,7 @@ use reqtrace_common::record::{
 use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
+use crate::cpu;
 use crate::delivery;
 use crate::emit;
 use crate::globals::BLAME_WANTED;
@@ -92,6 +93,9 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     // runs under its pi_lock.
     unsafe {
         (*thread).state.waking(now, &waker);
+        if wanted() {
+            cpu::woken(woken, &mut (*thread).state, now);
+        }
     }
     0
 }
@@ -268,17 +272,19 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
         file: FILE_NONE,
     };
     state.switch_out(now, preempted, prev_state, site);
+    cpu::left(ctx.arg(1), state, now);
 }
 
 /// A helper gets a CPU.
 #[inline(always)]
-pub(crate) fn arrive(tid: u32, now: u64) {
+pub(crate) fn arrive(task: Task, tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let state = unsafe { &mut (*thread).state };
+    cpu::arrived(task, state, now);
     if let Some(closed) = state.switch_in(now) {
         ended(state, &closed, now, 0, 0);
     }

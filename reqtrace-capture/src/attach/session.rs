@@ -41,7 +41,7 @@ use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::kernel::clock;
-use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::features::{MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
@@ -124,7 +124,7 @@ impl Loaded {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             tracepoints.push(attach(name, program)?);
         }
-        for name in socket_tracepoints().chain([PAGE_FAULT]) {
+        for name in socket_tracepoints().chain([MIGRATE, PAGE_FAULT]) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             // They were loaded if they are wanted and there.
             if program.fd().is_ok() {
