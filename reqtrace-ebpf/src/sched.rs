@@ -50,17 +50,20 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     if stopped() {
         return 0;
     }
+    if blame::wanted() && (arrives || helper_arrives) {
+        cpu::arrived(next_task, next, now);
+    }
     if leaves {
         leave(ctx, prev, now);
     }
     if arrives {
-        arrive(next_task, next, now);
+        arrive(next, now);
     }
     if helper_leaves {
         blame::leave(ctx, tids, prev, now);
     }
     if helper_arrives {
-        blame::arrive(next_task, next, now);
+        blame::arrive(next, now);
     }
     cost::ended(program::SWITCH, now);
     0
@@ -206,16 +209,13 @@ pub(crate) fn return_slot(request: &RequestState) -> Option<u64> {
 
 /// A thread in a request gets a CPU.
 #[inline(always)]
-fn arrive(task: Task, tid: u32, now: u64) {
+fn arrive(tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let thread = unsafe { &mut *thread };
-    if blame::wanted() {
-        cpu::arrived(task, &thread.state, now);
-    }
     begin_change(&mut thread.state);
     // On both ways, not before them: the verifier of 6.1 does not see that two branches ask the same.
     let Some((closed, no_slot_ns)) = thread.switch_in(now) else {
