@@ -45,9 +45,10 @@ const _: () = {
     assert!(size_of::<RunnerRecord>() == 48);
     assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
     assert!(size_of::<SampleRecord>() == 56);
-    assert!(size_of::<ProcessRecord>() == 32);
+    assert!(size_of::<ProcessRecord>() == 48);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
     assert!(size_of::<StackSumKey>() == 40);
+    assert!(size_of::<crate::sums::SentSums>() == 16);
     assert!(size_of::<StackSum>() == 48);
     assert!(size_of::<LengthHistogram>() == 8 * POWERS);
     assert!(size_of::<StoredStack>() == 16 + 8 * MAX_FRAMES);
@@ -110,6 +111,7 @@ mod pod {
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
     };
     use super::{Thread, TypeTotals, WalkTotals};
+    use crate::sums::SentSums;
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -138,6 +140,7 @@ mod pod {
             LengthHistogram,
             StackSum,
             StackSumKey,
+            SentSums,
             StoredStack,
             Thread,
             TypeTotals,

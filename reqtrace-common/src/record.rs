@@ -545,6 +545,8 @@ pub struct ProcessRecord {
     pub pad: u32,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
+    /// Name of the current thread: of an exec, that of the new program's file.
+    pub comm: [u8; COMM_LEN],
 }
 
 /// What kind of name a [`FileRecord`] has.

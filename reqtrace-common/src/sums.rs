@@ -65,6 +65,19 @@ impl WalkTotals {
     }
 }
 
+/// Seconds that have a counter of their own in [`SentSums`]: a second later than another one by this shares its.
+pub const SECONDS: u32 = 16;
+
+/// What was sent of requests that ended in some seconds. Never set back.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentSums {
+    /// Their records.
+    pub requests: u64,
+    /// Σ of their latencies, ns.
+    pub latency_ns: u64,
+}
+
 /// Totals of one request type. All fields but the counters named so are over complete requests that
 /// were recorded, each times its weight.
 #[repr(C)]

@@ -272,7 +272,6 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
         file: FILE_NONE,
     };
     state.switch_out(now, preempted, prev_state, site);
-    cpu::left(ctx.arg(1), state, now);
 }
 
 /// A helper gets a CPU.

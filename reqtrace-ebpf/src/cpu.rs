@@ -20,7 +20,7 @@ use reqtrace_common::cpu::{
 };
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::record::kind;
-use reqtrace_common::thread::{ThreadState, phase};
+use reqtrace_common::thread::{ThreadState, is_preemption, phase};
 
 use crate::blame;
 use crate::emit;
@@ -55,9 +55,29 @@ const NOBODY_KNOWN: u32 = u32::MAX;
 /// Real time is below.
 const FIRST_FAIR: u32 = 100;
 
+/// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`.
+#[inline(always)]
+pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
+    let (_, prev) = task::current_ids();
+    let next_task: Task = ctx.arg(2);
+    let next = task::tid(next_task);
+    // SAFETY: no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    switched(prev, next_task, next, now);
+    let Some(tids) = Tids::table() else { return 0 };
+    let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_helper(byte);
+    if is_watched(tids.get(prev)) {
+        left(ctx, prev, now);
+    }
+    if is_watched(tids.get(next)) && !stopped() {
+        arrived(next_task, next, now);
+    }
+    0
+}
+
 /// This CPU goes from one thread to another.
 #[inline(always)]
-pub(crate) fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
+fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
     // SAFETY: no precondition.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(runs) = RUNS.get_ptr_mut(cpu) else {
@@ -90,14 +110,22 @@ pub(crate) fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
 
 const _: () = assert!(COMM_LEN == 16, "it is copied as two words");
 
-/// A watched thread has left this CPU.
+/// A watched thread leaves this CPU.
 #[inline(always)]
-pub(crate) fn left(task: Task, state: &mut ThreadState, now: u64) {
+fn left(ctx: &BtfTracePointContext, tid: u32, now: u64) {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        return;
+    };
+    // SAFETY: the thread is being switched out here, so nothing else changes its state, but for the waker's fields.
+    let state = unsafe { &mut (*thread).state };
+    let (flag, prev_state): (u64, u32) = (ctx.arg(0), ctx.arg(3));
+    let task: Task = ctx.arg(1);
+    let is_runnable = is_preemption(flag & 1 != 0, prev_state);
     // SAFETY: no precondition.
     state.queued_on = unsafe { bpf_get_smp_processor_id() };
     state.queued_ns = now;
     state.limit_ns = limited_ns(task);
-    state.limited = u32::from(state.phase == phase::PREEMPTED && is_throttled(task));
+    state.limited = u32::from(is_runnable && is_throttled(task));
 }
 
 /// A watched thread is woken.
@@ -112,7 +140,7 @@ pub(crate) fn woken(task: Task, state: &mut ThreadState, now: u64) {
 
 /// A watched thread comes to this CPU; its state is still that of before.
 #[inline(always)]
-pub(crate) fn arrived(task: Task, tid: u32, now: u64) {
+fn arrived(task: Task, tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr(tid) else {
         return;
     };

@@ -16,6 +16,7 @@ use reqtrace_common::record::{
 
 use crate::cpu;
 use crate::maps::{RING, lose};
+use crate::totals;
 
 /// User space reads the ring every 50 ms; it is woken only when a quarter is full,
 /// so that a busy server is not slowed down by one wakeup per request.
@@ -42,8 +43,9 @@ pub(crate) fn request(record: &RequestRecord) {
     };
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
-    if RING.output::<[u8]>(bytes, wakeup()).is_err() {
-        lose(Loss::RingFull);
+    match RING.output::<[u8]>(bytes, wakeup()) {
+        Ok(()) => totals::sent(record),
+        Err(_) => lose(Loss::RingFull),
     }
 }
 

@@ -16,7 +16,9 @@ use reqtrace_common::limits::{
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{AttributePlan, MarkerCounts, MarkerPlan};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
-use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
+use reqtrace_common::sums::{
+    SECONDS, SentSums, StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals,
+};
 use reqtrace_common::thread::{RequestState, Thread};
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
@@ -47,6 +49,10 @@ pub(crate) static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(MAX_WAT
 #[map]
 pub(crate) static TOTALS: PerCpuArray<TypeTotals> =
     PerCpuArray::with_max_entries(MAX_REQUEST_TYPES as u32, 0);
+
+/// What was sent, by the second of the end modulo [`SECONDS`].
+#[map]
+pub(crate) static SENT: PerCpuArray<SentSums> = PerCpuArray::with_max_entries(SECONDS, 0);
 
 /// Sums per stack pair, of two windows; see [`window`].
 #[map]

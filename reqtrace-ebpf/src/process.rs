@@ -3,11 +3,12 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel_str};
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 
 use reqtrace_common::config::{Process, follow, tid_flag as flag};
+use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, kind, process_event, reason};
 use reqtrace_common::thread::status;
@@ -249,7 +250,11 @@ fn forget(tid: u32, why: u32) {
 
 #[inline(always)]
 fn announce(event: u32, tgid: u32, parent: u32, exec_generation: u32) {
+    let mut comm = [0; COMM_LEN];
+    // SAFETY: it has as many bytes.
+    unsafe { bpf_get_current_comm(comm.as_mut_ptr().cast(), comm.len() as u32) };
     emit::process(&ProcessRecord {
+        comm,
         kind: kind::PROCESS,
         event,
         tgid,

@@ -2,10 +2,12 @@
 
 use reqtrace_common::histogram::{BUCKETS, bucket};
 use reqtrace_common::record::{RequestRecord, reason};
-use reqtrace_common::sums::TypeTotals;
+use reqtrace_common::sums::{SECONDS, TypeTotals};
 
 use crate::assembly::{add, compare_exchange};
-use crate::maps::TOTALS;
+use crate::maps::{SENT, TOTALS};
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// How often a lost race for the maximum is tried again.
 const MAX_TRIES: usize = 4;
@@ -99,6 +101,19 @@ pub(crate) fn add_away(record: &RequestRecord, parked_ns: u64, queued_ns: u64) {
     unsafe {
         add_some(&raw mut (*totals).parked_ns, parked_ns * weight);
         add_some(&raw mut (*totals).queued_ns, queued_ns * weight);
+    }
+}
+
+/// Counts a record that was sent, in the second of its end.
+#[inline(always)]
+pub(crate) fn sent(record: &RequestRecord) {
+    let second = (record.end_ns / NS_PER_SECOND) as u32 % SECONDS;
+    if let Some(sent) = SENT.get_ptr_mut(second) {
+        // SAFETY: points into the map.
+        unsafe {
+            add(&raw mut (*sent).requests, 1);
+            add(&raw mut (*sent).latency_ns, record.latency_ns());
+        }
     }
 }
 

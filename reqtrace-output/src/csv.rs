@@ -2,16 +2,18 @@
 
 mod intervals;
 mod tray;
+mod windows;
 
 use std::io::Write;
 
 use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, causes};
-use reqtrace_analysis::report::blame::Cause;
-use reqtrace_analysis::report::{Exporter, LossLine, Places, Report, RequestRow};
+use reqtrace_analysis::report::blame::{Cause, Causes};
+use reqtrace_analysis::report::{Exporter, Ledger, LossLine, Places, Report, RequestRow};
 use reqtrace_base::error::Result;
 
 pub use intervals::IntervalsExporter;
 use tray::Tray;
+pub use windows::WindowsExporter;
 
 /// Which rows are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,19 +70,8 @@ impl CsvExporter {
     }
 }
 
-/// One row, without a copy of a field: a server has 100,000 of them in a second.
-fn line(line: &mut Tray, row: &RequestRow<'_>, named: Option<[usize; 2]>) {
-    let ledger = row.ledger;
-    line.number(row.id);
-    line.number(row.start_unix_ns);
-    line.text(row.request);
-    line.number(row.pid.into());
-    line.number(row.tid.into());
-    line.text(row.comm);
-    line.text(row.label);
-    for attribute in row.attributes {
-        line.text(attribute);
-    }
+/// The ledger's columns.
+fn times(line: &mut Tray, ledger: &Ledger, named: Option<[usize; 2]>) {
     line.number(ledger.latency_ns);
     line.number(ledger.on_cpu_ns);
     line.number(ledger.run_queue_ns);
@@ -98,10 +89,30 @@ fn line(line: &mut Tray, row: &RequestRow<'_>, named: Option<[usize; 2]>) {
             line.number(*ns);
         }
     }
+}
+
+fn of_causes(line: &mut Tray, causes: &Causes) {
+    for cause in Cause::ALL {
+        line.number(causes.get(cause));
+    }
+}
+
+/// One row, without a copy of a field: a server has 100,000 of them in a second.
+fn line(line: &mut Tray, row: &RequestRow<'_>, named: Option<[usize; 2]>) {
+    let ledger = row.ledger;
+    line.number(row.id);
+    line.number(row.start_unix_ns);
+    line.text(row.request);
+    line.number(row.pid.into());
+    line.number(row.tid.into());
+    line.text(row.comm);
+    line.text(row.label);
+    for attribute in row.attributes {
+        line.text(attribute);
+    }
+    times(line, ledger, named);
     if let Some(causes) = &row.causes {
-        for cause in Cause::ALL {
-            line.number(causes.get(cause));
-        }
+        of_causes(line, causes);
     }
     line.number(row.blocks.into());
     line.number(row.preemptions.into());

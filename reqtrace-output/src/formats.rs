@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Report};
 
-use crate::csv::{CsvExporter, IntervalsExporter, Limits};
+use crate::csv::{CsvExporter, IntervalsExporter, Limits, WindowsExporter};
 use crate::folded::{FoldedOptions, Shows};
 use crate::perfetto::PerfettoExporter;
 use crate::{blame_csv, flamegraph, folded, html, json, pprof};
@@ -172,6 +172,17 @@ pub static FORMATS: &[Format] = &[
         intervals: Intervals::Needed,
         kind: Kind::Rows(|out, name, _, limits| {
             Box::new(IntervalsExporter::new(out, name, limits))
+        }),
+    },
+    Format {
+        option: "windows",
+        file_name: "windows.csv",
+        help: "Write one row for each second and request type: how many requests, their latencies, where their time \
+               went; - is standard output",
+        folder: InFolder::Never,
+        intervals: Intervals::Unused,
+        kind: Kind::Rows(|out, name, columns, limits| {
+            Box::new(WindowsExporter::new(out, name, columns, limits))
         }),
     },
     Format {

@@ -79,6 +79,9 @@ pub fn summary(report: &Report) -> Value {
         "warnings": report.warnings,
         "hints": report.hints,
     });
+    if trace.seconds_checked > 0 {
+        value["trace"]["seconds_checked"] = json!(trace.seconds_checked);
+    }
     if let Some(on_cpu) = &report.on_cpu {
         on_cpu::add(&mut value, on_cpu);
     }

@@ -57,18 +57,24 @@ pub use trace::{Finished, Trace};
 type OpenOutputs = Box<dyn FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>>>;
 
 /// The files of a recording, in a folder.
-struct InFolder(RolledFolder);
+struct InFolder {
+    folder: RolledFolder,
+    /// When the trace began, by the wall clock as it was then: it names its files.
+    trace_unix_ns: Option<u64>,
+}
 
 impl Files for InFolder {
     fn begin(&mut self, header: &Header) -> io::Result<File> {
         let unix_ns = |ns: u64| ns.saturating_add_signed(header.monotonic_to_unix_ns);
-        let (trace_ns, number) = (header.part.trace_start_ns, header.part.number);
-        self.0
-            .begin(unix_ns(trace_ns), number, unix_ns(header.start_ns))
+        let part = header.part;
+        let trace_unix_ns = unix_ns(part.trace_start_ns);
+        let trace_unix_ns = *self.trace_unix_ns.get_or_insert(trace_unix_ns);
+        self.folder
+            .begin(trace_unix_ns, part.number, unix_ns(header.start_ns))
     }
 
     fn complete(&mut self, file: File) -> io::Result<Removed> {
-        let outputs::Removed { files, bytes } = self.0.complete(&file)?;
+        let outputs::Removed { files, bytes } = self.folder.complete(&file)?;
         Ok(Removed { files, bytes })
     }
 }
@@ -205,7 +211,11 @@ fn recorder(to: Recording, path: &Path, header: &Header) -> Result<(Recorder, St
     let recorder = match to {
         Recording::File(file) => Recorder::start(file, header, begin),
         Recording::Folder(folder, roll) => {
-            Recorder::start_rolling(Box::new(InFolder(folder)), roll, header, begin)
+            let files = InFolder {
+                folder,
+                trace_unix_ns: None,
+            };
+            Recorder::start_rolling(Box::new(files), roll, header, begin)
         }
     };
     let recorder = recorder.map_err(|error| {

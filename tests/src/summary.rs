@@ -86,6 +86,9 @@ pub struct Trace {
     pub start_unix_ns: u64,
     /// From then to its end, ns.
     pub duration_ns: u64,
+    /// Seconds in which what came was counted against what the kernel has sent.
+    #[serde(default)]
+    pub seconds_checked: u64,
 }
 
 /// One request type.

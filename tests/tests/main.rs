@@ -81,3 +81,4 @@ mod verdict_cpu;
 mod waits;
 mod warnings;
 mod web;
+mod windows;

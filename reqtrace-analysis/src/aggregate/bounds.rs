@@ -9,7 +9,8 @@ use reqtrace_common::cpu::MAX_RUNNERS;
 use reqtrace_common::limits::{MAX_FRAMES, MAX_PATH, MAX_STACK_SUMS};
 use reqtrace_common::marker;
 use reqtrace_recording::{
-    Event, Header, Incomplete, Interval, IntervalKind, Request, SumOf, TypeTotals, Value, Window,
+    Event, Header, Incomplete, Interval, IntervalKind, Request, Sent, SumOf, TypeTotals, Value,
+    Window,
 };
 
 /// The latest time, and the longest: 36 years, ns.
@@ -26,6 +27,8 @@ const MAX_TEXT: usize = 4 * marker::MAX_TEXT;
 const MAX_DEPTH: usize = 4 * MAX_FRAMES;
 /// Elements of lists that are short.
 const MAX_FEW: usize = 1024;
+/// Steps of the wall clock.
+const MAX_CLOCK_STEPS: u64 = 1 << 17;
 /// Requests that were open at the end.
 const MAX_OPEN: u64 = 1 << 17;
 
@@ -38,6 +41,7 @@ pub(super) struct Bounds {
     windows: u64,
     counts: u64,
     open: u64,
+    clock_steps: u64,
     /// Events that no trace has.
     pub(super) refused: u64,
 }
@@ -130,6 +134,11 @@ impl Bounds {
                     && charge(&mut self.counts, iter::once(1), sample.weight)
             }
             Event::Tick(now_ns) => are_times([*now_ns]),
+            Event::Sent(sent) => sent.second <= Sent::second_of(MAX_NS),
+            Event::Clock(step) => {
+                self.clock_steps += 1;
+                self.clock_steps <= MAX_CLOCK_STEPS && are_times([step.at_ns])
+            }
             Event::Window(window) => self.window(window),
             Event::Loss(loss) => {
                 loss.name.len() <= MAX_TEXT && charge(&mut self.counts, iter::once(loss.count), 1)

@@ -1,13 +1,14 @@
 //! Cells: requests as they come in; where each is counted out, so that its root causes find it.
 
-use reqtrace_recording::Request;
+use reqtrace_recording::{ClockStep, Request};
 
 use super::Aggregator;
 use super::order::Row;
 use crate::blame::Causes;
 use crate::cells::{Cells, GroupKey, Groups, One};
+use crate::error::Result;
 use crate::label::statement;
-use crate::report::{Grouping, Ledger};
+use crate::report::{Exporter, Grouping, Ledger, WindowRow};
 
 /// Where a request is counted.
 #[derive(Debug, Default)]
@@ -102,12 +103,54 @@ impl Aggregator {
         }
     }
 
-    /// Closes windows of which all requests have come, and all that came are written.
-    pub(super) fn advance_cells(&mut self) {
-        let watermark_ns = self.rows.watermark_ns();
-        self.cells.advance(watermark_ns);
+    /// The wall clock has changed.
+    pub(super) fn clock(&mut self, step: &ClockStep) {
+        self.trace.clock(*step);
+        self.cells.clock(step.at_ns, step.to_unix_ns);
         if let Some(groups) = &mut self.groups {
-            groups.advance(watermark_ns);
+            groups.clock(step.at_ns, step.to_unix_ns);
         }
+    }
+
+    /// Closes windows of which all requests have come, and all that came are written.
+    pub(super) fn advance_cells(&mut self, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
+        self.close_windows(self.rows.watermark_ns(), exporters)
+    }
+
+    /// Closes windows that end until then, and hands them over when nothing in them changes any more.
+    pub(super) fn close_windows(
+        &mut self,
+        until_ns: u64,
+        exporters: &mut [Box<dyn Exporter>],
+    ) -> Result<()> {
+        if exporters.iter().any(|exporter| exporter.wants_windows()) {
+            self.cells.keep_sealed();
+        }
+        self.cells.advance(until_ns);
+        if let Some(groups) = &mut self.groups {
+            groups.advance(until_ns);
+        }
+        for window in self.cells.take_sealed() {
+            for (state, request) in self.types.iter().zip(0..) {
+                let (mut cell, incomplete) = window.of_type(request);
+                if cell.count == 0 {
+                    let classes = self.ledger.classes.len();
+                    cell.sum.ledger = Ledger::of(classes, &self.spots.names);
+                }
+                let row = WindowRow {
+                    start_unix_ns: window.unix_ns,
+                    length_ns: window.until_ns - window.begin_ns,
+                    request: &state.name,
+                    cell: &cell,
+                    incomplete,
+                    has_causes: self.blame.is_some(),
+                };
+                if cell.count + incomplete > 0 {
+                    let mut exporters = exporters.iter_mut();
+                    exporters.try_for_each(|exporter| exporter.window(&row))?;
+                }
+            }
+        }
+        Ok(())
     }
 }

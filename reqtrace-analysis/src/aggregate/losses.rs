@@ -9,14 +9,16 @@ use reqtrace_recording::losses::{
 };
 use reqtrace_recording::{Ending, ProgramCost};
 
-use super::counted::Counted;
+use super::counted::{Counted, Seconds};
 use crate::report::LossLine;
 
 /// What the tracer itself says to be lost while tracing, and what that means.
 const SAID: [(&str, &str); 6] = [
     (
         PROCESSES_UNPROBED,
-        "processes that a profile is made for and that got no probes in their own program or in a library,          because they had left before or their markers were not found: none of their requests is counted. A          warning says which; of those that leave at once -v does",
+        "processes that a profile is made for and that got no probes in their own program or in a library, \
+         because they had left before or their markers were not found: none of their requests is counted. A \
+         warning says which; of those that leave at once -v does",
     ),
     (
         NAMES_LATE,
@@ -62,6 +64,9 @@ pub(super) struct Counts<'a> {
     pub(super) refused: u64,
     /// Of a trace that has ended.
     pub(super) counted: Option<Counted>,
+    /// Seconds where what was sent is not what has come, of a trace or a part of it that is whole.
+    pub(super) seconds: Option<&'a Seconds>,
+    pub(super) clock_steps: u64,
     pub(super) rows_late: u64,
     pub(super) unknown_stacks: u64,
     pub(super) merged_stacks: u64,
@@ -139,6 +144,19 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             unaccounted_ns,
             "nanoseconds that the latencies of all records differ in from what the kernel has added up: please report \
              this as a bug, with -v",
+        ),
+        (
+            "seconds_unaccounted",
+            counts
+                .seconds
+                .map_or(0, |seconds| seconds.unaccounted(lost)),
+            "seconds of which other requests came than the kernel has sent: please report this as a bug, with -v",
+        ),
+        (
+            "clock_steps",
+            counts.clock_steps,
+            "times that the wall clock was set, or the machine was suspended: start times are by the clock as it \
+             was when the request began, and may come twice or have a gap; latencies are right",
         ),
         (
             "rows_late",

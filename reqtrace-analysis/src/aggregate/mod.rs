@@ -64,6 +64,7 @@ pub use order::WINDOW_NS;
 
 use attributes::Attributes;
 use bounds::Bounds;
+use counted::Seconds;
 use filter::Filter;
 use modules::Modules;
 use order::{Row, RowOrder};
@@ -122,6 +123,7 @@ pub struct Aggregator {
     losses: BTreeMap<String, u64>,
     open: Vec<Open>,
     bounds: Bounds,
+    seconds: Seconds,
     malformed: u64,
     /// The ledger of the last request, to be used again.
     ledger: Ledger,
@@ -192,6 +194,7 @@ impl Aggregator {
             losses: BTreeMap::new(),
             open: Vec::new(),
             bounds: Bounds::new(header),
+            seconds: Seconds::new(header),
             malformed: 0,
             ledger: empty,
             away: AwaySums::new(profiles.requests().count()),
@@ -211,7 +214,10 @@ impl Aggregator {
             return Ok(());
         }
         match event {
-            Event::Request(request) => self.request(request, exporters)?,
+            Event::Request(request) => {
+                self.seconds.request(request);
+                self.request(request, exporters)?;
+            }
             Event::Open(open) => {
                 let attributes = open.attributes();
                 let request = Request {
@@ -226,6 +232,8 @@ impl Aggregator {
                 self.rows.advance(*now_ns);
                 self.write_due(exporters)?;
             }
+            Event::Sent(sent) => self.seconds.sent(sent),
+            Event::Clock(step) => self.clock(step),
             Event::Process(process) => {
                 if let Some(verdict) = &mut self.verdict {
                     verdict.process(process);
@@ -292,6 +300,9 @@ impl Aggregator {
     ) -> Result<Report> {
         while let Some(row) = self.rows.pop() {
             self.write(&row, exporters)?;
+        }
+        if exporters.iter().any(|exporter| exporter.wants_windows()) {
+            self.close_windows(u64::MAX / 2, exporters)?;
         }
         let mut report = self.view(ending);
         report.verdict = self.findings(&report);
@@ -421,8 +432,7 @@ impl Aggregator {
         while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
         }
-        self.advance_cells();
-        Ok(())
+        self.advance_cells(exporters)
     }
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {

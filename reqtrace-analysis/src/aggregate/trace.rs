@@ -1,13 +1,16 @@
 //! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{Cost, End, Header};
+use reqtrace_recording::{ClockStep, Cost, End, Header};
 
 use super::processes::Processes;
 use crate::report::{LateChildren, MarkerInfo, TraceInfo};
 
 /// Lacks of a kernel that are shown: it has fewer features to lack.
 const MAX_LACKS: usize = 16;
+
+/// Steps of the clock that are known: later requests do not refer to older ones.
+const MAX_CLOCK_STEPS: usize = 64;
 
 /// Text of whoever made the recording.
 fn plain(text: &str) -> String {
@@ -20,6 +23,9 @@ pub(super) struct Trace {
     header: Header,
     cost: Cost,
     end: Option<End>,
+    /// When the wall clock was set.
+    clock: Vec<ClockStep>,
+    clock_steps: u64,
     /// The latest time that an event has told.
     seen_ns: u64,
 }
@@ -30,6 +36,8 @@ impl Trace {
             seen_ns: header.start_ns,
             header: header.clone(),
             cost: Cost::default(),
+            clock: Vec::new(),
+            clock_steps: 0,
             end: None,
         }
     }
@@ -38,14 +46,36 @@ impl Trace {
         self.header.start_ns
     }
 
-    /// What `CLOCK_MONOTONIC` lacks to the wall clock.
+    /// What `CLOCK_MONOTONIC` lacks to the wall clock at its start.
     pub(super) fn to_unix_ns(&self) -> i64 {
         self.header.monotonic_to_unix_ns
     }
 
-    /// Nanoseconds since the Unix epoch.
+    /// Nanoseconds since the Unix epoch, by the wall clock as it was then.
     pub(super) fn unix_ns(&self, monotonic_ns: u64) -> u64 {
-        monotonic_ns.saturating_add_signed(self.header.monotonic_to_unix_ns)
+        let after = self
+            .clock
+            .partition_point(|step| step.at_ns <= monotonic_ns);
+        let step = after.checked_sub(1).and_then(|at| self.clock.get(at));
+        monotonic_ns.saturating_add_signed(step.map_or(self.to_unix_ns(), |step| step.to_unix_ns))
+    }
+
+    /// The wall clock was set.
+    pub(super) fn clock(&mut self, step: ClockStep) {
+        self.clock_steps += 1;
+        if self.clock.len() == MAX_CLOCK_STEPS {
+            self.clock.remove(0);
+        }
+        let last_ns = self.clock.last().map_or(0, |last| last.at_ns);
+        self.clock.push(ClockStep {
+            at_ns: step.at_ns.max(last_ns),
+            ..step
+        });
+    }
+
+    /// How often it was set.
+    pub(super) fn clock_steps(&self) -> u64 {
+        self.clock_steps
     }
 
     /// Something happened then.
@@ -95,6 +125,7 @@ impl Trace {
                 .end
                 .as_ref()
                 .map_or("recording ended".to_owned(), |end| plain(&end.ended_by)),
+            seconds_checked: 0,
             markers: markers.collect(),
             unmatched_waits: header
                 .unmatched_waits

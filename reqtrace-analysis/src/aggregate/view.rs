@@ -17,7 +17,7 @@ use super::stacks::SlowStacks;
 use super::types::{Arrived, TypeState, kernel_latency, split};
 use super::{Aggregator, hints, labels, losses, warnings};
 use crate::report::slow::SlowRequests;
-use crate::report::{Filtered, Ledger, MarkerInfo, Report, StackKind, TypeReport};
+use crate::report::{Filtered, Ledger, MarkerInfo, Report, StackKind, TraceInfo, TypeReport};
 
 /// Requests that are open and listed, the longest first; all are counted.
 const MAX_OPEN: usize = 1 << 14;
@@ -113,6 +113,8 @@ impl Aggregator {
             // While it goes on the totals are those of some seconds ago, and a filter keeps no totals. Of a part of a
             // trace they are of nearly the same requests.
             counted: (ending.is_all() && filtered.is_none()).then_some(counted),
+            seconds: ending.is_whole().then_some(&self.seconds),
+            clock_steps: self.trace.clock_steps(),
             rows_late: self.rows.late,
             unknown_stacks: sites.unknown_stacks,
             merged_stacks: settled.lines.merged() + settled.on_cpu.merged(),
@@ -134,7 +136,10 @@ impl Aggregator {
             labels::report(groups, by, self.types.len(), classes.len())
         });
         let mut report = Report {
-            trace: self.trace.info(&sites.processes),
+            trace: TraceInfo {
+                seconds_checked: self.seconds.checked,
+                ..self.trace.info(&sites.processes)
+            },
             classes,
             named_waits: sites.classifier.named(),
             places: self.spots.names.clone(),

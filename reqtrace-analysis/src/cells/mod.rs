@@ -89,7 +89,12 @@ impl Cells {
     /// requests will be told.
     pub fn new(to_unix_ns: i64, has_causes: bool) -> Self {
         Self {
-            windows: Windows::new(WINDOW_NS, GRACE_NS, to_unix_ns, has_causes),
+            windows: Windows::new(
+                WINDOW_NS,
+                if has_causes { GRACE_NS } else { 0 },
+                to_unix_ns,
+                has_causes,
+            ),
             bits: BUCKET_BITS,
             max_bytes: MAX_BYTES,
             requests: (0, 0),
@@ -149,6 +154,16 @@ impl Cells {
     /// All requests that ended before this have come.
     pub fn advance(&mut self, watermark_ns: u64) {
         self.windows.advance(watermark_ns);
+    }
+
+    /// See [`Windows::keep_sealed`].
+    pub fn keep_sealed(&mut self) {
+        self.windows.keep_sealed();
+    }
+
+    /// See [`Windows::take_sealed`].
+    pub fn take_sealed(&mut self) -> Vec<Window<Key, Cell>> {
+        self.windows.take_sealed()
     }
 
     /// Makes room: old windows pair up, then all that are closed; then neighbouring buckets become one.
@@ -229,6 +244,21 @@ impl Cells {
     /// Records of complete requests, and how many are incomplete.
     pub fn requests(&self) -> (u64, u64) {
         self.requests
+    }
+}
+
+impl Window<Key, Cell> {
+    /// All complete requests of one type, and how many are incomplete.
+    pub fn of_type(&self, request: u32) -> (Cell, u64) {
+        let mut all = (Cell::default(), 0);
+        let cells = self.cells().filter(|(key, _)| key.request == request);
+        for (key, cell) in cells {
+            match key.which {
+                Which::Latency(_) => all.0.merge(cell),
+                Which::Incomplete(_) => all.1 += cell.sum.weight,
+            }
+        }
+        all
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Windows<K: Eq + Hash, V> {
     /// Windows that end until then are closed.
     closed_ns: u64,
     bytes: usize,
+    /// Copies of windows that were sealed, until they are taken; `None`: nobody wants them.
+    sealed: Option<Vec<Window<K, V>>>,
 }
 
 /// Why a window ends early, and what the wall clock is from then on.
@@ -76,6 +78,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
             to_unix_ns,
             closed_ns: 0,
             bytes: 0,
+            sealed: None,
         }
     }
 
@@ -199,6 +202,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
     }
 
     fn seal(&mut self, until_ns: u64) {
+        let mut sealed = Vec::new();
         for window in self.windows.values_mut().rev() {
             if window.is_sealed {
                 break;
@@ -208,8 +212,24 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
                 if self.has_causes {
                     window.cells.values_mut().for_each(|cell| cell.seal());
                 }
+                if self.sealed.is_some() {
+                    sealed.push(window.clone());
+                }
             }
         }
+        if let Some(all) = &mut self.sealed {
+            all.extend(sealed.into_iter().rev());
+        }
+    }
+
+    /// Windows are wanted from here on when they are sealed.
+    pub fn keep_sealed(&mut self) {
+        self.sealed.get_or_insert_default();
+    }
+
+    /// Those that were sealed since the last time, in the order of time.
+    pub fn take_sealed(&mut self) -> Vec<Window<K, V>> {
+        self.sealed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Makes one of two neighbours, but for the last `keep_ns` of what is closed. False when there are no two.

@@ -44,15 +44,18 @@ impl Columns {
     /// Columns before those of root causes.
     #[must_use]
     pub fn before(&self) -> Vec<String> {
-        let (first, times) = BEFORE.split_at(BEHIND_LABEL);
-        let first = first.iter().copied().map(str::to_owned);
-        let times = times.iter().copied().map(str::to_owned);
+        let first = BEFORE[..BEHIND_LABEL].iter().copied().map(str::to_owned);
         first
             .chain(self.attributes.iter().cloned())
-            .chain(times)
-            .chain(self.classes.iter().map(|class| column(class)))
-            .chain(self.of_places())
+            .chain(self.times())
             .collect()
+    }
+
+    /// Columns of times: a ledger's.
+    pub fn times(&self) -> impl Iterator<Item = String> {
+        let times = BEFORE[BEHIND_LABEL..].iter().copied().map(str::to_owned);
+        let classes = self.classes.iter().map(|class| column(class));
+        times.chain(classes).chain(self.of_places())
     }
 
     /// Columns of parked and queued time; none when no request type has a key.

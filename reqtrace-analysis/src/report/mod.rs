@@ -25,7 +25,7 @@ pub use places::Places;
 pub use reqtrace_recording::{
     Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
 };
-pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow};
+pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow, WindowRow};
 pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
 
@@ -57,6 +57,20 @@ pub trait Exporter {
 
     /// Whether [`Exporter::interval`] does anything.
     fn wants_intervals(&self) -> bool {
+        false
+    }
+
+    /// Takes the requests of one type in a window of time that is over, in the order of windows.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn window(&mut self, _row: &WindowRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`Exporter::window`] does anything.
+    fn wants_windows(&self) -> bool {
         false
     }
 

@@ -5,6 +5,7 @@ use reqtrace_common::record::StackId;
 use reqtrace_recording::Incomplete;
 
 use super::{Ledger, blame};
+use crate::cells::Cell;
 
 /// One row of `requests.csv`, all names known.
 #[derive(Clone, Debug)]
@@ -41,6 +42,23 @@ pub struct RequestRow<'a> {
     pub is_keyed: bool,
     /// Its blocked and parked time by root cause; `None` when the trace has no blame.
     pub causes: Option<blame::Causes>,
+}
+
+/// One row of `windows.csv`: requests of one type that ended in a window of time, when nothing in it changes any more.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowRow<'a> {
+    /// Begin in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// A second, or less where the wall clock was set, ns.
+    pub length_ns: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// The complete requests.
+    pub cell: &'a Cell,
+    /// How many are incomplete.
+    pub incomplete: u64,
+    /// Whether root causes are known.
+    pub has_causes: bool,
 }
 
 /// One row of `intervals.csv`: when a request was off the CPU.

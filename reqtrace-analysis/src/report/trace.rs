@@ -20,12 +20,15 @@ pub struct TraceInfo {
     pub kernel: String,
     /// Start in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
-    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns, at its start.
     pub monotonic_to_unix_ns: i64,
     /// Length of the trace, ns.
     pub duration_ns: u64,
     /// How the trace ended: `duration`, `interrupted`, `target exited`.
     pub ended_by: String,
+    /// Seconds in which the requests that came were counted against those that the kernel has sent.
+    #[serde(default)]
+    pub seconds_checked: u64,
     /// Markers that were probed.
     pub markers: Vec<MarkerInfo>,
     /// Function patterns of named waits that match nothing because the executable has no symbol

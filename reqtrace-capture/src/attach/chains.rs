@@ -7,8 +7,7 @@ use reqtrace_common::marker::{
     condition_kind, marker_flag, op,
 };
 
-use super::labels::LabelTable;
-use super::markers::{MarkerName, MarkerTable};
+use super::plans::{MarkerName, PlanTables};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::Role;
 
@@ -106,25 +105,17 @@ pub(super) fn of_place(
 /// # Errors
 ///
 /// When a table is full.
-pub(super) fn index_of(
-    plans: &[Plan],
-    markers: &mut MarkerTable,
-    mut labels: Option<&mut LabelTable>,
-) -> Result<u16> {
+pub(super) fn index_of(plans: &[Plan], tables: &mut PlanTables) -> Result<u16> {
     let mut chain = Vec::new();
     for plan in plans {
-        let label = match &mut labels {
-            Some(labels) => labels.index_of(&plan.labels)?,
-            None => 0,
-        };
         let marker = MarkerPlan {
-            attributes: markers.attributes_of(&plan.attributes)?,
-            label: u32::from(label),
+            attributes: tables.attributes(&plan.attributes)?,
+            label: tables.label(&plan.labels)?.into(),
             ..plan.marker
         };
         chain.push((marker, plan.name.clone()));
     }
-    markers.chain(&chain)
+    tables.markers(&chain)
 }
 
 /// A plan that does nothing but read attributes.

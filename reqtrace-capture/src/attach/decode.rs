@@ -402,6 +402,7 @@ fn process(bytes: &[u8]) -> Result<ProcessRecord, Malformed> {
         exec_generation: fields.u32(offset_of!(ProcessRecord, exec_generation))?,
         pad: 0,
         time_ns: fields.u64(offset_of!(ProcessRecord, time_ns))?,
+        comm: fields.array(offset_of!(ProcessRecord, comm))?,
     })
 }
 

@@ -19,17 +19,19 @@ use reqtrace_common::limits::{
 
 use super::Compiled;
 use super::image::Image;
-use super::labels::LabelTable;
-use super::markers::MarkerTable;
 use super::object::{OBJECT, check_abi};
+use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
 use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::features::{MIGRATE, PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
+
+/// The tracepoint of switches.
+const SWITCH: &str = "sched_switch";
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +58,10 @@ pub struct LoadOptions<'a> {
     pub measure_walks: bool,
     /// Let the kernel programs send messages to the log.
     pub messages: bool,
-    /// How labels are read; `None`: they are not.
-    pub labels: Option<&'a LabelTable>,
     /// Requests of some type are known by a key.
     pub has_keys: bool,
-    /// What markers do under conditions and with keys, and which attributes they read; `None`: nothing.
-    pub markers: Option<&'a MarkerTable>,
+    /// How labels and attributes are read, and what markers do under conditions and with keys; `None`: nothing.
+    pub plans: Option<&'a PlanTables>,
     /// Probes that will be set: only their programs are loaded. `None`: all programs are.
     pub probes: Option<&'a [ProbePlan]>,
     /// Probes of programs that are not known yet may follow: all programs are loaded, and any plans have room.
@@ -76,7 +76,7 @@ pub struct Loaded {
     pub(super) setter: Setter,
     pub(super) tables: Option<Compiled>,
     pub(super) log: Option<KernelLog>,
-    pub(super) markers: MarkerTable,
+    pub(super) plans: PlanTables,
     pub(super) sizes: Sizes,
 }
 
@@ -164,11 +164,7 @@ pub fn load(
         aya_log::Level::Error
     };
     let level = level as u8;
-    let no_labels = LabelTable::default();
-    let plans = options.labels.unwrap_or(&no_labels);
-    let labels = plans.plans();
-    let no_markers = MarkerTable::default();
-    let markers = options.markers.unwrap_or(&no_markers);
+    let plans = options.plans.cloned().unwrap_or_default();
     let filter = options.stack_filter;
     let gaps_by_frame_pointers = u32::from(tables.as_ref().is_some_and(Compiled::frame_pointers));
     let (row_blocks, index_blocks) = tables.as_ref().map_or((1, 1), |tables| {
@@ -197,6 +193,9 @@ pub fn load(
         (1, 1)
     };
     let room = |now: usize, most: usize| if options.more_probes { most } else { now } as u32;
+    let labels = room(plans.label_plans().len(), MAX_LABEL_PLANS);
+    let markers = room(plans.marker_plans().len(), MAX_MARKER_PLANS);
+    let attributes = room(plans.attribute_plans().len(), MAX_MARKER_PLANS);
     let mut ebpf = loader
         .map_max_entries("THREADS", options.sizes.threads)
         .map_max_entries("PROCESSES", options.sizes.processes)
@@ -221,21 +220,12 @@ pub fn load(
                 1
             },
         )
-        .map_max_entries("LABEL_PLANS", room(labels.len(), MAX_LABEL_PLANS))
-        .map_max_entries(
-            "MARKER_PLANS",
-            room(markers.markers().len(), MAX_MARKER_PLANS),
-        )
-        .map_max_entries(
-            "MARKER_COUNTS",
-            room(markers.markers().len(), MAX_MARKER_PLANS),
-        )
-        .map_max_entries(
-            "ATTRIBUTE_PLANS",
-            room(markers.attributes().len(), MAX_MARKER_PLANS),
-        )
+        .map_max_entries("LABEL_PLANS", labels)
+        .map_max_entries("MARKER_PLANS", markers)
+        .map_max_entries("MARKER_COUNTS", markers)
+        .map_max_entries("ATTRIBUTE_PLANS", attributes)
         .override_global("STACKS_WANTED", &wanted, true)
-        .override_global("LABELS_WANTED", &u32::from(options.labels.is_some()), true)
+        .override_global("LABELS_WANTED", &u32::from(plans.reads_texts()), true)
         .override_global("STACK_MIN_NS", &filter.min_ns, true)
         .override_global("STACK_MAX_NS", &filter.max_ns, true)
         .override_global("STACK_STATE", &filter.state, true)
@@ -248,7 +238,7 @@ pub fn load(
         .override_global(aya_log::LEVEL, &level, true)
         .load(OBJECT)
         .map_err(|error| explain_load(&error))?;
-    fill_plans(&mut ebpf, plans, markers)?;
+    fill_plans(&mut ebpf, &plans)?;
     let KernelTypes(btf) = types()?;
     let image = Image::of(OBJECT, &ebpf)?;
     let log = kernel_log(&mut ebpf);
@@ -269,7 +259,7 @@ pub fn load(
         setter,
         tables,
         log,
-        markers: markers.clone(),
+        plans,
         sizes: options.sizes,
     })
 }
@@ -279,21 +269,22 @@ pub fn load(
 /// # Errors
 ///
 /// When they have no room there.
-pub(super) fn fill_plans(
-    ebpf: &mut Ebpf,
-    labels: &LabelTable,
-    markers: &MarkerTable,
-) -> Result<()> {
-    fill(ebpf, "LABEL_PLANS", labels.plans())?;
-    fill(ebpf, "MARKER_PLANS", markers.markers())?;
-    fill(ebpf, "ATTRIBUTE_PLANS", markers.attributes())
+pub(super) fn fill_plans(ebpf: &mut Ebpf, plans: &PlanTables) -> Result<()> {
+    let markers = plans.marker_plans().iter().map(|(plan, _)| plan);
+    fill(ebpf, "LABEL_PLANS", plans.label_plans())?;
+    fill(ebpf, "MARKER_PLANS", markers)?;
+    fill(ebpf, "ATTRIBUTE_PLANS", plans.attribute_plans())
 }
 
 /// Writes plans into their map.
-fn fill<P: aya::Pod>(ebpf: &mut Ebpf, name: &str, plans: &[P]) -> Result<()> {
+fn fill<'a, P: aya::Pod>(
+    ebpf: &mut Ebpf,
+    name: &str,
+    plans: impl IntoIterator<Item = &'a P>,
+) -> Result<()> {
     let mut map: Array<&mut MapData, P> =
         Array::try_from(map_mut(ebpf, name)?).map_err(map_error)?;
-    for (index, plan) in plans.iter().enumerate() {
+    for (index, plan) in plans.into_iter().enumerate() {
         map.set(index as u32, plan, 0).map_err(map_error)?;
     }
     Ok(())
@@ -314,9 +305,9 @@ fn load_programs(
     let wanted = || {
         let sockets = features.socket_tracepoints().filter(move |_| sockets);
         let others = faults.then_some(PAGE_FAULT).into_iter();
-        let moves = options.blame.then_some(MIGRATE);
+        let cpus = options.blame.then_some([CPU_SWITCH, MIGRATE]);
         let others = others
-            .chain(moves)
+            .chain(cpus.into_iter().flatten())
             .chain(options.samples.then_some(SAMPLER));
         TRACEPOINTS.into_iter().chain(sockets).chain(others)
     };
@@ -345,7 +336,10 @@ fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
     let loaded = if name == SAMPLER {
         <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
     } else {
-        <&mut BtfTracePoint>::try_from(program).and_then(|program| program.load(name, btf))
+        <&mut BtfTracePoint>::try_from(program).and_then(|program| {
+            let tracepoint = if name == CPU_SWITCH { SWITCH } else { name };
+            program.load(tracepoint, btf)
+        })
     };
     loaded.map_err(|error| explain_program(name, error))?;
     debug!("loaded {name} in {:.0?}", started.elapsed());

@@ -5,33 +5,31 @@ use std::collections::BTreeMap;
 use reqtrace_common::marker::{MarkerCounts as Counts, count};
 use reqtrace_recording::{MarkerCount, MarkerCounts, TypeTotals};
 
-use super::markers::{MarkerName, MarkerTable};
+use super::plans::{MarkerName, PlanTables};
 use reqtrace_profile::Role;
 
 /// What is known of each marker, since the start.
 pub(super) fn by_marker(
-    table: &MarkerTable,
+    table: &PlanTables,
     counts: &[Counts],
     totals: &[TypeTotals],
 ) -> Vec<MarkerCount> {
     let mut markers: BTreeMap<&MarkerName, MarkerCounts> = BTreeMap::new();
-    let mut first = 1;
-    while first < table.names().len() {
-        let length = chain_length(table, first);
-        let (end, none_held) = (first + length, counts[first][count::NONE_HELD]);
-        for index in first..end {
-            let name = &table.names()[index];
-            let here = counts[index];
-            let is_last = !table.names()[index + 1..end].contains(name);
-            let later = counts[index + 1..end].iter();
+    let plans = table.marker_plans();
+    for chain in table.marker_chains() {
+        let none_held = counts[chain.start][count::NONE_HELD];
+        for index in chain.clone() {
+            let (_, name) = &plans[index];
+            let behind = index + 1..chain.end;
+            let is_last = !plans[behind.clone()].iter().any(|(_, other)| other == name);
+            let later = counts[behind].iter();
             let later: u64 = later.map(|counts| counts[count::HITS]).sum();
             let marker = markers.entry(name).or_default();
-            *marker = marker.with(of_plan(&here), u64::saturating_add);
+            *marker = marker.with(of_plan(&counts[index]), u64::saturating_add);
             if is_last {
                 marker.condition_false += none_held + later;
             }
         }
-        first = end;
     }
     for name in table.plain_names() {
         if let Some(hits) = hits_of_plain(table, name, totals) {
@@ -49,13 +47,6 @@ pub(super) fn by_marker(
     named.collect()
 }
 
-/// How many plans a chain has that begins there.
-fn chain_length(table: &MarkerTable, first: usize) -> usize {
-    let plans = &table.markers()[first..];
-    let last = plans.iter().position(|plan| plan.next == 0);
-    last.map_or(plans.len(), |last| last + 1)
-}
-
 fn of_plan(counts: &Counts) -> MarkerCounts {
     MarkerCounts {
         hits: counts[count::HITS],
@@ -68,11 +59,12 @@ fn of_plan(counts: &Counts) -> MarkerCounts {
 }
 
 /// Hits of a begin or an end without a plan are counted by request type: they are its own if it is the only one.
-fn hits_of_plain(table: &MarkerTable, name: &MarkerName, totals: &[TypeTotals]) -> Option<u64> {
+fn hits_of_plain(table: &PlanTables, name: &MarkerName, totals: &[TypeTotals]) -> Option<u64> {
     let is_like = |other: &&MarkerName| {
         (other.request, other.marker) == (name.request, name.marker) && *other != name
     };
-    let mut others = table.names().iter().chain(table.plain_names());
+    let planned = table.marker_plans().iter().map(|(_, name)| name);
+    let mut others = planned.chain(table.plain_names());
     if others.any(|other| is_like(&other)) {
         return None;
     }
@@ -106,7 +98,7 @@ mod tests {
 
     #[test]
     fn conditions_fail_where_a_later_marker_or_none_of_the_place_was_hit() {
-        let mut table = MarkerTable::default();
+        let mut table = PlanTables::default();
         let plan = |place| MarkerPlan {
             place,
             ..MarkerPlan::default()
@@ -117,9 +109,12 @@ mod tests {
             (plan(2), name(0, "end", "a")),
             (plan(3), name(0, "park", "b")),
         ];
-        assert_eq!(table.chain(&chain).unwrap(), 1);
+        assert_eq!(table.markers(&chain).unwrap(), 1);
         // The same marker at another place.
-        assert_eq!(table.chain(&[(plan(9), name(0, "park", "b"))]).unwrap(), 4);
+        assert_eq!(
+            table.markers(&[(plan(9), name(0, "park", "b"))]).unwrap(),
+            4
+        );
         let mut counts = vec![Counts::default(); 5];
         for (plan, hits) in [(1, 5), (2, 7), (3, 11), (4, 100)] {
             counts[plan][count::HITS] = hits;
@@ -139,7 +134,7 @@ mod tests {
 
     #[test]
     fn hits_of_a_plain_marker_are_those_of_its_type_unless_there_is_another() {
-        let mut table = MarkerTable::default();
+        let mut table = PlanTables::default();
         for plain in [
             name(0, "begin", "one"),
             name(0, "end", "other"),

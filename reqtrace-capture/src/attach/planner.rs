@@ -7,8 +7,7 @@ use reqtrace_common::cookie::{Cookie, Frame, Reentry};
 use reqtrace_common::marker::AttributePlan;
 
 use super::chains::{self, Plan};
-use super::labels::LabelTable;
-use super::markers::{MarkerName, MarkerTable};
+use super::plans::{MarkerName, PlanTables};
 use super::probes::{Identity, ProbePlan};
 use reqtrace_base::error::Result;
 use reqtrace_profile::{At, ReturnProbe, Role};
@@ -22,9 +21,7 @@ pub(super) struct Planner<'a> {
     /// The number of the request type in the trace.
     pub(super) number: usize,
     pub(super) request: &'a ResolvedRequest,
-    /// `None`: no texts are read.
-    pub(super) labels: Option<&'a mut LabelTable>,
-    pub(super) markers: &'a mut MarkerTable,
+    pub(super) tables: &'a mut PlanTables,
 }
 
 /// What markers have at one place.
@@ -114,12 +111,11 @@ impl<'a> Planner<'a> {
             let of_site = plans(role, &name, site, &attributes);
             let is_plain = attributes.is_empty() && of_site.iter().all(Plan::always_holds);
             if is_plain {
-                self.markers.plain(name.clone());
+                self.tables.plain(name.clone());
             }
-            let index = match (&mut self.labels, is_plain) {
-                (Some(labels), true) => labels.index_of(&site.labels)?,
-                (None, true) => 0,
-                (_, false) => self.index_of(&chains::of_place(of_site, &[], name)?)?,
+            let index = match is_plain {
+                true => self.tables.label(&site.labels)?,
+                false => self.index_of(&chains::of_place(of_site, &[], name)?)?,
             };
             let program = self.program(role, marker, is_plain);
             probes.push(self.probe(marker, site, program, index));
@@ -157,7 +153,7 @@ impl<'a> Planner<'a> {
     /// Those that are read: texts only if they are wanted.
     fn wanted(&self, attributes: &[AttributePlan]) -> Vec<AttributePlan> {
         let all = attributes.iter().copied();
-        all.filter(|plan| self.labels.is_some() || !chains::is_text(plan))
+        all.filter(|plan| self.tables.reads_texts() || !chains::is_text(plan))
             .collect()
     }
 
@@ -166,7 +162,7 @@ impl<'a> Planner<'a> {
     }
 
     fn index_of(&mut self, chain: &[Plan]) -> Result<u16> {
-        chains::index_of(chain, self.markers, self.labels.as_deref_mut())
+        chains::index_of(chain, self.tables)
     }
 
     fn program(&self, role: Role, marker: &ResolvedMarker, is_plain: bool) -> &'static str {

@@ -6,9 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::count::is_of_instruction;
-use super::labels::LabelTable;
-use super::markers::MarkerTable;
 use super::planner::Planner;
+use super::plans::PlanTables;
 use super::uprobe::{Place, not_permitted};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
@@ -39,18 +38,13 @@ impl ProbePlan {
     /// All probes of a profile that was resolved for one or more processes. Processes that share
     /// a file share its probes.
     ///
-    /// With `labels` each begin reads its request's label, and texts of attributes are read; how is added
-    /// to that table. What markers do under conditions, and with keys, is added to the other.
+    /// How labels and attributes are read, and what markers do under conditions and with keys, is added to the tables.
     ///
     /// # Errors
     ///
     /// When there are more ways to read, or to do something, than the tables hold; when two markers of a
     /// request type are at one place, and nothing tells which of them is meant.
-    pub fn of(
-        profiles: &[ResolvedProfile],
-        mut labels: Option<&mut LabelTable>,
-        markers: &mut MarkerTable,
-    ) -> Result<Vec<Self>> {
+    pub fn of(profiles: &[ResolvedProfile], tables: &mut PlanTables) -> Result<Vec<Self>> {
         let mut seen = BTreeSet::new();
         let mut plans = Vec::new();
         for profile in profiles {
@@ -58,8 +52,7 @@ impl ProbePlan {
                 let mut planner = Planner {
                     number,
                     request,
-                    labels: labels.as_deref_mut(),
-                    markers: &mut *markers,
+                    tables: &mut *tables,
                 };
                 let of_request = planner.plan();
                 let within = |error: Error| error.within(format!("request `{}`", request.name));
@@ -79,6 +72,11 @@ impl ProbePlan {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let key = |plan: &Self| (plan.file_offset, plan.program, plan.cookie, plan.service);
         key(self) == key(other) && Identity::of(&self.object) == Identity::of(&other.object)
+    }
+
+    /// Whether the index in its cookie is that of a label, and not that of a marker.
+    pub(super) fn names_label(&self) -> bool {
+        self.program.starts_with("request_")
     }
 
     /// Whether it is a uretprobe.
@@ -124,6 +122,22 @@ impl ProbePlan {
         ))
         .because(error)
         .next(next)
+    }
+}
+
+#[cfg(test)]
+impl ProbePlan {
+    pub(super) fn of_nothing() -> Self {
+        Self {
+            object: PathBuf::new(),
+            file_offset: 0,
+            semaphore: None,
+            instruction: [0; 2],
+            program: "",
+            cookie: 0,
+            shown: String::new(),
+            service: 0,
+        }
     }
 }
 

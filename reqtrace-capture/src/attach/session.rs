@@ -25,27 +25,27 @@ use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
-use super::labels::LabelTable;
 use super::loader::{
     KernelLog, Loaded, chain, ended_ns, fill_plans, forget_processes, map, map_error, map_mut,
     program, trace_processes, watch_programs,
 };
-use super::markers::MarkerTable;
 use super::open::{self, Running};
 use super::overhead::{self, TrapCosts};
+use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
 use super::sampling::{CpuEngine, Sampling, SamplingPlan};
+use super::sent::Seconds;
 use super::stacks::StackTable;
-use super::sums::{Filling, Sums};
+use super::sums::{Filling, Sums, forget_counts};
 use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::kernel::clock;
-use crate::kernel::features::{MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
-use reqtrace_recording::LateChildren;
+use reqtrace_recording::{LateChildren, Sent};
 
 /// A running trace.
 pub struct Session {
@@ -63,15 +63,16 @@ pub struct Session {
     control: Control,
     /// What was asked for; shedding records still fewer.
     sample_every: u64,
-    /// Of all probes that are set, with the programs that they are for.
-    plans: Vec<(BTreeSet<Identity>, Vec<ProbePlan>)>,
-    /// What the kernel's counts of markers are of.
-    markers: MarkerTable,
+    /// All probes that are set, with the programs that they are for.
+    planned: Vec<(BTreeSet<Identity>, Vec<ProbePlan>)>,
+    /// What they name.
+    plans: PlanTables,
     cost: HitCost,
     traps: TrapCosts,
     own_cpu_ns: u64,
     grace: GracePeriod,
     filling: Filling,
+    seconds: Seconds,
     /// What was counted until detaching began, and who detaches.
     detaching: Option<(Cost, JoinHandle<()>)>,
 }
@@ -117,12 +118,11 @@ impl Loaded {
             }
             None => None,
         };
+        let begun_ns = clock::monotonic_ns();
         let mut tracepoints = Vec::new();
-        for name in TRACEPOINTS {
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            tracepoints.push(attach(name, program)?);
-        }
-        for name in socket_tracepoints().chain([MIGRATE, PAGE_FAULT]) {
+        // Programs of one tracepoint run in the order in which they were attached.
+        let others = socket_tracepoints().chain([MIGRATE, PAGE_FAULT]);
+        for name in [CPU_SWITCH].into_iter().chain(TRACEPOINTS).chain(others) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             // They were loaded if they are wanted and there.
             if program.fd().is_ok() {
@@ -145,14 +145,15 @@ impl Loaded {
             children,
             start_ns: 0,
             control: Control::default(),
-            plans: vec![(programs, plans.to_vec())],
-            markers: self.markers,
+            planned: vec![(programs, plans.to_vec())],
+            plans: self.plans,
             cost,
             traps: TrapCosts::of(plans, cost),
             own_cpu_ns: 0,
             sample_every,
             grace,
             filling: Filling::new(self.sizes),
+            seconds: Seconds::new(begun_ns),
             detaching: None,
         };
         session.start_ns = clock::monotonic_ns();
@@ -189,6 +190,16 @@ impl Session {
     pub fn next_record<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let record = self.ring.next()?;
         Some(take(&record))
+    }
+
+    /// What was sent in the seconds that are over, when all records of before `taken_ns` were taken; with `all` in those
+    /// that are left too.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's counters cannot be read.
+    pub(crate) fn take_seconds(&mut self, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
+        self.seconds.take(&self.ebpf, taken_ns, all)
     }
 
     /// Traces children that were started before forks were seen.
@@ -254,37 +265,52 @@ impl Session {
     /// When they need a program or room that was not loaded, or cannot be set.
     pub(crate) fn probe_program(
         &mut self,
-        plans: Vec<ProbePlan>,
-        (labels, markers): (Option<&LabelTable>, &MarkerTable),
+        probes: Vec<ProbePlan>,
+        plans: PlanTables,
         program: &Identity,
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
-        let none = LabelTable::default();
-        fill_plans(&mut self.ebpf, labels.unwrap_or(&none), markers)
-            .and_then(|()| self.probes.add(&plans, program, pid, since_ns))
+        fill_plans(&mut self.ebpf, &plans)
+            .and_then(|()| self.probes.add(&probes, program, pid, since_ns))
             .map_err(|error| {
                 error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
             })?;
-        self.plans.push((BTreeSet::from([program.clone()]), plans));
-        self.markers = markers.clone();
+        self.planned
+            .push((BTreeSet::from([program.clone()]), probes));
+        self.plans = plans;
         self.measure_traps();
         Ok(())
     }
 
-    /// Nobody runs this program any more, and nobody will: its probes go.
-    pub(crate) fn forget_program(&mut self, program: &Identity) {
+    /// What the probes name; who plans more adds to a copy.
+    pub(crate) fn plans(&self) -> &PlanTables {
+        &self.plans
+    }
+
+    /// Nobody runs this program any more, and nobody will: its probes go, and the room of what only they named. What was
+    /// counted of them must have been taken.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's tables cannot be written.
+    pub(crate) fn forget_program(&mut self, program: &Identity) -> Result<()> {
         self.probes.forget_program(program);
-        self.plans.retain_mut(|(programs, _)| {
+        self.planned.retain_mut(|(programs, _)| {
             programs.remove(program);
             !programs.is_empty()
         });
         self.measure_traps();
+        let probes = self.planned.iter().flat_map(|(_, probes)| probes);
+        let freed = self.plans.keep(probes);
+        // Who hit one of them last may still count.
+        self.grace.wait()?;
+        forget_counts(&mut self.ebpf, &freed)
     }
 
     fn measure_traps(&mut self) {
-        let plans = self.plans.iter().flat_map(|(_, plans)| plans);
-        self.traps = TrapCosts::of(plans, self.cost);
+        let probes = self.planned.iter().flat_map(|(_, probes)| probes);
+        self.traps = TrapCosts::of(probes, self.cost);
     }
 
     /// Processes that should have probes and got none.
@@ -455,7 +481,7 @@ impl Session {
     ///
     /// When a map cannot be used.
     pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
-        Sums::take(&self.ebpf, request_types, window, &self.markers)
+        Sums::take(&self.ebpf, request_types, window, &self.plans)
     }
 
     /// Stacks that open requests refer to.

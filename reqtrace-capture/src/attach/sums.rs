@@ -1,7 +1,7 @@
 //! What the kernel's maps have added up, as plain lists.
 
 use aya::Ebpf;
-use aya::maps::{Array, MapData, PerCpuArray};
+use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::loss::Loss;
@@ -13,11 +13,11 @@ use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, SumOf, TypeTotals}
 
 use super::batch;
 use super::decode::own;
-use super::loader::{array, map, map_error};
+use super::loader::{array, map, map_error, map_mut};
 use super::marked;
-use super::markers::MarkerTable;
+use super::plans::PlanTables;
 use super::sizes::Sizes;
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 
 /// A table is emptied when so much of it was filled since the last time: the rest has room for what
 /// comes while it is emptied, in the next window.
@@ -45,7 +45,7 @@ impl Sums {
         ebpf: &Ebpf,
         request_types: usize,
         window: u64,
-        markers: &MarkerTable,
+        tables: &PlanTables,
     ) -> Result<Self> {
         let totals: PerCpuArray<_, KernelTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
@@ -58,8 +58,9 @@ impl Sums {
                 Ok(own::totals(&sum))
             })
             .collect::<Result<_>>()?;
-        let counts = counts(ebpf, markers.names().len())?;
-        for (of_plan, name) in counts.iter().zip(markers.names()) {
+        let plans = tables.marker_plans();
+        let counts = counts(ebpf, plans.len())?;
+        for (of_plan, (_, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
                 of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS];
                 of_type.ends_without_begin += of_plan[count::ENDS_WITHOUT_BEGIN];
@@ -67,7 +68,7 @@ impl Sums {
                 of_type.other_type += of_plan[count::OTHER_TYPE];
             }
         }
-        let markers = marked::by_marker(markers, &counts, &totals);
+        let markers = marked::by_marker(tables, &counts, &totals);
         let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
@@ -108,6 +109,21 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
         Ok(sum)
     };
     (0..plans as u32).map(of_plan).collect()
+}
+
+/// Sets the counts of plans back that are free for other markers.
+pub(super) fn forget_counts(ebpf: &mut Ebpf, plans: &[u32]) -> Result<()> {
+    let mut map: PerCpuArray<&mut MapData, MarkerCounts> =
+        PerCpuArray::try_from(map_mut(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
+    for plan in plans {
+        let cpus = map.get(plan, 0).map_err(map_error)?.len();
+        let none =
+            PerCpuValues::try_from(vec![MarkerCounts::default(); cpus]).map_err(|error| {
+                Error::failed("counts of markers cannot be set back").because(error)
+            })?;
+        map.set(*plan, none, 0).map_err(map_error)?;
+    }
+    Ok(())
 }
 
 fn taken<V: aya::Pod, T>(

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use reqtrace_recording::ClockStep;
 use rustix::time::{ClockId, clock_gettime};
+
+/// Less than this is no step of the wall clock, ns.
+const STEP_NS: u64 = 1_000_000;
 
 /// `CLOCK_MONOTONIC` in nanoseconds: the clock of `bpf_ktime_get_ns`.
 #[must_use]
@@ -10,10 +14,15 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. Taken once per trace,
-/// so that all rows share one offset even when the wall clock is set meanwhile.
+/// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. It changes when the wall clock is set, and
+/// while the machine is suspended: see [`WallClock`].
 #[must_use]
 pub fn monotonic_to_unix_ns() -> i64 {
+    offset().1
+}
+
+/// How long reading it took at best, ns, and the offset.
+fn offset() -> (u64, i64) {
     // The pair read in the shortest time is the best one.
     (0..8)
         .map(|_| {
@@ -26,7 +35,37 @@ pub fn monotonic_to_unix_ns() -> i64 {
             )
         })
         .min()
-        .map_or(0, |(_, offset)| offset)
+        .unwrap_or_default()
+}
+
+/// The wall clock of a trace.
+#[derive(Debug)]
+pub(crate) struct WallClock {
+    to_unix_ns: i64,
+}
+
+impl WallClock {
+    /// One that differs from `CLOCK_MONOTONIC` by so much.
+    pub(crate) fn new(to_unix_ns: i64) -> Self {
+        Self { to_unix_ns }
+    }
+
+    /// Whether it was set since the last look. Clocks that are slewed stay together.
+    pub(crate) fn step(&mut self) -> Option<ClockStep> {
+        let (took_ns, to_unix_ns) = offset();
+        self.moved(took_ns, to_unix_ns).then(|| ClockStep {
+            at_ns: monotonic_ns(),
+            to_unix_ns,
+        })
+    }
+
+    fn moved(&mut self, took_ns: u64, to_unix_ns: i64) -> bool {
+        let is_step = to_unix_ns.abs_diff(self.to_unix_ns) > STEP_NS.max(2 * took_ns);
+        if is_step {
+            self.to_unix_ns = to_unix_ns;
+        }
+        is_step
+    }
 }
 
 /// CPU time that a process has used, all its threads, those that have ended too; 0 when it is gone.
@@ -66,6 +105,19 @@ mod tests {
         assert!(cpu_time(own) > before);
         // Above the largest number that the kernel gives.
         assert_eq!(cpu_time(1 << 23), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_seen_once_and_a_slow_look_is_no_step() {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        let mut clock = WallClock::new(7);
+        assert!(!clock.moved(50, 900_000));
+        assert!(!clock.moved(5_000_000, 9_000_000));
+        for now in [HOUR_NS, -HOUR_NS, HOUR_NS] {
+            assert!(clock.moved(50, now));
+            assert!(!clock.moved(50, now + 400));
+        }
+        assert!(WallClock::new(monotonic_to_unix_ns()).step().is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod window;
 
 use std::time::{Duration, Instant};
 
-use log::debug;
+use log::{debug, warn};
 use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange};
 
 use super::backlog::Backlog;
@@ -18,7 +18,7 @@ use crate::attach::Running;
 use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Still};
 use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
-use crate::kernel::clock;
+use crate::kernel::clock::{self, WallClock};
 use reqtrace_base::error::Result;
 use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED};
 
@@ -92,6 +92,7 @@ pub(super) struct Follower<'a> {
     watched: Watched,
     stopper: Stopper,
     backlog: Backlog,
+    clock: WallClock,
 }
 
 impl<'a> Follower<'a> {
@@ -103,6 +104,7 @@ impl<'a> Follower<'a> {
         (processes, pids): (Processes, &[u32]),
         (stopper, latecomers, watched): (Stopper, Latecomers, Watched),
         Keyed { has_keys, ends }: Keyed,
+        to_unix_ns: i64,
     ) -> Result<Self> {
         let mut follower = Self {
             stream,
@@ -118,6 +120,7 @@ impl<'a> Follower<'a> {
             watched,
             stopper,
             backlog: Backlog::default(),
+            clock: WallClock::new(to_unix_ns),
         };
         for &pid in pids {
             let process = Process {
@@ -142,6 +145,9 @@ impl<'a> Follower<'a> {
     ) -> Result<()> {
         self.names.until(Instant::now() + NAMING);
         self.window(session, stop_ns, true)?;
+        for sent in session.take_seconds(clock::monotonic_ns(), true)? {
+            self.stream.send(&Event::Sent(&sent))?;
+        }
         for still in session.open_requests(stop_ns)? {
             let mut open = self.whole(still);
             open.request.id = self.stream.next_id();
@@ -201,7 +207,7 @@ impl<'a> Follower<'a> {
         // They may run another program than when it was looked what they run.
         for pid in self.processes.alive().clone() {
             self.latecomers
-                .look(pid, session.start_ns(), false, session);
+                .look_for(pid, session.start_ns(), false, session);
         }
         session.watch(self.watched.files())?;
         self.find_watched(session, guarding)?;
@@ -228,7 +234,7 @@ impl<'a> Follower<'a> {
                     return Ok(EndedBy::TargetExited);
                 }
                 if ticks.is_each(TICKS_PER_LOOK) {
-                    self.send_tick(taken_ns, &mut ticks)?;
+                    self.send_tick(session, taken_ns, &mut ticks)?;
                 }
             }
             let now_ns = clock::monotonic_ns();
@@ -243,15 +249,23 @@ impl<'a> Follower<'a> {
                 continue;
             }
             if ticks.since_sent() >= TICKS_PER_LOOK {
-                self.send_tick(taken_ns, &mut ticks)?;
+                self.send_tick(session, taken_ns, &mut ticks)?;
             }
         }
     }
 
     /// Sends how far time has come, when no record waits: all before that were sent.
-    fn send_tick(&mut self, taken_ns: Option<u64>, ticks: &mut Ticks) -> Result<()> {
+    fn send_tick(
+        &mut self,
+        session: &mut Session,
+        taken_ns: Option<u64>,
+        ticks: &mut Ticks,
+    ) -> Result<()> {
         if let Some(now_ns) = taken_ns {
             ticks.sent = ticks.count;
+            for sent in session.take_seconds(now_ns, false)? {
+                self.stream.send(&Event::Sent(&sent))?;
+            }
             self.stream.send(&Event::Tick(now_ns))?;
         }
         Ok(())
@@ -276,6 +290,12 @@ impl<'a> Follower<'a> {
         if ticks.is_each(TICKS_PER_LOOK) {
             self.names.tick();
             self.work_off(session)?;
+            if let Some(step) = self.clock.step() {
+                warn!(
+                    "the wall clock was set, or the machine was suspended: times of day go on from there"
+                );
+                self.stream.send(&Event::Clock(&step))?;
+            }
             self.stream.look(guarding.shares());
             self.let_go(session, guarding)?;
             if self.processes.alive().is_empty() && self.watched.is_empty() {
@@ -292,7 +312,9 @@ impl<'a> Follower<'a> {
             }
             self.find_watched(session, guarding)?;
             for program in self.watched.over(self.processes.alive()) {
-                session.forget_program(&program);
+                // What its markers have counted.
+                self.window(session, clock::monotonic_ns(), false)?;
+                session.forget_program(&program)?;
                 self.latecomers.known.remove(&program);
             }
             self.show_running(session)?;

@@ -4,7 +4,7 @@
 //! once, when the first process of it begins, in a thread of its own. Its later processes have the probes of
 //! its executable from their start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,11 +13,13 @@ use log::{debug, info};
 
 use super::ahead::Ahead;
 use super::resolved::resolve_one;
-use crate::attach::{Identity, LabelTable, MarkerTable, ProbePlan, Session, path_of, safety};
+use crate::attach::{Identity, ProbePlan, Session, path_of, safety};
 use crate::events::Notices;
+use crate::kernel::clock;
 use crate::kernel::processes::is_alive;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::Profiles;
+use reqtrace_recording::Comm;
 use reqtrace_resolve::{Process, ResolvedProfile};
 
 /// The first pause before a program is looked at again: it may load the library that has its markers. Each
@@ -25,6 +27,9 @@ use reqtrace_resolve::{Process, ResolvedProfile};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Looks before it is given up: 6 s.
 const LOOKS: u32 = 8;
+
+/// Processes that have left of which a request may be in the ring.
+const MAX_LEFT: usize = 10_000;
 
 /// What a process runs.
 pub(super) struct Program {
@@ -70,16 +75,16 @@ fn opened(pid: u32) -> Result<(Process, File)> {
 /// What is known of programs, and the processes whose program is being resolved.
 pub(super) struct Latecomers {
     pub(super) profiles: Profiles,
-    /// As the kernel has them.
-    pub(super) labels: Option<LabelTable>,
-    /// As the kernel has them.
-    pub(super) markers: MarkerTable,
     pub(super) accept_risk: bool,
     pub(super) notices: Notices,
-    /// Programs whose probes are set.
-    pub(super) known: BTreeSet<Identity>,
+    /// Programs whose probes are set, since then, `CLOCK_MONOTONIC` ns.
+    pub(super) known: BTreeMap<Identity, u64>,
+    /// The same by their file names.
+    pub(super) names: BTreeMap<String, u64>,
     /// Processes of which no request is seen, although a profile is made for their program.
     pub(super) unprobed: u64,
+    /// Those of them of which a request may be in the ring: the probes of the file may have been set before they left.
+    pub(super) left: BTreeSet<u32>,
     pub(super) waiting: Vec<Waiting>,
     /// Files that paths of probes name by their descriptors.
     pub(super) _kept: Vec<File>,
@@ -96,6 +101,8 @@ pub(super) struct Waiting {
     process: Process,
     /// Its executable.
     file: File,
+    /// A request of it was seen.
+    is_seen: bool,
     looks: u32,
     next: Instant,
     work: Option<Ahead<Result<ResolvedProfile>>>,
@@ -110,19 +117,42 @@ impl Waiting {
 }
 
 impl Latecomers {
-    /// A process runs another program since then, `CLOCK_MONOTONIC` ns: one that is wanted in any case, or only
-    /// if a profile is made for it.
-    pub(super) fn look(&mut self, pid: u32, since_ns: u64, is_wanted: bool, session: &mut Session) {
-        self.waiting.retain(|waiting| waiting.pid != pid);
-        let Some(program) = Program::of(pid) else {
-            return;
-        };
-        if !is_wanted && self.profiles.made_for(&program.name).is_none() {
+    /// A process runs another program since then, `CLOCK_MONOTONIC` ns, and has that one's name.
+    pub(super) fn look(&mut self, pid: u32, since_ns: u64, comm: Comm, session: &mut Session) {
+        if self.look_for(pid, since_ns, false, session) {
             return;
         }
-        if self.known.contains(&program.file) {
-            session.follow(pid, since_ns);
-            return;
+        let (name, longest) = (comm.text(), comm.0.len() - 1);
+        // One whose file has probes had them from its start.
+        let has_probes = self.names.iter().any(|(known, set_ns)| {
+            known.bytes().take(longest).eq(name.bytes()) && *set_ns <= since_ns
+        });
+        if !has_probes && self.profiles.made_for(&name).is_some() {
+            self.leaves(pid);
+        }
+    }
+
+    /// The same of one that is wanted in any case, or only if a profile is made for it. False when it has left.
+    pub(super) fn look_for(
+        &mut self,
+        pid: u32,
+        since_ns: u64,
+        is_wanted: bool,
+        session: &mut Session,
+    ) -> bool {
+        self.waiting.retain(|waiting| waiting.pid != pid);
+        let Some(program) = Program::of(pid) else {
+            return false;
+        };
+        if !is_wanted && self.profiles.made_for(&program.name).is_none() {
+            return true;
+        }
+        if let Some(set_ns) = self.known.get(&program.file) {
+            match *set_ns <= since_ns {
+                true => session.follow(pid, since_ns),
+                false => session.follow_late(pid, since_ns),
+            }
+            return true;
         }
         let (process, file) = match opened(pid) {
             Ok(opened) => opened,
@@ -131,8 +161,8 @@ impl Latecomers {
                     "process {pid} ({}) left without probes: {error}",
                     program.name
                 );
-                self.unprobed += 1;
-                return;
+                self.leaves(pid);
+                return true;
             }
         };
         self.waiting.push(Waiting {
@@ -141,17 +171,40 @@ impl Latecomers {
             program,
             process,
             file,
+            is_seen: false,
             looks: 0,
             next: Instant::now(),
             work: None,
         });
         self.step(session);
+        true
     }
 
     /// Processes of which no request is seen, although a profile is made for their program: also those that
     /// still wait.
     pub(super) fn unprobed(&self) -> u64 {
-        self.unprobed + self.waiting.len() as u64
+        let waiting = self.waiting.iter().filter(|waiting| !waiting.is_seen);
+        self.unprobed + (self.left.len() + waiting.count()) as u64
+    }
+
+    /// A request of a process was seen.
+    pub(super) fn seen(&mut self, pid: u32) {
+        if !self.left.is_empty() {
+            self.left.remove(&pid);
+        }
+        let mut waiting = self.waiting.iter_mut();
+        if let Some(waiting) = waiting.find(|waiting| waiting.pid == pid) {
+            waiting.is_seen = true;
+        }
+    }
+
+    /// A process has left, and it is not known that it had probes.
+    fn leaves(&mut self, pid: u32) {
+        if self.left.len() == MAX_LEFT {
+            self.unprobed += self.left.len() as u64;
+            self.left.clear();
+        }
+        self.left.insert(pid);
     }
 
     /// Whether a program is being resolved: the next step is due soon.
@@ -163,10 +216,11 @@ impl Latecomers {
     pub(super) fn step(&mut self, session: &mut Session) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let (pid, file) = (waiting.pid, &waiting.program.file);
-            if self.known.contains(file) {
+            if self.known.contains_key(file) {
                 match is_alive(pid) {
                     true => session.follow_late(pid, waiting.since_ns),
-                    false => self.unprobed += 1,
+                    false if waiting.is_seen => {}
+                    false => self.leaves(pid),
                 }
                 continue;
             }
@@ -202,12 +256,16 @@ impl Latecomers {
                     let is_alive = is_alive(pid);
                     let left = if is_alive { "" } else { ", and has left" };
                     info!("process {pid} ({name}) has probes{left}");
-                    self.unprobed += u64::from(!is_alive);
-                    self.known.insert(waiting.program.file);
+                    if !is_alive && !waiting.is_seen {
+                        self.leaves(pid);
+                    }
+                    let set_ns = clock::monotonic_ns();
+                    self.known.insert(waiting.program.file, set_ns);
+                    self.names.insert(waiting.program.name, set_ns);
                 }
                 Err(error) if !is_alive(pid) => {
                     debug!("process {pid} ({name}) left without probes: {error}");
-                    self.unprobed += 1;
+                    self.leaves(pid);
                 }
                 Err(error) if waiting.looks >= LOOKS => {
                     self.notices.warn(format_args!(
@@ -245,16 +303,15 @@ impl Latecomers {
         if let Some(error) = judgement.refused.into_iter().chain(doubted).next() {
             return Err(error);
         }
-        let (mut labels, mut markers) = (self.labels.clone(), self.markers.clone());
-        let plans = ProbePlan::of(&resolved, labels.as_mut(), &mut markers)?;
+        let mut plans = session.plans().clone();
+        let probes = ProbePlan::of(&resolved, &mut plans)?;
         session.probe_program(
+            probes,
             plans,
-            (labels.as_ref(), &markers),
             &waiting.program.file,
             waiting.pid,
             waiting.since_ns,
         )?;
-        (self.labels, self.markers) = (labels, markers);
         let warnings = resolved.iter().flat_map(|profile| &profile.warnings);
         for warning in judgement.warnings.iter().chain(warnings) {
             self.notices.warn(warning);

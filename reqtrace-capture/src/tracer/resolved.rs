@@ -1,7 +1,7 @@
 //! Where the profile's markers are: the profile and the processes in, resolved profiles out, and
 //! notices of what a user should know of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 
 use log::{debug, info};
@@ -51,9 +51,11 @@ impl Found {
         self.resolved.push(resolved);
     }
 
-    /// Programs whose probes are planned.
-    pub(super) fn programs(&self) -> BTreeSet<Identity> {
-        self.programs.keys().cloned().collect()
+    /// Programs whose probes are planned, and their file names. They are set before the trace begins: at 0.
+    pub(super) fn programs(&self) -> (BTreeMap<Identity, u64>, BTreeMap<String, u64>) {
+        let names = self.names.keys().map(|name| (name.clone(), 0));
+        let programs = self.programs.keys().map(|program| (program.clone(), 0));
+        (programs.collect(), names.collect())
     }
 
     /// Tells the service of a process by its program: one that a profile is made for, or that of a process

@@ -153,6 +153,7 @@ impl Trace {
             (events.processes, &events.pids),
             (stopper, events.latecomers, events.watched),
             events.keyed,
+            events.header.monotonic_to_unix_ns,
         )?;
         let alive = follower.processes().alive();
         let cold_percent = events.cold_percent;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::place::Partial;
 use super::sink::Sink;
-use reqtrace_analysis::report::{Exporter, IntervalRow, LossLine, Report, RequestRow};
+use reqtrace_analysis::report::{Exporter, IntervalRow, LossLine, Report, RequestRow, WindowRow};
 use reqtrace_base::error::{Error, Result};
 
 /// Where an exporter writes.
@@ -94,6 +94,19 @@ impl Exporter for Output {
             self.note(result);
         }
         Ok(())
+    }
+
+    /// Never fails: see [`Output::note`].
+    fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
+        if self.failed.is_none() {
+            let result = self.exporter.window(row);
+            self.note(result);
+        }
+        Ok(())
+    }
+
+    fn wants_windows(&self) -> bool {
+        self.exporter.wants_windows()
     }
 
     fn wants_intervals(&self) -> bool {

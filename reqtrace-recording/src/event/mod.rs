@@ -30,7 +30,9 @@ pub use sample::Sample;
 pub use site::{BlockSite, LongBlock, Slot};
 pub use stack::{Address, KERNEL, NOWHERE, Name, Stack};
 pub use sums::{LengthHistogram, LengthsOf, StackSum, StackSumKey, SumOf, TypeTotals};
-pub use totals::{Cost, Loss, MarkerCount, MarkerCounts, ProgramCost, WalkCost, Window};
+pub use totals::{
+    ClockStep, Cost, Loss, MarkerCount, MarkerCounts, ProgramCost, Sent, WalkCost, Window,
+};
 pub use trace::{End, Header, LateChildren, Marker, Options, Part, SYSCALLS, UnmatchedWait};
 
 /// One event of a trace.
@@ -76,6 +78,10 @@ pub enum Event<'a> {
     Sample(&'a Sample),
     /// All records of before this time, but for some milliseconds, have been seen.
     Tick(u64),
+    /// What the kernel has sent of the requests that ended in a second, when all of them have come.
+    Sent(&'a Sent),
+    /// The wall clock differs from `CLOCK_MONOTONIC` by something else from now on.
+    Clock(&'a ClockStep),
     /// Exact sums of the kernel since the window before.
     Window(&'a Window),
     /// Something was lost since it was last said.

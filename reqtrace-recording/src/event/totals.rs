@@ -24,6 +24,38 @@ pub struct Window {
     pub markers: Vec<MarkerCount>,
 }
 
+/// What the kernel has sent of the requests that ended in one second of `CLOCK_MONOTONIC`, and in those seconds before
+/// that share its counter and of which this was not sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The second.
+    pub second: u64,
+    /// Records of requests, whatever they weigh.
+    pub requests: u64,
+    /// Σ of their latencies, ns.
+    pub latency_ns: u64,
+}
+
+impl Sent {
+    /// Seconds that are so far apart share a counter.
+    pub const SECONDS: u64 = reqtrace_common::sums::SECONDS as u64;
+
+    /// The second of a time.
+    #[must_use]
+    pub fn second_of(at_ns: u64) -> u64 {
+        at_ns / 1_000_000_000
+    }
+}
+
+/// The wall clock was set, or the machine was suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockStep {
+    /// When that was seen, `CLOCK_MONOTONIC` ns: at most 200 ms later.
+    pub at_ns: u64,
+    /// From then on add this to `CLOCK_MONOTONIC` ns to get Unix ns.
+    pub to_unix_ns: i64,
+}
+
 /// What was counted of one marker since the window before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkerCount {

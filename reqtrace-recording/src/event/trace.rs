@@ -13,7 +13,7 @@ pub struct Header {
     pub kernel: String,
     /// When all probes were set, or in a later file of a trace the file began, `CLOCK_MONOTONIC` ns.
     pub start_ns: u64,
-    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns; fixed once per trace.
+    /// Add to `CLOCK_MONOTONIC` ns to get Unix ns, until a [`super::ClockStep`].
     pub monotonic_to_unix_ns: i64,
     /// Name of the profile; of several services the names of all, with a comma between.
     pub profile: String,

@@ -84,6 +84,8 @@ impl Rolling {
                     | Event::Origin(_)
                     | Event::Sample(_)
                     | Event::Tick(_)
+                    | Event::Sent(_)
+                    | Event::Clock(_)
                     | Event::Process(_)
             )
     }
@@ -96,6 +98,9 @@ impl Rolling {
             Event::Window(window) => window.until_ns,
             _ => 0,
         };
+        if let Event::Clock(step) = event {
+            self.header.monotonic_to_unix_ns = step.to_unix_ns;
+        }
         self.now_ns = self.now_ns.max(until_ns);
         if matches!(event, Event::Window(_)) && self.is_due(progress) {
             self.ends_ns = Some(until_ns.max(self.header.start_ns));

@@ -120,6 +120,8 @@ fn one<E>(
         entry_kind::ORIGIN => hand_out!(Origin),
         entry_kind::SAMPLE => hand_out!(Sample),
         entry_kind::WINDOW => hand_out!(Window, window(version, fields)),
+        entry_kind::SENT => hand_out!(Sent, numbers::read(fields)),
+        entry_kind::CLOCK => hand_out!(Clock, numbers::read(fields)),
         entry_kind::LOSS => hand_out!(Loss),
         entry_kind::COST => hand_out!(Cost),
         entry_kind::END => hand_out!(End),

@@ -48,6 +48,8 @@ impl Entry {
             Event::Origin(origin) => (entry_kind::ORIGIN, write(origin)),
             Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
             Event::Tick(now_ns) => (entry_kind::TICK, write(&Tick { now_ns })),
+            Event::Sent(sent) => (entry_kind::SENT, write(sent)),
+            Event::Clock(step) => (entry_kind::CLOCK, write(step)),
             Event::Window(window) => (entry_kind::WINDOW, write(window)),
             Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
             Event::Cost(cost) => (entry_kind::COST, write(cost)),

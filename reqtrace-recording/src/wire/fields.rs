@@ -7,10 +7,11 @@ use super::numbers::numbered;
 use super::open::WireOpen;
 use super::{Events, Tick};
 use crate::event::{
-    Away, AwayInterval, BlockSite, Cost, CpuWait, End, File, Futex, Header, LateChildren,
-    LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
-    Object, Options, Origin, Part, Process, ProgramCost, Runner, Sample, ShedSpan, Slot, Stack,
-    StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals, UnmatchedWait, Window,
+    Away, AwayInterval, BlockSite, ClockStep, Cost, CpuWait, End, File, Futex, Header,
+    LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
+    MarkerCounts, Name, Object, Options, Origin, Part, Process, ProgramCost, Runner, Sample, Sent,
+    ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
+    UnmatchedWait, Window,
 };
 
 numbered!(Header {
@@ -38,6 +39,8 @@ numbered!(Sample {
     1 space, 2 tid, 3 request, 4 weight, 5 at_ns, 6 user_stack, 7 kernel_stack,
 });
 numbered!(Tick { 1 now_ns });
+numbered!(Sent { 1 second, 2 requests, 3 latency_ns });
+numbered!(ClockStep { 1 at_ns, 2 to_unix_ns });
 numbered!(Loss { 1 name, 2 count });
 numbered!(End { 1 stop_ns, 2 ended_by, 3 late_children one });
 numbered!(LateChildren { 1 count, 2 slowest_ns });

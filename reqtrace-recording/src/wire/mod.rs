@@ -57,7 +57,9 @@ mod entry_kind {
     pub(super) const FUTEX: u32 = 20;
     pub(super) const AWAY: u32 = 21;
     pub(super) const ORIGIN: u32 = 22;
-    pub(super) const CPU_WAIT: u32 = 23;
+    pub(super) const SENT: u32 = 23;
+    pub(super) const CLOCK: u32 = 24;
+    pub(super) const CPU_WAIT: u32 = 25;
 }
 
 /// The payload of a block of events.

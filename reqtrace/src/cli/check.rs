@@ -12,7 +12,7 @@ use super::outputs::parse_pids;
 use super::profiles::print;
 use markers::describe;
 use reqtrace_base::error::{Error, Result};
-use reqtrace_capture::attach::{LabelTable, MarkerTable, ProbePlan, safety, trial};
+use reqtrace_capture::attach::{PlanTables, ProbePlan, safety, trial};
 use reqtrace_profile::{Profile, Profiles};
 use reqtrace_resolve::{
     Choice, ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file, settle,
@@ -145,9 +145,8 @@ fn report(
     }
     print(&text)?;
     // What a trace would say of markers that are at one place.
-    let mut labels = LabelTable::default();
     let resolved = std::slice::from_ref(resolved);
-    let plans = ProbePlan::of(resolved, Some(&mut labels), &mut MarkerTable::default())?;
+    let plans = ProbePlan::of(resolved, &mut PlanTables::new(true))?;
     let refused = judgement.refused.into_iter().chain(judgement.doubted);
     // Without the permission to try it, what every kernel refuses has been looked at.
     let untaken = || trial::refused(&plans).ok().flatten();

@@ -1,6 +1,6 @@
 //! A replay: a recording in, the report and all files out, compared with golden files and with each other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Cursor;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) struct Replayed {
 }
 
 /// Formats with an option of their own, beside those of `--out`; of a trace with blame more.
-const OPTIONS: [&str; 2] = ["pprof", "perfetto"];
+const OPTIONS: [&str; 3] = ["pprof", "perfetto", "windows"];
 
 pub(crate) fn run(recording: &[u8], slower_than_ns: u64) -> Replayed {
     let options = Options {
@@ -155,6 +155,7 @@ pub(crate) fn compare(name: &str, replayed: &Replayed) {
         assert!(line.chars().count() <= 100, "too wide: {line}");
     }
     check_csv(replayed);
+    check_windows(replayed);
     check_page(&replayed.report);
     check_svg(&replayed.files["flamegraph.svg"]);
 }
@@ -270,6 +271,53 @@ pub(crate) fn check_csv(replayed: &Replayed) {
             assert_eq!(in_rows, ledger.latency_ns);
         }
     }
+}
+
+/// The rows of all windows add up to those of all requests, column by column, and none is longer than a second.
+fn check_windows(replayed: &Replayed) {
+    type Sums = BTreeMap<(String, String), u64>;
+    let sums = |file: &str, is_of: fn(&str) -> bool| {
+        let (mut sums, mut incomplete) = (Sums::new(), 0);
+        let mut reader = csv::Reader::from_reader(replayed.files[file].as_bytes());
+        let header = reader.headers().unwrap().clone();
+        for record in reader.records() {
+            let record = record.unwrap();
+            let row: BTreeMap<&str, &str> = header.iter().zip(&record).collect();
+            let number = |name: &str| row.get(name).map_or(0, |text| text.parse::<u64>().unwrap());
+            let weight = number("weight").max(1);
+            if row.get("complete") == Some(&"false") {
+                incomplete += weight;
+                continue;
+            }
+            incomplete += number("incomplete");
+            let times = header
+                .iter()
+                .filter(|name| name.ends_with("_ns") && is_of(name));
+            for name in times {
+                let key = (row["request"].to_owned(), name.to_owned());
+                *sums.entry(key).or_default() += number(name) * weight;
+            }
+            assert!(number("length_ns") <= 1_000_000_000);
+            if let Some(slowest) = row.get("max_ns").filter(|text| !text.is_empty()) {
+                assert!(number("p50_ns") <= number("p99_ns"));
+                assert!(number("p99_ns") <= slowest.parse().unwrap());
+            }
+        }
+        sums.retain(|_, ns| *ns > 0);
+        (sums, incomplete)
+    };
+    let is_sum = |name: &str| {
+        let others = [
+            "start_unix_ns",
+            "length_ns",
+            "p50_ns",
+            "p90_ns",
+            "p99_ns",
+            "max_ns",
+        ];
+        !others.contains(&name) && name != "waited_before_ns"
+    };
+    assert_eq!(sums("windows.csv", is_sum), sums("requests.csv", is_sum));
 }
 
 fn check_svg(svg: &str) {

@@ -62,7 +62,7 @@ const fn optional(name: &'static str, title: &'static str) -> Trial {
     }
 }
 
-const TRIALS: [Trial; 18] = [
+const TRIALS: [Trial; 19] = [
     Trial {
         name: "inside",
         title: "a service in its own PID and mount namespaces",
@@ -92,6 +92,11 @@ const TRIALS: [Trial; 18] = [
         name: "user",
         title: "perf_event_paranoid 3, the same user",
         wanted: Wanted::Either(CAPABILITIES),
+    },
+    Trial {
+        name: "clock",
+        title: "the wall clock set an hour on and back",
+        wanted: Wanted::Traced(clock),
     },
     Trial {
         name: "kptr_restrict",
@@ -210,6 +215,41 @@ fn shop(folder: &Path) -> Result<&'static str> {
     let rows = ledger::check(&read(folder, "trace/requests.csv")?)?;
     ensure!(rows as u64 == load, "{rows} rows of {load} requests");
     Ok("traced, every request, none lost")
+}
+
+/// Each order begins by the wall clock as it was then, and both steps are counted.
+fn clock(folder: &Path) -> Result<&'static str> {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let loads = ["load.out.before", "load.out"].map(|name| load_count(&read(folder, name)?));
+    let [before, after] = loads;
+    let (before, after) = (before?, after?);
+    let csv = read(folder, "trace/requests.csv")?;
+    ledger::check(&csv)?;
+    let rows = rows::read(&csv)?;
+    let since = |row: &rows::Row| row.start_unix_ns - rows[0].start_unix_ns;
+    let late = rows.iter().filter(|row| since(row) >= HOUR_NS).count() as u64;
+    ensure!(
+        (rows.len() as u64 - late, late) == (before, after),
+        "{late} of {} requests begin an hour later, of {before} and {after}",
+        rows.len()
+    );
+    let longest = rows.iter().map(since).max().unwrap_or(0);
+    ensure!(
+        longest < HOUR_NS + HOUR_NS / 2,
+        "one begins after {longest} ns"
+    );
+    let summary = Summary::read(&read(folder, "trace/summary.json")?)?;
+    let steps = summary
+        .losses
+        .iter()
+        .find(|loss| loss.name == "clock_steps");
+    let steps = steps.map_or(0, |loss| loss.count);
+    ensure!(
+        steps == 2,
+        "{steps} steps of the clock: {:?}",
+        summary.losses
+    );
+    Ok("traced, every request by the wall clock of its begin; both steps are counted")
 }
 
 /// Its names are found in its own root, and its files have the names that it gives them.

@@ -30,6 +30,17 @@ orders() {
     shop load --connect "$address" --connections 2 --requests "$TRIAL_REQUESTS" >"$1" 2>&1
 }
 
+# The same before and after the wall clock is set an hour on.
+orders_at_two_times() {
+    orders "$1.before"
+    sleep 1
+    date -s "@$(($(date +%s) + 3600))"
+    sleep 1
+    orders "$1"
+    date -s "@$(($(date +%s) - 3600))"
+    sleep 1
+}
+
 # A service as process 1 of PID and mount namespaces of its own: its program, its data and its /tmp are where nobody else has
 # them.
 inside() {
@@ -92,6 +103,8 @@ done
 trial user2 /shop.toml orders $as_user
 echo "$paranoid" >/proc/sys/kernel/perf_event_paranoid
 trial user /shop.toml orders $as_user
+
+trial clock /shop.toml orders_at_two_times
 
 restrict=$(cat /proc/sys/kernel/kptr_restrict)
 echo 2 >/proc/sys/kernel/kptr_restrict

@@ -197,14 +197,10 @@ fn a_chain_names_its_label_and_its_attributes() {
         MarkerName::default(),
     )
     .unwrap();
-    let mut markers = MarkerTable::default();
-    let mut labels = LabelTable::default();
-    assert_eq!(
-        index_of(&plans, &mut markers, Some(&mut labels)).unwrap(),
-        1
-    );
-    let [_, begin, end] = markers.markers() else {
-        panic!("{:?}", markers.markers());
+    let mut tables = PlanTables::new(true);
+    assert_eq!(index_of(&plans, &mut tables).unwrap(), 1);
+    let [_, (begin, _), (end, _)] = tables.marker_plans() else {
+        panic!("{:?}", tables.marker_plans());
     };
     assert_eq!(
         (begin.op, begin.label, begin.attributes, begin.next),
@@ -214,9 +210,9 @@ fn a_chain_names_its_label_and_its_attributes() {
         (end.op, end.label, end.attributes, end.next),
         (op::END, 0, 0, 0)
     );
-    assert_eq!(markers.attributes()[1].index, 4);
+    assert_eq!(tables.attribute_plans()[1].index, 4);
     // Without labels there are none.
-    let mut markers = MarkerTable::default();
-    index_of(&plans, &mut markers, None).unwrap();
-    assert_eq!(markers.markers()[1].label, 0);
+    let mut tables = PlanTables::new(false);
+    index_of(&plans, &mut tables).unwrap();
+    assert_eq!(tables.marker_plans()[1].0.label, 0);
 }

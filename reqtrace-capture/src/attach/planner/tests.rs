@@ -1,6 +1,6 @@
 use reqtrace_common::marker::{marker_flag, op};
 
-use super::super::LabelTable;
+use super::super::PlanTables;
 use super::*;
 use reqtrace_profile::{Origin, Profile};
 use reqtrace_resolve::resolve_file;
@@ -29,8 +29,7 @@ const SERVER: &str = r#"
 /// Probes of a request as program, offset in the file and index, and the tables.
 struct Planned {
     probes: Vec<(&'static str, u64, u16)>,
-    markers: MarkerTable,
-    labels: LabelTable,
+    tables: PlanTables,
 }
 
 impl Planned {
@@ -39,7 +38,7 @@ impl Planned {
         let mut chain = Vec::new();
         let mut index = u32::from(index);
         while index != 0 {
-            let plan = self.markers.markers()[index as usize];
+            let plan = self.tables.marker_plans()[index as usize].0;
             chain.push(plan);
             index = plan.next;
         }
@@ -55,7 +54,7 @@ impl Planned {
         let mut read = Vec::new();
         let mut index = plan.attributes;
         while index != 0 {
-            let plan = self.markers.attributes()[index as usize];
+            let plan = self.tables.attribute_plans()[index as usize];
             read.push(plan.index);
             index = plan.next;
         }
@@ -68,10 +67,8 @@ fn plan(request: &str, with_texts: bool) -> Result<Planned> {
     let text = format!("[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\n{request}\n");
     let profile = Profile::parse(&text, "p.toml", Origin::BuiltIn)?;
     let resolved = resolve_file(&profile, fixture.path())?;
-    let mut markers = MarkerTable::default();
-    let mut labels = LabelTable::default();
-    let table = with_texts.then_some(&mut labels);
-    let probes = ProbePlan::of(&[resolved], table, &mut markers)?;
+    let mut tables = PlanTables::new(with_texts);
+    let probes = ProbePlan::of(&[resolved], &mut tables)?;
     let probes = probes
         .iter()
         .map(|probe| {
@@ -79,11 +76,7 @@ fn plan(request: &str, with_texts: bool) -> Result<Planned> {
             (probe.program, probe.file_offset, index)
         })
         .collect();
-    Ok(Planned {
-        probes,
-        markers,
-        labels,
-    })
+    Ok(Planned { probes, tables })
 }
 
 const SQL: &str = "\n[[request.attribute]]\nname = \"sql\"\narg = 0\nderef = [0]";
@@ -102,10 +95,13 @@ fn what_has_no_conditions_and_reads_nothing_needs_no_plan() {
         let planned = plan(&request, with_texts).unwrap();
         assert_eq!(planned.programs().last(), Some(&"request_begin"));
         assert_eq!(planned.programs()[0], "request_end");
-        assert_eq!(planned.markers.markers().len(), 1);
+        assert_eq!(planned.tables.marker_plans().len(), 1);
         let label = planned.probes.last().unwrap().2;
         assert_eq!(label, u16::from(with_texts));
-        assert_eq!(planned.labels.plans().len(), 1 + usize::from(with_texts));
+        assert_eq!(
+            planned.tables.label_plans().len(),
+            1 + usize::from(with_texts)
+        );
     }
 }
 

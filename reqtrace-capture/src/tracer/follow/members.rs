@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event, reason};
-use reqtrace_recording::{Event, Process, ProcessChange, Request};
+use reqtrace_recording::{Comm, Event, Process, ProcessChange, Request};
 
 use super::Follower;
 use crate::attach::Session;
@@ -45,7 +45,7 @@ impl Follower<'_> {
                 self.appear(process, Since::Program)?;
                 self.look_at(space, true, session)?;
                 self.latecomers
-                    .look(record.tgid, record.time_ns, false, session);
+                    .look(record.tgid, record.time_ns, Comm(record.comm), session);
             }
             process_event::PROGRAM if self.watched.is_run_by(record.tgid) => {
                 self.add(space, record.time_ns, session)?;
@@ -103,7 +103,7 @@ impl Follower<'_> {
         };
         self.appear(process, Since::Program)?;
         self.look_at(space, true, session)?;
-        self.latecomers.look(pid, since_ns, true, session);
+        self.latecomers.look_for(pid, since_ns, true, session);
         Ok(())
     }
 

@@ -155,6 +155,7 @@ impl Follower<'_> {
             Ok(request) => request,
             Err(malformed) => return Ok(Err(malformed)),
         };
+        self.latecomers.seen(request.space.tgid);
         self.names.request(&request, &mut self.stream)?;
         match self.extras.take(&request) {
             Ok(None) => self.stream.request(request)?,

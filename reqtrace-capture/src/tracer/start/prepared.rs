@@ -11,7 +11,7 @@ use super::ready::Ready;
 use super::{Plan, Wanted};
 use crate::attach::self_test::SelfTest;
 use crate::attach::{
-    self, Compiled, KernelTypes, LabelTable, LoadOptions, Loaded, Loader, MarkerTable, ProbePlan,
+    self, Compiled, KernelTypes, LoadOptions, Loaded, Loader, PlanTables, ProbePlan,
 };
 use crate::kernel::{Feature, Host, clock};
 use crate::symbolize::LiveSymbolizer;
@@ -38,8 +38,7 @@ pub(super) struct Prepared {
 /// The probes to set, and the tables that they refer to.
 pub(super) struct Probes {
     pub(super) plans: Vec<ProbePlan>,
-    pub(super) labels: Option<LabelTable>,
-    pub(super) markers: MarkerTable,
+    pub(super) tables: PlanTables,
 }
 
 /// What loading waits for.
@@ -90,16 +89,14 @@ impl Plan {
         for (space, mapped) in &mapped {
             symbols.map(*space, mapped);
         }
-        let mut labels = wanted.options.labels.then(LabelTable::default);
-        let mut markers = MarkerTable::default();
-        let plans = ProbePlan::of(&found.resolved, labels.as_mut(), &mut markers)?;
+        let mut plan_tables = PlanTables::new(wanted.options.labels);
+        let plans = ProbePlan::of(&found.resolved, &mut plan_tables)?;
         Ok(Prepared {
             wanted,
             found,
             probes: Probes {
                 plans,
-                labels,
-                markers,
+                tables: plan_tables,
             },
             host,
             lacks,
@@ -211,9 +208,8 @@ impl Work {
                 samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,
-                labels: probes.labels.as_ref(),
                 has_keys: profiles.have_keys(),
-                markers: Some(&probes.markers),
+                plans: Some(&probes.tables),
                 probes: Some(&probes.plans),
                 more_probes,
                 sizes: wanted.sizes,

@@ -1,5 +1,7 @@
 //! A start that is ready: loaded programs in, a trace with everything attached out.
 
+use std::collections::BTreeSet;
+
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -99,6 +101,7 @@ impl Ready {
         drop(processes);
         files.forget();
         give_memory_back();
+        let (known, names) = found.programs();
         let events = Events {
             header,
             names: Names::new(stacks, symbols, files),
@@ -110,12 +113,12 @@ impl Ready {
             processes: owned,
             pids,
             latecomers: Latecomers {
-                known: found.programs(),
+                known,
+                names,
                 unprobed: found.unprobed,
+                left: BTreeSet::new(),
                 _kept: found.kept,
                 profiles,
-                labels: probes.labels,
-                markers: probes.markers,
                 accept_risk: options.accept_risk,
                 notices: notices.clone(),
                 waiting: Vec::new(),

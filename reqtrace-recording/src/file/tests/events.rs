@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use reqtrace_common::record::FILE_NONE;
 
 use crate::event::{
-    Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, Comm, Cost, CpuWait,
-    End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind, LateChildren,
-    LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
-    NumberOf, Object, Open, Options, Origin, Overhead, Part, Process, ProcessChange, ProgramCost,
-    Request, RequestOf, Runner, SYSCALLS, Sample, Sender, ShedSpan, Slot, Stack, StackSum,
-    StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker,
-    WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep, Comm, Cost,
+    CpuWait, End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind,
+    LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
+    MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Part, Process,
+    ProcessChange, ProgramCost, Request, RequestOf, Runner, SYSCALLS, Sample, Sender, Sent,
+    ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait,
+    Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -32,6 +32,8 @@ pub(super) enum Owned {
     Futex(Futex),
     Sample(Sample),
     Tick(u64),
+    Sent(Sent),
+    Clock(ClockStep),
     StacksAnew,
     Window(Box<Window>),
     Loss(Loss),
@@ -58,6 +60,8 @@ impl Owned {
             Event::Futex(event) => Self::Futex(event.clone()),
             Event::Sample(event) => Self::Sample(*event),
             Event::Tick(now_ns) => Self::Tick(now_ns),
+            Event::Sent(event) => Self::Sent(*event),
+            Event::Clock(event) => Self::Clock(*event),
             Event::StacksAnew => Self::StacksAnew,
             Event::Window(event) => Self::Window(Box::new(event.clone())),
             Event::Loss(event) => Self::Loss(event.clone()),
@@ -95,6 +99,8 @@ impl Owned {
             Self::Futex(event) => Event::Futex(event),
             Self::Sample(event) => Event::Sample(event),
             Self::Tick(now_ns) => Event::Tick(*now_ns),
+            Self::Sent(event) => Event::Sent(event),
+            Self::Clock(event) => Event::Clock(event),
             Self::StacksAnew => Event::StacksAnew,
             Self::Window(event) => Event::Window(event),
             Self::Loss(event) => Event::Loss(event),
@@ -478,6 +484,15 @@ pub(super) fn some_events() -> Vec<Owned> {
             lies_in: "libc.so.6 main_arena".to_owned(),
         }),
         Owned::Tick(2_000_000_000),
+        Owned::Sent(Sent {
+            second: 1,
+            requests: 6_469,
+            latency_ns: 46_000_000_000,
+        }),
+        Owned::Clock(ClockStep {
+            at_ns: 2_000_000_000,
+            to_unix_ns: -3_600_000_000_000,
+        }),
         Owned::StacksAnew,
         Owned::Window(Box::new(Window {
             until_ns: 2_000_000_000,

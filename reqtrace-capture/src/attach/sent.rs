@@ -1,0 +1,116 @@
+//! What the kernel has sent, by the second: its counters in, seconds of which all records have come out.
+
+use aya::Ebpf;
+use aya::maps::PerCpuArray;
+use reqtrace_common::sums::SentSums as KernelSent;
+use reqtrace_recording::Sent;
+
+use super::loader::{map, map_error};
+use reqtrace_base::error::Result;
+
+/// So long after a second its last record was sent and counted, ns.
+const MARGIN_NS: u64 = 500_000_000;
+/// Seconds whose counters are of no second that goes on: behind it come one that may still be counted, and the present.
+const READ_AT_ONCE: u64 = Sent::SECONDS - 3;
+
+/// What was read so far.
+#[derive(Debug)]
+pub(super) struct Seconds {
+    /// The first that was not read.
+    next: u64,
+    /// By counter.
+    before: [KernelSent; Sent::SECONDS as usize],
+}
+
+impl Seconds {
+    /// Begins at this time, `CLOCK_MONOTONIC` ns.
+    pub(super) fn new(start_ns: u64) -> Self {
+        Self {
+            next: Sent::second_of(start_ns),
+            before: [KernelSent::default(); Sent::SECONDS as usize],
+        }
+    }
+
+    /// The seconds that are over, when all records of before `taken_ns` were taken. With `all` nothing comes any more, and
+    /// the last second is among them.
+    pub(super) fn take(&mut self, ebpf: &Ebpf, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
+        let until = match all {
+            true => Sent::second_of(taken_ns) + 1,
+            false => Sent::second_of(taken_ns.saturating_sub(MARGIN_NS)),
+        };
+        let seconds = self.due(until);
+        if seconds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sent: PerCpuArray<_, KernelSent> =
+            PerCpuArray::try_from(map(ebpf, "SENT")?).map_err(map_error)?;
+        let read = seconds.map(|second| {
+            let counter = second % Sent::SECONDS;
+            let of_cpus = sent.get(&(counter as u32), 0).map_err(map_error)?;
+            let now = of_cpus
+                .iter()
+                .fold(KernelSent::default(), |sum, cpu| KernelSent {
+                    requests: sum.requests + cpu.requests,
+                    latency_ns: sum.latency_ns.wrapping_add(cpu.latency_ns),
+                });
+            Ok(self.read(second, now))
+        });
+        read.collect()
+    }
+
+    /// The seconds before this one whose counters are to be read. Earlier ones share theirs with these or with later ones.
+    fn due(&mut self, until: u64) -> std::ops::Range<u64> {
+        let from = self.next.max(until.saturating_sub(READ_AT_ONCE));
+        self.next = self.next.max(until);
+        from..until
+    }
+
+    fn read(&mut self, second: u64, now: KernelSent) -> Sent {
+        let before = &mut self.before[(second % Sent::SECONDS) as usize];
+        let sent = Sent {
+            second,
+            requests: now.requests - before.requests,
+            latency_ns: now.latency_ns.wrapping_sub(before.latency_ns),
+        };
+        *before = now;
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_is_read_once_and_those_that_a_stopped_tracer_missed_with_later_ones() {
+        let mut seconds = Seconds::new(100 * 1_000_000_000 + 5);
+        assert_eq!(seconds.due(100), 100..100);
+        assert_eq!(seconds.due(103), 100..103);
+        assert_eq!(seconds.due(103), 103..103);
+        // Stopped for a minute. What goes on is second 165, and 164 may still be counted.
+        let read = seconds.due(164);
+        assert_eq!(read, 151..164);
+        assert!(
+            !read
+                .clone()
+                .any(|second| second % 16 == 165 % 16 || second % 16 == 164 % 16)
+        );
+        assert_eq!(seconds.due(165), 164..165);
+    }
+
+    #[test]
+    fn what_is_new_in_a_counter_is_sent() {
+        let mut seconds = Seconds::new(0);
+        let now = |requests, latency_ns| KernelSent {
+            requests,
+            latency_ns,
+        };
+        let first = seconds.read(3, now(5, 50));
+        assert_eq!((first.second, first.requests, first.latency_ns), (3, 5, 50));
+        let second = seconds.read(19, now(7, 90));
+        assert_eq!(
+            (second.second, second.requests, second.latency_ns),
+            (19, 2, 40)
+        );
+    }
+}
