@@ -272,19 +272,17 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
         file: FILE_NONE,
     };
     state.switch_out(now, preempted, prev_state, site);
-    cpu::left(ctx.arg(1), state, now);
 }
 
 /// A helper gets a CPU.
 #[inline(always)]
-pub(crate) fn arrive(task: Task, tid: u32, now: u64) {
+pub(crate) fn arrive(tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let state = unsafe { &mut (*thread).state };
-    cpu::arrived(task, state, now);
     if let Some(closed) = state.switch_in(now) {
         ended(state, &closed, now, 0, 0);
     }

@@ -7,7 +7,7 @@
 
 use core::ffi::c_void;
 use core::mem::{offset_of, size_of};
-use core::slice;
+use core::{ptr, slice};
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_loop};
@@ -20,7 +20,7 @@ use reqtrace_common::cpu::{
 };
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::record::kind;
-use reqtrace_common::thread::{ThreadState, phase};
+use reqtrace_common::thread::{ThreadState, is_preemption, phase};
 
 use crate::blame;
 use crate::emit;
@@ -37,7 +37,17 @@ static RUNS: Array<Runs> = Array::with_max_entries(1, 0);
 
 /// Where a record is put together. Interrupts are off wherever that is done, and it does not nest.
 #[map]
-static CPU_WAIT: PerCpuArray<CpuWaitRecord> = PerCpuArray::with_max_entries(1, 0);
+static CPU_WAIT: PerCpuArray<Look> = PerCpuArray::with_max_entries(1, 0);
+
+/// Runs are looked at from the last one back. No part of it is on the stack, of which `sched_switch` has none left.
+#[repr(C)]
+struct Look {
+    record: CpuWaitRecord,
+    /// The run that was looked at last.
+    at: u64,
+    /// When it began.
+    until_ns: u64,
+}
 
 /// Whose run it was is not known.
 const NOBODY_KNOWN: u32 = u32::MAX;
@@ -45,9 +55,29 @@ const NOBODY_KNOWN: u32 = u32::MAX;
 /// Real time is below.
 const FIRST_FAIR: u32 = 100;
 
+/// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`.
+#[inline(always)]
+pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
+    let (_, prev) = task::current_ids();
+    let next_task: Task = ctx.arg(2);
+    let next = task::tid(next_task);
+    // SAFETY: no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    switched(prev, next_task, next, now);
+    let Some(tids) = Tids::table() else { return 0 };
+    let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_helper(byte);
+    if is_watched(tids.get(prev)) {
+        left(ctx, prev, now);
+    }
+    if is_watched(tids.get(next)) && !stopped() {
+        arrived(next_task, next, now);
+    }
+    0
+}
+
 /// This CPU goes from one thread to another.
 #[inline(always)]
-pub(crate) fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
+fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
     // SAFETY: no precondition.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(runs) = RUNS.get_ptr_mut(cpu) else {
@@ -80,14 +110,22 @@ pub(crate) fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
 
 const _: () = assert!(COMM_LEN == 16, "it is copied as two words");
 
-/// A watched thread has left this CPU.
+/// A watched thread leaves this CPU.
 #[inline(always)]
-pub(crate) fn left(task: Task, state: &mut ThreadState, now: u64) {
+fn left(ctx: &BtfTracePointContext, tid: u32, now: u64) {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
+        return;
+    };
+    // SAFETY: the thread is being switched out here, so nothing else changes its state, but for the waker's fields.
+    let state = unsafe { &mut (*thread).state };
+    let (flag, prev_state): (u64, u32) = (ctx.arg(0), ctx.arg(3));
+    let task: Task = ctx.arg(1);
+    let is_runnable = is_preemption(flag & 1 != 0, prev_state);
     // SAFETY: no precondition.
     state.queued_on = unsafe { bpf_get_smp_processor_id() };
     state.queued_ns = now;
     state.limit_ns = limited_ns(task);
-    state.limited = u32::from(state.phase == phase::PREEMPTED && is_throttled(task));
+    state.limited = u32::from(is_runnable && is_throttled(task));
 }
 
 /// A watched thread is woken.
@@ -102,7 +140,12 @@ pub(crate) fn woken(task: Task, state: &mut ThreadState, now: u64) {
 
 /// A watched thread comes to this CPU; its state is still that of before.
 #[inline(always)]
-pub(crate) fn arrived(task: Task, state: &ThreadState, now: u64) {
+fn arrived(task: Task, tid: u32, now: u64) {
+    let Some(thread) = THREADS.get_ptr(tid) else {
+        return;
+    };
+    // SAFETY: the thread is being switched in here, so nothing else changes its state.
+    let state = unsafe { &(*thread).state };
     // SAFETY: no precondition.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     // Otherwise a move went unseen.
@@ -158,8 +201,7 @@ fn waited(task: Task, state: &ThreadState, now: u64) {
     if from_ns == 0 || from_ns > now || waited_ns < SHORT_WAIT_NS {
         return;
     }
-    let (Some(runs), Some(record)) = (RUNS.get_ptr(state.queued_on), CPU_WAIT.get_ptr_mut(0))
-    else {
+    let (Some(runs), Some(look)) = (RUNS.get_ptr(state.queued_on), CPU_WAIT.get_ptr_mut(0)) else {
         return;
     };
     let mut held_ns = waited_ns;
@@ -173,7 +215,8 @@ fn waited(task: Task, state: &ThreadState, now: u64) {
         }
     }
     // SAFETY: this CPU's own entry, and interrupts are off.
-    let record = unsafe { &mut *record };
+    let look = unsafe { &mut *look };
+    let record = &mut look.record;
     record.kind = kind::CPU_WAIT;
     record.tgid = state.tgid;
     record.tid = state.tid;
@@ -187,61 +230,54 @@ fn waited(task: Task, state: &ThreadState, now: u64) {
     if held_ns == 0 {
         record.runners = [RunnerRecord::default(); MAX_RUNNERS];
         // SAFETY: points into the map.
-        let at = unsafe { (*runs).next };
-        let mut look = Look {
-            runs,
-            record,
-            at,
-            from_ns,
-            until_ns: now,
-        };
-        // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+        look.at = unsafe { (*runs).next };
+        look.until_ns = now;
+        // SAFETY: the callback has the signature that the helper calls.
         unsafe {
             bpf_loop(
                 MAX_RUNS as u32 - 1,
                 look_at_run as *mut c_void,
-                (&raw mut look).cast(),
+                ptr::null_mut(),
                 0,
             );
         }
     }
-    emit::cpu_wait(record);
-}
-
-/// Runs are looked at from the last one back.
-#[repr(C)]
-struct Look {
-    runs: *const Runs,
-    record: *mut CpuWaitRecord,
-    at: u64,
-    from_ns: u64,
-    until_ns: u64,
+    emit::cpu_wait(&look.record);
 }
 
 /// The run before. Returns 1 to stop.
-extern "C" fn look_at_run(_index: u32, look: *mut Look) -> u64 {
-    // SAFETY: the context of `waited`; the masks keep indices in their bounds.
+extern "C" fn look_at_run(_index: u32, _: *mut c_void) -> u64 {
+    let Some(look) = CPU_WAIT.get_ptr_mut(0) else {
+        return 1;
+    };
+    // SAFETY: this CPU's own entry, and interrupts are off; the masks keep indices in their bounds.
     unsafe {
-        let look = &mut *look;
-        look.at = look.at.wrapping_sub(1);
-        let first = (&raw const (*look.runs).runs).cast::<Run>();
-        let run = first.add(look.at as usize & (MAX_RUNS - 1));
+        let record = &raw mut (*look).record;
+        let Some(runs) = RUNS.get_ptr((*record).cpu) else {
+            return 1;
+        };
+        let at = (*look).at.wrapping_sub(1);
+        (*look).at = at;
+        let run = (&raw const (*runs).runs)
+            .cast::<Run>()
+            .add(at as usize & (MAX_RUNS - 1));
         let since_ns = (*run).since_ns;
         if since_ns == 0 {
             return 1;
         }
-        let from_ns = if since_ns > look.from_ns {
+        let (first_ns, until_ns) = ((*record).from_ns, (*look).until_ns);
+        let from_ns = if since_ns > first_ns {
             since_ns
         } else {
-            look.from_ns
+            first_ns
         };
-        if from_ns < look.until_ns {
+        if from_ns < until_ns {
+            (*look).until_ns = from_ns;
             if (*run).tgid != NOBODY_KNOWN {
-                add(look.record, run, look.until_ns - from_ns);
+                add(record, run, until_ns - from_ns);
             }
-            look.until_ns = from_ns;
         }
-        u64::from(since_ns <= look.from_ns)
+        u64::from(since_ns <= first_ns)
     }
 }
 

@@ -117,6 +117,13 @@ fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     blame::waking(&ctx)
 }
 
+/// Only with blame, and attached before `sched_switch`. What it does has a program of its own because the verifier of 6.1 takes
+/// no more in that one.
+#[btf_tracepoint(function = "sched_switch")]
+fn cpu_switch(ctx: BtfTracePointContext) -> i32 {
+    cpu::switch(&ctx)
+}
+
 /// Only with blame.
 #[btf_tracepoint(function = "sched_migrate_task")]
 fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {

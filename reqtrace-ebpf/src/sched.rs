@@ -22,7 +22,7 @@ use crate::globals::{HISTOGRAM_WANTED, STACK_MAX_NS, STACK_MIN_NS, STACK_STATE};
 use crate::maps::{STACK_SUMS, THREADS, Tids, lose, set_tid_flag, stopped, sum_made, window};
 use crate::task::{self, Task, UserContext};
 use crate::uprobes::replaced_return;
-use crate::{blame, cost, cpu, file, histogram, holder, stack};
+use crate::{blame, cost, file, histogram, holder, stack};
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
@@ -35,18 +35,11 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let leaves = left == flag::IN_REQUEST;
     let arrives = arrived == flag::IN_REQUEST;
     let (helper_leaves, helper_arrives) = (blame::is_helper(left), blame::is_helper(arrived));
-    let is_watched = leaves || arrives || helper_leaves || helper_arrives;
-    if !is_watched && !blame::wanted() {
+    if !(leaves || arrives || helper_leaves || helper_arrives) {
         return 0;
     }
     // SAFETY: no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
-    if blame::wanted() {
-        cpu::switched(prev, next_task, next, now);
-        if !is_watched {
-            return 0;
-        }
-    }
     if stopped() {
         return 0;
     }
@@ -54,13 +47,13 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
         leave(ctx, prev, now);
     }
     if arrives {
-        arrive(next_task, next, now);
+        arrive(next, now);
     }
     if helper_leaves {
         blame::leave(ctx, tids, prev, now);
     }
     if helper_arrives {
-        blame::arrive(next_task, next, now);
+        blame::arrive(next, now);
     }
     cost::ended(program::SWITCH, now);
     0
@@ -116,7 +109,6 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     state.switch_out(now, preempted, prev_state, site);
     end_change(state);
     if blame::wanted() {
-        cpu::left(ctx.arg(1), state, now);
         state.futex = 0;
         (state.holder_is, state.holder) = (holder_is::NO_FUTEX, 0);
         if !preempted && user.syscall == SYS_FUTEX {
@@ -206,16 +198,13 @@ pub(crate) fn return_slot(request: &RequestState) -> Option<u64> {
 
 /// A thread in a request gets a CPU.
 #[inline(always)]
-fn arrive(task: Task, tid: u32, now: u64) {
+fn arrive(tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
     let thread = unsafe { &mut *thread };
-    if blame::wanted() {
-        cpu::arrived(task, &thread.state, now);
-    }
     begin_change(&mut thread.state);
     // On both ways, not before them: the verifier of 6.1 does not see that two branches ask the same.
     let Some((closed, no_slot_ns)) = thread.switch_in(now) else {

@@ -26,9 +26,12 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::features::{MIGRATE, PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
+
+/// The tracepoint of switches.
+const SWITCH: &str = "sched_switch";
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -302,9 +305,9 @@ fn load_programs(
     let wanted = || {
         let sockets = features.socket_tracepoints().filter(move |_| sockets);
         let others = faults.then_some(PAGE_FAULT).into_iter();
-        let moves = options.blame.then_some(MIGRATE);
+        let cpus = options.blame.then_some([CPU_SWITCH, MIGRATE]);
         let others = others
-            .chain(moves)
+            .chain(cpus.into_iter().flatten())
             .chain(options.samples.then_some(SAMPLER));
         TRACEPOINTS.into_iter().chain(sockets).chain(others)
     };
@@ -333,7 +336,10 @@ fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
     let loaded = if name == SAMPLER {
         <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
     } else {
-        <&mut BtfTracePoint>::try_from(program).and_then(|program| program.load(name, btf))
+        <&mut BtfTracePoint>::try_from(program).and_then(|program| {
+            let tracepoint = if name == CPU_SWITCH { SWITCH } else { name };
+            program.load(tracepoint, btf)
+        })
     };
     loaded.map_err(|error| explain_program(name, error))?;
     debug!("loaded {name} in {:.0?}", started.elapsed());

@@ -25,6 +25,9 @@ pub(crate) const TRACEPOINTS: [&str; 6] = [
     "sched_switch",
 ];
 
+/// The program of switches that is attached before all others; only with blame.
+pub(crate) const CPU_SWITCH: &str = "cpu_switch";
+
 /// The tracepoint of threads that get another CPU; only with blame.
 pub(crate) const MIGRATE: &str = "sched_migrate_task";
 

@@ -117,9 +117,9 @@ mod tests {
         let text = drawn(120, takers.clone());
         for line in [
             "  preempted: by \"reindexd\" (pid 991, SCHED_FIFO 10), CPU 1         80.0 %         16    60.0 ms",
-            "  preempted: by CPU limit of cgroup /shop, CPU 0                     5.0 %",
-            "  preempted: by idle CPU that had to wake up, CPU 0                  1.0 %",
-            "  not known: waits below 0.2 ms, and who ran unseen                 14.0 %",
+            "  preempted: by CPU limit of cgroup /shop, CPU 0                    5.0 %",
+            "  preempted: by idle CPU that had to wake up, CPU 0                 1.0 %",
+            "  not known: waits below 0.2 ms, and who ran unseen                14.0 %",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
