@@ -2,15 +2,16 @@
 
 use std::mem::size_of;
 
+use reqtrace_common::cpu::CpuWaitRecord;
 use reqtrace_common::record::{
     AwayRecord, ExtraRecord, IntervalRecord, OriginRecord, ProcessRecord, RequestRecord,
     SampleRecord, TextRecord,
 };
 
-use crate::attach::decode::{Decoder, Extras, Record, away, interval, record, sample};
+use crate::attach::decode::{Decoder, Extras, Record, away, cpu_wait, interval, record, sample};
 
 /// Kinds of records, and some that are none.
-const KINDS: u32 = 11;
+const KINDS: u32 = 12;
 
 /// A record of the ring.
 pub fn ring(bytes: &[u8]) {
@@ -29,6 +30,9 @@ pub fn ring(bytes: &[u8]) {
         }
         Ok(Record::Text(bytes)) => {
             let _ = Extras::default().text(bytes);
+        }
+        Ok(Record::CpuWait(bytes)) => {
+            let _ = cpu_wait(bytes);
         }
         Ok(Record::Away(bytes)) => {
             let _ = away(bytes);
@@ -49,6 +53,7 @@ pub fn ring_records() -> Vec<Vec<u8>> {
         size_of::<TextRecord>(),
         size_of::<AwayRecord>(),
         size_of::<OriginRecord>(),
+        size_of::<CpuWaitRecord>(),
         4096,
     ];
     (0..KINDS)

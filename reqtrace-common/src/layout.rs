@@ -6,6 +6,7 @@ use crate::before::{LastRead, Unread};
 use crate::call::{CallRecord, MAX_DEPTH, NOTED_ARGUMENTS, RunningCalls};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
+use crate::cpu::{CpuWaitRecord, MAX_RUNNERS, MAX_RUNS, Run, RunnerRecord, Runs};
 use crate::filter::{LengthHistogram, POWERS};
 use crate::keyed::{KeyEntry, KeyId, KeyedState, MAX_KEY_PARTS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
@@ -39,6 +40,10 @@ const _: () = {
     assert!(size_of::<WakerRecord>() == 40);
     assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
+    assert!(size_of::<Run>() == 40);
+    assert!(size_of::<Runs>() == 8 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
+    assert!(size_of::<RunnerRecord>() == 48);
+    assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
     assert!(size_of::<SampleRecord>() == 56);
     assert!(size_of::<ProcessRecord>() == 48);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);
@@ -53,7 +58,7 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
-    assert!(size_of::<ThreadState>() == 208);
+    assert!(size_of::<ThreadState>() == 232);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240);
     assert!(size_of::<TextHead>() == 32);
@@ -71,7 +76,7 @@ const _: () = {
     assert!(size_of::<KeyEntry>() == 48);
     assert!(size_of::<KeyedState>() == 112 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
-    assert!(size_of::<Thread>() == 208 + size_of::<RequestState>());
+    assert!(size_of::<Thread>() == 232 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(
         size_of::<MarkerPlan>()

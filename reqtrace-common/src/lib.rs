@@ -12,6 +12,7 @@ pub mod call;
 pub mod config;
 pub mod cookie;
 pub mod cost;
+pub mod cpu;
 pub mod filter;
 pub mod futex;
 pub mod histogram;

@@ -61,11 +61,13 @@ pub enum Loss {
     TextRingFull = 25,
     /// A key could not be read: memory that is not mapped or not resident. The marker was passed over.
     KeyUnreadable = 26,
+    /// The ring had no room for a wait for a CPU: who had that CPU is not known.
+    CpuWaitRingFull = 27,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -93,6 +95,7 @@ impl Loss {
         Self::ParkedTableFull,
         Self::TextRingFull,
         Self::KeyUnreadable,
+        Self::CpuWaitRingFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -126,6 +129,7 @@ impl Loss {
             Self::ParkedTableFull => "parked_table_full",
             Self::TextRingFull => "texts_lost",
             Self::KeyUnreadable => "key_unreadable",
+            Self::CpuWaitRingFull => "cpu_waits_lost",
         }
     }
 }

@@ -26,6 +26,8 @@ pub mod kind {
     pub const AWAY: u32 = 9;
     /// An [`super::OriginRecord`].
     pub const ORIGIN: u32 = 10;
+    /// A [`crate::cpu::CpuWaitRecord`].
+    pub const CPU_WAIT: u32 = 11;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.

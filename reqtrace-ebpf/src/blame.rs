@@ -18,6 +18,7 @@ use reqtrace_common::record::{
 use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
 
+use crate::cpu;
 use crate::delivery;
 use crate::emit;
 use crate::globals::BLAME_WANTED;
@@ -92,6 +93,9 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     // runs under its pi_lock.
     unsafe {
         (*thread).state.waking(now, &waker);
+        if wanted() {
+            cpu::woken(woken, &mut (*thread).state, now);
+        }
     }
     0
 }

@@ -5,6 +5,7 @@ use core::slice;
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
+use reqtrace_common::cpu::CpuWaitRecord;
 use reqtrace_common::keyed::By;
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
@@ -13,6 +14,7 @@ use reqtrace_common::record::{
     ProcessRecord, RequestRecord, SampleRecord, Slot, kind, waker_is,
 };
 
+use crate::cpu;
 use crate::maps::{RING, lose};
 use crate::totals;
 
@@ -95,6 +97,14 @@ pub(crate) fn origin(record: OriginRecord) {
 pub(crate) fn interval(record: &IntervalRecord) {
     if RING.output::<IntervalRecord>(record, wakeup()).is_err() {
         lose(Loss::IntervalRingFull);
+    }
+}
+
+/// Sends who had a CPU that a thread waited for. Without it that is not known.
+#[inline(always)]
+pub(crate) fn cpu_wait(record: &CpuWaitRecord) {
+    if RING.output::<[u8]>(cpu::used(record), wakeup()).is_err() {
+        lose(Loss::CpuWaitRingFull);
     }
 }
 

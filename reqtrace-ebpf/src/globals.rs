@@ -24,6 +24,42 @@ pub(crate) static TASK_RAN: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static TASK_STACK: Global<u32> = Global::new(0);
 
+/// Offset of `comm` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_COMM: Global<u32> = Global::new(0);
+
+/// Offset of `policy` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_POLICY: Global<u32> = Global::new(0);
+
+/// Offset of `prio` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_PRIORITY: Global<u32> = Global::new(0);
+
+/// Offset of `on_rq` in the running kernel's `task_struct`: not 0 in the queue of a CPU.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_QUEUED: Global<u32> = Global::new(0);
+
+/// Offset of `throttled` in the running kernel's `task_struct`, since 6.18.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_THROTTLED: Global<u32> = Global::new(0);
+
+/// Offset of `se.cfs_rq` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_QUEUE: Global<u32> = Global::new(0);
+
+/// Offset of `sched_task_group` in the running kernel's `task_struct`.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_GROUP: Global<u32> = Global::new(0);
+
+/// Offset of `cfs_rq` in the running kernel's `task_group`: one for each CPU.
+#[unsafe(no_mangle)]
+pub(crate) static GROUP_QUEUES: Global<u32> = Global::new(0);
+
+/// Offset of `throttled_clock_pelt_time` in the running kernel's `cfs_rq`.
+#[unsafe(no_mangle)]
+pub(crate) static CFS_LIMITED: Global<u32> = Global::new(0);
+
 /// Bits of [`reqtrace_common::config::stacks_wanted`].
 #[unsafe(no_mangle)]
 pub(crate) static STACKS_WANTED: Global<u32> = Global::new(3);

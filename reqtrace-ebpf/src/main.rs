@@ -16,6 +16,7 @@ mod assembly;
 mod before;
 mod blame;
 mod cost;
+mod cpu;
 mod delivery;
 mod emit;
 mod file;
@@ -114,6 +115,19 @@ fn page_fault_user(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_waking")]
 fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     blame::waking(&ctx)
+}
+
+/// Only with blame, and attached before `sched_switch`. What it does has a program of its own because the verifier of 6.1 takes
+/// no more in that one.
+#[btf_tracepoint(function = "sched_switch")]
+fn cpu_switch(ctx: BtfTracePointContext) -> i32 {
+    cpu::switch(&ctx)
+}
+
+/// Only with blame.
+#[btf_tracepoint(function = "sched_migrate_task")]
+fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
+    cpu::moved(&ctx)
 }
 
 #[btf_tracepoint(function = "sched_process_fork")]

@@ -52,7 +52,7 @@ pub(crate) fn ran_ns(task: Task) -> u64 {
 }
 
 #[inline(always)]
-fn read_u32(task: Task, offset: &Global<u32>) -> u32 {
+pub(crate) fn read_u32(task: Task, offset: &Global<u32>) -> u32 {
     // SAFETY: a load of a field from a BTF pointer; a fault yields 0.
     unsafe {
         task.cast::<u8>()

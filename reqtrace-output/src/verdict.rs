@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use reqtrace_analysis::report::verdict::{
     Because, Cadence, Class, Culprit, Evidence, Finding, Unsure, Verdict,
 };
+use reqtrace_analysis::report::{TakerKind, TakerName};
 use reqtrace_base::figures::{cut, duration, number};
 use reqtrace_base::names::clean;
 
@@ -49,7 +50,9 @@ fn cause(verdict: &Verdict) -> String {
             percent(evidence.culprit),
             who(culprit)
         ));
-        if let Some(does) = does(*class) {
+        if let Some((cpu, _)) = &culprit.took {
+            text.push_str(&format!(", which took CPU {cpu}"));
+        } else if let Some(does) = does(*class) {
             text.push_str(&format!(", {does}"));
         }
     }
@@ -69,7 +72,10 @@ fn cause(verdict: &Verdict) -> String {
         text.push_str(&format!("; slow {} too", verdict.also.join(", ")));
     }
     if matches!(class, Class::WaitsForCpu) {
-        text.push_str("; which process had the CPU is not recorded");
+        text.push_str(match verdict.knows_takers {
+            true => "; no other process had the CPU most of that time",
+            false => "; which process had the CPU is not recorded",
+        });
     }
     text.push_str(&format!(
         " (at least {} by resampling its episodes; see {})",
@@ -93,7 +99,11 @@ fn what(verdict: &Verdict) -> String {
                 object => object.to_owned(),
             }
         }
-        Class::WaitsForCpu => "waiting for a CPU".to_owned(),
+        Class::WaitsForCpu | Class::CpuTaken => "waiting for a CPU".to_owned(),
+        Class::CpuLimited => match object.as_str() {
+            "" => "the CPU limit of a cgroup that is not known".to_owned(),
+            cgroup => format!("the CPU limit of cgroup {}", cut(cgroup, STATEMENT)),
+        },
         Class::Disk => at("disk"),
         Class::Network => at("network"),
         Class::Timer => at("a timer of their own"),
@@ -117,6 +127,9 @@ fn does(class: Class) -> Option<&'static str> {
 /// `thread 7575 (mariadbd, user app, database orders)`.
 fn who(culprit: &Culprit) -> String {
     let comm = clean(&culprit.comm);
+    if let Some((_, name)) = &culprit.took {
+        return taker(name);
+    }
     if culprit.tid == 0 {
         return format!("peer {comm}");
     }
@@ -127,6 +140,20 @@ fn who(culprit: &Culprit) -> String {
     let connection = culprit.connection.iter();
     known.extend(connection.map(|(name, value)| format!("{name} {}", clean(value))));
     format!("thread {} ({})", culprit.tid, known.join(", "))
+}
+
+/// `"reindexd" (pid 991, SCHED_FIFO 10)`.
+pub(crate) fn taker(name: &TakerName) -> String {
+    let comm = clean(&name.comm);
+    match name.kind {
+        TakerKind::Process | TakerKind::Service => {
+            format!("\"{comm}\" (pid {}, {})", name.pid, name.scheduling())
+        }
+        TakerKind::Limit if comm.is_empty() => "CPU limit of a cgroup that is not known".to_owned(),
+        TakerKind::Limit => format!("CPU limit of cgroup {comm}"),
+        TakerKind::Idle => "idle CPU that had to wake up".to_owned(),
+        TakerKind::Others => "others".to_owned(),
+    }
 }
 
 /// `, 16 times, every 1.25 s`.
@@ -146,6 +173,7 @@ fn how_often(times: u64, cadence: Option<Cadence>) -> String {
 fn section(verdict: &Verdict) -> String {
     let request = cut(&verdict.request, NAME);
     match verdict.class {
+        Class::CpuTaken | Class::CpuLimited => format!("who had the CPU of `{request}`"),
         Class::OnCpu | Class::WaitsForCpu | Class::Queued => {
             format!("where the time of `{request}` went")
         }
@@ -184,6 +212,8 @@ const fn words(class: Class) -> &'static str {
         Class::HeldByRequest => "held up by other requests",
         Class::HeldByThread => "held up by threads in no request",
         Class::WaitsForCpu => "waiting for a CPU",
+        Class::CpuTaken => "CPUs that other processes had",
+        Class::CpuLimited => "CPU limits",
         Class::Disk => "disk",
         Class::Network => "network",
         Class::Timer => "timers",
@@ -253,15 +283,24 @@ fn mille(share: u16) -> f64 {
 fn culprit(culprit: &Culprit) -> Value {
     let connection = culprit.connection.iter();
     let connection = connection.map(|(name, value)| (name.clone(), json!(value)));
-    json!({
-        "kind": if culprit.tid == 0 { "peer" } else { "thread" },
+    let mut value = json!({
+        "kind": match &culprit.took {
+            Some(_) => "process",
+            None if culprit.tid == 0 => "peer",
+            None => "thread",
+        },
         "pid": culprit.pid,
         "tid": culprit.tid,
         "start_unix_ns": culprit.start_unix_ns,
         "comm": culprit.comm,
         "connection": connection.collect::<serde_json::Map<_, _>>(),
         "statements": culprit.statements,
-    })
+    });
+    if let Some((cpu, name)) = &culprit.took {
+        value["cpu"] = json!(cpu);
+        value["scheduling"] = json!(name.scheduling());
+    }
+    value
 }
 
 #[cfg(test)]
@@ -281,6 +320,7 @@ mod tests {
                 comm: Plain::of("mariadbd"),
                 connection: vec![("user".to_owned(), Plain::of("app"))],
                 statements: vec![Plain::of("select k for update"), Plain::of("commit")],
+                took: None,
             }),
             object: Plain::of("row lock"),
             episode_ns: 350_000_000,
@@ -289,6 +329,7 @@ mod tests {
                 period_ns: 1_250_000_000,
                 p: 0.0005,
             }),
+            knows_takers: false,
             evidence: Evidence {
                 slow: 63,
                 requests: 6_469,
@@ -330,6 +371,68 @@ mod tests {
             text.ends_with("see where the time of `command` went)"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_took_a_cpu_is_named_with_its_priority() {
+        let name = TakerName {
+            kind: TakerKind::Process,
+            pid: 991,
+            tid: 992,
+            comm: Plain::of("reindexd"),
+            policy: 1,
+            priority: 89,
+        };
+        let taken = Verdict {
+            class: Class::CpuTaken,
+            also: Vec::new(),
+            culprit: Some(Culprit {
+                pid: 991,
+                tid: 992,
+                comm: name.comm.clone(),
+                took: Some((1, name)),
+                ..Culprit::default()
+            }),
+            object: Plain::default(),
+            episode_ns: 60_000_000,
+            ..verdict()
+        };
+        let text = cause(&taken);
+        assert!(
+            text.contains(
+                "97 % of the excess is waiting for a CPU, and 99.7 % of that is \"reindexd\" (pid 991, SCHED_FIFO 10), \
+                 which took CPU 1 for 60.0 ms, 16 times, every 1.25 s (p ≤ 0.0005) (at least"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("see who had the CPU of `command`)"),
+            "{text}"
+        );
+        let json = value(&Finding::Cause(Box::new(taken)));
+        assert_eq!(json["culprit"]["kind"], "process");
+        assert_eq!(json["culprit"]["scheduling"], "SCHED_FIFO 10");
+        assert_eq!(json["culprit"]["cpu"], 1);
+    }
+
+    #[test]
+    fn a_limit_is_named_by_its_cgroup() {
+        let limited = |cgroup| {
+            cause(&Verdict {
+                class: Class::CpuLimited,
+                culprit: None,
+                object: Plain::of(cgroup),
+                ..verdict()
+            })
+        };
+        let text = limited("/shop");
+        assert!(
+            text.contains(
+                "97 % of the excess is the CPU limit of cgroup /shop for 350 ms, 16 times"
+            ),
+            "{text}"
+        );
+        assert!(limited("").contains("the CPU limit of a cgroup that is not known for"));
     }
 
     #[test]

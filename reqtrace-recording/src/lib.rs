@@ -24,13 +24,13 @@ mod wire;
 pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep,
-    Comm, Cost, End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind,
-    KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker,
-    MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin, Overhead,
-    PARKED, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf, SYSCALLS,
-    Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread,
-    TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window,
-    WokenFrom, range_ns,
+    Comm, Cost, CpuWait, End, Event, File, Futex, Header, Holder, Incomplete, Interval,
+    IntervalKind, KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping,
+    Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin,
+    Overhead, PARKED, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,
+    Runner, SYSCALLS, Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf,
+    TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext, WakerIs,
+    WalkCost, Window, WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;

@@ -79,6 +79,7 @@ mod tracer;
 mod truth;
 mod usdt;
 mod verdict;
+mod verdict_cpu;
 mod waits;
 mod warnings;
 mod web;

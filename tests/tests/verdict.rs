@@ -15,9 +15,9 @@ use reqtrace_tests::reqtrace::{Outcome, Trace};
 use serde_json::Value;
 
 /// For a client to end.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 /// Connections that are held up, and what each runs.
-const CLIENTS: u32 = 6;
+pub(super) const CLIENTS: u32 = 6;
 const STATEMENTS: usize = 250;
 /// How often the culprit holds something.
 const HOLDS: usize = 10;
@@ -25,7 +25,7 @@ const HOLDS: usize = 10;
 const HOLDER: &str = "holder";
 
 /// A server with a row for each client.
-fn server() -> MariaDb {
+pub(super) fn server() -> MariaDb {
     let server = MariaDb::open_with(&["--innodb-flush-log-at-trx-commit=0"]).unwrap();
     let rows: Vec<_> = (1..=CLIENTS).map(|id| format!("({id}, 0)")).collect();
     let sql = format!(
@@ -40,8 +40,13 @@ fn server() -> MariaDb {
 
 /// A connection that runs a statement now and then.
 fn client(server: &MariaDb, id: u32, statement: &str) -> Child {
+    client_of(server, id, statement, STATEMENTS)
+}
+
+/// The same with so many.
+pub(super) fn client_of(server: &MariaDb, id: u32, statement: &str, statements: usize) -> Child {
     let one = format!("{statement};\n\\! sleep 0.03\n").replace("ID", &id.to_string());
-    let script = one.repeat(STATEMENTS);
+    let script = one.repeat(statements);
     server.start_sql(&format!("client{id}"), &script).unwrap()
 }
 
@@ -79,7 +84,7 @@ fn held_up(statement: &str, script: &str, beside: &[&str]) -> (Outcome, u64) {
     (trace.finish().unwrap(), tid)
 }
 
-fn verdicts(outcome: &Outcome) -> Vec<Value> {
+pub(super) fn verdicts(outcome: &Outcome) -> Vec<Value> {
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let verdicts = summary["verdict"].as_array().unwrap().clone();
@@ -93,7 +98,7 @@ fn verdicts(outcome: &Outcome) -> Vec<Value> {
 }
 
 /// The only verdict, of this class.
-fn only(outcome: &Outcome, class: &str) -> Value {
+pub(super) fn only(outcome: &Outcome, class: &str) -> Value {
     let verdicts = verdicts(outcome);
     let [verdict] = verdicts.as_slice() else {
         panic!("{verdicts:#?} {}", outcome.said());

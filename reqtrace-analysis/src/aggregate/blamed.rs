@@ -6,7 +6,8 @@ use std::rc::Rc;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AddressSpace, AwayInterval, Holder, Interval, Origin, RequestOf, WakerIs,
+    self as recording, AddressSpace, AwayInterval, CpuWait, Holder, Interval, Origin, RequestOf,
+    WakerIs,
 };
 
 use super::Aggregator;
@@ -57,6 +58,14 @@ impl Aggregator {
         if let Some(blame) = &mut self.blame {
             let is_known = blame.origin(origin);
             self.malformed += u64::from(!is_known);
+        }
+    }
+
+    /// Takes a wait for a CPU.
+    pub(super) fn cpu_wait(&mut self, wait: &CpuWait) {
+        if let Some(blame) = &mut self.blame {
+            let follows = blame.cpu_wait(wait);
+            self.malformed += u64::from(!follows);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::iter;
 
+use reqtrace_common::cpu::MAX_RUNNERS;
 use reqtrace_common::limits::{MAX_FRAMES, MAX_PATH, MAX_STACK_SUMS};
 use reqtrace_common::marker;
 use reqtrace_recording::{
@@ -115,6 +116,15 @@ impl Bounds {
                         iter::once(away.since_ns.abs_diff(away.until_ns)),
                         1,
                     )
+            }
+            Event::CpuWait(wait) => {
+                let runs = wait.runners.iter().map(|runner| runner.ns);
+                let known_ns = runs.chain([wait.limited_ns]).try_fold(0, u64::checked_add);
+                are_times([wait.from_ns, wait.until_ns])
+                    && wait.cgroup.len() <= MAX_TEXT
+                    && wait.runners.len() <= MAX_RUNNERS
+                    && known_ns.is_some_and(|ns| ns <= wait.from_ns.abs_diff(wait.until_ns))
+                    && charge(&mut self.intervals, known_ns.into_iter(), 1)
             }
             Event::Origin(origin) => {
                 are_times([origin.request.begin_ns, origin.until_ns, origin.arrived_ns])

@@ -309,6 +309,10 @@ fn advice(loss: Loss) -> &'static str {
             "times off the CPU that found no room on their way to reqtrace: blame does not know what \
              happened then; trace a less busy process, or with less load beside it"
         }
+        Loss::CpuWaitRingFull => {
+            "waits for a CPU that found no room on their way to reqtrace: who had that CPU is not known; trace a \
+             less busy process, or with less load beside it"
+        }
         Loss::SampleRingFull => {
             "samples of requests on their CPUs that found no room on their way to reqtrace: how on-CPU time is \
              split among functions is less sure, its sum is exact. reqtrace got too little CPU: trace \

@@ -272,6 +272,7 @@ impl Aggregator {
             Event::End(end) => self.trace.end(end),
             Event::Interval(interval) => self.interval(interval),
             Event::Away(away) => self.away(away),
+            Event::CpuWait(wait) => self.cpu_wait(wait),
             Event::Origin(origin) => self.origin(origin),
             Event::Futex(futex) => {
                 if let Some(blame) = &mut self.blame {

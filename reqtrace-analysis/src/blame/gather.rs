@@ -3,8 +3,8 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AwayInterval, BlockSite, Futex, Holder, Interval, IntervalKind, Origin,
-    Request, RequestOf, WakerContext, WakerIs,
+    self as recording, AwayInterval, BlockSite, CpuWait, Futex, Holder, Interval, IntervalKind,
+    Origin, Request, RequestOf, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 
@@ -211,6 +211,11 @@ impl Gatherer {
         };
         self.timelines
             .source(thread, origin.request, origin.until_ns, source)
+    }
+
+    /// Takes a wait for a CPU. Returns false when it does not follow the one before, so that it was left out.
+    pub(crate) fn cpu_wait(&mut self, wait: &CpuWait) -> bool {
+        self.timelines.cpu_wait(wait)
     }
 
     /// Takes what a futex lies in.

@@ -20,6 +20,7 @@ mod slowest;
 mod split;
 mod sums;
 mod table;
+mod taken;
 mod texts;
 mod timeline;
 
@@ -34,6 +35,7 @@ pub(crate) use pieces::{Culprit, Outcome, Parts, Piece};
 pub(crate) use shown::{Names, Naming};
 pub(crate) use split::split;
 pub(crate) use table::Key as HeldKey;
+pub(crate) use taken::{Taken, Taker};
 pub(crate) use timeline::Timelines;
 
 /// Threads that wait for each other, at most.

@@ -7,6 +7,7 @@ use reqtrace_recording::RequestOf;
 
 use super::fitting::Fitting;
 use super::kept::{Kept, ThreadId};
+use super::taken::Waited;
 use super::timeline::Timelines;
 
 /// Requests belong together if the time between them is this part of a wait at most, so many of them.
@@ -48,6 +49,8 @@ pub(super) struct Timeline {
     pub(super) intervals: Fitting<Kept>,
     /// By time; they do not overlap.
     pub(super) spans: Fitting<Span>,
+    /// Its waits for CPUs that were not short, by time; they do not overlap.
+    pub(super) cpu_waits: Fitting<Waited>,
     /// What it did before this time is forgotten.
     pub(super) forgotten_ns: u64,
     /// Begin of the first request that it was ever seen in.
@@ -70,7 +73,7 @@ impl Timeline {
 
     /// Whether nothing is kept of it but what it is.
     pub(super) fn is_idle(&self) -> bool {
-        self.intervals.is_empty() && self.spans.is_empty()
+        self.intervals.is_empty() && self.spans.is_empty() && self.cpu_waits.is_empty()
     }
 
     /// Notes that a request ran until then; returns whether it is a new one.

@@ -263,6 +263,8 @@ impl Sums {
             causes: of_type.causes,
             holders,
             unknown,
+            cpu_ns: of_type.cpu_ns,
+            takers: of_type.takers.report(),
             ..TypeBlame::default()
         }
     }

@@ -7,7 +7,7 @@ use super::kept::{By, Kept, Sender, Source, ThreadId};
 use super::of_thread::{Known, Timeline};
 use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
 use super::timeline::Timelines;
-use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason};
+use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason, Taken};
 
 /// Splits the blocked and parked time that is known of a request by its intervals.
 pub(crate) fn split(
@@ -25,11 +25,16 @@ pub(crate) fn split(
         steps: 0,
     };
     for kept in timelines.of_request(thread, of, end_ns) {
-        if kept.by.is_some() {
+        let on_queue = if kept.by.is_some() {
             split.class = kept.class;
             let window = Window(kept.out_ns, kept.wake_ns);
             split.waits(kept, window, Culprit::OwnInterrupt, 0);
-        }
+            (Cause::RunQueue, kept.wake_ns)
+        } else {
+            (Cause::Preempted, kept.out_ns)
+        };
+        let (cause, since_ns) = on_queue;
+        split.taken(kept, cause, Window(since_ns, kept.in_ns), 0);
     }
     split.parts
 }
@@ -266,10 +271,32 @@ impl<'a> Split<'a> {
     fn off(&mut self, kept: &'a Kept, window: Window, whose: Culprit, depth: u8) {
         let off = window.and(Window(kept.out_ns, kept.in_ns));
         if kept.by.is_none() && kept.away.is_none() {
+            self.taken(kept, Cause::Preempted, off, depth);
             return self.piece(off, Cause::Preempted, whose, depth);
         }
         self.waits(kept, off.before(kept.wake_ns), whose, depth);
-        self.piece(off.since(kept.wake_ns), Cause::RunQueue, whose, depth);
+        let on_queue = off.since(kept.wake_ns);
+        self.taken(kept, Cause::RunQueue, on_queue, depth);
+        self.piece(on_queue, Cause::RunQueue, whose, depth);
+    }
+
+    /// Who had the CPU that a thread waited for in this window, as far as that is known.
+    fn taken(&mut self, kept: &Kept, cause: Cause, window: Window, depth: u8) {
+        if kept.away.is_some() || window.ns() == 0 {
+            return;
+        }
+        for waited in self.timelines.cpu_waits(kept.thread, window.0, window.1) {
+            let by = waited.between(window.0, window.1);
+            self.parts.taken.extend(by.map(|by| Taken {
+                cause,
+                taker: by.taker,
+                kind: self.timelines.kind_of(by.taker),
+                cpu: by.cpu,
+                from_ns: by.from_ns,
+                ns: by.ns,
+                depth,
+            }));
+        }
     }
 
     /// A window without any interval; in one after a gap there may have been some.

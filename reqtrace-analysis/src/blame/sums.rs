@@ -70,6 +70,9 @@ impl Sums {
             return;
         };
         of_type.requests += weight;
+        let ledger = victim.ledger;
+        of_type.cpu_ns += (ledger.run_queue_ns + ledger.preempted_ns) * weight;
+        of_type.takers.add(parts, weight);
         for Piece { outcome, ns, .. } in &parts.pieces {
             of_type.causes.add(outcome.cause, ns * weight);
             if let Some(reason) = outcome.reason {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use rustc_hash::FxHashMap;
 
+use super::taken::Takers;
 use super::texts::{NONE, Number, OTHERS};
 use super::{Cause, Causes, Reason, ThreadId};
 use crate::bounded::take_smallest;
@@ -143,6 +144,9 @@ pub(super) struct OfType {
     pub(super) requests: u64,
     pub(super) causes: Causes,
     pub(super) unknown: [u64; Reason::COUNT],
+    /// Waited for a CPU themselves, ns.
+    pub(super) cpu_ns: u64,
+    pub(super) takers: Takers,
     pub(super) holdings: FxHashMap<(Cause, Whose), Holding>,
 }
 

@@ -5,13 +5,15 @@
 
 use std::rc::Rc;
 
-use reqtrace_recording::{Incomplete, Request, RequestOf, WakerIs};
-use rustc_hash::FxHashMap;
+use reqtrace_recording::{CpuWait, Incomplete, Request, RequestOf, WakerIs};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fitting::Fitting;
 use super::kept::{By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
 use super::of_thread::{Known, Span, Timeline};
+use super::taken::{Taker, Waited};
+use crate::report::TakerKind;
 
 /// Threads without any interval or request that are remembered.
 const MAX_IDLE_THREADS: usize = 1 << 15;
@@ -28,6 +30,7 @@ const SPAN_BYTES: usize = size_of::<Span>() + 4 * size_of::<usize>() + size_of::
 enum Came {
     Interval(ThreadId),
     Span(ThreadId),
+    CpuWait(ThreadId),
 }
 
 /// What is known of all threads.
@@ -45,6 +48,8 @@ pub(crate) struct Timelines {
     keyed: AllKeyed,
     /// What is known of all others.
     others: Timeline,
+    /// Processes that serve requests of the trace.
+    servers: FxHashSet<u32>,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
 }
@@ -61,6 +66,7 @@ impl Timelines {
             most_bytes,
             idle: 0,
             others: Timeline::default(),
+            servers: FxHashSet::default(),
             is_sampled: false,
         }
     }
@@ -234,6 +240,52 @@ impl Timelines {
         true
     }
 
+    /// Takes a wait for a CPU. Returns false when it does not follow the thread's last one, so that it was left out.
+    pub(crate) fn cpu_wait(&mut self, wait: &CpuWait) -> bool {
+        let thread = ThreadId {
+            tgid: wait.space.tgid,
+            tid: wait.tid,
+        };
+        let timeline = self.timeline(thread);
+        let last_ns = timeline.cpu_waits.back().map_or(0, |last| last.until_ns);
+        if wait.from_ns < last_ns || wait.until_ns <= wait.from_ns {
+            return false;
+        }
+        let was_idle = timeline.is_idle();
+        let waited = Waited::of(wait);
+        let bytes = waited.bytes();
+        timeline.cpu_waits.push_back(waited);
+        self.bytes += bytes;
+        self.came(Came::CpuWait(thread), was_idle);
+        self.forget();
+        true
+    }
+
+    /// What is known of a thread's waits for CPUs between two times, in order.
+    pub(super) fn cpu_waits(
+        &self,
+        thread: ThreadId,
+        from_ns: u64,
+        until_ns: u64,
+    ) -> impl Iterator<Item = &Waited> {
+        let waits = self.get(thread).map(|timeline| {
+            let waits = &timeline.cpu_waits;
+            waits.range(waits.partition_point(|wait| wait.until_ns <= from_ns)..)
+        });
+        let waits = waits.into_iter().flatten();
+        waits.take_while(move |wait| wait.from_ns < until_ns)
+    }
+
+    /// What has a CPU.
+    pub(super) fn kind_of(&self, taker: Taker<'_>) -> TakerKind {
+        match taker {
+            Taker::Limit(_) => TakerKind::Limit,
+            Taker::Runner(runner) if runner.tgid == 0 => TakerKind::Idle,
+            Taker::Runner(runner) if self.servers.contains(&runner.tgid) => TakerKind::Service,
+            Taker::Runner(_) => TakerKind::Process,
+        }
+    }
+
     /// A thread was in a request at that time, and until then.
     fn ran(&mut self, thread: ThreadId, of: RequestOf, at_ns: u64, until_ns: u64) {
         let (was_idle, is_new) = if self.is_keyed(of) {
@@ -291,6 +343,9 @@ impl Timelines {
             tid: request.tid,
         };
         self.is_sampled |= request.weight > 1;
+        if self.servers.len() < MAX_IDLE_THREADS {
+            self.servers.insert(thread.tgid);
+        }
         let of = RequestOf {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
@@ -342,6 +397,8 @@ impl Timelines {
         self.bytes += match came {
             Came::Interval(_) => INTERVAL_BYTES,
             Came::Span(_) => SPAN_BYTES,
+            // Counted by who takes it.
+            Came::CpuWait(_) => size_of::<Came>(),
         };
         self.order.push_back(came);
     }
@@ -350,7 +407,7 @@ impl Timelines {
         while self.bytes > self.most_bytes
             && let Some(oldest) = self.order.pop_front()
         {
-            let (Came::Interval(thread) | Came::Span(thread)) = oldest;
+            let (Came::Interval(thread) | Came::Span(thread) | Came::CpuWait(thread)) = oldest;
             let Some(timeline) = self.threads.get_mut(&thread) else {
                 continue;
             };
@@ -358,6 +415,14 @@ impl Timelines {
                 Came::Interval(_) => {
                     let gone = timeline.intervals.pop_front();
                     (INTERVAL_BYTES, gone.map(|gone| gone.in_ns))
+                }
+                // The interval that it lies in comes later.
+                Came::CpuWait(_) => {
+                    let gone = timeline.cpu_waits.pop_front();
+                    (
+                        size_of::<Came>() + gone.map_or(0, |gone| gone.bytes()),
+                        None,
+                    )
                 }
                 Came::Span(_) => {
                     let gone = timeline.spans.pop_front();

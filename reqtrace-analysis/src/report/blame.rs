@@ -2,6 +2,7 @@
 
 use reqtrace_base::plain::Plain;
 
+pub use super::taken::{CpuTaken, TakerKind, TakerName};
 pub use crate::blame::{Cause, Causes, Reason};
 
 /// Blame of complete requests.
@@ -38,6 +39,11 @@ pub struct TypeBlame {
     pub slowest: Vec<HeldRequest>,
     /// Futexes that they waited on, the most time first.
     pub locks: Vec<Lock>,
+    /// What they waited for a CPU themselves, on run queues and preempted, ns.
+    pub cpu_ns: u64,
+    /// Who had that CPU, the most time first. What is missing is not known: short waits above all. Empty where the trace
+    /// does not have it.
+    pub takers: Vec<CpuTaken>,
 }
 
 /// A slow request, and who held it up.

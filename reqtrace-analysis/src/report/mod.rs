@@ -9,6 +9,7 @@ pub mod palette;
 mod places;
 mod rows;
 pub mod slow;
+mod taken;
 mod trace;
 pub mod verdict;
 
@@ -25,6 +26,7 @@ pub use reqtrace_recording::{
     Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
 };
 pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow, WindowRow};
+pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
 
 /// One output. Made before tracing starts, so that a bad path fails in the first second.

@@ -2,6 +2,8 @@
 
 use reqtrace_base::plain::Plain;
 
+use super::TakerName;
+
 /// What a trace says of the slow requests of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
@@ -33,7 +35,7 @@ pub struct Verdict {
     pub also: Vec<String>,
     /// Who; `None` where the trace names nobody for this class.
     pub culprit: Option<Culprit>,
-    /// What the slow requests waited in: a wait class, or a place where they were parked. Of requests that computed
+    /// What the slow requests waited in: a wait class, or a place where they were parked; the path of a cgroup that has a CPU limit. Of requests that computed
     /// themselves their statement, if one has most of the time. Empty when there is none.
     pub object: Plain,
     /// Nanoseconds that one episode took: the median.
@@ -42,6 +44,8 @@ pub struct Verdict {
     pub times: u64,
     /// How often it comes, if it comes regularly.
     pub cadence: Option<Cadence>,
+    /// Whether the trace says who had CPUs that requests waited for.
+    pub knows_takers: bool,
     /// The numbers that it rests on.
     pub evidence: Evidence,
 }
@@ -96,6 +100,10 @@ pub enum Class {
     HeldByThread,
     /// A CPU was taken: by own run queue and preemptions, and by those of whoever they waited for.
     WaitsForCpu,
+    /// A process that serves none of the requests had the CPU that they waited for, or that whoever held them up waited for.
+    CpuTaken,
+    /// The CPU limit of a cgroup let them not run.
+    CpuLimited,
     /// A block device.
     Disk,
     /// The network, or a peer.
@@ -121,6 +129,8 @@ impl Class {
             Self::HeldByRequest => "held_by_request",
             Self::HeldByThread => "held_by_thread",
             Self::WaitsForCpu => "waits_for_cpu",
+            Self::CpuTaken => "cpu_taken",
+            Self::CpuLimited => "cpu_limited",
             Self::Disk => "disk",
             Self::Network => "network",
             Self::Timer => "timer",
@@ -147,6 +157,8 @@ pub struct Culprit {
     pub connection: Vec<(String, Plain)>,
     /// Its statements in order, without their values: from the last one before the wait to the one that ended it.
     pub statements: Vec<Plain>,
+    /// The CPU that it took, or took most of the time, and its name there with policy and priority.
+    pub took: Option<(u32, TakerName)>,
 }
 
 /// A regular cadence.

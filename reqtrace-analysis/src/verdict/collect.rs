@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{Process, ProcessChange};
+use reqtrace_recording::{Process, ProcessChange, Runner};
 use rustc_hash::FxHashMap;
 
 use super::patterns::{self, COUNT, PATTERNS, Time};
-use crate::blame::{Culprit, Parts, ThreadId, Timelines, Victim};
+use crate::blame::{Culprit, Parts, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
 use crate::label::statement;
+use crate::report::TakerKind;
 
 /// Slow requests that are kept of one type: some 3 MB.
 const MAX_SLOW: usize = 1 << 13;
@@ -42,6 +43,10 @@ pub(super) struct Sum {
 pub(super) enum Who {
     Thread(ThreadId),
     Peer(SocketAddr),
+    /// That had a CPU.
+    Process(u32),
+    /// That has a CPU limit: the number of its path.
+    Cgroup(u32),
     Nobody,
 }
 
@@ -94,11 +99,24 @@ pub(crate) struct Connection {
     pub(crate) attributes: Vec<Plain>,
 }
 
+/// A process that had CPUs for which others waited.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TookCpus {
+    /// As it was while it had one longest.
+    pub(super) longest: Runner,
+    /// Nanoseconds by CPU.
+    pub(super) cpus: BTreeMap<u32, u64>,
+}
+
 /// Collects.
 #[derive(Debug)]
 pub(crate) struct Collector {
     pub(super) types: Vec<OfType>,
     pub(super) connections: FxHashMap<ThreadId, Connection>,
+    /// Processes that had CPUs, as they were in their longest run.
+    pub(super) takers: FxHashMap<u32, TookCpus>,
+    /// Whether the trace says who had CPUs.
+    pub(super) knows_takers: bool,
     /// When processes began in the trace, `CLOCK_MONOTONIC` ns.
     pub(super) begun: FxHashMap<u32, u64>,
     numbers: FxHashMap<Plain, u32>,
@@ -111,6 +129,8 @@ impl Collector {
         Self {
             types: vec![OfType::default(); types],
             connections: FxHashMap::default(),
+            takers: FxHashMap::default(),
+            knows_takers: false,
             begun: FxHashMap::default(),
             numbers: FxHashMap::default(),
             texts: vec![Plain::default()],
@@ -161,6 +181,13 @@ impl Collector {
         for piece in &parts.pieces {
             times[patterns::of_piece(&piece.outcome)] += piece.ns;
         }
+        for taken in &parts.taken {
+            let waits = &mut times[*patterns::WAITS_FOR_CPU];
+            let ns = taken.ns.min(*waits);
+            *waits -= ns;
+            times[patterns::of(Time::Taken(taken.kind))] += ns;
+            self.had_cpu(taken);
+        }
         let Some(of_type) = self.types.get_mut(victim.of.request_type as usize) else {
             return;
         };
@@ -193,7 +220,7 @@ impl Collector {
         timelines: &Timelines,
         times: Times,
     ) -> Slow {
-        let shares = shares(parts);
+        let shares = self.shares(parts);
         let held =
             |share: &&Share| PATTERNS[usize::from(share.pattern)].names == patterns::Names::Thread;
         let mut by_culprit = Vec::new();
@@ -234,8 +261,12 @@ impl Collector {
         if label.is_empty() {
             return 0;
         }
-        let text = statement(label, None);
-        if let Some(number) = self.numbers.get(&text) {
+        self.text(&statement(label, None))
+    }
+
+    /// The number of a text.
+    fn text(&mut self, text: &Plain) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
             return *number;
         }
         if self.texts.len() >= MAX_TEXTS {
@@ -243,45 +274,74 @@ impl Collector {
         }
         let number = self.texts.len() as u32;
         self.texts.push(text.clone());
-        self.numbers.insert(text, number);
+        self.numbers.insert(text.clone(), number);
         number
     }
-}
 
-/// Times that one has in one pattern and place are one share.
-fn shares(parts: &Parts<'_>) -> Vec<Share> {
-    let mut shares: FxHashMap<(u8, Who, Option<u16>), Share> = FxHashMap::default();
-    for piece in &parts.pieces {
-        let pattern = patterns::of_piece(&piece.outcome) as u8;
-        let who = match piece.outcome.culprit {
-            Culprit::Request(thread, ..) | Culprit::Thread(thread) => Who::Thread(thread),
-            Culprit::Peer(peer) => Who::Peer(peer),
-            Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => Who::Nobody,
-        };
-        let until_ns = piece.from_ns + piece.ns;
-        let share = shares
-            .entry((pattern, who, piece.class))
-            .or_insert_with(|| Share {
-                pattern,
-                who,
-                class: piece.class,
-                ns: 0,
-                from_ns: piece.from_ns,
-                until_ns,
-            });
-        share.ns += piece.ns;
-        share.from_ns = share.from_ns.min(piece.from_ns);
-        share.until_ns = share.until_ns.max(until_ns);
+    /// Times that one has in one pattern and place are one share.
+    fn shares(&mut self, parts: &Parts<'_>) -> Vec<Share> {
+        let pieces = parts.pieces.iter().map(|piece| {
+            let who = match piece.outcome.culprit {
+                Culprit::Request(thread, ..) | Culprit::Thread(thread) => Who::Thread(thread),
+                Culprit::Peer(peer) => Who::Peer(peer),
+                Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => Who::Nobody,
+            };
+            let pattern = patterns::of_piece(&piece.outcome);
+            (pattern, who, piece.class, piece.from_ns, piece.ns)
+        });
+        let taken = parts.taken.iter().map(|taken| {
+            let who = match (taken.kind, taken.taker) {
+                (_, Taker::Limit(cgroup)) => Who::Cgroup(self.text(&Plain::of(cgroup))),
+                (TakerKind::Process, Taker::Runner(runner)) => Who::Process(runner.tgid),
+                _ => Who::Nobody,
+            };
+            let pattern = patterns::of(Time::Taken(taken.kind));
+            (pattern, who, None, taken.from_ns, taken.ns)
+        });
+        let mut shares: FxHashMap<(u8, Who, Option<u16>), Share> = FxHashMap::default();
+        for (pattern, who, class, from_ns, ns) in pieces.chain(taken) {
+            let pattern = pattern as u8;
+            let until_ns = from_ns + ns;
+            let share = shares
+                .entry((pattern, who, class))
+                .or_insert_with(|| Share {
+                    pattern,
+                    who,
+                    class,
+                    ns: 0,
+                    from_ns,
+                    until_ns,
+                });
+            share.ns += ns;
+            share.from_ns = share.from_ns.min(from_ns);
+            share.until_ns = share.until_ns.max(until_ns);
+        }
+        let mut shares: Vec<_> = shares.into_values().collect();
+        shares.sort_by_key(|share| {
+            (
+                std::cmp::Reverse(share.ns),
+                share.pattern,
+                share.who,
+                share.class,
+            )
+        });
+        shares.truncate(MAX_SHARES);
+        shares
     }
-    let mut shares: Vec<_> = shares.into_values().collect();
-    shares.sort_by_key(|share| {
-        (
-            std::cmp::Reverse(share.ns),
-            share.pattern,
-            share.who,
-            share.class,
-        )
-    });
-    shares.truncate(MAX_SHARES);
-    shares
+
+    /// Notes a process that had a CPU.
+    fn had_cpu(&mut self, taken: &Taken<'_>) {
+        self.knows_takers = true;
+        let (TakerKind::Process, Taker::Runner(runner)) = (taken.kind, taken.taker) else {
+            return;
+        };
+        if self.takers.len() >= MAX_CONNECTIONS && !self.takers.contains_key(&runner.tgid) {
+            return;
+        }
+        let taker = self.takers.entry(runner.tgid).or_default();
+        *taker.cpus.entry(taken.cpu).or_default() += taken.ns;
+        if runner.ns > taker.longest.ns {
+            taker.longest = *runner;
+        }
+    }
 }

@@ -8,7 +8,7 @@ use reqtrace_base::plain::Plain;
 
 use super::collect::{Collector, OfType, Slow, Sum, Who};
 use super::episodes::{self, Excess};
-use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted};
+use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use crate::blame::ThreadId;
 use crate::cells::bucket::lowest;
 use crate::report::verdict::{Because, Class, Evidence, Finding, Unsure, Verdict};
@@ -175,12 +175,18 @@ impl<F: Facts> Judge<'_, F> {
         if least < CAUSE_LEAST {
             return unsure(Because::FewEpisodes(mille(least)), evidence);
         }
+        let (who, of_cause) = culprit(&slow, pattern);
+        // Nobody has enough of the CPUs to be named.
+        let nobody_took = pattern.names == Names::Taker && of_cause < CULPRIT;
+        let pattern = match nobody_took {
+            true => &PATTERNS[*WAITS_FOR_CPU],
+            false => pattern,
+        };
         if is_light && pattern.refuted.contains(&Refuted::ByItsWeight) {
             return None;
         }
-        let (who, of_cause) = culprit(&slow, pattern);
         let evidence = Evidence {
-            culprit: mille(of_cause),
+            culprit: mille(if nobody_took { 1.0 } else { of_cause }),
             ..evidence
         };
         if pattern.names == Names::Thread && (of_cause < CULPRIT || who == Who::Nobody) {
@@ -190,6 +196,10 @@ impl<F: Facts> Judge<'_, F> {
         let (verdict, busy) = self.verdict(&slow, &typical, pattern, who, evidence);
         let is_load = busy > BUSY && verdict.cadence.is_none();
         if is_load && pattern.refuted.contains(&Refuted::AllTheTime) {
+            return None;
+        }
+        let is_turn = is_light && verdict.cadence.is_none() && !self.is_real_time(who);
+        if is_turn && pattern.refuted.contains(&Refuted::ByItsTurn) {
             return None;
         }
         Some(Finding::Cause(Box::new(verdict)))
@@ -276,7 +286,10 @@ fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
         let own = patterns.filter(|(of, _)| of.family == pattern.family);
         all += own.map(|(_, ns)| ns).sum::<u64>() * slow.weight;
         for share in &slow.shares {
-            if PATTERNS[usize::from(share.pattern)].family == pattern.family {
+            // Who held a request up, and waited for a CPU itself, has not taken it.
+            let is_taker = matches!(share.who, Who::Process(_) | Who::Cgroup(_));
+            let is_named = pattern.names != Names::Taker || is_taker;
+            if is_named && PATTERNS[usize::from(share.pattern)].family == pattern.family {
                 *by.entry(share.who).or_default() += share.ns * slow.weight;
             }
         }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Share, Slow, Sum, Who};
+use super::collect::{Share, Slow, Sum, TookCpus, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
 use super::patterns::{Family, Names, PATTERNS, Pattern};
 use super::periods;
 use crate::blame::ThreadId;
 use crate::report::verdict::{Culprit, Evidence, Verdict};
+use crate::report::{TakerKind, TakerName};
 
 /// What identifies a connection, as profiles name it.
 const CONNECTION: [&str; 5] = ["user", "host", "client", "database", "application"];
@@ -54,19 +55,27 @@ impl<F: Facts> Judge<'_, F> {
             )
         }));
         let waited_in = most(shares().map(|(share, weight)| (share.class, share.ns * weight)));
-        let object = match (family, waited_in) {
-            (Family::OnCpu, _) => self.statement(&own),
-            (_, Some((class, _))) => Plain::of(self.facts.class(class)),
-            (_, None) => Plain::default(),
+        let object = match (family, waited_in, who) {
+            (_, _, Who::Cgroup(number)) => self.text(number),
+            (Family::OnCpu, ..) => self.statement(&own),
+            (_, Some((Some(class), _)), _) => Plain::of(self.facts.class(Some(class))),
+            // A CPU is no place.
+            (Family::Cpu, ..) | (_, None, _) => Plain::default(),
+            (_, Some((None, _)), _) => Plain::of(self.facts.class(None)),
         };
         let verdict = Verdict {
-            class: class.map_or(pattern.class, |(class, _)| class),
+            class: match class {
+                // Of a cause without a taker who is named the largest class may have one.
+                Some((class, _)) if family != Family::Cpu => class,
+                _ => pattern.class,
+            },
             request: self.of.name.to_owned(),
             also: Vec::new(),
             culprit: self.culprit(who, &own),
             object,
             episode_ns: median(&episodes, &own, family, is_its),
             times: episodes.len() as u64,
+            knows_takers: self.collector.knows_takers,
             cadence: periods::of(&begins, who == Who::Nobody),
             evidence,
         };
@@ -86,7 +95,8 @@ impl<F: Facts> Judge<'_, F> {
 
     fn culprit(&self, who: Who, own: &[&Slow]) -> Option<Culprit> {
         match who {
-            Who::Nobody => None,
+            Who::Nobody | Who::Cgroup(_) => None,
+            Who::Process(pid) => self.taker(pid),
             Who::Peer(peer) => Some(Culprit {
                 comm: Plain::of(&peer.to_string()),
                 ..Culprit::default()
@@ -112,9 +122,33 @@ impl<F: Facts> Judge<'_, F> {
                     comm: self.facts.comm(thread),
                     connection: self.connection(thread),
                     statements: numbers.iter().map(|number| self.text(*number)).collect(),
+                    took: None,
                 })
             }
         }
+    }
+
+    /// A process that took CPUs.
+    fn taker(&self, pid: u32) -> Option<Culprit> {
+        let TookCpus { longest, cpus } = self.collector.takers.get(&pid)?;
+        let name = TakerName::of(TakerKind::Process, longest);
+        let most = most(cpus.iter().map(|(cpu, ns)| (*cpu, *ns)));
+        let begun = self.collector.begun.get(&pid);
+        Some(Culprit {
+            pid,
+            tid: longest.tid,
+            start_unix_ns: begun.map(|at_ns| self.facts.unix_ns(*at_ns)),
+            comm: name.comm.clone(),
+            took: most.map(|(cpu, _)| (cpu, name)),
+            ..Culprit::default()
+        })
+    }
+
+    /// Whether it goes before all threads without real time.
+    pub(super) fn is_real_time(&self, who: Who) -> bool {
+        let Who::Process(pid) = who else { return false };
+        let taker = self.collector.takers.get(&pid);
+        taker.is_some_and(|taker| TakerName::of(TakerKind::Process, &taker.longest).is_real_time())
     }
 
     fn connection(&self, thread: ThreadId) -> Vec<(String, Plain)> {

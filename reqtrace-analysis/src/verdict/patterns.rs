@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use crate::blame::{Cause, Outcome};
+use crate::report::TakerKind;
 use crate::report::blame::CulpritKind;
 use crate::report::verdict::Class;
 
@@ -15,6 +16,8 @@ pub(super) enum Time {
     RunQueue,
     Preempted,
     Queued,
+    /// Of run queues and preemptions, its own or of whoever it waited for: what had the CPU.
+    Taken(TakerKind),
     /// Blocked or parked, and what that ended in.
     Ended(Cause, CulpritKind),
 }
@@ -41,6 +44,8 @@ pub(super) enum Names {
     Thread,
     /// Another machine, if it is known.
     Peer,
+    /// A process or a cgroup, if one has enough of it; otherwise it is as if nobody knew who had the CPU.
+    Taker,
     /// Nobody: the events have no more.
     Nobody,
 }
@@ -52,6 +57,9 @@ pub(super) enum Refuted {
     ByItsWeight,
     /// There are slow requests all the time, and without a period: it is the load, not an incident.
     AllTheTime,
+    /// They have so little of the time of their type, come without a period, and who took the CPU has no real-time
+    /// priority: on a busy machine somebody always runs first.
+    ByItsTurn,
 }
 
 /// One line of the table.
@@ -84,7 +92,7 @@ const NOT_ANOTHER: &[CulpritKind] = &[Interrupt, Itself, Nobody, Others, Peer];
 const TAIL_OR_LOAD: &[Refuted] = &[Refuted::ByItsWeight, Refuted::AllTheTime];
 
 /// How many patterns there are.
-pub(super) const COUNT: usize = 11;
+pub(super) const COUNT: usize = 13;
 
 /// All. A time fits exactly one.
 pub(super) const PATTERNS: [Pattern; COUNT] = [
@@ -115,10 +123,27 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
         fits: &[
             Fits::This(Time::RunQueue),
             Fits::This(Time::Preempted),
+            Fits::This(Time::Taken(TakerKind::Service)),
+            Fits::This(Time::Taken(TakerKind::Idle)),
+            Fits::This(Time::Taken(TakerKind::Others)),
             Fits::Ended(&[RunQueue, Preempted], ANYBODY),
         ],
         names: Names::Nobody,
         refuted: TAIL_OR_LOAD,
+    },
+    Pattern {
+        class: Class::CpuTaken,
+        family: Family::Cpu,
+        fits: &[Fits::This(Time::Taken(TakerKind::Process))],
+        names: Names::Taker,
+        refuted: &[Refuted::ByItsTurn],
+    },
+    Pattern {
+        class: Class::CpuLimited,
+        family: Family::Cpu,
+        fits: &[Fits::This(Time::Taken(TakerKind::Limit))],
+        names: Names::Taker,
+        refuted: &[],
     },
     Pattern {
         class: Class::Disk,
@@ -172,7 +197,13 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
 ];
 
 /// How many times there are.
-const TIMES: usize = 4 + Cause::ALL.len() * ANYBODY.len();
+const TIMES: usize = OWN + Cause::ALL.len() * ANYBODY.len();
+
+/// How many of them are no end of a wait.
+const OWN: usize = 4 + TakerKind::COUNT;
+
+/// What waits for CPUs are where nothing says who had them.
+pub(super) static WAITS_FOR_CPU: LazyLock<usize> = LazyLock::new(|| of(Time::RunQueue));
 
 /// The last pattern.
 pub(super) const NOT_KNOWN: usize = COUNT - 1;
@@ -192,8 +223,10 @@ impl Pattern {
 fn all() -> impl Iterator<Item = Time> {
     let kinds = |cause| ANYBODY.iter().map(move |&kind| Time::Ended(cause, kind));
     let ended = Cause::ALL.into_iter().flat_map(kinds);
+    let taken = TakerKind::ALL.into_iter().map(Time::Taken);
     [Time::OnCpu, Time::RunQueue, Time::Preempted, Time::Queued]
         .into_iter()
+        .chain(taken)
         .chain(ended)
 }
 
@@ -205,7 +238,8 @@ impl Time {
             Self::RunQueue => 1,
             Self::Preempted => 2,
             Self::Queued => 3,
-            Self::Ended(cause, kind) => 4 + cause as usize * ANYBODY.len() + kind as usize,
+            Self::Taken(kind) => 4 + kind as usize,
+            Self::Ended(cause, kind) => OWN + cause as usize * ANYBODY.len() + kind as usize,
         }
     }
 }

@@ -17,6 +17,7 @@ use reqtrace_recording::{
     AddressSpace, AwayIn, BlockedIn, Comm, File, Incomplete, LongBlock, Open, Request, Slot, Thread,
 };
 
+mod cpu_waits;
 mod extras;
 mod fields;
 mod intervals;
@@ -25,6 +26,7 @@ mod samples;
 
 use super::file::file_path;
 
+pub(crate) use cpu_waits::cpu_wait;
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use fields::Fields;
 use intervals::helper;
@@ -101,6 +103,8 @@ pub(crate) enum Record<'a> {
     Text(&'a [u8]),
     /// The bytes of a time in which no thread ran a request: see [`away`].
     Away(&'a [u8]),
+    /// The bytes of a wait for a CPU: see [`cpu_wait`].
+    CpuWait(&'a [u8]),
     /// What a parked request went on with.
     Origin(&'a [u8]),
     /// Another record.
@@ -133,6 +137,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::EXTRA => Ok(Record::Extra(bytes)),
         kind::TEXT => Ok(Record::Text(bytes)),
         kind::AWAY => Ok(Record::Away(bytes)),
+        kind::CPU_WAIT => Ok(Record::CpuWait(bytes)),
         kind::ORIGIN => Ok(Record::Origin(bytes)),
         kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),

@@ -26,9 +26,12 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
+
+/// The tracepoint of switches.
+const SWITCH: &str = "sched_switch";
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -121,10 +124,14 @@ fn known_stacks() -> u32 {
     const MOST: usize = 512;
     const LEAST: usize = 64;
     const BYTES: usize = 64 << 20;
-    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
-    let room = BYTES / (3 << 10) / cpus;
+    let room = BYTES / (3 << 10) / cpus() as usize;
     // At most MOST.
     room.clamp(LEAST, MOST).next_power_of_two().min(MOST) as u32
+}
+
+/// How many CPUs the kernel may have.
+fn cpus() -> u32 {
+    aya::util::nr_cpus().unwrap_or(1).max(1) as u32
 }
 
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
@@ -164,7 +171,13 @@ pub fn load(
         (tables.row_blocks(), tables.index_blocks())
     });
     let wants_sockets = options.before || options.origins;
-    let mut parts = vec![Part::Task, Part::Uprobe, Part::File];
+    let mut parts = vec![
+        Part::Task,
+        Part::Uprobe,
+        Part::File,
+        Part::Throttled,
+        Part::Limit,
+    ];
     parts.extend(wants_sockets.then_some(Part::Socket));
     for (global, offset) in parts.into_iter().flat_map(|part| host.layout.globals(part)) {
         loader.override_global(global, offset, true);
@@ -188,6 +201,7 @@ pub fn load(
         .map_max_entries("PROCESSES", options.sizes.processes)
         .map_max_entries("STACKS", options.sizes.stacks)
         .map_max_entries("STACK_SUMS", options.sizes.sums)
+        .map_max_entries("RUNS", most(options.blame, cpus()))
         .map_max_entries("KEYS", keys)
         .map_max_entries("PARKED", parked)
         .map_max_entries("SOCKETS", sockets)
@@ -291,7 +305,10 @@ fn load_programs(
     let wanted = || {
         let sockets = features.socket_tracepoints().filter(move |_| sockets);
         let others = faults.then_some(PAGE_FAULT).into_iter();
-        let others = others.chain(options.samples.then_some(SAMPLER));
+        let cpus = options.blame.then_some([CPU_SWITCH, MIGRATE]);
+        let others = others
+            .chain(cpus.into_iter().flatten())
+            .chain(options.samples.then_some(SAMPLER));
         TRACEPOINTS.into_iter().chain(sockets).chain(others)
     };
     let programs = ebpf.programs_mut();
@@ -319,7 +336,10 @@ fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
     let loaded = if name == SAMPLER {
         <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
     } else {
-        <&mut BtfTracePoint>::try_from(program).and_then(|program| program.load(name, btf))
+        <&mut BtfTracePoint>::try_from(program).and_then(|program| {
+            let tracepoint = if name == CPU_SWITCH { SWITCH } else { name };
+            program.load(tracepoint, btf)
+        })
     };
     loaded.map_err(|error| explain_program(name, error))?;
     debug!("loaded {name} in {:.0?}", started.elapsed());

@@ -41,7 +41,7 @@ use super::tables::UnwindTables;
 use super::targets::{self, Probes, Whom};
 use super::uprobe::{Engine, UprobeLink};
 use crate::kernel::clock;
-use crate::kernel::features::{PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
@@ -120,11 +120,9 @@ impl Loaded {
         };
         let begun_ns = clock::monotonic_ns();
         let mut tracepoints = Vec::new();
-        for name in TRACEPOINTS {
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            tracepoints.push(attach(name, program)?);
-        }
-        for name in socket_tracepoints().chain([PAGE_FAULT]) {
+        // Programs of one tracepoint run in the order in which they were attached.
+        let others = socket_tracepoints().chain([MIGRATE, PAGE_FAULT]);
+        for name in [CPU_SWITCH].into_iter().chain(TRACEPOINTS).chain(others) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             // They were loaded if they are wanted and there.
             if program.fd().is_ok() {

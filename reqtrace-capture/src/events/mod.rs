@@ -5,6 +5,7 @@
 
 mod file_names;
 mod holders;
+mod limits;
 mod names;
 mod notice;
 mod sink;

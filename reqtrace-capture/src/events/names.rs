@@ -11,14 +11,15 @@ use reqtrace_binary::symbolize::user::{ANONYMOUS, ObjectKey, Place};
 use reqtrace_binary::variables::Memory;
 use reqtrace_common::record::{FileId, STACK_LOST, STACK_NONE, StackId};
 use reqtrace_recording::{
-    Address, AddressSpace, BlockSite, Event, File, Futex, Interval, IntervalKind, KERNEL, Mapping,
-    NOWHERE, Name, Object, Request, Sample, Stack, StackSumKey, Thread,
+    Address, AddressSpace, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind, KERNEL,
+    Mapping, NOWHERE, Name, Object, Request, Sample, Stack, StackSumKey, Thread,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Stream;
 use super::file_names::FileNames;
 use super::holders::Holders;
+use super::limits::Limits;
 use crate::attach::StackTable;
 use crate::symbolize::{LiveSymbolizer, thread_name};
 use reqtrace_base::error::Result;
@@ -63,6 +64,7 @@ pub(crate) struct Names {
     threads: FxHashSet<(u32, u32)>,
     threads_left: u32,
     holders: Holders,
+    limits: Limits,
     memory: Memory,
     futexes: FxHashSet<(AddressSpace, u64)>,
     /// From then on nothing is looked up any more.
@@ -96,6 +98,7 @@ impl Names {
             threads: FxHashSet::default(),
             threads_left: THREADS_PER_TICK,
             holders: Holders::default(),
+            limits: Limits::default(),
             memory: Memory::with_files(files),
             futexes: FxHashSet::default(),
             deadline: None,
@@ -196,6 +199,7 @@ impl Names {
         self.forgotten += before - self.kept();
         self.threads.retain(|(tgid, _)| !pids.contains(tgid));
         self.holders.forget(pids);
+        self.limits.forget(pids);
         self.memory.forget(|pid| pids.contains(&pid));
         self.futexes.retain(|(space, _)| stays(space));
         self.symbols.forget(pids);
@@ -249,6 +253,14 @@ impl Names {
             self.user_stack(from.space, from.user_stack, false, stream)?;
         }
         stream.send(&Event::Interval(interval))
+    }
+
+    /// Says a wait for a CPU, with the cgroup whose limit kept it waiting.
+    pub(crate) fn cpu_wait(&mut self, mut wait: CpuWait, stream: &mut Stream<'_>) -> Result<()> {
+        if wait.limited_ns > 0 {
+            wait.cgroup = self.limits.of(wait.space.tgid);
+        }
+        stream.send(&Event::CpuWait(&wait))
     }
 
     /// Says what the futex of an interval lies in.

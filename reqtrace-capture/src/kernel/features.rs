@@ -25,6 +25,12 @@ pub(crate) const TRACEPOINTS: [&str; 6] = [
     "sched_switch",
 ];
 
+/// The program of switches that is attached before all others; only with blame.
+pub(crate) const CPU_SWITCH: &str = "cpu_switch";
+
+/// The tracepoint of threads that get another CPU; only with blame.
+pub(crate) const MIGRATE: &str = "sched_migrate_task";
+
 /// The tracepoint that says what a thread in a page fault wants; only with blame.
 pub(crate) const PAGE_FAULT: &str = "page_fault_user";
 
@@ -112,7 +118,7 @@ pub struct Features {
 
 /// The names in the kernel's types that features and layout are found by.
 pub(super) fn wanted_types() -> Vec<String> {
-    let tracepoints = TRACEPOINTS.into_iter().chain([PAGE_FAULT]);
+    let tracepoints = TRACEPOINTS.into_iter().chain([MIGRATE, PAGE_FAULT]);
     let tracepoints = tracepoints.chain(socket_tracepoints()).map(typedef_of);
     let others = layout::structures().chain([HELPER_NAMES]);
     tracepoints.chain(others.map(str::to_owned)).collect()
@@ -151,7 +157,10 @@ impl Features {
         let missing = |part| layout.missing(part).map(str::to_owned);
         let helper = |name: &&str| !types.has_value(HELPER_NAMES, &format!("BPF_FUNC_{name}"));
         for (feature, lacks) in [
-            (Feature::TaskTracepoints, absent(&TRACEPOINTS)),
+            (
+                Feature::TaskTracepoints,
+                absent(&TRACEPOINTS).or_else(|| absent(&[MIGRATE])),
+            ),
             (Feature::SwitchStates, switch_state(types)),
             (
                 Feature::Helpers,

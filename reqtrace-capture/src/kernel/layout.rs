@@ -16,6 +16,10 @@ pub enum Part {
     File,
     /// Of sockets.
     Socket,
+    /// Of limits of CPU time, as they are known of each thread, since 6.18.
+    Throttled,
+    /// The same as they are known of each cgroup. Neither is there where the kernel has no such limits.
+    Limit,
 }
 
 /// A structure and a member of it, maybe inside an anonymous one.
@@ -26,7 +30,7 @@ type Global = (&'static str, &'static [Member]);
 
 const COMMON: Member = ("sock", "__sk_common");
 
-const MEMBERS: [(Part, &[Global]); 4] = [
+const MEMBERS: [(Part, &[Global]); 6] = [
     (
         Part::Task,
         &[
@@ -37,6 +41,10 @@ const MEMBERS: [(Part, &[Global]); 4] = [
                 &[("task_struct", "se"), ("sched_entity", "sum_exec_runtime")],
             ),
             ("TASK_STACK", &[("task_struct", "stack")]),
+            ("TASK_COMM", &[("task_struct", "comm")]),
+            ("TASK_POLICY", &[("task_struct", "policy")]),
+            ("TASK_PRIORITY", &[("task_struct", "prio")]),
+            ("TASK_QUEUED", &[("task_struct", "on_rq")]),
         ],
     ),
     (
@@ -122,6 +130,22 @@ const MEMBERS: [(Part, &[Global]); 4] = [
             ("ICSK_ULP_OPS", &[("inet_connection_sock", "icsk_ulp_ops")]),
         ],
     ),
+    (
+        Part::Throttled,
+        &[("TASK_THROTTLED", &[("task_struct", "throttled")])],
+    ),
+    (
+        Part::Limit,
+        &[
+            (
+                "TASK_QUEUE",
+                &[("task_struct", "se"), ("sched_entity", "cfs_rq")],
+            ),
+            ("TASK_GROUP", &[("task_struct", "sched_task_group")]),
+            ("GROUP_QUEUES", &[("task_group", "cfs_rq")]),
+            ("CFS_LIMITED", &[("cfs_rq", "throttled_clock_pelt_time")]),
+        ],
+    ),
 ];
 
 /// Byte offsets in the running kernel's structures, by the global that takes each.
@@ -202,7 +226,7 @@ mod tests {
             "the sample has no more than the ids"
         );
         let known: Vec<_> = layout.globals(Part::Task).collect();
-        assert_eq!(known.len(), 4);
+        assert_eq!(known.len(), 8);
         assert_eq!(known[0], ("TASK_PID", &NOT_IN_THIS_KERNEL));
         assert_eq!(layout.missing(Part::Socket), Some("sock.__sk_common"));
     }
@@ -213,6 +237,8 @@ mod tests {
         let wanted: Vec<_> = structures().map(str::as_bytes).collect();
         let types = Types::parse(&data, |name| wanted.contains(&name)).unwrap();
         let mut layout = Layout::of(&types);
+        // Which of the two says it depends on the kernel.
+        layout.missing.retain(|(part, _)| *part != Part::Throttled);
         assert_eq!(layout.missing, []);
         for (part, globals) in MEMBERS {
             assert_eq!(layout.globals(part).count(), globals.len());

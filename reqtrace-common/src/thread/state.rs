@@ -63,6 +63,14 @@ pub struct ThreadState {
     pub parked_since_ns: u64,
     /// Until when; 0: it goes on with none.
     pub parked_until_ns: u64,
+    /// Since when it is in the queue that it waits in for a CPU, unless it was woken later; with blame.
+    pub queued_ns: u64,
+    /// What the kernel had counted then of its cgroup on that CPU: nanoseconds in which the limit let none of it run.
+    pub limit_ns: u64,
+    /// The CPU that it left, or that it was moved to since.
+    pub queued_on: u32,
+    /// 1: it left its CPU because of its cgroup's limit.
+    pub limited: u32,
 }
 
 /// A closed off-CPU interval.
@@ -179,6 +187,10 @@ impl ThreadState {
         inherited: 0,
         parked_since_ns: 0,
         parked_until_ns: 0,
+        queued_ns: 0,
+        limit_ns: 0,
+        queued_on: 0,
+        limited: 0,
     };
 
     /// Whether the thread is off its CPU as far as is known. Where it does something itself (it

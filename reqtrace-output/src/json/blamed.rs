@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use reqtrace_analysis::report::blame::{
-    Cause, CulpritName, HeldRequest, Holder, Lock, Part, Reason, TypeBlame, What,
+    Cause, CpuTaken, CulpritName, HeldRequest, Holder, Lock, Part, Reason, TakerKind, TypeBlame,
+    What,
 };
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
@@ -13,7 +14,7 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
     let causes = Cause::ALL.map(|cause| (cause.name().to_owned(), json!(blame.causes.get(cause))));
     let unknown = blame.unknown.iter();
     let unknown = unknown.map(|(reason, ns)| (reason.name().to_owned(), json!(ns)));
-    json!({
+    let mut value = json!({
         "request": blame.request,
         "requests": blame.requests,
         "blocked_ns": blame.causes.sum(),
@@ -22,6 +23,32 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
         "held_up_by": blame.holders.iter().take(HOLDERS).map(holder).collect::<Vec<_>>(),
         "slowest": blame.slowest.iter().map(slow).collect::<Vec<_>>(),
         "locks": blame.locks.iter().map(lock).collect::<Vec<_>>(),
+    });
+    if !blame.takers.is_empty() {
+        value["cpu"] = json!({
+            "waited_ns": blame.cpu_ns,
+            "had_by": blame.takers.iter().take(HOLDERS).map(taker).collect::<Vec<_>>(),
+        });
+    }
+    value
+}
+
+fn taker(taken: &CpuTaken) -> Value {
+    let by = &taken.by;
+    json!({
+        "waited": taken.cause.name(),
+        "kind": by.kind.name(),
+        "pid": by.pid,
+        "tid": by.tid,
+        "comm": by.comm,
+        "scheduling": match by.kind {
+            TakerKind::Process | TakerKind::Service => by.scheduling(),
+            _ => String::new(),
+        },
+        "cpu": taken.cpu,
+        "ns": taken.ns,
+        "longest_ns": taken.longest_ns,
+        "requests": taken.requests,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Who held requests up: blame of a request type in, lines out.
 
 mod chains;
+mod cpu;
 mod locks;
 
 use super::NAME;
@@ -27,7 +28,7 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     };
     let all_ns = blame.causes.sum();
     if all_ns == 0 {
-        return;
+        return cpu::draw(page, blame);
     }
     let narrow = page.is_narrow();
     let who = if narrow { WHO_NARROW } else { WHO };
@@ -80,6 +81,7 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     unknown(page, blame);
     chains::draw(page, blame);
     locks::draw(page, blame);
+    cpu::draw(page, blame);
 }
 
 /// `disk, in another `command``.

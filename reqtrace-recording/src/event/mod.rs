@@ -1,6 +1,7 @@
 //! The events. Names and stacks come before the first event that refers to them, and again
 //! after [`Event::StacksAnew`].
 
+mod cpu;
 mod interval;
 mod overhead;
 mod process;
@@ -14,6 +15,7 @@ mod trace;
 
 pub use reqtrace_base::frame::AddressSpace;
 
+pub use cpu::{CpuWait, Runner};
 pub use interval::{
     AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, RequestOf, Sender, Waker,
     WakerContext, WakerIs, WokenFrom,
@@ -64,6 +66,8 @@ pub enum Event<'a> {
     Open(&'a Open),
     /// A thread was off the CPU; only with blame.
     Interval(&'a Interval),
+    /// A thread waited for a CPU that others had; only with blame.
+    CpuWait(&'a CpuWait),
     /// A request was parked or queued; only with blame.
     Away(&'a AwayInterval),
     /// What a parked request went on with; only with blame.

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::{AddressSpace, BlockSite, LongBlock, Slot};
 
 /// The name of a thread as the kernel has it, padded with NUL.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct Comm(pub [u8; COMM_LEN]);
 
 impl Comm {

@@ -80,6 +80,7 @@ impl Rolling {
                 Event::Request(_)
                     | Event::Interval(_)
                     | Event::Away(_)
+                    | Event::CpuWait(_)
                     | Event::Origin(_)
                     | Event::Sample(_)
                     | Event::Tick(_)

@@ -113,6 +113,10 @@ fn one<E>(
         entry_kind::NAME => hand_out!(Name),
         entry_kind::STACK => hand_out!(Stack),
         entry_kind::AWAY => hand_out!(Away),
+        entry_kind::CPU_WAIT => match numbers::read(fields) {
+            Ok(wait) => each(Event::CpuWait(&wait))?,
+            Err(malformed) => return Ok(Err(malformed)),
+        },
         entry_kind::ORIGIN => hand_out!(Origin),
         entry_kind::SAMPLE => hand_out!(Sample),
         entry_kind::WINDOW => hand_out!(Window, window(version, fields)),

@@ -7,10 +7,11 @@ use super::numbers::numbered;
 use super::open::WireOpen;
 use super::{Events, Tick};
 use crate::event::{
-    Away, AwayInterval, BlockSite, ClockStep, Cost, End, File, Futex, Header, LateChildren,
-    LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount, MarkerCounts, Name,
-    Object, Options, Origin, Part, Process, ProgramCost, Sample, Sent, ShedSpan, Slot, Stack,
-    StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals, UnmatchedWait, Window,
+    Away, AwayInterval, BlockSite, ClockStep, Cost, CpuWait, End, File, Futex, Header,
+    LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
+    MarkerCounts, Name, Object, Options, Origin, Part, Process, ProgramCost, Runner, Sample, Sent,
+    ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
+    UnmatchedWait, Window,
 };
 
 numbered!(Header {
@@ -54,6 +55,11 @@ numbered!(AwayInterval {
 numbered!(Origin {
     1 space, 2 request, 3 until_ns, 4 arrived_ns, 5 sender, 6 sent_ns,
 });
+
+numbered!(CpuWait {
+    1 space, 2 tid, 3 cpu, 4 from_ns, 5 until_ns, 6 limited_ns, 7 cgroup, 8 runners each,
+});
+numbered!(Runner { 1 tgid, 2 tid, 3 policy, 4 priority, 5 comm, 6 ns });
 
 numbered!(BlockSite { 1 user_stack, 2 kernel_stack, 3 syscall, 4 file });
 numbered!(Slot { 1 site one, 2 blocked_ns });

@@ -59,6 +59,7 @@ mod entry_kind {
     pub(super) const ORIGIN: u32 = 22;
     pub(super) const SENT: u32 = 23;
     pub(super) const CLOCK: u32 = 24;
+    pub(super) const CPU_WAIT: u32 = 25;
 }
 
 /// The payload of a block of events.

@@ -130,6 +130,10 @@ impl Follower<'_> {
                     Ok(away) => self.stream.send(&Event::Away(&away)).map(Ok)?,
                     Err(malformed) => Err(malformed),
                 },
+                Ok(Record::CpuWait(bytes)) => match decode::cpu_wait(bytes) {
+                    Ok(wait) => self.names.cpu_wait(wait, &mut self.stream).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
                 Ok(Record::Origin(bytes)) => match decode::origin(bytes) {
                     Ok(origin) => self.stream.send(&Event::Origin(&origin)).map(Ok)?,
                     Err(malformed) => Err(malformed),

@@ -1,0 +1,285 @@
+//! CPUs that others have: who had them by the trace against who had them by their own clocks, and the verdict of it.
+//!
+//! Needs root, a kernel with BPF, two CPUs, a controller of CPU time (cgroup, either version), g++ and mariadb-server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::reqtrace::Outcome;
+use serde_json::Value;
+
+use super::verdict::{CLIENTS, LIMIT, client_of, only, server, verdicts};
+
+/// The CPU that is taken, and the other one.
+const TAKEN: &str = "1";
+const OTHER: &str = "0";
+/// How long, how often, and how many times.
+const BUSY: Duration = Duration::from_millis(60);
+const EVERY: Duration = Duration::from_millis(560);
+const ROUNDS: usize = 20;
+
+/// Takes the first CPU, with real-time priority.
+fn reindexd() -> Fixture {
+    let [busy, pause] = [BUSY, EVERY - BUSY].map(|time| time.as_millis().to_string());
+    let args = ["reindexd", TAKEN, "10", &busy, &pause, &ROUNDS.to_string()];
+    Fixture::start("burner", &args).unwrap()
+}
+
+/// Computes on the other one all the time.
+fn bystander() -> Fixture {
+    let busy = (EVERY * (ROUNDS as u32 - 1)).as_millis().to_string();
+    Fixture::start("burner", &["bystander", OTHER, "0", &busy, "1", "1"]).unwrap()
+}
+
+/// A service whose requests take nine milliseconds, eight of which they sleep, with four threads; for about `seconds`.
+fn service(seconds: usize) -> Fixture {
+    let requests = (seconds * 50).to_string();
+    Fixture::start("taken", &[TAKEN, "4", &requests, "500", "8000", "9000"]).unwrap()
+}
+
+/// Times behind `done`, in pairs of begin and end, in order.
+fn times(results: &str) -> Vec<[u64; 2]> {
+    let numbers = results.split(' ').skip(1).map(|text| text.parse().unwrap());
+    let numbers: Vec<u64> = numbers.collect();
+    let mut times: Vec<[u64; 2]> = numbers.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+    times.sort_unstable();
+    times
+}
+
+fn overlap(one: &[[u64; 2]], other: &[[u64; 2]]) -> u64 {
+    let pairs = one
+        .iter()
+        .flat_map(|one| other.iter().map(move |other| (one, other)));
+    pairs
+        .map(|(one, other)| one[1].min(other[1]).saturating_sub(one[0].max(other[0])))
+        .sum()
+}
+
+/// Who had the CPUs of the requests, as `summary.json` has it.
+fn had_by(outcome: &Outcome) -> Vec<Value> {
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let cpu = &summary["blame"][0]["cpu"];
+    let all = cpu["had_by"].as_array().cloned();
+    all.unwrap_or_else(|| panic!("{:#} {}", summary["blame"], outcome.said()))
+}
+
+fn ns_of(takers: &[Value], pid: u32) -> u64 {
+    let own = takers.iter().filter(|taker| taker["pid"] == pid);
+    own.map(|taker| taker["ns"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn who_had_a_cpu_is_who_really_ran() {
+    let service = service(12);
+    let profile = service.profile("handle", "ignore").unwrap();
+    let (mut burner, mut bystander) = (reindexd(), bystander());
+    let [burner_pid, bystander_pid] = [burner.pid(), bystander.pid()];
+    let burning = thread::spawn(move || {
+        thread::sleep(Duration::from_secs(2));
+        let burned = burner.work();
+        (burner, burned)
+    });
+    let standing_by = thread::spawn(move || bystander.work());
+    let (outcome, requests) = service
+        .traced(&profile, &["--blame", "--max-overhead", "100"])
+        .unwrap();
+    let (_burner, burned) = burning.join().unwrap();
+    standing_by.join().unwrap().unwrap();
+    let (requests, burned) = (times(&requests), times(&burned.unwrap()));
+    let shared_ns = overlap(&requests, &burned);
+    assert!(
+        shared_ns > 100_000_000,
+        "{shared_ns} ns: too little to tell"
+    );
+    let takers = had_by(&outcome);
+    let taken_ns = ns_of(&takers, burner_pid);
+    // Waits below 0.2 ms are not looked at, and a switch takes its time.
+    let least_ns = shared_ns * 95 / 100;
+    assert!(
+        (least_ns..=shared_ns + shared_ns / 50).contains(&taken_ns),
+        "{taken_ns} ns of {shared_ns}: {takers:#?} {}",
+        outcome.said()
+    );
+    assert_eq!(ns_of(&takers, bystander_pid), 0, "{takers:#?}");
+    let burner = takers.iter().find(|taker| taker["pid"] == burner_pid);
+    let burner = burner.unwrap();
+    assert_eq!(burner["comm"], "reindexd");
+    assert_eq!(burner["scheduling"], "SCHED_FIFO 10");
+    assert_eq!(burner["cpu"], 1);
+    assert_eq!(burner["kind"], "process");
+    let verdict = only(&outcome, "cpu_taken");
+    is_by_reindexd(&verdict, burner_pid);
+}
+
+fn is_by_reindexd(verdict: &Value, pid: u32) {
+    let culprit = &verdict["culprit"];
+    assert_eq!(culprit["kind"], "process", "{verdict:#}");
+    assert_eq!(culprit["pid"], pid, "{verdict:#}");
+    assert_eq!(culprit["comm"], "reindexd", "{verdict:#}");
+    assert_eq!(culprit["scheduling"], "SCHED_FIFO 10", "{verdict:#}");
+    assert_eq!(culprit["cpu"], 1, "{verdict:#}");
+    let times = verdict["times"].as_u64().unwrap();
+    assert!(
+        (ROUNDS as u64 / 2..=ROUNDS as u64 + 1).contains(&times),
+        "{verdict:#}"
+    );
+    let episode = Duration::from_nanos(verdict["episode_ns"].as_u64().unwrap());
+    assert!(episode > BUSY / 2 && episode < BUSY * 3 / 2, "{verdict:#}");
+    let period = verdict["cadence"]["period_ns"].as_u64();
+    let period = Duration::from_nanos(period.unwrap_or_else(|| panic!("{verdict:#}")));
+    assert!(period.abs_diff(EVERY) < EVERY / 20, "{verdict:#}");
+}
+
+/// Keeps all threads of a process on one CPU, also those that come.
+fn keep_on(pid: u32, cpu: &str) -> Result<()> {
+    let mut command = std::process::Command::new("taskset");
+    command.args(["-a", "-p", "-c", cpu, &pid.to_string()]);
+    reqtrace_tests::process::run(&mut command).map(drop)
+}
+
+#[test]
+fn a_real_time_process_that_takes_a_cpu_of_a_database() {
+    let server = server();
+    keep_on(server.pid(), TAKEN).unwrap();
+    let mut burner = reindexd();
+    let pid = burner.pid();
+    let options = ["--blame", "--labels"];
+    let trace =
+        reqtrace_tests::reqtrace::Trace::start(Path::new("mysql.toml"), server.pid(), &options)
+            .unwrap();
+    // It sleeps in the request: who is in one while a CPU is taken is slow.
+    let statement = "do sleep(0.008)";
+    let mut clients: Vec<_> = (1..=2 * CLIENTS)
+        .map(|id| client_of(&server, id, statement, 300))
+        .collect();
+    for client in &clients {
+        keep_on(client.pid(), OTHER).unwrap();
+    }
+    burner.work().unwrap();
+    for client in &mut clients {
+        assert!(client.wait(LIMIT).unwrap().success());
+    }
+    let outcome = trace.finish().unwrap();
+    is_by_reindexd(&only(&outcome, "cpu_taken"), pid);
+}
+
+/// A cgroup with a limit, taken away at the end.
+struct Limited {
+    folder: PathBuf,
+    /// As `/proc/PID/cgroup` has it.
+    path: String,
+}
+
+impl Limited {
+    /// So many microseconds of each 100,000.
+    fn to(quota_us: u32) -> Result<Self> {
+        let path = format!("/reqtrace-{}", std::process::id());
+        let old = Path::new("/sys/fs/cgroup/cpu");
+        let root = if old.is_dir() {
+            old
+        } else {
+            Path::new("/sys/fs/cgroup")
+        };
+        let folder = root.join(&path[1..]);
+        if root != old {
+            fs::write(root.join("cgroup.subtree_control"), "+cpu")
+                .context("this machine has no controller of CPU time")?;
+        }
+        fs::create_dir(&folder)?;
+        if root == old {
+            fs::write(folder.join("cpu.cfs_period_us"), "100000")?;
+            fs::write(folder.join("cpu.cfs_quota_us"), quota_us.to_string())?;
+        } else {
+            fs::write(folder.join("cpu.max"), format!("{quota_us} 100000"))?;
+        }
+        Ok(Self { folder, path })
+    }
+
+    fn take(&self, pid: u32) -> Result<()> {
+        Ok(fs::write(
+            self.folder.join("cgroup.procs"),
+            pid.to_string(),
+        )?)
+    }
+
+    /// Nanoseconds for which the kernel held its threads back.
+    fn throttled_ns(&self) -> u64 {
+        let stat = fs::read_to_string(self.folder.join("cpu.stat")).unwrap();
+        let value = |name: &str| {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse::<u64>().ok())
+        };
+        let in_us = value("throttled_usec").map(|us| us * 1_000);
+        in_us.or_else(|| value("throttled_time")).unwrap()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let root = self.folder.parent().unwrap().join("cgroup.procs");
+        let procs = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines() {
+            // One that ends meanwhile needs no other place.
+            let _ = fs::write(&root, pid);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[test]
+fn a_limit_of_cpu_time() {
+    let limited = Limited::to(6_000).unwrap();
+    let service = service(8);
+    limited.take(service.pid()).unwrap();
+    let profile = service.profile("handle", "ignore").unwrap();
+    let mut bystander = bystander();
+    let bystander_pid = bystander.pid();
+    let standing_by = thread::spawn(move || bystander.work());
+    let (outcome, _) = service
+        .traced(&profile, &["--blame", "--max-overhead", "100"])
+        .unwrap();
+    standing_by.join().unwrap().unwrap();
+    assert!(limited.throttled_ns() > 500_000_000, "it was not held back");
+    let takers = had_by(&outcome);
+    let limits = takers.iter().filter(|taker| taker["kind"] == "cpu_limit");
+    let limits: Vec<_> = limits.collect();
+    assert!(
+        limits
+            .iter()
+            .all(|limit| limit["comm"] == limited.path.as_str()),
+        "{takers:#?}"
+    );
+    let by_limit: u64 = limits
+        .iter()
+        .map(|limit| limit["ns"].as_u64().unwrap())
+        .sum();
+    let all: u64 = takers
+        .iter()
+        .map(|taker| taker["ns"].as_u64().unwrap())
+        .sum();
+    assert!(by_limit * 10 > all * 9, "{takers:#?}");
+    assert_eq!(ns_of(&takers, bystander_pid), 0, "{takers:#?}");
+    let verdict = only(&outcome, "cpu_limited");
+    assert_eq!(verdict["object"], limited.path.as_str(), "{verdict:#}");
+    assert!(verdict["culprit"].is_null(), "{verdict:#}");
+}
+
+/// The same processes, and nobody is in the way: none of them is blamed.
+#[test]
+fn a_cpu_that_nobody_takes() {
+    let service = service(5);
+    let profile = service.profile("handle", "ignore").unwrap();
+    let mut bystander = bystander();
+    let standing_by = thread::spawn(move || bystander.work());
+    let (outcome, _) = service.traced(&profile, &["--blame"]).unwrap();
+    standing_by.join().unwrap().unwrap();
+    let named = verdicts(&outcome);
+    let named = named
+        .iter()
+        .filter(|verdict| verdict["culprit"].is_object() || verdict["class"] == "cpu_limited");
+    assert_eq!(named.count(), 0, "{}", outcome.said());
+}
