@@ -19,7 +19,8 @@ pub(crate) fn fingerprint(label: &[u8]) -> String {
 }
 
 /// The same of any text. `is_cut`: the text goes on.
-pub(crate) fn fingerprint_of(label: &str, is_cut: bool) -> String {
+#[must_use]
+pub fn fingerprint_of(label: &str, is_cut: bool) -> String {
     let chars: Vec<char> = label.chars().collect();
     let mut out = String::with_capacity(label.len());
     let mut at = 0;

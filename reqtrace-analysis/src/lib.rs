@@ -8,7 +8,7 @@ pub mod blame;
 mod bounded;
 pub mod cells;
 pub mod classify;
-mod fingerprint;
+pub mod fingerprint;
 mod label;
 mod page;
 pub mod report;

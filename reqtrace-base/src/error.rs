@@ -17,6 +17,8 @@ pub enum Kind {
     Usage,
     /// Not permitted, or the kernel or machine lacks something. Exit code 3.
     Unsupported,
+    /// What was asked cannot be told from what there is. Exit code 3.
+    Undecided,
 }
 
 /// A failure.
@@ -94,7 +96,7 @@ impl Error {
         match self.kind {
             Kind::Failed => 1,
             Kind::Usage => 2,
-            Kind::Unsupported => 3,
+            Kind::Unsupported | Kind::Undecided => 3,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod accuracy;
 mod cost;
+mod diff;
 mod do_command;
 mod ledger;
 mod page;
@@ -63,6 +64,8 @@ enum What {
     Recording(recording::Args),
     /// What the page takes of the tracer's CPU time: docs/measured/page.md
     Pages(pages::Args),
+    /// How often a comparison of recordings is right: docs/measured/diff.md
+    Diff(diff::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
 }
@@ -153,6 +156,7 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Recording(args)) => recording::run(args),
         Some(What::Pages(args)) => pages::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
+        Some(What::Diff(args)) => diff::run(args),
     }
 }
 

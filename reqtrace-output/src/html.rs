@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use reqtrace_analysis::report::Report;
@@ -28,26 +29,46 @@ const STYLE_PLACE: &str = "{{style}}";
 const DATA_PLACE: &str = "{{data}}";
 const SCRIPT_PLACE: &str = "{{script}}";
 
+/// The page of a comparison has these too.
+const STYLE_OF_DIFF: &str = include_str!("html/page/diff.css");
+
 /// Writes `report.html`.
 pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let script = script::joined();
+    let nothing = Page::default();
+    let page = report.page.as_deref().unwrap_or(&nothing);
+    let script = script::joined(script::MODULES);
+    write_page(&script, STYLE, &data::of(report, page), out)
+}
+
+/// Writes the page of a comparison.
+pub(crate) fn write_diff(data: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let style = format!("{STYLE}{STYLE_OF_DIFF}");
+    write_page(&script::joined(script::MODULES_OF_DIFF), &style, data, out)
+}
+
+fn write_page(
+    script: &str,
+    style: &str,
+    data: &impl Serialize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let policy = format!(
         "default-src 'none'; base-uri 'none'; form-action 'none'; script-src '{}'; style-src '{}'",
-        hash(&script),
-        hash(STYLE)
+        hash(script),
+        hash(style)
     );
     let mut rest = TEMPLATE;
     for (place, text) in [
         (POLICY_PLACE, Some(policy.as_str())),
-        (STYLE_PLACE, Some(STYLE)),
+        (STYLE_PLACE, Some(style)),
         (DATA_PLACE, None),
-        (SCRIPT_PLACE, Some(&script)),
+        (SCRIPT_PLACE, Some(script)),
     ] {
         let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
         out.write_all(before.as_bytes())?;
         match text {
             Some(text) => out.write_all(text.as_bytes())?,
-            None => write_data(out, report)?,
+            None => write_data(out, data)?,
         }
         rest = after;
     }
@@ -56,15 +77,10 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Compressed JSON in base64.
-fn write_data(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let nothing = Page::default();
-    let page = report.page.as_deref().unwrap_or(&nothing);
+fn write_data(out: &mut dyn Write, data: &impl Serialize) -> io::Result<()> {
     let mut text = EncoderWriter::new(out, &STANDARD);
     let mut packed = ZlibEncoder::new(&mut text, Compression::default());
-    serde_json::to_writer(
-        io::BufWriter::with_capacity(1 << 16, &mut packed),
-        &data::of(report, page),
-    )?;
+    serde_json::to_writer(io::BufWriter::with_capacity(1 << 16, &mut packed), data)?;
     packed.finish()?;
     text.finish().map(|_| ())
 }

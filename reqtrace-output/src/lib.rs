@@ -9,6 +9,7 @@
 
 pub mod blame_csv;
 mod chunks;
+pub mod compare;
 pub mod csv;
 pub mod flamegraph;
 pub mod folded;

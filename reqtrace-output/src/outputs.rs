@@ -117,7 +117,7 @@ pub fn check(options: &OutputSpec) -> Result<()> {
                 .as_deref()
                 .is_none_or(|folder| path.parent() != Some(folder) || folder.exists())
         {
-            check_file(format, path)?;
+            check_file(&format.asked_by(), path, format.file_name)?;
         }
     }
     Ok(())
@@ -191,6 +191,37 @@ pub fn create(option: &str, path: &Path, private: bool) -> Result<File> {
 /// As [`create`].
 pub fn create_folder(option: &str, path: &Path, private: bool, keep: Keep) -> Result<RolledFolder> {
     RolledFolder::open(path, private, keep).map_err(|refused| unwritable(option, path, refused))
+}
+
+/// Writes an output that is known whole: a file gets its name when all of it is there.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn write_now(
+    option: &str,
+    target: &Target,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let failed =
+        |name: &str, error| Error::failed(format!("{name} could not be written")).because(error);
+    let Target::File(path) = target else {
+        let mut out = UntilClosed::new(io::stdout());
+        return write(&mut out).map_err(|error| failed("standard output", error));
+    };
+    let name = path.display().to_string();
+    let place = Place::open(path, true).map_err(|refused| unwritable(option, path, refused))?;
+    let written = match place {
+        Place::File(partial, mut file) => match write(&mut file) {
+            Ok(()) => partial.commit(),
+            Err(error) => {
+                partial.remove();
+                Err(error)
+            }
+        },
+        Place::Stream(mut file) => write(&mut file),
+    };
+    written.map_err(|error| failed(&name, error))
 }
 
 fn exporter(
@@ -275,17 +306,19 @@ fn check_folder(path: &Path) -> Result<()> {
     writable.map_err(|refused| unwritable("--out", path, refused))
 }
 
-fn check_file(format: &Format, path: &Path) -> Result<()> {
-    let option = format.asked_by();
+/// Looks whether a file can be written; makes nothing. `option` is what asked for it and `file_name` what it is called
+/// elsewhere, for messages.
+///
+/// # Errors
+///
+/// [`reqtrace_base::error::Kind::Usage`] when it cannot be written.
+pub fn check_file(option: &str, path: &Path, file_name: &str) -> Result<()> {
     let shown = path.display();
     if path.is_dir() {
         return Err(Error::usage(format!(
             "{option} {shown} is a folder, and a file is needed"
         ))
-        .next(format!(
-            "{option} {}",
-            path.join(format.file_name).display()
-        )));
+        .next(format!("{option} {}", path.join(file_name).display())));
     }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -298,7 +331,7 @@ fn check_file(format: &Format, path: &Path) -> Result<()> {
         ))
         .next(format!("mkdir -p {}", folder.display())));
     }
-    place::check_file(path).map_err(|refused| unwritable(&option, path, refused))
+    place::check_file(path).map_err(|refused| unwritable(option, path, refused))
 }
 
 fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {

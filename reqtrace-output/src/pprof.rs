@@ -25,12 +25,60 @@ pub(crate) fn write(report: &Report, chosen: Chosen, out: &mut dyn Write) -> io:
         true => CausesByStack::of(report),
         false => CausesByStack::default(),
     };
-    let bytes = Builder::new(report).build(report, chosen.stacks, &causes);
+    packed(
+        &Builder::new(report).build(report, chosen.stacks, &causes),
+        out,
+    )
+}
+
+fn packed(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     // No name and no time: the same report makes the same bytes.
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
-    writer.write_all(&bytes.encode_to_vec())?;
+    writer.write_all(&profile.encode_to_vec())?;
     out.write_all(&writer.finish()?)?;
     out.flush()
+}
+
+/// A sample of no report.
+pub(crate) struct Profiled<'a> {
+    /// Outermost first.
+    pub(crate) frames: Vec<&'a str>,
+    /// Below 0 of what is subtracted.
+    pub(crate) ns: i64,
+    /// Keys and texts.
+    pub(crate) labels: Vec<(&'static str, &'a str)>,
+}
+
+/// Writes a profile of these samples.
+pub(crate) fn write_samples<'a>(
+    samples: impl Iterator<Item = Profiled<'a>>,
+    duration_ns: u64,
+    comment: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let nothing = Report::default();
+    let mut builder = Builder::new(&nothing);
+    let time = ValueType {
+        r#type: builder.text("time"),
+        unit: builder.text("nanoseconds"),
+    };
+    builder.profile.sample_type = vec![time];
+    builder.profile.duration_nanos = signed(duration_ns);
+    let comment = builder.text(comment);
+    builder.profile.comment.push(comment);
+    for sample in samples {
+        let frames = sample.frames.iter().rev();
+        let location_id = frames.map(|name| builder.location(name)).collect();
+        let labels = sample.labels.iter();
+        let label = labels.map(|(key, text)| builder.label(key, text)).collect();
+        let value = vec![sample.ns];
+        builder.profile.sample.push(Sample {
+            location_id,
+            value,
+            label,
+        });
+    }
+    packed(&builder.profile, out)
 }
 
 /// A request type and a stack, outermost first.
@@ -243,6 +291,6 @@ impl<'a> Builder<'a> {
 }
 
 /// What is longer than 292 years is that long.
-fn signed(number: u64) -> i64 {
+pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

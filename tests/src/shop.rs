@@ -37,7 +37,20 @@ impl Shop {
     ///
     /// When it does not build or start.
     pub fn open() -> Result<Self> {
-        Self::start(&workspace::shop()?, workspace::scratch()?)
+        Self::start(&workspace::shop()?, workspace::scratch()?, &[])
+    }
+
+    /// The same with a step that takes longer: `stock`, `payment`, `journal` or `courier`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build or start.
+    pub fn open_slower(step: &str) -> Result<Self> {
+        Self::start(
+            &workspace::shop()?,
+            workspace::scratch()?,
+            &["--slower", step],
+        )
     }
 
     /// The same from a copy of the program with another name, which is its process's too.
@@ -49,16 +62,17 @@ impl Shop {
         let folder = workspace::scratch()?;
         let copy = folder.path().join(name);
         workspace::copy_program(&workspace::shop()?, &copy)?;
-        Self::start(&copy, folder)
+        Self::start(&copy, folder, &[])
     }
 
-    fn start(program: &Path, folder: TempDir) -> Result<Self> {
+    fn start(program: &Path, folder: TempDir, more: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder.path().join("data"))
             .arg("--log")
-            .arg(folder.path().join("log"));
+            .arg(folder.path().join("log"))
+            .args(more);
         let mut process = Child::start(command, folder.path(), "shop")?;
         let line = process.wait_for_line(Stream::Out, "listening on ", LIMIT)?;
         let address = line
@@ -88,6 +102,25 @@ impl Shop {
         command.args(["load", "--connect", &self.address]);
         command.args(["--connections", &connections.to_string()]);
         command.args(["--requests", &requests.to_string()]);
+        let process = Child::start(command, self.folder.path(), "load")?;
+        Ok(Load { process })
+    }
+
+    /// Starts customers that place orders for so many seconds, each with a pause of `pause_ms` after each.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be started.
+    pub fn start_load_for(&self, connections: u32, seconds: u32, pause_ms: u32) -> Result<Load> {
+        let mut command = Command::new(workspace::shop()?);
+        command.args(["load", "--connect", &self.address]);
+        command.args(["--connections", &connections.to_string()]);
+        command.args([
+            "--seconds",
+            &seconds.to_string(),
+            "--pause",
+            &pause_ms.to_string(),
+        ]);
         let process = Child::start(command, self.folder.path(), "load")?;
         Ok(Load { process })
     }

@@ -16,6 +16,8 @@ mod browser;
 mod changes;
 mod check;
 mod cookbook;
+mod diff;
+mod diff_page;
 mod do_command;
 mod doctor;
 mod end_sites;

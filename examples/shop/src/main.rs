@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str = "\
-usage: shop serve --listen ADDR:PORT --data DIR --log FILE
+usage: shop serve --listen ADDR:PORT --data DIR --log FILE [--slower stock|payment|journal|courier]
        shop load --connect ADDR:PORT --connections C (--requests N | --seconds S) [--pause MS]";
 
 /// Result of everything up here: any error ends the program with its message.
@@ -36,6 +36,9 @@ fn run(args: &[String]) -> Result<()> {
             listen: required(options, "--listen")?,
             data: required(options, "--data")?.into(),
             log: required(options, "--log")?.into(),
+            slower: option(options, "--slower")
+                .map(|step| step.parse())
+                .transpose()?,
         }),
         "load" => {
             let amount = match (option(options, "--requests"), option(options, "--seconds")) {

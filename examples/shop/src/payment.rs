@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// How long the desk thinks about one amount.
 const THINKING: Duration = Duration::from_micros(50);
+/// How long a slow one does.
+const THINKING_HARD: Duration = Duration::from_micros(250);
 
 struct Question {
     amount: u64,
@@ -32,11 +34,11 @@ pub(crate) struct Terminal {
 
 impl Desk {
     /// Starts the desk's thread, `shop-payment`.
-    pub(crate) fn open() -> io::Result<(Self, JoinHandle<()>)> {
+    pub(crate) fn open(is_slow: bool) -> io::Result<(Self, JoinHandle<()>)> {
         let (questions, inbox) = channel();
         let thread = thread::Builder::new()
             .name("shop-payment".into())
-            .spawn(move || work(&inbox))?;
+            .spawn(move || work(&inbox, if is_slow { THINKING_HARD } else { THINKING }))?;
         Ok((Self { questions }, thread))
     }
 
@@ -72,9 +74,9 @@ impl Terminal {
     }
 }
 
-fn work(inbox: &Receiver<Question>) {
+fn work(inbox: &Receiver<Question>, thinking: Duration) {
     for question in inbox {
-        thread::sleep(THINKING);
+        thread::sleep(thinking);
         // A terminal that is gone needs no answer.
         let _ = (&*question.answer_to).write_all(&question.amount.to_le_bytes());
     }

@@ -16,7 +16,7 @@ use example_clock as clock;
 
 use crate::Result;
 use crate::payment::{Desk, Terminal};
-use crate::service::{Shop, handle_request};
+use crate::service::{Shop, Step, handle_request};
 
 /// How often the janitor makes a round, in milliseconds.
 const ROUND_MS: i32 = 5;
@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// File of the log, written anew.
     pub(crate) log: PathBuf,
+    /// A step that takes longer than it should.
+    pub(crate) slower: Option<Step>,
 }
 
 /// What the threads share.
@@ -49,12 +51,12 @@ pub(crate) fn serve(config: &Config) -> Result<()> {
     // Before any thread is started: all inherit it, and only this one waits for the signals.
     let signals = block_signals()?;
     let server = Arc::new(Server {
-        shop: Shop::open(&config.data)?,
+        shop: Shop::open(&config.data, config.slower)?,
         log: Mutex::new(File::create(&config.log)?),
         closing: AtomicBool::new(false),
     });
     let listener = TcpListener::bind(&config.listen)?;
-    let (desk, payment) = Desk::open()?;
+    let (desk, payment) = Desk::open(config.slower == Some(Step::Payment))?;
 
     let janitor = spawn("shop-janitor", {
         let server = Arc::clone(&server);

@@ -26,12 +26,46 @@ const COUNT_EVERY: u64 = 16;
 const SYNC_EVERY: u64 = 4;
 /// How long the courier needs.
 const COURIER: Duration = Duration::from_micros(300);
+/// How much longer a slow one does.
+const DETOUR: Duration = Duration::from_micros(150);
+/// How long a janitor in the way sleeps with the stock locked.
+const SWEEP: Duration = Duration::from_millis(2);
 
 /// What all connections share.
 pub(crate) struct Shop {
     stock: Mutex<[u32; GOODS]>,
     journal: File,
     orders: AtomicU64,
+    slower: Option<Step>,
+}
+
+/// A step of an order, to be made slower: what a comparison of two traces should name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The janitor sleeps with the stock locked.
+    Stock,
+    /// The payment desk thinks longer.
+    Payment,
+    /// The journal is made durable at each order.
+    Journal,
+    /// The courier needs longer.
+    Courier,
+}
+
+impl std::str::FromStr for Step {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "stock" => Ok(Self::Stock),
+            "payment" => Ok(Self::Payment),
+            "journal" => Ok(Self::Journal),
+            "courier" => Ok(Self::Courier),
+            _ => Err(format!(
+                "--slower {name}: give stock, payment, journal or courier"
+            )),
+        }
+    }
 }
 
 /// What came of one order, and the clock inside the call at both ends.
@@ -46,7 +80,7 @@ pub(crate) struct Receipt {
 
 impl Shop {
     /// Opens the shop with its journal in `data`.
-    pub(crate) fn open(data: &Path) -> io::Result<Self> {
+    pub(crate) fn open(data: &Path, slower: Option<Step>) -> io::Result<Self> {
         std::fs::create_dir_all(data)?;
         let journal = OpenOptions::new()
             .create(true)
@@ -56,12 +90,17 @@ impl Shop {
             stock: Mutex::new([FULL_SHELF; GOODS]),
             journal,
             orders: AtomicU64::new(0),
+            slower,
         })
     }
 
     /// Fills the shelves. The janitor does this, never a request.
     pub(crate) fn restock(&self) {
-        self.lock_stock().fill(FULL_SHELF);
+        let mut stock = self.lock_stock();
+        stock.fill(FULL_SHELF);
+        if self.slower == Some(Step::Stock) {
+            thread::sleep(SWEEP);
+        }
     }
 
     fn lock_stock(&self) -> MutexGuard<'_, [u32; GOODS]> {
@@ -92,7 +131,7 @@ fn fulfil(shop: &Shop, terminal: &mut Terminal, order: u64) -> io::Result<u64> {
     let total = add_tax(price);
     terminal.pay(total)?;
     write_journal(shop, order, number, total)?;
-    call_courier();
+    call_courier(shop.slower == Some(Step::Courier));
     Ok(total)
 }
 
@@ -130,7 +169,7 @@ fn add_tax(price: u64) -> u64 {
 fn write_journal(shop: &Shop, order: u64, number: u64, total: u64) -> io::Result<()> {
     // One write each: lines of an appended file do not mix.
     (&shop.journal).write_all(format!("{number} {order} {total}\n").as_bytes())?;
-    if number.is_multiple_of(SYNC_EVERY) {
+    if number.is_multiple_of(SYNC_EVERY) || shop.slower == Some(Step::Journal) {
         shop.journal.sync_data()?;
     }
     Ok(())
@@ -138,6 +177,6 @@ fn write_journal(shop: &Shop, order: u64, number: u64, total: u64) -> io::Result
 
 /// Sleeps.
 #[inline(never)]
-fn call_courier() {
-    thread::sleep(COURIER);
+fn call_courier(is_slow: bool) {
+    thread::sleep(if is_slow { COURIER + DETOUR } else { COURIER });
 }

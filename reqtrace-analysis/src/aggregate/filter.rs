@@ -23,6 +23,8 @@ pub struct FilterOptions {
     pub from_ns: Option<u64>,
     /// Requests that began before this time since the start of the trace, ns.
     pub to_ns: Option<u64>,
+    /// Requests that began in one of these ranges, from and until before times since the start of the trace, ns.
+    pub ranges: Vec<(u64, u64)>,
     /// Processes.
     pub pids: Vec<u32>,
     /// Threads.
@@ -38,6 +40,7 @@ pub(super) struct Filter {
     attributes: Vec<(usize, GlobMatcher)>,
     from_ns: u64,
     to_ns: u64,
+    ranges: Vec<(u64, u64)>,
     pids: Vec<u32>,
     tids: Vec<u32>,
     /// In words.
@@ -95,6 +98,16 @@ impl Filter {
             to_ns: options
                 .to_ns
                 .map_or(u64::MAX, |to| header.start_ns.saturating_add(to)),
+            ranges: options
+                .ranges
+                .iter()
+                .map(|(from, to)| {
+                    (
+                        header.start_ns.saturating_add(*from),
+                        header.start_ns.saturating_add(*to),
+                    )
+                })
+                .collect(),
             pids: options.pids.clone(),
             tids: options.tids.clone(),
             which: describe(options),
@@ -112,6 +125,7 @@ impl Filter {
             && one_of(&self.pids, request.space.tgid)
             && one_of(&self.tids, request.tid)
             && (self.from_ns..self.to_ns).contains(&request.begin_ns)
+            && self.is_in_range(request.begin_ns)
             && self.label.as_ref().is_none_or(|glob| {
                 let label = attributes.label(request);
                 let label = label_text(label.as_deref().unwrap_or(request.label));
@@ -125,6 +139,11 @@ impl Filter {
             self.left_out += 1;
         }
         keeps
+    }
+
+    fn is_in_range(&self, at_ns: u64) -> bool {
+        let mut ranges = self.ranges.iter();
+        self.ranges.is_empty() || ranges.any(|(from, to)| (*from..*to).contains(&at_ns))
     }
 
     fn has_attributes(&self, request: &Request<'_>, attributes: &Attributes) -> bool {

@@ -2,7 +2,8 @@
 //! that have a bucket each. Buckets of fewer bits hold whole buckets of more.
 
 /// The bucket of a value.
-pub(crate) fn bucket(bits: u32, value: u64) -> u32 {
+#[must_use]
+pub fn bucket(bits: u32, value: u64) -> u32 {
     if value < 1 << bits {
         return value as u32;
     }
@@ -11,7 +12,8 @@ pub(crate) fn bucket(bits: u32, value: u64) -> u32 {
 }
 
 /// The lowest value of a bucket; of the one behind the last, the largest number.
-pub(crate) fn lowest(bits: u32, bucket: u32) -> u64 {
+#[must_use]
+pub fn lowest(bits: u32, bucket: u32) -> u64 {
     if bucket < 1 << bits {
         return u64::from(bucket);
     }
@@ -21,7 +23,8 @@ pub(crate) fn lowest(bits: u32, bucket: u32) -> u64 {
 }
 
 /// The highest value of a bucket.
-pub(crate) fn highest(bits: u32, bucket: u32) -> u64 {
+#[must_use]
+pub fn highest(bits: u32, bucket: u32) -> u64 {
     lowest(bits, bucket + 1) - 1
 }
 

@@ -54,6 +54,11 @@ impl<const BITS: u32> Histogram<BITS> {
         }
     }
 
+    /// The buckets that have values, in order, and how many.
+    pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.counts.iter().copied()
+    }
+
     /// How many values.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|(_, count)| count).sum()

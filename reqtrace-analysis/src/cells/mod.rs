@@ -5,7 +5,7 @@
 //! window of time is over, and conserves every sum to the nanosecond: neighbouring windows become one, neighbouring
 //! buckets do, and of groups the smallest become one.
 
-pub(crate) mod bucket;
+pub mod bucket;
 mod cell;
 mod groups;
 mod histogram;

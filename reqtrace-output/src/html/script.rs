@@ -21,10 +21,20 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("main.js", include_str!("page/main.js")),
 ];
 
-/// All of them as one.
-pub(super) fn joined() -> String {
+/// Those of the page of a comparison.
+pub(super) const MODULES_OF_DIFF: &[(&str, &str)] = &[
+    ("format.js", include_str!("page/format.js")),
+    ("dom.js", include_str!("page/dom.js")),
+    ("diffheat.js", include_str!("page/diffheat.js")),
+    ("diffflame.js", include_str!("page/diffflame.js")),
+    ("difftables.js", include_str!("page/difftables.js")),
+    ("diff.js", include_str!("page/diff.js")),
+];
+
+/// All of a page as one.
+pub(super) fn joined(modules: &[(&str, &str)]) -> String {
     let mut script = String::new();
-    for line in MODULES.iter().flat_map(|(_, text)| text.lines()) {
+    for line in modules.iter().flat_map(|(_, text)| text.lines()) {
         if line.starts_with("import ") {
             continue;
         }
@@ -42,9 +52,14 @@ mod tests {
 
     #[test]
     fn modules_can_be_joined() {
+        check(MODULES);
+        check(MODULES_OF_DIFF);
+    }
+
+    fn check(modules: &'static [(&str, &str)]) {
         let mut before = BTreeSet::new();
         let mut names = BTreeSet::new();
-        for (module, text) in MODULES {
+        for (module, text) in modules {
             for line in text.lines() {
                 if let Some(import) = line.strip_prefix("import ") {
                     let from = import
@@ -74,6 +89,7 @@ mod tests {
             }
             before.insert(*module);
         }
-        assert!(!joined().contains("\nimport ") && !joined().contains("\nexport "));
+        let joined = joined(modules);
+        assert!(!joined.contains("\nimport ") && !joined.contains("\nexport "));
     }
 }

@@ -10,6 +10,7 @@ use reqtrace_common::limits::{MAX_CPU_RATE, MAX_SAMPLE_EVERY};
 
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
+use super::diff::DiffArgs;
 #[cfg(feature = "capture")]
 use super::doctor::DoctorArgs;
 #[cfg(feature = "capture")]
@@ -128,6 +129,8 @@ pub enum Command {
     Profiles(ProfilesArgs),
     /// Report a recording (--record), all of it or some of its requests. Needs no root
     Report(Box<ReportArgs>),
+    /// Compare recordings: what changed from A to B, where, and whether it is more than noise. Needs no root
+    Diff(Box<DiffArgs>),
 }
 
 #[cfg(feature = "capture")]

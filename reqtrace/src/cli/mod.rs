@@ -5,6 +5,7 @@ pub mod args;
 pub mod check;
 #[cfg(feature = "capture")]
 mod classes;
+pub mod diff;
 #[cfg(feature = "capture")]
 pub mod doctor;
 #[cfg(feature = "capture")]
@@ -54,6 +55,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         Some(Command::Report(report)) => report::run(*report),
+        Some(Command::Diff(diff)) => diff::run(*diff),
         #[cfg(feature = "capture")]
         None => trace::run(args.trace.into_options()?),
         #[cfg(not(feature = "capture"))]

@@ -255,7 +255,7 @@ impl OutputArgs {
 
 /// What rows of the second table stand for: `label`, `fingerprint`, the name of an attribute, or
 /// `fingerprint=` and that.
-fn grouping(word: &str) -> Result<Grouping, String> {
+pub(super) fn grouping(word: &str) -> Result<Grouping, String> {
     match (word, word.strip_prefix("fingerprint=")) {
         ("label", _) => Ok(Grouping::Label),
         ("fingerprint", _) | (_, Some("label")) => Ok(Grouping::Fingerprint),

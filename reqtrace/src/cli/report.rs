@@ -1,7 +1,7 @@
 //! `reqtrace report FILE`: a recording in, the same outputs as those of a trace out. It needs neither
 //! root nor the machine that was traced.
 
-mod files;
+pub(super) mod files;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,7 +89,7 @@ pub struct ReportArgs {
 }
 
 /// A time since the start: seconds, or with a unit.
-fn time(word: &str) -> Result<Duration, String> {
+pub(super) fn time(word: &str) -> Result<Duration, String> {
     let seconds = word.parse::<f64>().ok();
     match seconds.map(Duration::try_from_secs_f64) {
         Some(Ok(seconds)) => Ok(seconds),
@@ -126,6 +126,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         attributes: args.attributes,
         from_ns: args.from.map(nanoseconds),
         to_ns: args.to.map(nanoseconds),
+        ranges: Vec::new(),
         pids: parse_pids(&args.pids)?,
         tids: args.tids,
     };
@@ -216,7 +217,7 @@ fn check_part(part: Part, header: &Header) -> Result<()> {
 }
 
 /// Says on standard error that something is missing; the report's losses have the counts.
-fn say(name: &str, ending: &Ending) {
+pub(super) fn say(name: &str, ending: &Ending) {
     if ending.is_whole() {
         return;
     }

@@ -1,10 +1,12 @@
 //! The end of a trace and of a report alike: a report in, the table and messages out.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 
 use super::outputs::OutputArgs;
 use reqtrace_analysis::report::{Exporter as _, Report};
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::plain::Plain;
 use reqtrace_output::formats::FORMATS;
 use reqtrace_output::outputs::UntilClosed;
 use reqtrace_output::table::TableExporter;
@@ -20,7 +22,23 @@ pub(super) fn table(report: &Report, outputs: &OutputArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let (out, columns): (Box<dyn std::io::Write>, _) = if outputs.takes_stdout() {
+    let (out, columns) = place(outputs.takes_stdout());
+    let verbose = outputs.verbose > 0;
+    TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)
+}
+
+/// Text goes to the same place. Its width is that of the terminal, if there is one.
+pub(super) fn text(stdout_is_taken: bool, text: impl FnOnce(Option<u16>) -> String) -> Result<()> {
+    let (out, columns) = place(stdout_is_taken);
+    let mut out = UntilClosed::new(out);
+    let written = out.write_all(Plain::lines(&text(columns)).as_bytes());
+    let written = written.and_then(|()| out.flush());
+    written.map_err(|error| Error::failed("the table could not be written").because(error))
+}
+
+/// Where people look, and its width.
+fn place(stdout_is_taken: bool) -> (Box<dyn Write>, Option<u16>) {
+    if stdout_is_taken {
         let err = std::io::stderr();
         let columns = columns(&err);
         (Box::new(err), columns)
@@ -28,9 +46,7 @@ pub(super) fn table(report: &Report, outputs: &OutputArgs) -> Result<()> {
         let out = std::io::stdout();
         let columns = columns(&out);
         (Box::new(out), columns)
-    };
-    let verbose = outputs.verbose > 0;
-    TableExporter::new(Box::new(UntilClosed::new(out)), verbose, columns).finish(report)
+    }
 }
 
 /// Says which files there are now.

@@ -10,12 +10,12 @@ use reqtrace_output::outputs::{RECORDING, RUNNING};
 use reqtrace_recording::{self as recording, Header, Reader, Series};
 
 /// What is read.
-pub(super) struct Given {
-    pub(super) series: Series,
+pub(in crate::cli) struct Given {
+    pub(in crate::cli) series: Series,
     /// For messages.
-    pub(super) name: String,
+    pub(in crate::cli) name: String,
     /// Files of a folder that cannot be read.
-    pub(super) unreadable: u64,
+    pub(in crate::cli) unreadable: u64,
 }
 
 /// Opens files of one trace, and those in folders.
@@ -23,7 +23,7 @@ pub(super) struct Given {
 /// # Errors
 ///
 /// Usage errors: files that cannot be read or are no recordings, folders without one, and files of several traces.
-pub(super) fn open(paths: &[PathBuf]) -> Result<Given> {
+pub(in crate::cli) fn open(paths: &[PathBuf]) -> Result<Given> {
     let mut found = Vec::new();
     let mut unreadable = 0;
     for path in paths {
@@ -139,7 +139,7 @@ fn not_readable(path: &Path, error: recording::Error) -> Error {
 }
 
 /// Why a recording cannot be reported, and what to do.
-pub(super) fn not_reported(path: &Path, error: recording::Error) -> Error {
+pub(in crate::cli) fn not_reported(path: &Path, error: recording::Error) -> Error {
     let name = path.display();
     let next = match &error {
         recording::Error::Newer { .. } => {

@@ -1,0 +1,166 @@
+//! Intervals: a statistic of each draw in, how sure its change is out.
+//!
+//! Percentiles of the draws, taken so far out as Student's t with the number of independent runs asks for: plain ones are too
+//! narrow where runs are few. Several recordings of a side differ from each other by more than their blocks tell: what of
+//! that is beyond the draws widens the interval.
+
+use crate::chance::{below, deviations, probability, reach};
+use crate::model::{Estimate, Value};
+
+/// A statistic of one side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sampled {
+    pub(crate) value: f64,
+    /// Of each draw; empty when blocks are too few.
+    pub(crate) draws: Vec<f64>,
+    /// Of each recording.
+    pub(crate) runs: Vec<f64>,
+}
+
+/// On which scale sides are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// The second over the first, less 1.
+    Ratio,
+    /// The second less the first.
+    Difference,
+}
+
+impl Scale {
+    /// Makes differences of what is compared.
+    fn of(self, value: f64) -> f64 {
+        match self {
+            Self::Ratio => value.ln(),
+            Self::Difference => value,
+        }
+    }
+
+    fn back(self, change: f64) -> f64 {
+        match self {
+            Self::Ratio => change.exp_m1(),
+            Self::Difference => change,
+        }
+    }
+}
+
+/// Draws farther out than this are too few to count.
+const FAR: f64 = 2.6;
+
+/// The value of one side with its interval; so many runs of its blocks are independent.
+pub(crate) fn value(sampled: &Sampled, runs: f64) -> Value {
+    let draws = finite(&sampled.draws);
+    Value {
+        value: sampled.value,
+        interval: draws.map(|draws| interval(&draws, runs)),
+    }
+}
+
+/// The change from one side to the other; of the lesser so many runs of blocks are independent.
+pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estimate {
+    let centre = scale.of(b.value) - scale.of(a.value);
+    let estimate = Estimate {
+        change: scale.back(centre),
+        ..Estimate::default()
+    };
+    if !centre.is_finite() {
+        return estimate;
+    }
+    let pairs = a.draws.iter().zip(&b.draws);
+    let draws: Vec<f64> = pairs.map(|(a, b)| scale.of(*b) - scale.of(*a)).collect();
+    let Some(draws) = finite(&draws) else {
+        return estimate;
+    };
+    let count = draws.len() as f64;
+    let mean = draws.iter().sum::<f64>() / count;
+    let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / count;
+    if variance == 0.0 {
+        // Nothing differs within the sides.
+        let is_same = centre == 0.0;
+        return Estimate {
+            interval: Some([estimate.change; 2]),
+            p: Some(if is_same { 1.0 } else { 0.0 }),
+            ..estimate
+        };
+    }
+    let [low, high] = interval(&draws, runs);
+    let (wider, freedom) = between(a, b, scale, variance, runs);
+    let reached = wider * reach(freedom) / reach(runs - 1.0);
+    let interval = [low, high].map(|end| scale.back(centre + (end - centre) * reached));
+    // How far 0 is from the middle of the draws.
+    let beyond = draws.partition_point(|draw| *draw <= 0.0);
+    let share = (beyond as f64 + 0.5) / (count + 1.0);
+    let mut errors = deviations(share).abs();
+    if errors > FAR {
+        errors = FAR.max(mean.abs() / variance.sqrt());
+    }
+    let errors = errors / small(runs) / wider;
+    Estimate {
+        interval: Some(interval),
+        p: Some(probability(errors, freedom)),
+        ..estimate
+    }
+}
+
+/// Draws of few runs lie closer together than what they stand for.
+fn small(runs: f64) -> f64 {
+    (runs / (runs - 1.0).max(1.0)).sqrt()
+}
+
+/// Sorted; `None` when there are none, or many cannot be compared.
+fn finite(draws: &[f64]) -> Option<Vec<f64>> {
+    let mut kept: Vec<f64> = draws
+        .iter()
+        .copied()
+        .filter(|draw| draw.is_finite())
+        .collect();
+    kept.sort_by(f64::total_cmp);
+    let is_enough = !kept.is_empty() && kept.len() * 20 >= draws.len() * 19;
+    is_enough.then_some(kept)
+}
+
+/// 95 % of sorted draws, and farther out the fewer runs there are.
+fn interval(draws: &[f64], runs: f64) -> [f64; 2] {
+    let share = below(-reach(runs - 1.0) * small(runs));
+    let at = |share: f64| {
+        let place = share * (draws.len() + 1) as f64 - 1.0;
+        let place = place.clamp(0.0, (draws.len() - 1) as f64);
+        let (one, two) = (draws[place.floor() as usize], draws[place.ceil() as usize]);
+        one + (two - one) * place.fract()
+    };
+    [at(share), at(1.0 - share)]
+}
+
+/// What recordings of one side differ by, beyond what their blocks tell: how much wider that makes the interval, and with
+/// how many degrees of freedom.
+fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, runs: f64) -> (f64, f64) {
+    let own = runs - 1.0;
+    let values = [a, b].map(|side| {
+        let values: Vec<f64> = side.runs.iter().map(|run| scale.of(*run)).collect();
+        values
+    });
+    let freedom: usize = values
+        .iter()
+        .map(|values| values.len().saturating_sub(1))
+        .sum();
+    if freedom == 0 || values.iter().flatten().any(|value| !value.is_finite()) {
+        return (1.0, own);
+    }
+    let squares = values.iter().map(|values| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+    });
+    let spread = squares.sum::<f64>() / freedom as f64;
+    let shares: f64 = values.iter().map(|values| 1.0 / values.len() as f64).sum();
+    // Of a recording alone; both sides together have `variance`.
+    let within = variance / shares;
+    let more = (spread - within).max(0.0) * shares;
+    if more == 0.0 {
+        return (1.0, own);
+    }
+    let all = variance + more;
+    let freedom = all.powi(2) / (variance.powi(2) / own.max(1.0) + more.powi(2) / freedom as f64);
+    ((all / variance).sqrt(), freedom)
+}

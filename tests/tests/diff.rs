@@ -1,0 +1,302 @@
+//! Comparisons: a service with one thing changed, against itself without it. What was changed is the row on top.
+//!
+//! Needs root, a kernel with BPF, and mariadb-server.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::workspace;
+use serde_json::Value;
+
+/// Seconds of a recording: below 30 there are no intervals.
+const SECONDS: u32 = 33;
+
+fn diff(recordings: &[&Path], more: &[&str]) -> Outcome {
+    let mut command = reqtrace::command(["diff"]).unwrap();
+    command.args(recordings).args(more);
+    reqtrace::run(command).unwrap()
+}
+
+/// What `--json` has.
+fn compared(a: &Path, b: &Path, folder: &Path) -> Value {
+    let file = folder.join("diff.json");
+    let outcome = diff(&[a, b], &["--json", &file.display().to_string()]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    println!("{}", outcome.stdout);
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+fn ns(value: &Value) -> i64 {
+    value.as_i64().unwrap()
+}
+
+/// Records a shop under load that leaves its CPUs time.
+fn record(shop: Shop, folder: &Path, name: &str) -> PathBuf {
+    let recording = folder.join(format!("{name}.rec"));
+    let load = shop.start_load_for(3, SECONDS + 3, 4).unwrap();
+    let options = [
+        SECONDS.to_string(),
+        "--blame".to_owned(),
+        format!("--record={}", recording.display()),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let trace = Trace::start(&shop::profile(), shop.pid(), &options).unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    load.finish().unwrap();
+    shop.close().unwrap();
+    recording
+}
+
+/// Bars add up, and the one on top is this one, grown and clear.
+fn is_on_top(waterfall: &Value, name: &str) {
+    let bars = waterfall["bars"].as_array().unwrap();
+    let sum: i64 = bars.iter().map(|bar| ns(&bar["change_ns"])).sum();
+    assert_eq!(sum, ns(&waterfall["change_ns"]));
+    let top = &bars[0];
+    assert_eq!(top["name"], name, "{top}");
+    assert!(
+        ns(&top["change_ns"]) > 0 && top["estimate"]["is_clear"] == true,
+        "{top}"
+    );
+}
+
+/// Rows of a kind.
+fn rows<'a>(comparison: &'a Value, what: &str) -> &'a [Value] {
+    let mut kinds = comparison["items"].as_array().unwrap().iter();
+    let rows = kinds.find(|rows| rows["what"] == what).unwrap();
+    rows["rows"].as_array().unwrap()
+}
+
+#[test]
+fn the_step_that_got_slower_is_on_top() {
+    let scratch = workspace::scratch().unwrap();
+    let folder = scratch.path();
+    let before = record(Shop::open().unwrap(), folder, "before");
+    for (step, part, culprit) in [
+        ("stock", "stock lock", Some("thread shop-janitor: timer")),
+        ("payment", "payment", Some("thread shop-payment: timer")),
+        ("courier", "sleep", Some("own: timer")),
+        ("journal", "journal", None),
+    ] {
+        let after = record(Shop::open_slower(step).unwrap(), folder, step);
+        let comparison = compared(&before, &after, folder);
+        let order = &comparison["types"][0];
+        assert_eq!(order["name"], "order");
+        is_on_top(&order["parts"], part);
+        if let Some(culprit) = culprit {
+            assert_eq!(rows(&comparison, "culprits")[0]["name"], culprit, "{step}");
+        }
+        if step == "payment" {
+            let stack = rows(&comparison, "stacks")[0]["name"].as_str().unwrap();
+            assert!(stack.contains("shop::payment::Terminal::pay"), "{stack}");
+            gate(&before, &after);
+        }
+        fs::remove_file(after).unwrap();
+    }
+}
+
+/// Exit codes for a pipeline, on sides of which one is far slower.
+fn gate(before: &Path, after: &Path) {
+    let code = |condition: &str| diff(&[before, after], &["-q", "--fail-if", condition]);
+    let failed = code("order p50 > +5%");
+    assert_eq!(failed.code, Some(1), "{}", failed.said());
+    assert!(
+        failed.stderr.contains("'order p50 > +5%'"),
+        "{}",
+        failed.said()
+    );
+    assert_eq!(code("p50 > +500%").code, Some(0));
+    let open = code("order p99.9 > +1%");
+    assert_eq!(open.code, Some(3), "{}", open.said());
+    assert!(
+        open.stderr.contains("next: record some "),
+        "{}",
+        open.said()
+    );
+    for wrong in ["order p98 > 1ms", "pay mean > +1%", "slow > 1%"] {
+        let refused = code(wrong);
+        assert_eq!(refused.code, Some(2), "{}", refused.said());
+        assert!(refused.stderr.contains(wrong), "{}", refused.said());
+    }
+}
+
+/// A client that asks one slow statement in so many, until it is stopped.
+fn statements(server: &MariaDb, folder: &Path, one_in: u32, name: &str) -> PathBuf {
+    let script = folder.join(format!("{name}.sql"));
+    let mut text = String::new();
+    for at in 0..120_000_u32 {
+        if at % one_in == 0 {
+            writeln!(text, "SELECT SLEEP(0.02);").unwrap();
+        } else {
+            writeln!(text, "SELECT BENCHMARK({}, MD5('x'));", 1_000 + at % 7).unwrap();
+        }
+    }
+    fs::write(&script, text).unwrap();
+    let recording = folder.join(format!("{name}.rec"));
+    let mut client = server
+        .start_sql(name, &format!("source {}", script.display()))
+        .unwrap();
+    let options = [
+        SECONDS.to_string(),
+        "--labels".to_owned(),
+        format!("--record={}", recording.display()),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &options).unwrap();
+    let outcome = trace.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(
+        client.status().unwrap().is_none(),
+        "the client was done too early"
+    );
+    client.stop().unwrap();
+    recording
+}
+
+#[test]
+fn more_of_a_slow_statement_is_no_slower_statement() {
+    let scratch = workspace::scratch().unwrap();
+    let server = MariaDb::open().unwrap();
+    let before = statements(&server, scratch.path(), 20, "before");
+    let after = statements(&server, scratch.path(), 10, "after");
+    let comparison = compared(&before, &after, scratch.path());
+    let command = &comparison["types"][0];
+    let top = &command["groups"]["rows"][0];
+    assert_eq!(top["name"], "SELECT SLEEP(?)", "{top}");
+    assert_eq!(top["part"]["is_clear"], true, "{top}");
+    // Of 20 ms 5 % more, and nothing else changed.
+    let [mix, inside] =
+        ["mix", "inside"].map(|part| command["mix"][part]["change"].as_f64().unwrap());
+    let whole = ns(&command["parts"]["change_ns"]) as f64;
+    assert!((mix + inside - whole).abs() < 2.0);
+    assert!(
+        mix > 0.8 * whole && (800_000.0..1_200_000.0).contains(&mix),
+        "{mix} of {whole}"
+    );
+    server.close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let root = workspace::root();
+    let recording = root.join("reqtrace/tests/data/shop.rec");
+    let one = recording.as_path();
+    for (recordings, more, code, words) in [
+        (vec![one], vec![], 2, "there is only one recording"),
+        (
+            vec![one, one, one],
+            vec![],
+            2,
+            "which of these 3 recordings are A",
+        ),
+        (
+            vec![one, one],
+            vec!["--from", "..1s", "--against", "1s.."],
+            2,
+            "two ranges of one recording",
+        ),
+        (vec![one, one], vec!["--select", "order"], 2, "type=NAME"),
+        (
+            vec![one, one],
+            vec!["--select", "type=pay"],
+            2,
+            "no request type of that name",
+        ),
+        (
+            vec![one, one],
+            vec!["--select", "time=5000s.."],
+            2,
+            "nothing is at the times",
+        ),
+        (
+            vec![one, one],
+            vec!["--group-by", "host"],
+            2,
+            "no attribute of that name",
+        ),
+        (
+            vec![one, Path::new("/none.rec")],
+            vec![],
+            2,
+            "cannot be read",
+        ),
+        (
+            vec![one, one],
+            vec!["--json", "/none/diff.json"],
+            2,
+            "there is no folder",
+        ),
+        (
+            vec![one, one],
+            vec!["--json", "-", "--folded", "-"],
+            2,
+            "standard output",
+        ),
+        (
+            vec![one, one],
+            vec!["--fail-if", "order p99 > +10%"],
+            3,
+            "cannot tell",
+        ),
+    ] {
+        let outcome = diff(&recordings, &more);
+        assert_eq!(outcome.code, Some(code), "{more:?}: {}", outcome.said());
+        assert!(
+            outcome.stderr.contains(words),
+            "{more:?}: {}",
+            outcome.said()
+        );
+    }
+}
+
+#[test]
+fn all_outputs_hold_the_same_time() {
+    let root = workspace::root();
+    let recording = root.join("reqtrace/tests/data/shop.rec");
+    let scratch = workspace::scratch().unwrap();
+    let file = |name: &str| scratch.path().join(name);
+    let [json, folded, svg, pprof] = ["d.json", "d.folded", "d.svg", "d.pb.gz"].map(file);
+    let options = ["--json", "--folded", "--flamegraph", "--pprof"];
+    let files = [&json, &folded, &svg, &pprof].map(|file| file.display().to_string());
+    let more: Vec<&str> = options
+        .into_iter()
+        .zip(&files)
+        .flat_map(|(option, file)| [option, file.as_str()])
+        .collect();
+    let outcome = diff(&[&recording, &recording], &more);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert!(outcome.stdout.contains("too short"), "{}", outcome.stdout);
+    // A recording against itself: both times of each stack are the same.
+    let lines = fs::read_to_string(&folded).unwrap();
+    assert!(lines.lines().count() > 5);
+    for line in lines.lines() {
+        let mut words = line.rsplit(' ');
+        assert_eq!(words.next(), words.next(), "{line}");
+    }
+    let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert!(
+        json["types"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|of| ns(&of["parts"]["change_ns"]) == 0)
+    );
+    assert!(
+        fs::read_to_string(svg)
+            .unwrap()
+            .contains("What changed from A to B")
+    );
+    let top = workspace::program("go").unwrap();
+    let mut pprof_top = std::process::Command::new(top);
+    let shown =
+        reqtrace_tests::process::run(pprof_top.args(["tool", "pprof", "-top"]).arg(pprof)).unwrap();
+    assert!(
+        shown.contains("accounting for 0, 0%") || shown.contains("accounting for 0"),
+        "{shown}"
+    );
+}
