@@ -52,8 +52,7 @@ fn the_page_of_a_comparison_shows_what_its_json_says() {
     browser.open(&page, "").unwrap();
     let types = json["types"].as_array().unwrap();
     assert!(!types.is_empty());
-    for at in 0..types.len() {
-        let of = &types[at];
+    for (at, of) in types.iter().enumerate() {
         browser
             .script(
                 &format!("document.querySelectorAll('[data-type]')[{at}].click()"),

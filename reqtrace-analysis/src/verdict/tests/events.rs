@@ -2,7 +2,7 @@
 
 use reqtrace_common::record::STACK_NONE;
 use reqtrace_recording::{
-    Address, AddressSpace, BlockSite, Comm, End, Ending, Event, Header, Holder, Interval,
+    Address, AddressSpace, BlockSite, Comm, CpuWait, End, Ending, Event, Header, Holder, Interval,
     IntervalKind, KERNEL, Name, Options as Recorded, Process, ProcessChange, Request, RequestOf,
     Slot, Stack, Thread, Waker, WakerContext, WakerIs,
 };
@@ -55,6 +55,7 @@ pub(super) struct Off {
 pub(super) enum Told {
     Request(Made),
     Off(Off),
+    CpuWait(CpuWait),
 }
 
 pub(super) const fn of(begin_ns: u64) -> RequestOf {
@@ -201,6 +202,7 @@ impl World {
                 holder: Holder::NoFutex,
                 woken_from: None,
             })),
+            Told::CpuWait(wait) => self.event(&Event::CpuWait(wait)),
             Told::Request(made) => {
                 self.requests += 1;
                 let slots = [Slot {

@@ -2,7 +2,7 @@
 
 use reqtrace_base::plain::Plain;
 
-use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, Scene, UPSTREAM};
+use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, Scene, TAKER, UPSTREAM};
 use crate::report::verdict::{Because, Class, Finding, Unsure, Verdict};
 
 const EVERY: u64 = 900 * MS;
@@ -132,6 +132,71 @@ fn causes_that_name_nobody() {
             assert_eq!(verdict.object.as_str(), object);
         });
     }
+}
+
+#[test]
+fn a_process_that_takes_a_cpu() {
+    for real_time in [false, true] {
+        let incident = Incident::of(Kind::Taken { real_time }, EVERY, 150 * MS);
+        each(incident, true, |verdict| {
+            assert_eq!(verdict.class, Class::CpuTaken);
+            let culprit = verdict.culprit.as_ref().unwrap();
+            assert_eq!((culprit.pid, culprit.comm.as_str()), (TAKER, "reindexd"));
+            let (cpu, name) = culprit.took.as_ref().unwrap();
+            assert_eq!((*cpu, name.is_real_time()), (1, real_time));
+            assert_eq!(verdict.object.as_str(), "");
+            assert!(verdict.evidence.culprit > 850, "{verdict:#?}");
+        });
+    }
+}
+
+/// Without a period, and with little of all the time, it counts only if it has real-time priority.
+#[test]
+fn who_has_its_turn_on_a_busy_machine_is_no_culprit() {
+    let scene = |real_time| {
+        let incident = Incident {
+            hits: 25,
+            ..at_random(Incident::of(Kind::Taken { real_time }, EVERY, 40 * MS))
+        };
+        Scene {
+            noise: 0,
+            seconds: 40,
+            ..Scene::of(5, &[incident])
+        }
+    };
+    let verdict = only(&scene(true));
+    assert_eq!((verdict.class, verdict.cadence), (Class::CpuTaken, None));
+    assert_eq!(scene(false).findings(), []);
+}
+
+#[test]
+fn many_who_take_a_cpu_are_no_culprit() {
+    each(
+        Incident::of(Kind::TakenByMany, EVERY, 150 * MS),
+        true,
+        |verdict| {
+            assert_eq!(
+                (verdict.class, &verdict.culprit),
+                (Class::WaitsForCpu, &None)
+            );
+            assert!(verdict.knows_takers);
+        },
+    );
+}
+
+#[test]
+fn a_limit_of_cpu_time() {
+    each(
+        Incident::of(Kind::Limited, EVERY, 150 * MS),
+        true,
+        |verdict| {
+            assert_eq!(
+                (verdict.class, &verdict.culprit),
+                (Class::CpuLimited, &None)
+            );
+            assert_eq!(verdict.object.as_str(), "/shop");
+        },
+    );
 }
 
 #[test]

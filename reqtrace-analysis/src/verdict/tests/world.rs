@@ -1,8 +1,8 @@
 //! A service of eight threads with an incident of a known kind, as events.
 
-use reqtrace_recording::{Waker, WakerIs};
+use reqtrace_recording::{Comm, CpuWait, Runner, Waker, WakerIs};
 
-use super::events::{DISK, Made, Off, TIMER, Told, World, interrupt, of, task};
+use super::events::{DISK, Made, Off, TIMER, Told, World, interrupt, of, space, task};
 use crate::report::verdict::Finding;
 use crate::verdict::random::Random;
 
@@ -11,6 +11,8 @@ pub(super) const SECOND: u64 = 1_000 * MS;
 /// The traced process, and another one.
 pub(super) const PID: u32 = 10;
 pub(super) const OTHER_PID: u32 = 500;
+/// A process that takes CPUs.
+pub(super) const TAKER: u32 = 991;
 /// Threads that serve.
 const SERVERS: u32 = 8;
 /// A thread of the service that holds locks, and one of another process.
@@ -30,6 +32,14 @@ pub(super) enum Kind {
     Preempted,
     /// They are woken, and wait for a CPU.
     RunQueue,
+    /// Another process takes their CPU, with real-time priority or without.
+    Taken {
+        real_time: bool,
+    },
+    /// Another process each time.
+    TakenByMany,
+    /// They have used up what their cgroup may.
+    Limited,
     Disk,
     /// A process that they ask sleeps.
     Upstream,
@@ -182,7 +192,7 @@ impl Scene {
                     request.run_queue = length.saturating_sub(MS / 10);
                     Some(interrupt(DISK))
                 }
-                Some(Kind::Preempted) => {
+                Some(Kind::Taken { .. } | Kind::TakenByMany | Kind::Limited | Kind::Preempted) => {
                     request.preempted = length;
                     None
                 }
@@ -192,6 +202,10 @@ impl Scene {
                     continue;
                 }
             };
+            if let Some(window) = meets {
+                let wait = cpu_wait(tid, window.kind, [waits_from, until], random);
+                told.extend(wait.map(|wait| (until - 1, Told::CpuWait(wait))));
+            }
             let wake = until - request.run_queue;
             if waker.is_some() {
                 request.blocked = wake - waits_from;
@@ -221,6 +235,47 @@ struct Window {
     from: u64,
     to: u64,
     hits: usize,
+}
+
+/// Who has the CPU that a thread waits for.
+fn cpu_wait(tid: u32, kind: Kind, times: [u64; 2], random: &mut Random) -> Option<CpuWait> {
+    let [from_ns, until_ns] = times;
+    let all_ns = until_ns - from_ns;
+    let runner = |tgid, real_time, ns| Runner {
+        tgid,
+        tid: tgid,
+        policy: u32::from(real_time),
+        priority: if real_time { 89 } else { 120 },
+        comm: Comm::from("reindexd"),
+        ns,
+    };
+    let wait = CpuWait {
+        space: space(PID),
+        tid,
+        cpu: 1,
+        from_ns,
+        until_ns,
+        ..CpuWait::default()
+    };
+    // Beside it a thread of the service itself has some of it.
+    let own = runner(PID, false, all_ns / 20);
+    let most = all_ns - all_ns / 10;
+    match kind {
+        Kind::Taken { real_time } => Some(CpuWait {
+            runners: vec![own, runner(TAKER, real_time, most)],
+            ..wait
+        }),
+        Kind::TakenByMany => Some(CpuWait {
+            runners: vec![own, runner(1_000 + random.below(50) as u32, false, most)],
+            ..wait
+        }),
+        Kind::Limited => Some(CpuWait {
+            limited_ns: all_ns,
+            cgroup: "/shop".to_owned(),
+            ..wait
+        }),
+        _ => None,
+    }
 }
 
 /// What the culprit of a window does.
