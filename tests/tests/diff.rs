@@ -52,17 +52,17 @@ fn record(shop: Shop, folder: &Path, name: &str) -> PathBuf {
     recording
 }
 
-/// Bars add up, and of those that are no noise the one on top is this one, grown.
+/// Bars add up, and of those that grew by more than noise the one on top is this one.
 fn is_on_top(waterfall: &Value, name: &str) {
     let bars = waterfall["bars"].as_array().unwrap();
     let sum: i64 = bars.iter().map(|bar| ns(&bar["change_ns"])).sum();
     assert_eq!(sum, ns(&waterfall["change_ns"]));
     let mut clear = bars
         .iter()
-        .filter(|bar| bar["estimate"]["is_clear"] == true);
+        .filter(|bar| bar["estimate"]["is_clear"] == true && ns(&bar["change_ns"]) > 0);
+    // The disk of a shared machine may have become faster meanwhile.
     let top = clear.next().unwrap();
     assert_eq!(top["name"], name, "{top}");
-    assert!(ns(&top["change_ns"]) > 0, "{top}");
 }
 
 /// Rows of a kind.
