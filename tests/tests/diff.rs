@@ -34,22 +34,33 @@ fn ns(value: &Value) -> i64 {
     value.as_i64().unwrap()
 }
 
-/// Records a shop under load that leaves its CPUs time.
-fn record(shop: Shop, folder: &Path, name: &str) -> PathBuf {
-    let recording = folder.join(format!("{name}.rec"));
-    let load = shop.start_load_for(3, SECONDS + 3, 4).unwrap();
-    let options = [
-        SECONDS.to_string(),
-        "--blame".to_owned(),
-        format!("--record={}", recording.display()),
-    ];
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let trace = Trace::start(&shop::profile(), shop.pid(), &options).unwrap();
-    let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    load.finish().unwrap();
-    shop.close().unwrap();
-    recording
+/// Records two shops at the same time, each under load that leaves its CPUs time: what else the machine does meanwhile is
+/// the same for both.
+fn record(shops: [Shop; 2], folder: &Path) -> [PathBuf; 2] {
+    let loads = shops
+        .each_ref()
+        .map(|shop| shop.start_load_for(2, SECONDS + 15, 4).unwrap());
+    let recordings = ["before.rec", "after.rec"].map(|name| folder.join(name));
+    let traces = [0, 1].map(|side: usize| {
+        let options = [
+            SECONDS.to_string(),
+            "--blame".to_owned(),
+            format!("--record={}", recordings[side].display()),
+        ];
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Trace::start(&shop::profile(), shops[side].pid(), &options).unwrap()
+    });
+    for trace in traces {
+        let outcome = trace.wait().unwrap();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    }
+    for load in loads {
+        load.finish().unwrap();
+    }
+    for shop in shops {
+        shop.close().unwrap();
+    }
+    recordings
 }
 
 /// Bars add up, and of those that grew by more than noise the one on top is this one.
@@ -76,14 +87,14 @@ fn rows<'a>(comparison: &'a Value, what: &str) -> &'a [Value] {
 fn the_step_that_got_slower_is_on_top() {
     let scratch = workspace::scratch().unwrap();
     let folder = scratch.path();
-    let before = record(Shop::open().unwrap(), folder, "before");
     for (step, part, culprit) in [
         ("stock", "stock lock", Some("thread shop-janitor: timer")),
         ("payment", "payment", Some("thread shop-payment: timer")),
         ("courier", "sleep", Some("own: timer")),
         ("journal", "journal", None),
     ] {
-        let after = record(Shop::open_slower(step).unwrap(), folder, step);
+        let shops = [Shop::open().unwrap(), Shop::open_slower(step).unwrap()];
+        let [before, after] = record(shops, folder);
         let comparison = compared(&before, &after, folder);
         let order = &comparison["types"][0];
         assert_eq!(order["name"], "order");
@@ -96,7 +107,9 @@ fn the_step_that_got_slower_is_on_top() {
             assert!(stack.contains("shop::payment::Terminal::pay"), "{stack}");
             gate(&before, &after);
         }
-        fs::remove_file(after).unwrap();
+        for recording in [before, after] {
+            fs::remove_file(recording).unwrap();
+        }
     }
 }
 

@@ -226,7 +226,9 @@ fn clock(folder: &Path) -> Result<&'static str> {
     let csv = read(folder, "trace/requests.csv")?;
     ledger::check(&csv)?;
     let rows = rows::read(&csv)?;
-    let since = |row: &rows::Row| row.start_unix_ns - rows[0].start_unix_ns;
+    let begins = rows.iter().map(|row| row.start_unix_ns);
+    let first_ns = begins.min().context("no rows")?;
+    let since = |row: &rows::Row| row.start_unix_ns - first_ns;
     let late = rows.iter().filter(|row| since(row) >= HOUR_NS).count() as u64;
     ensure!(
         (rows.len() as u64 - late, late) == (before, after),
