@@ -7,8 +7,6 @@ mod select;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, TypedValueParser as _};
-use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_base::error::{Error, Kind, Result};
 use reqtrace_compare::gate::{Answer, Condition};
@@ -18,7 +16,7 @@ use reqtrace_output::outputs::{self, Target};
 
 use self::read::Wanted;
 use self::select::{Range, Selected, Selection};
-use super::outputs::{grouping, nanoseconds, with_unit};
+use super::outputs::{OfOption, Targets, grouping, nanoseconds, with_unit};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -88,47 +86,17 @@ pub struct DiffArgs {
     all: bool,
 
     #[command(flatten)]
-    targets: Targets,
+    targets: Targets<CompareFormat>,
 
     /// Print no table
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// The options of [`FORMATS`] that were given, with where each goes.
-#[derive(Clone, Debug, Default)]
-struct Targets(Vec<(&'static CompareFormat, Target)>);
-
-impl clap::Args for Targets {
-    fn augment_args(command: Command) -> Command {
-        command.args(FORMATS.iter().map(|format| {
-            Arg::new(format.option)
-                .long(format.option)
-                .value_name("FILE")
-                .help(format.help)
-                .help_heading("Output")
-                .value_parser(PathBufValueParser::new().map(Target::from))
-        }))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Targets {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut targets = Self::default();
-        targets.update_from_arg_matches(matches)?;
-        Ok(targets)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let given = |format: &'static CompareFormat| {
-            Some((format, matches.get_one::<Target>(format.option)?.clone()))
-        };
-        self.0.extend(FORMATS.iter().filter_map(given));
-        Ok(())
+impl OfOption for CompareFormat {
+    fn options() -> impl Iterator<Item = (&'static str, &'static str, &'static Self)> {
+        let formats = FORMATS.iter();
+        formats.map(|format| (format.option, format.help, format))
     }
 }
 

@@ -22,7 +22,7 @@ pub struct OutputArgs {
     pub(super) out: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) targets: Targets,
+    pub(super) targets: Targets<Format>,
 
     /// Print folded stacks on standard output, as offcputime -f
     #[arg(short = 'f', help_heading = "Output")]
@@ -87,25 +87,49 @@ pub struct OutputArgs {
     pub(super) verbose: u8,
 }
 
-/// The options of [`FORMATS`] that were given, with where each goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Targets(Vec<(&'static Format, Target)>);
+/// A format that may have an option of its own.
+pub(super) trait OfOption: Sized + 'static {
+    /// All that have one: the option without `--`, what it does, the format.
+    fn options() -> impl Iterator<Item = (&'static str, &'static str, &'static Self)>;
+}
 
-impl Targets {
+impl OfOption for Format {
+    fn options() -> impl Iterator<Item = (&'static str, &'static str, &'static Self)> {
+        let with_option = FORMATS.iter().filter(|format| !format.option.is_empty());
+        with_option.map(|format| (format.option, format.help, format))
+    }
+}
+
+/// The options of formats that were given, with where each goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Targets<F: 'static>(pub(super) Vec<(&'static F, Target)>);
+
+impl<F> Clone for Targets<F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<F> Default for Targets<F> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl Targets<Format> {
     /// The formats that were asked for by their options.
     pub(super) fn formats(&self) -> impl Iterator<Item = &'static Format> {
         self.0.iter().map(|(format, _)| *format)
     }
 }
 
-impl clap::Args for Targets {
+impl<F: OfOption> clap::Args for Targets<F> {
     fn augment_args(command: Command) -> Command {
-        let with_option = FORMATS.iter().filter(|format| !format.option.is_empty());
-        command.args(with_option.map(|format| {
-            Arg::new(format.option)
-                .long(format.option)
+        command.args(F::options().map(|(option, help, _)| {
+            Arg::new(option)
+                .long(option)
                 .value_name("FILE")
-                .help(format.help)
+                .help(help)
                 .help_heading("Output")
                 .value_parser(PathBufValueParser::new().map(Target::from))
         }))
@@ -116,7 +140,7 @@ impl clap::Args for Targets {
     }
 }
 
-impl FromArgMatches for Targets {
+impl<F: OfOption> FromArgMatches for Targets<F> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut targets = Self::default();
         targets.update_from_arg_matches(matches)?;
@@ -124,8 +148,8 @@ impl FromArgMatches for Targets {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for format in FORMATS.iter().filter(|format| !format.option.is_empty()) {
-            let target = matches.get_one::<Target>(format.option);
+        for (option, _, format) in F::options() {
+            let target = matches.get_one::<Target>(option);
             self.0.extend(target.map(|target| (format, target.clone())));
         }
         Ok(())
