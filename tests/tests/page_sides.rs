@@ -1,0 +1,524 @@
+//! Two selections of one trace against each other, in `report.html`: what it shows is what `reqtrace diff` says of the same.
+//!
+//! The recordings are made up, so that it is known what changed in them and what did not. Needs chromium and chromium-driver,
+//! and no root. Pictures are written to `target/tmp/page`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use reqtrace_common::record::FILE_NONE;
+use reqtrace_recording::{
+    BlockSite, Comm, Event, Holder, Interval, IntervalKind, Request, RequestOf, Slot, Waker,
+    WakerContext,
+};
+use reqtrace_tests::{reqtrace, workspace};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::browser::{Browser, Look};
+use crate::made_up::{MadeUp, SPACE, START_NS, chance};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Requests of all types in a second.
+const RATE: u64 = 100;
+const TYPES: [&str; 2] = ["command", "batch"];
+/// Stacks in which requests wait for the network and for a disk, and those of the interrupts that end it.
+const NETWORK: u64 = 10;
+const DISK: u64 = 20;
+
+/// A service that reads from the network, then writes to a disk. Each second has its mood, and some of that of the second before.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    seconds: u64,
+    seed: u64,
+    /// From this second on the network takes so many times as long.
+    slower: (u64, f64),
+}
+
+impl Service {
+    /// About normally distributed.
+    fn normal(self, which: u64, number: u64) -> f64 {
+        let seed = (self.seed << 48) ^ (which << 40) ^ (number << 4);
+        let part = |at| (chance(seed + at) >> 11) as f64 / (1_u64 << 53) as f64;
+        (0..12).map(part).sum::<f64>() - 6.0
+    }
+
+    /// The page of its recording, and the recording.
+    fn page(self) -> (TempDir, PathBuf, PathBuf) {
+        let folder = workspace::scratch().unwrap();
+        let [recording, page] =
+            ["made-up.rec", "made-up.html"].map(|name| folder.path().join(name));
+        self.record(&recording);
+        let mut command = reqtrace::command(["report", "-q", "--html"]).unwrap();
+        command.arg(&page).arg(&recording);
+        let outcome = reqtrace::run(command).unwrap();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        (folder, page, recording)
+    }
+
+    fn record(self, file: &Path) {
+        let mut recording = MadeUp::create(file, &TYPES);
+        for (id, user, kernel, interrupt) in [
+            (NETWORK, "server::read()", "tcp_recvmsg", "net_rx_action"),
+            (
+                DISK,
+                "server::write()",
+                "blkdev_issue_flush",
+                "blk_mq_end_request",
+            ),
+        ] {
+            let names = |names: [&str; 3]| names.map(str::to_owned).to_vec();
+            recording.stack(Some(SPACE), id, names([user, "server::run()", "main"]));
+            recording.stack(None, id + 1, names(["schedule", kernel, "do_syscall_64"]));
+            recording.stack(
+                None,
+                id + 2,
+                names(["try_to_wake_up", interrupt, "common_interrupt"]),
+            );
+        }
+        let mut moods = [0.0; 2];
+        for second in 0..self.seconds {
+            for (which, mood) in (0..).zip(&mut moods) {
+                *mood = 0.3 * *mood + 0.1 * self.normal(which, second);
+            }
+            for at in 0..RATE {
+                self.request(&mut recording, second * RATE + at, moods);
+            }
+        }
+        recording.end(self.seconds * SECOND_NS);
+    }
+
+    fn request(self, recording: &mut MadeUp, number: u64, moods: [f64; 2]) {
+        let second = number / RATE;
+        let is_batch = number.is_multiple_of(5);
+        let ns = |mean_ns: f64, which: u64, spread: f64, mood: f64| {
+            (mean_ns * (mood + spread * self.normal(which, number)).exp()) as u64
+        };
+        let slower = if second >= self.slower.0 {
+            self.slower.1
+        } else {
+            1.0
+        };
+        let on_cpu_ns = ns(200e3, 2, 0.2, 0.0);
+        let network_ns = ns(600e3 * slower, 3, 0.4, moods[0]);
+        let disk_ns = ns(if is_batch { 900e3 } else { 300e3 }, 4, 0.4, moods[1]);
+        let begin_ns = START_NS + number * SECOND_NS / RATE;
+        let of = RequestOf {
+            begin_ns,
+            request_type: u32::from(is_batch),
+        };
+        let tid = 200 + (number % 16) as u32;
+        let site = |id| BlockSite {
+            kernel_stack: id + 1,
+            user_stack: id,
+            syscall: 202,
+            file: FILE_NONE,
+        };
+        let mut at_ns = begin_ns + on_cpu_ns / 3;
+        let mut slots = Vec::new();
+        for (sequence, id, blocked_ns) in [(0, NETWORK, network_ns), (1, DISK, disk_ns)] {
+            let wake_ns = at_ns + blocked_ns;
+            recording.tell(&Event::Interval(&Interval {
+                space: SPACE,
+                tid,
+                sequence: (number / 16) as u32 * 2 + sequence,
+                request: Some(of),
+                site: site(id),
+                out_ns: at_ns,
+                kind: IntervalKind::Blocked {
+                    wake_ns,
+                    waker: Waker {
+                        context: WakerContext::Unclear,
+                        stack: id + 2,
+                        ..Waker::UNKNOWN
+                    },
+                },
+                in_ns: wake_ns,
+                futex: 0,
+                holder: Holder::NoFutex,
+                woken_from: None,
+            }));
+            slots.push(Slot {
+                site: site(id),
+                blocked_ns,
+            });
+            at_ns = wake_ns + on_cpu_ns / 3;
+        }
+        let table = ["users", "orders", "items"][(chance(number) % 3) as usize];
+        recording.tell(&Event::Request(Request {
+            id: number + 1,
+            space: SPACE,
+            tid,
+            request_type: of.request_type,
+            comm: Comm::from("worker"),
+            label: format!("SELECT c FROM {table} WHERE id = {number}").as_bytes(),
+            begin_ns,
+            end_ns: begin_ns + on_cpu_ns + network_ns + disk_ns,
+            blocked_ns: network_ns + disk_ns,
+            blocks: 2,
+            max_depth: 1,
+            weight: 1,
+            slots: &slots,
+            ..Request::default()
+        }));
+    }
+}
+
+/// A row of a waterfall.
+#[derive(Clone, Debug, PartialEq)]
+struct Bar {
+    name: String,
+    /// Of A, of B, and the change, as they are shown.
+    shown: [f64; 3],
+    change_ns: i64,
+    mark: String,
+    interval: Vec<f64>,
+}
+
+fn bars(browser: &Browser, rows: &str) -> Vec<Bar> {
+    let script = format!(
+        "return [...document.querySelectorAll('{rows}')].map((row) => [row.dataset.name, row.dataset.change, row.dataset.mark ?? '',
+             row.dataset.interval ?? '', ...[1, 2, 3].map((at) => row.cells[at].textContent.replace('−', '-'))])"
+    );
+    let rows = browser.script(&script, &[]).unwrap();
+    let bar = |row: &Value| {
+        let text = |at: usize| row[at].as_str().unwrap();
+        Bar {
+            name: text(0).to_owned(),
+            change_ns: text(1).parse().unwrap(),
+            mark: text(2).to_owned(),
+            interval: text(3)
+                .split_whitespace()
+                .map(|end| end.parse().unwrap())
+                .collect(),
+            shown: [4, 5, 6].map(|at| text(at).parse().unwrap()),
+        }
+    };
+    rows.as_array().unwrap().iter().map(bar).collect()
+}
+
+/// All bars of a waterfall, those of noise one by one. Whether they are together or not, they add up, in nanoseconds and as
+/// they are shown.
+fn fall(browser: &Browser, which: u32) -> Vec<Bar> {
+    let place = format!("[data-fall=\"{which}\"]");
+    let closes = || {
+        let bars = bars(browser, &format!("{place} tbody tr"));
+        let all = self::bars(browser, &format!("{place} tfoot tr")).remove(0);
+        assert!(!bars.is_empty());
+        assert_eq!(
+            bars.iter().map(|bar| bar.change_ns).sum::<i64>(),
+            all.change_ns
+        );
+        for column in 0..3 {
+            let sum: f64 = bars.iter().map(|bar| bar.shown[column]).sum();
+            assert!((sum - all.shown[column]).abs() < 1e-6, "{bars:?} {all:?}");
+        }
+        bars
+    };
+    let before = closes();
+    let script = format!(
+        "const button = document.querySelector('{place} [data-noise][aria-expanded=false]'); button?.click(); return !!button"
+    );
+    let had_noise = browser.script(&script, &[]).unwrap();
+    let bars = closes();
+    assert_eq!(had_noise == json!(true), bars.len() > before.len());
+    bars
+}
+
+/// Selects seconds, by a drag along the axis of time. The trace has columns of one second.
+fn range(browser: &Browser, seconds: u64, from: u64, to: u64) {
+    let place = browser
+        .script(
+            "scrollTo(0, 0); const box = document.querySelector('#heatmap-picture').getBoundingClientRect();
+             return [box.x + 64, box.width - 64, box.bottom - 8]",
+            &[],
+        )
+        .unwrap();
+    let of = |which: usize| place[which].as_f64().unwrap();
+    let at = |second: u64| {
+        let x = of(0) + of(1) * (second as f64 + 0.5) / seconds as f64;
+        (x as i64, of(2) as i64)
+    };
+    browser.drag(at(from), at(to - 1)).unwrap();
+    for (name, second) in [("from", from), ("to", to)] {
+        let script = format!("return Number(document.querySelector('#selection').dataset.{name})");
+        assert_eq!(
+            browser.number(&script).unwrap(),
+            (second * SECOND_NS) as f64
+        );
+    }
+}
+
+/// Looks at what an address says.
+fn look(browser: &Browser, hash: &str) {
+    let script = "history.replaceState(null, '', `#${arguments[0]}`); dispatchEvent(new Event('hashchange'))";
+    browser.script(script, &[json!(hash)]).unwrap();
+}
+
+fn hash(browser: &Browser) -> String {
+    browser.text("return location.hash.slice(1)").unwrap()
+}
+
+fn text(browser: &Browser, id: &str) -> String {
+    browser
+        .text(&format!(
+            "return document.querySelector('{id}')?.textContent ?? ''"
+        ))
+        .unwrap()
+}
+
+/// Pixels of the heatmap in the colour of A's outline.
+fn outlined(browser: &Browser) -> f64 {
+    let script = "const canvas = document.querySelector('#heatmap-picture');
+         const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+         const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue('--kept').trim().match(/[0-9a-f]{2}/gi).map((two) => parseInt(two, 16));
+         let count = 0;
+         for (let at = 0; at < data.length; at += 4) { count += Number(data[at] === r && data[at + 1] === g && data[at + 2] === b); }
+         return count";
+    browser.number(script).unwrap()
+}
+
+fn check_quiet(browser: &Browser) {
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// The bars of a waterfall of the JSON.
+fn wanted(waterfall: &Value) -> Vec<(String, i64, [f64; 2], bool)> {
+    let bars = waterfall["bars"].as_array().unwrap().iter();
+    bars.map(|bar| {
+        let end = |at: usize| bar["estimate"]["interval"][at].as_f64().unwrap();
+        (
+            bar["name"].as_str().unwrap().to_owned(),
+            bar["change_ns"].as_i64().unwrap(),
+            [end(0), end(1)],
+            bar["estimate"]["is_clear"].as_bool().unwrap(),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn two_ranges_of_a_trace_are_compared_as_by_diff() {
+    let service = Service {
+        seconds: 160,
+        seed: 1,
+        slower: (120, 1.3),
+    };
+    let (folder, page, recording) = service.page();
+    let browser = Browser::start(Look::default()).unwrap();
+    browser.resize(1400, 900).unwrap();
+    browser.open(&page, "type=0").unwrap();
+    assert_eq!(outlined(&browser), 0.0);
+
+    range(&browser, service.seconds, 80, 120);
+    browser.click("#keep").unwrap();
+    assert!(text(&browser, "#kept").contains("Now select other requests"));
+    range(&browser, service.seconds, 120, 160);
+    assert!(outlined(&browser) > 50.0);
+    let pictures = workspace::target().join("tmp/page");
+    fs::create_dir_all(&pictures).unwrap();
+    browser.picture(&pictures.join("sides.png")).unwrap();
+
+    // The same of the same recording by another program.
+    let json = folder.path().join("diff.json");
+    let mut command = reqtrace::command([
+        "diff",
+        "-q",
+        "--from",
+        "80s..120s",
+        "--against",
+        "120s..160s",
+        "--all",
+        "--json",
+    ])
+    .unwrap();
+    command.arg(&json).arg(&recording);
+    let outcome = reqtrace::run(command).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let of = json["types"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|of| of["name"] == TYPES[0])
+        .unwrap();
+    for (which, name, slower) in [(0, "parts", "network"), (1, "causes", "blocked: network")] {
+        let bars = fall(&browser, which);
+        let mut shown: Vec<(String, i64)> = bars
+            .iter()
+            .map(|bar| (bar.name.clone(), bar.change_ns))
+            .collect();
+        let wanted = wanted(&of[name]);
+        let mut asked: Vec<(String, i64)> =
+            wanted.iter().map(|bar| (bar.0.clone(), bar.1)).collect();
+        shown.sort();
+        asked.sort();
+        assert_eq!(shown, asked);
+        for (name, _, [low, high], is_clear) in &wanted {
+            let bar = bars.iter().find(|bar| bar.name == *name).unwrap();
+            // The ends of an interval of 1,000 draws lie within 4 % of its length, nearly always.
+            let near = (high - low) * 0.1;
+            let apart = [bar.interval[0] - low, bar.interval[1] - high];
+            println!("{name}: {:?} against {:?}", bar.interval, [low, high]);
+            assert!(
+                apart.iter().all(|apart| apart.abs() <= near),
+                "{name}: {bar:?} {low} {high}"
+            );
+            assert_eq!(bar.mark.is_empty(), *is_clear, "{name}");
+        }
+        // What got slower is on top, and nothing else did.
+        assert_eq!(bars[0].name, slower);
+        assert!(
+            bars[0].mark.is_empty() && bars[0].change_ns > 150_000,
+            "{bars:?}"
+        );
+        assert!(bars[1..].iter().all(|bar| bar.mark == "~"), "{bars:?}");
+    }
+    let change = browser.script("const {mark, interval} = document.querySelector('#change').dataset; return [mark, interval]", &[]).unwrap();
+    assert_eq!(change[0], "");
+    // Tables of holders and statements have changes, too.
+    let first = text(&browser, "#held-changes tbody tr");
+    assert!(
+        first.starts_with('+') && first.contains("network"),
+        "{first}"
+    );
+    assert_eq!(
+        browser
+            .number("return document.querySelectorAll('#statements-changes tbody tr').length")
+            .unwrap(),
+        3.0
+    );
+    // A difference of flame graphs is that to A.
+    browser.click("[data-flame='diff']").unwrap();
+    assert!(text(&browser, "#flame-words").contains("than in A:"));
+
+    // Both are in the address.
+    let (before, address) = (fall(&browser, 0), hash(&browser));
+    browser.open(&page, &address).unwrap();
+    assert_eq!(fall(&browser, 0), before);
+    assert!(outlined(&browser) > 50.0);
+    // One that makes no sense is nobody's.
+    look(&browser, "type=0&vs=kept&a=0.90.3.0.1");
+    assert_eq!(
+        (outlined(&browser), hash(&browser).contains("a=")),
+        (0.0, true)
+    );
+    assert_eq!(text(&browser, "#change"), "");
+    look(&browser, &address);
+
+    // Escape clears the selection, then drops A.
+    for (gone, stays) in [("box=", "a="), ("a=", "type=")] {
+        browser.keys(&Browser::escape()).unwrap();
+        let hash = hash(&browser);
+        assert!(!hash.contains(gone) && hash.contains(stays), "{hash}");
+    }
+    assert_eq!(outlined(&browser), 0.0);
+    assert!(hash(&browser).contains("vs=typical"));
+    // So does its button.
+    browser.click("#keep").unwrap();
+    assert!(hash(&browser).contains("vs=kept"));
+    browser.click("#drop").unwrap();
+    assert!(hash(&browser).contains("vs=typical"));
+    check_quiet(&browser);
+    browser.close().unwrap();
+}
+
+#[test]
+fn ranges_that_are_alike_differ_by_noise() {
+    let service = Service {
+        seconds: 240,
+        seed: 2,
+        slower: (240, 1.0),
+    };
+    let (_folder, page, _) = service.page();
+    let browser = Browser::start(Look::default()).unwrap();
+    browser.open(&page, "type=0").unwrap();
+    range(&browser, service.seconds, 0, 30);
+    let address = hash(&browser);
+    let (_, latencies) = address.split_once("box=0.29.").unwrap();
+    let latencies = latencies.split('&').next().unwrap();
+    let (mut marked, mut rows) = (0, 0);
+    let side = |at: u64| format!("{}.{}.{latencies}", at * 30, at * 30 + 29);
+    for (a, b) in (0..8).flat_map(|a| (0..a).map(move |b| (b, a))) {
+        look(
+            &browser,
+            &format!("type=0&vs=kept&a=0.{}&box={}", side(a), side(b)),
+        );
+        for which in [0, 1] {
+            let bars = fall(&browser, which);
+            rows += bars.len();
+            marked += bars.iter().filter(|bar| bar.mark != "~").count();
+        }
+    }
+    println!("{marked} of {rows} rows marked, of ranges that are alike");
+    assert!(rows > 150 && marked * 20 <= rows, "{marked} of {rows}");
+    check_quiet(&browser);
+    browser.close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_told_has_a_question_mark_and_what_is_at_one_time_is_drawn_together() {
+    let service = Service {
+        seconds: 160,
+        seed: 3,
+        slower: (160, 1.0),
+    };
+    let (_folder, page, _) = service.page();
+    let browser = Browser::start(Look { dark: true }).unwrap();
+    browser.open(&page, "type=0").unwrap();
+    // Ten seconds say nothing of noise; A has enough.
+    browser.click("#keep").unwrap();
+    range(&browser, service.seconds, 5, 15);
+    let bars = fall(&browser, 0);
+    assert!(
+        bars.iter()
+            .all(|bar| bar.mark == "?" && bar.interval.is_empty()),
+        "{bars:?}"
+    );
+    let noise = text(&browser, "#noise");
+    assert_eq!(
+        noise,
+        "Whether a change is noise cannot be told: B has requests in 10 stretches of 1.00 s, and 30 are needed."
+    );
+    // Types are compared in the same seconds: a batch writes more.
+    browser.keys(&Browser::escape()).unwrap();
+    browser.click("[data-type='1']").unwrap();
+    let bars = fall(&browser, 0);
+    let mark = |name: &str| {
+        bars.iter()
+            .find(|bar| bar.name == name)
+            .unwrap()
+            .mark
+            .clone()
+    };
+    assert_eq!(
+        (
+            bars[0].name.as_str(),
+            mark("disk").as_str(),
+            mark("network").as_str()
+        ),
+        ("disk", "", "~"),
+        "{bars:?}"
+    );
+    assert!(text(&browser, "#noise").contains("of both sides together"));
+    let pictures = workspace::target().join("tmp/page");
+    fs::create_dir_all(&pictures).unwrap();
+    browser.picture(&pictures.join("sides-dark.png")).unwrap();
+    // The other comparisons have the same marks.
+    for base in ["typical", "rest"] {
+        browser.click(&format!("[data-base='{base}']")).unwrap();
+        browser.click("[data-preset='Slowest 1 %']").unwrap();
+        let mark = browser
+            .text("return document.querySelector('#ledger-table tbody tr .mark').textContent")
+            .unwrap();
+        let noise = text(&browser, "#noise");
+        println!("{base}: {mark} {noise}");
+        assert_eq!(
+            mark == "?",
+            noise.contains("cannot be told"),
+            "{base}: {mark}, {noise}"
+        );
+    }
+    check_quiet(&browser);
+    browser.close().unwrap();
+}
