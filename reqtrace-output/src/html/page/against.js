@@ -6,7 +6,6 @@
 
 import { LEAST_BLOCKS, drawn, drawnMeans, judgeOf, markClear, runLength } from './bootstrap.js';
 import { addUp } from './fall.js';
-import { duration } from './format.js';
 import { LOST, ON_CPU, PREEMPTED, RUN_QUEUE, holderOf } from './model.js';
 import { eachState } from './sums.js';
 
@@ -212,6 +211,14 @@ export function against(model, base, own, hasRows) {
 }
 
 /**
+ * @param {number} ns
+ * @returns {string}
+ */
+function secondsOf(ns) {
+  return `${Number((ns / SECOND).toPrecision(3))} s`;
+}
+
+/**
  * How sure the changes of means are.
  * @param {Model} model
  * @param {Chosen[]} sides
@@ -245,7 +252,7 @@ function estimated(model, sides, places, kept, meanOf) {
   });
   const busy = blocks.map((side) => side.counts.filter((count) => count > 0).length);
   const changes = kept.map((place) => meanOf(1, place) - meanOf(0, place));
-  const short = sides.flatMap((side, which) => (busy[which] < LEAST_BLOCKS ? [`${side.name} has requests in ${busy[which]} stretches of ${duration(grids[which].length)}`] : []));
+  const short = sides.flatMap((side, which) => (busy[which] < LEAST_BLOCKS ? [`${side.name} has requests in ${busy[which]} stretches of ${secondsOf(grids[which].length)}`] : []));
   if (short.length > 0) {
     return {
       estimates: changes.map((change) => /** @type {Estimate} */ ({ change, interval: null, p: null, is_clear: null })),
@@ -253,9 +260,9 @@ function estimated(model, sides, places, kept, meanOf) {
       how: '',
     };
   }
-  const runs = sides.map((side, which) => {
-    // Time that the side is not of tells nothing.
-    const own = [...new Set(side.columns.map((column) => grids[which].blockOf[column]))];
+  // Time that a side is not of tells nothing.
+  const within = sides.map((side, which) => [...new Set(side.columns.map((column) => grids[which].blockOf[column]))]);
+  const runs = within.map((own, which) => {
     const { counts, columns } = blocks[which];
     const weights = own.map((block) => counts[block]);
     const all = weights.reduce((sum, weight) => sum + weight, 0);
@@ -270,7 +277,8 @@ function estimated(model, sides, places, kept, meanOf) {
     // The same selections are drawn in the same way.
     drawn(grids[which].count, runs[which], (sides[which].cells.length * 31 + grids[which].count) * 2 + which)));
   const [a, b] = blocks.map((side, which) => drawnMeans(side, times[isPaired ? 0 : which]));
-  const independent = Math.min(...busy.map((count, which) => count / runs[which]));
+  // Runs of mostly empty blocks are as many as there are, but no more than blocks that have requests.
+  const independent = Math.min(...busy.map((count, which) => Math.min(count, within[which].length / runs[which])));
   const judge = judgeOf(independent);
   const estimates = changes.map((change, index) => {
     const draws = new Float64Array(a.length / width);
@@ -283,7 +291,7 @@ function estimated(model, sides, places, kept, meanOf) {
   return {
     estimates,
     lacking: null,
-    how: `Stretches of ${duration(run)} are drawn, ${isPaired ? 'of both sides together, as they overlap in time' : 'of each side by itself'}`
+    how: `Stretches of ${secondsOf(run)} are drawn, ${isPaired ? 'of both sides together, as they overlap in time' : 'of each side by itself'}`
       + `${independent < 10 ? `; only ${Math.floor(independent)} of them are independent, so intervals are wide` : ''}.`,
   };
 }

@@ -73,7 +73,7 @@ export function drawChange(node, compared) {
   const lead = el('p', { id: 'change', 'data-mark': markOf(change), 'data-interval': change.interval?.join(' ') },
     el('strong', null, `${duration(mean[0])} → ${duration(mean[1])}`), ' mean latency, ',
     el('strong', null, `${signed(change.change)} (${percentOf(change.change / mean[0])})`),
-    change.interval ? `, 95 %: ${intervalOf(change)} ` : ' ', el('span', { class: 'mark' }, markOf(change)),
+    change.interval ? `, 95 %: ${intervalOf(change)}` : null, el('span', { class: 'mark' }, markOf(change) && ` ${markOf(change)}`),
     `; ${number(count[0])} requests in A, ${number(count[1])} in B`);
   /** @type {[string, import('./fall.js').Fall | null][]} */
   const named = [['Where the mean changed', compared.parts], ['The same by root cause', compared.causes]];
