@@ -396,6 +396,16 @@ fn two_ranges_of_a_trace_are_compared_as_by_diff() {
     browser.click("[data-flame='diff']").unwrap();
     assert!(text(&browser, "#flame-words").contains("than in A:"));
 
+    // It takes a tenth of a second on a calm machine; others may have the CPUs.
+    let script = "const times = []; for (const type of ['1', '0', '1', '0']) {
+             const start = performance.now(); document.querySelector(`[data-type='${type}']`).click(); times.push(performance.now() - start); }
+         return Math.max(...times)";
+    let address = hash(&browser);
+    let worst_ms = browser.number(script).unwrap();
+    println!("a comparison takes {worst_ms:.0} ms at most");
+    assert!(worst_ms <= 500.0, "{worst_ms} ms");
+    look(&browser, &address);
+
     // Both are in the address.
     let (before, address) = (fall(&browser, 0), hash(&browser));
     browser.open(&page, &address).unwrap();

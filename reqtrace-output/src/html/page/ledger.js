@@ -49,13 +49,13 @@ export function drawLedger(node, model, own, other, otherName, compared) {
     name, color: null, own: own.causes[at], other: other.causes[at], key, estimate: compared?.ofCause[at],
   }));
   const tables = [
-    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency'),
+    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency', compared?.change),
   ];
   if (model.has_blame) {
     tables.push(comparison('causes-table', `What ${heldUpWords(model)} time came down to`, causes, own, other, otherName,
       heldUpOf(model, own), heldUpOf(model, other), heldUpWords(model)));
   }
-  fill(node, tables, compared ? el('p', { id: 'noise', class: 'hint' }, noiseWords(compared)) : null);
+  fill(node, tables, compared ? el('p', { id: 'noise', class: 'across hint' }, noiseWords(compared)) : null);
 }
 
 /** @param {Against} compared */
@@ -91,9 +91,10 @@ export function drawChange(node, compared) {
  * @param {number} ownAll
  * @param {number} otherAll
  * @param {string} allName
+ * @param {Estimate} [change] of everything
  * @returns {HTMLElement}
  */
-function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName) {
+function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName, change) {
   const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => (sum.count > 0 ? ns / sum.count : 0);
   const difference = each(ownAll, own) - each(otherAll, other);
   const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), 1);
@@ -112,7 +113,7 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
       el('td', { class: 'bars' }, bar(each(line.own, own) / most, line.color), bar(each(line.other, other) / most, null)),
       el('td', { class: 'num' }, other.count > 0 ? duration(each(line.other, other)) : '–'),
       el('td', { class: 'num' }, Math.abs(difference) > 0 && other.count > 0 ? share(delta * Math.sign(difference), Math.abs(difference)) : '–'),
-      el('td', { class: 'mark', title: line.estimate ? intervalOf(line.estimate) : null }, line.estimate ? markOf(line.estimate) : ''));
+      markCell(line.estimate));
   };
   return el('div', { class: 'comparison' },
     el('h3', null, title),
@@ -130,7 +131,12 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
         el('td', { class: 'num strong' }, duration(each(ownAll, own))),
         el('td', { class: 'num' }, `${number(own.count)} | ${number(other.count)} requests`),
         el('td', { class: 'num' }, other.count > 0 ? duration(each(otherAll, other)) : '–'),
-        el('td', null), el('td', null)))));
+        el('td', null), markCell(change)))));
+}
+
+/** @param {Estimate | undefined} estimate */
+function markCell(estimate) {
+  return el('td', { class: 'mark', title: estimate ? intervalOf(estimate) : null }, estimate ? markOf(estimate) : '');
 }
 
 /**
