@@ -17,6 +17,7 @@ mod changes;
 mod check;
 mod cookbook;
 mod diff;
+mod diff_known;
 mod diff_page;
 mod do_command;
 mod doctor;
