@@ -4,164 +4,27 @@
 //! and no root. Pictures are written to `target/tmp/page`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use reqtrace_common::record::FILE_NONE;
-use reqtrace_recording::{
-    BlockSite, Comm, Event, Holder, Interval, IntervalKind, Request, RequestOf, Slot, Waker,
-    WakerContext,
-};
 use reqtrace_tests::{reqtrace, workspace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::browser::{Browser, Look};
-use crate::made_up::{MadeUp, SPACE, START_NS, chance};
+use crate::made_up::{Service, TYPES};
+use crate::page::pictures;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Requests of all types in a second.
-const RATE: u64 = 100;
-const TYPES: [&str; 2] = ["command", "batch"];
-/// Stacks in which requests wait for the network and for a disk, and those of the interrupts that end it.
-const NETWORK: u64 = 10;
-const DISK: u64 = 20;
-
-/// A service that reads from the network, then writes to a disk. Each second has its mood, and some of that of the second before.
-#[derive(Clone, Copy, Debug)]
-struct Service {
-    seconds: u64,
-    seed: u64,
-    /// From this second on the network takes so many times as long.
-    slower: (u64, f64),
-}
-
-impl Service {
-    /// About normally distributed.
-    fn normal(self, which: u64, number: u64) -> f64 {
-        let seed = (self.seed << 48) ^ (which << 40) ^ (number << 4);
-        let part = |at| (chance(seed + at) >> 11) as f64 / (1_u64 << 53) as f64;
-        (0..12).map(part).sum::<f64>() - 6.0
-    }
-
-    /// The page of its recording, and the recording.
-    fn page(self) -> (TempDir, PathBuf, PathBuf) {
-        let folder = workspace::scratch().unwrap();
-        let [recording, page] =
-            ["made-up.rec", "made-up.html"].map(|name| folder.path().join(name));
-        self.record(&recording);
-        let mut command = reqtrace::command(["report", "-q", "--html"]).unwrap();
-        command.arg(&page).arg(&recording);
-        let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-        (folder, page, recording)
-    }
-
-    fn record(self, file: &Path) {
-        let mut recording = MadeUp::create(file, &TYPES);
-        for (id, user, kernel, interrupt) in [
-            (NETWORK, "server::read()", "tcp_recvmsg", "net_rx_action"),
-            (
-                DISK,
-                "server::write()",
-                "blkdev_issue_flush",
-                "blk_mq_end_request",
-            ),
-        ] {
-            let names = |names: [&str; 3]| names.map(str::to_owned).to_vec();
-            recording.stack(Some(SPACE), id, names([user, "server::run()", "main"]));
-            recording.stack(None, id + 1, names(["schedule", kernel, "do_syscall_64"]));
-            recording.stack(
-                None,
-                id + 2,
-                names(["try_to_wake_up", interrupt, "common_interrupt"]),
-            );
-        }
-        let mut moods = [0.0; 2];
-        for second in 0..self.seconds {
-            for (which, mood) in (0..).zip(&mut moods) {
-                *mood = 0.3 * *mood + 0.1 * self.normal(which, second);
-            }
-            for at in 0..RATE {
-                self.request(&mut recording, second * RATE + at, moods);
-            }
-        }
-        recording.end(self.seconds * SECOND_NS);
-    }
-
-    fn request(self, recording: &mut MadeUp, number: u64, moods: [f64; 2]) {
-        let second = number / RATE;
-        let is_batch = number.is_multiple_of(5);
-        let ns = |mean_ns: f64, which: u64, spread: f64, mood: f64| {
-            (mean_ns * (mood + spread * self.normal(which, number)).exp()) as u64
-        };
-        let slower = if second >= self.slower.0 {
-            self.slower.1
-        } else {
-            1.0
-        };
-        let on_cpu_ns = ns(200e3, 2, 0.2, 0.0);
-        let network_ns = ns(600e3 * slower, 3, 0.4, moods[0]);
-        let disk_ns = ns(if is_batch { 900e3 } else { 300e3 }, 4, 0.4, moods[1]);
-        let begin_ns = START_NS + number * SECOND_NS / RATE;
-        let of = RequestOf {
-            begin_ns,
-            request_type: u32::from(is_batch),
-        };
-        let tid = 200 + (number % 16) as u32;
-        let site = |id| BlockSite {
-            kernel_stack: id + 1,
-            user_stack: id,
-            syscall: 202,
-            file: FILE_NONE,
-        };
-        let mut at_ns = begin_ns + on_cpu_ns / 3;
-        let mut slots = Vec::new();
-        for (sequence, id, blocked_ns) in [(0, NETWORK, network_ns), (1, DISK, disk_ns)] {
-            let wake_ns = at_ns + blocked_ns;
-            recording.tell(&Event::Interval(&Interval {
-                space: SPACE,
-                tid,
-                sequence: (number / 16) as u32 * 2 + sequence,
-                request: Some(of),
-                site: site(id),
-                out_ns: at_ns,
-                kind: IntervalKind::Blocked {
-                    wake_ns,
-                    waker: Waker {
-                        context: WakerContext::Unclear,
-                        stack: id + 2,
-                        ..Waker::UNKNOWN
-                    },
-                },
-                in_ns: wake_ns,
-                futex: 0,
-                holder: Holder::NoFutex,
-                woken_from: None,
-            }));
-            slots.push(Slot {
-                site: site(id),
-                blocked_ns,
-            });
-            at_ns = wake_ns + on_cpu_ns / 3;
-        }
-        let table = ["users", "orders", "items"][(chance(number) % 3) as usize];
-        recording.tell(&Event::Request(Request {
-            id: number + 1,
-            space: SPACE,
-            tid,
-            request_type: of.request_type,
-            comm: Comm::from("worker"),
-            label: format!("SELECT c FROM {table} WHERE id = {number}").as_bytes(),
-            begin_ns,
-            end_ns: begin_ns + on_cpu_ns + network_ns + disk_ns,
-            blocked_ns: network_ns + disk_ns,
-            blocks: 2,
-            max_depth: 1,
-            weight: 1,
-            slots: &slots,
-            ..Request::default()
-        }));
-    }
+/// The page of a service, and its recording.
+fn page(service: Service) -> (TempDir, PathBuf, PathBuf) {
+    let folder = workspace::scratch().unwrap();
+    let [recording, page] = ["made-up.rec", "made-up.html"].map(|name| folder.path().join(name));
+    service.record(&recording);
+    let mut command = reqtrace::command(["report", "-q", "--html"]).unwrap();
+    command.arg(&page).arg(&recording);
+    let outcome = reqtrace::run(command).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    (folder, page, recording)
 }
 
 /// A row of a waterfall.
@@ -280,10 +143,6 @@ fn outlined(browser: &Browser) -> f64 {
     browser.number(script).unwrap()
 }
 
-fn check_quiet(browser: &Browser) {
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-}
-
 /// The bars of a waterfall of the JSON.
 fn wanted(waterfall: &Value) -> Vec<(String, i64, [f64; 2], bool)> {
     let bars = waterfall["bars"].as_array().unwrap().iter();
@@ -306,7 +165,7 @@ fn two_ranges_of_a_trace_are_compared_as_by_diff() {
         seed: 1,
         slower: (120, 1.3),
     };
-    let (folder, page, recording) = service.page();
+    let (folder, page, recording) = page(service);
     let browser = Browser::start(Look::default()).unwrap();
     browser.resize(1400, 900).unwrap();
     browser.open(&page, "type=0").unwrap();
@@ -317,9 +176,7 @@ fn two_ranges_of_a_trace_are_compared_as_by_diff() {
     assert!(text(&browser, "#kept").contains("Now select other requests"));
     range(&browser, service.seconds, 120, 160);
     assert!(outlined(&browser) > 50.0);
-    let pictures = workspace::target().join("tmp/page");
-    fs::create_dir_all(&pictures).unwrap();
-    browser.picture(&pictures.join("sides.png")).unwrap();
+    browser.picture(&pictures().join("sides.png")).unwrap();
 
     // The same of the same recording by another program.
     let json = folder.path().join("diff.json");
@@ -431,7 +288,7 @@ fn two_ranges_of_a_trace_are_compared_as_by_diff() {
     assert!(hash(&browser).contains("vs=kept"));
     browser.click("#drop").unwrap();
     assert!(hash(&browser).contains("vs=typical"));
-    check_quiet(&browser);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
     browser.close().unwrap();
 }
 
@@ -442,7 +299,7 @@ fn ranges_that_are_alike_differ_by_noise() {
         seed: 2,
         slower: (240, 1.0),
     };
-    let (_folder, page, _) = service.page();
+    let (_folder, page, _) = page(service);
     let browser = Browser::start(Look::default()).unwrap();
     browser.open(&page, "type=0").unwrap();
     range(&browser, service.seconds, 0, 30);
@@ -464,7 +321,7 @@ fn ranges_that_are_alike_differ_by_noise() {
     }
     println!("{marked} of {rows} rows marked, of ranges that are alike");
     assert!(rows > 150 && marked * 20 <= rows, "{marked} of {rows}");
-    check_quiet(&browser);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
     browser.close().unwrap();
 }
 
@@ -475,7 +332,7 @@ fn what_cannot_be_told_has_a_question_mark_and_what_is_at_one_time_is_drawn_toge
         seed: 3,
         slower: (160, 1.0),
     };
-    let (_folder, page, _) = service.page();
+    let (_folder, page, _) = page(service);
     let browser = Browser::start(Look { dark: true }).unwrap();
     browser.open(&page, "type=0").unwrap();
     // Ten seconds say nothing of noise; A has enough.
@@ -513,9 +370,16 @@ fn what_cannot_be_told_has_a_question_mark_and_what_is_at_one_time_is_drawn_toge
         "{bars:?}"
     );
     assert!(text(&browser, "#noise").contains("of both sides together"));
-    let pictures = workspace::target().join("tmp/page");
-    fs::create_dir_all(&pictures).unwrap();
-    browser.picture(&pictures.join("sides-dark.png")).unwrap();
+    // The moods of seconds are the same for both: drawn by itself each side would make it 45 µs long.
+    let network = bars.iter().find(|bar| bar.name == "network").unwrap();
+    let length_ns = network.interval[1] - network.interval[0];
+    println!("drawn together: {length_ns:.0} ns");
+    assert!(length_ns < 27_000.0, "{network:?}");
+    browser.picture(&pictures().join("sides-dark.png")).unwrap();
+    // A narrow window has room for all of it.
+    browser.resize(500, 900).unwrap();
+    let beyond = "return document.documentElement.scrollWidth - innerWidth";
+    assert!(browser.number(beyond).unwrap() <= 0.0);
     // The other comparisons have the same marks.
     for base in ["typical", "rest"] {
         browser.click(&format!("[data-base='{base}']")).unwrap();
@@ -531,6 +395,6 @@ fn what_cannot_be_told_has_a_question_mark_and_what_is_at_one_time_is_drawn_toge
             "{base}: {mark}, {noise}"
         );
     }
-    check_quiet(&browser);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
     browser.close().unwrap();
 }
