@@ -62,6 +62,7 @@ mod proposal;
 mod recording;
 mod redis_blocked;
 mod rolling;
+mod roster;
 mod rotation;
 mod sampling;
 mod screen;
