@@ -281,11 +281,9 @@ function estimated(model, sides, places, kept, meanOf) {
   const independent = Math.min(...busy.map((count, which) => Math.min(count, within[which].length / runs[which])));
   const judge = judgeOf(independent);
   const estimates = changes.map((change, index) => {
-    const draws = new Float64Array(a.length / width);
-    for (let draw = 0; draw < draws.length; draw += 1) {
-      draws[draw] = b[draw * width + index] - a[draw * width + index];
-    }
-    return judge(change, draws);
+    const of = (/** @type {Float64Array} */ means) => Float64Array.from({ length: a.length / width }, (_, draw) => means[draw * width + index]);
+    const [ofA, ofB] = [of(a), of(b)];
+    return judge(change, ofB.map((mean, draw) => mean - ofA[draw]), isPaired ? null : [ofA, ofB]);
   });
   const run = Math.max(...runs) * grids[0].length;
   return {

@@ -90,7 +90,7 @@ export function runLength(values) {
     return 1;
   }
   // Longer than what is best for the variance itself: a run that is cut off takes from it what it has beyond its end.
-  const length = 1.3 * Math.cbrt(1.5 * (slope / level) ** 2 * all);
+  const length = 2 * Math.cbrt(1.5 * (slope / level) ** 2 * all);
   return Math.max(1, Math.round(Math.min(length, 3 * Math.sqrt(all), all / 5)));
 }
 
@@ -121,16 +121,36 @@ export function drawnMeans({ counts, columns, width }, times) {
   return means;
 }
 
+/** @param {Float64Array} values */
+function varianceOf(values) {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length;
+}
+
+/**
+ * Degrees of freedom of a difference of two sides (Welch 1947): as many as one side has if only that one spreads, twice as
+ * many if both do alike.
+ * @param {number} runs
+ * @param {[Float64Array, Float64Array] | null} sides
+ */
+function freedomOf(runs, sides) {
+  const [a, b] = sides ? sides.map((draws) => varianceOf(draws.filter(Number.isFinite))) : [1, 0];
+  const squares = a ** 2 + b ** 2;
+  return (runs - 1) * (squares > 0 ? (a + b) ** 2 / squares : 1);
+}
+
 /**
  * Judges the changes of means: percentiles of the draws, taken so far out as Student's t with the number of independent
  * runs asks for, since plain ones are too narrow where runs are few.
  * @param {number} runs of the side with the fewer ones
- * @returns {(change: number, draws: Float64Array) => Estimate} draws of the change; is_clear is left open
+ * @returns {(change: number, draws: Float64Array, sides: [Float64Array, Float64Array] | null) => Estimate} draws of the change, and of both
+ *   sides if they are drawn each by itself; is_clear is left open
  */
 export function judgeOf(runs) {
   const small = Math.sqrt(runs / Math.max(1, runs - 1));
-  const out = below(-reach(runs - 1) * small);
-  return (change, all) => {
+  return (change, all, sides) => {
+    const freedom = freedomOf(runs, sides);
+    const out = below(-reach(freedom) * small);
     const draws = all.filter(Number.isFinite).sort();
     const count = draws.length;
     if (count === 0 || count * 20 < all.length * 19) {
@@ -153,7 +173,7 @@ export function judgeOf(runs) {
     if (errors > FAR) {
       errors = Math.max(FAR, Math.abs(mean) / Math.sqrt(variance));
     }
-    return { change, interval: [at(out), at(1 - out)], p: probability(errors / small, runs - 1), is_clear: null };
+    return { change, interval: [at(out), at(1 - out)], p: probability(errors / small, freedom), is_clear: null };
   };
 }
 
