@@ -1,6 +1,6 @@
 //! All maps, and the few ways in which they are touched.
 
-use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
@@ -26,9 +26,9 @@ use crate::assembly::add;
 use crate::file::{FileScratch, Known};
 use crate::unwind::Walker;
 
-/// One byte per thread id: the first and for most switches the only look.
+/// One byte per thread id: the first and for most switches the only look. User space maps it, to take a process out.
 #[map]
-static TIDS: Array<[u8; TID_TABLE_SIZE]> = Array::with_max_entries(1, 0);
+static TIDS: Array<[u8; TID_TABLE_SIZE]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// State per thread that has been in a request.
 #[map]

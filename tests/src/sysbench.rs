@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::mariadb::MariaDb;
-use crate::process::run;
+use crate::process::{Child, run};
 use crate::workspace;
 
 /// Tables that are ready for a load.
@@ -38,13 +38,32 @@ impl<'a> Sysbench<'a> {
     ///
     /// When sysbench is not installed or fails.
     pub fn prepare(server: &'a MariaDb, tables: u32, rows: u32) -> Result<Self> {
-        let sysbench = Self {
+        let sysbench = Self::of(server, tables, rows);
+        sysbench.call("oltp_read_write", 1, &["prepare"])?;
+        Ok(sysbench)
+    }
+
+    /// Of tables that were made before.
+    #[must_use]
+    pub fn of(server: &'a MariaDb, tables: u32, rows: u32) -> Self {
+        Self {
             server,
             tables,
             rows,
-        };
-        sysbench.call("oltp_read_write", 1, &["prepare"])?;
-        Ok(sysbench)
+        }
+    }
+
+    /// Starts a load at a given number of transactions in a second, which goes on until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench is not installed.
+    pub fn start_at_rate(&self, test: &str, threads: u32, rate: u32) -> Result<Child> {
+        let rate = format!("--rate={rate}");
+        let command = self.command(test, threads, &["--time=0", "--events=0", &rate, "run"])?;
+        let folder = self.server.socket();
+        let folder = folder.parent().context("a socket is in a folder")?;
+        Child::start(command, folder, "sysbench")
     }
 
     /// Runs `events` transactions of `oltp_read_write` in `threads` connections, with prepared
@@ -89,6 +108,10 @@ impl<'a> Sysbench<'a> {
     }
 
     fn call(&self, test: &str, threads: u32, more: &[&str]) -> Result<String> {
+        run(&mut self.command(test, threads, more)?)
+    }
+
+    fn command(&self, test: &str, threads: u32, more: &[&str]) -> Result<Command> {
         let mut command = Command::new(workspace::program("sysbench")?);
         command
             .args([test, "--db-driver=mysql", "--mysql-user=root"])
@@ -98,7 +121,7 @@ impl<'a> Sysbench<'a> {
             .arg(format!("--table-size={}", self.rows))
             .arg(format!("--threads={threads}"))
             .args(more);
-        run(&mut command)
+        Ok(command)
     }
 }
 

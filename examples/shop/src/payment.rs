@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long the desk thinks about one amount.
 const THINKING: Duration = Duration::from_micros(50);
 /// How long a slow one does.
-const THINKING_HARD: Duration = Duration::from_micros(250);
+const THINKING_HARD: Duration = Duration::from_micros(1_050);
 
 struct Question {
     amount: u64,

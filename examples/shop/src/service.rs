@@ -27,7 +27,7 @@ const SYNC_EVERY: u64 = 4;
 /// How long the courier needs.
 const COURIER: Duration = Duration::from_micros(300);
 /// How much longer a slow one does.
-const DETOUR: Duration = Duration::from_micros(150);
+const DETOUR: Duration = Duration::from_millis(1);
 /// How long a janitor in the way sleeps with the stock locked.
 const SWEEP: Duration = Duration::from_millis(2);
 

@@ -50,7 +50,7 @@ pub enum RunState {
     Away(u64),
 }
 
-/// The requests that are open in these states, as if they ended at `stop_ns`. A thread may have been
+/// The requests that are open in these states, of all processes or of one, as if they ended at `stop_ns`. A thread may have been
 /// switched out in the middle of a program that changes its state: such a state is read again until
 /// it is whole.
 ///
@@ -59,12 +59,16 @@ pub enum RunState {
 /// When the map cannot be read.
 pub(super) fn requests(
     threads: &HashMap<&MapData, u32, Thread>,
+    of: Option<u32>,
     stop_ns: u64,
 ) -> Result<Vec<Still>> {
     let mut open = Vec::new();
     let mut unfinished = Vec::new();
     for entry in threads {
         let (tid, state) = entry.map_err(map_error)?;
+        if of.is_some_and(|tgid| state.state.tgid != tgid) {
+            continue;
+        }
         match request(&state, stop_ns) {
             Some(found) => open.extend(found),
             None => unfinished.push(tid),

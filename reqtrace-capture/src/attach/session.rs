@@ -2,6 +2,7 @@
 //! detached.
 
 mod costs;
+mod dismiss;
 mod maps;
 
 use std::collections::BTreeSet;
@@ -521,7 +522,7 @@ impl Session {
     pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
         let threads: HashMap<_, u32, Thread> =
             HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
-        let mut stills = open::requests(&threads, stop_ns)?;
+        let mut stills = open::requests(&threads, None, stop_ns)?;
         stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
     }

@@ -12,6 +12,7 @@ use super::backlog::Backlog;
 use super::guarding::Guarding;
 use super::latecomers::Latecomers;
 use super::processes::{Processes, Since, first_space};
+use super::roster::Changes;
 use super::stopper::{Stopper, Waiting};
 use super::watched::Watched;
 use crate::attach::Running;
@@ -90,6 +91,7 @@ pub(super) struct Follower<'a> {
     processes: Processes,
     latecomers: Latecomers,
     watched: Watched,
+    changes: Changes,
     stopper: Stopper,
     backlog: Backlog,
     clock: WallClock,
@@ -102,7 +104,7 @@ impl<'a> Follower<'a> {
         names: Names,
         request_types: usize,
         (processes, pids): (Processes, &[u32]),
-        (stopper, latecomers, watched): (Stopper, Latecomers, Watched),
+        (stopper, latecomers, watched, changes): (Stopper, Latecomers, Watched, Changes),
         Keyed { has_keys, ends }: Keyed,
         to_unix_ns: i64,
     ) -> Result<Self> {
@@ -118,6 +120,7 @@ impl<'a> Follower<'a> {
             processes,
             latecomers,
             watched,
+            changes,
             stopper,
             backlog: Backlog::default(),
             clock: WallClock::new(to_unix_ns),
@@ -148,16 +151,8 @@ impl<'a> Follower<'a> {
         for sent in session.take_seconds(clock::monotonic_ns(), true)? {
             self.stream.send(&Event::Sent(&sent))?;
         }
-        for still in session.open_requests(stop_ns)? {
-            let mut open = self.whole(still);
-            open.request.id = self.stream.next_id();
-            self.names.request(&open.request(), &mut self.stream)?;
-            if let Some(BlockedIn { site, .. }) = open.blocked_in {
-                let space = open.request.space;
-                self.names.site(space, site, true, &mut self.stream)?;
-            }
-            self.stream.send(&Event::Open(&open))?;
-        }
+        let stills = session.open_requests(stop_ns)?;
+        self.are_open(stills)?;
         let unprobed = (
             PROCESSES_UNPROBED,
             self.latecomers.unprobed() + session.unprobed(),
@@ -174,6 +169,21 @@ impl<'a> Follower<'a> {
             ended_by,
             late_children: session.late_children(),
         }))
+    }
+
+    /// Sends requests that are open when tracing stops.
+    fn are_open(&mut self, stills: Vec<Still>) -> Result<()> {
+        for still in stills {
+            let mut open = self.whole(still);
+            open.request.id = self.stream.next_id();
+            self.names.request(&open.request(), &mut self.stream)?;
+            if let Some(BlockedIn { site, .. }) = open.blocked_in {
+                let space = open.request.space;
+                self.names.site(space, site, true, &mut self.stream)?;
+            }
+            self.stream.send(&Event::Open(&open))?;
+        }
+        Ok(())
     }
 
     /// The traced processes.
@@ -285,6 +295,7 @@ impl<'a> Follower<'a> {
         if ticks.is_each(TICKS_PER_FLUSH) {
             self.stream.flush();
         }
+        self.change(session, guarding)?;
         guarding.look(session, self.processes.alive())?;
         session.forward_messages();
         if ticks.is_each(TICKS_PER_LOOK) {
@@ -298,7 +309,8 @@ impl<'a> Follower<'a> {
             }
             self.stream.look(guarding.shares());
             self.let_go(session, guarding)?;
-            if self.processes.alive().is_empty() && self.watched.is_empty() {
+            let may_come = self.changes.has_roster || !self.watched.is_empty();
+            if self.processes.alive().is_empty() && !may_come {
                 return Ok(false);
             }
         }
@@ -312,10 +324,7 @@ impl<'a> Follower<'a> {
             }
             self.find_watched(session, guarding)?;
             for program in self.watched.over(self.processes.alive()) {
-                // What its markers have counted.
-                self.window(session, clock::monotonic_ns(), false)?;
-                session.forget_program(&program)?;
-                self.latecomers.known.remove(&program);
+                self.forget_program(&program, session)?;
             }
             self.show_running(session)?;
         }

@@ -207,6 +207,12 @@ impl Latecomers {
         self.left.insert(pid);
     }
 
+    /// A process is traced no longer.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.waiting.retain(|waiting| waiting.pid != pid);
+        self.left.remove(&pid);
+    }
+
     /// Whether a program is being resolved: the next step is due soon.
     pub(super) fn is_busy(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.work.is_some())

@@ -44,6 +44,7 @@ mod header;
 mod latecomers;
 mod processes;
 mod resolved;
+mod roster;
 mod start;
 mod stopper;
 mod trace;
@@ -62,6 +63,7 @@ use reqtrace_profile::Profiles;
 use reqtrace_resolve::Process;
 
 pub use follow::EndedBy;
+pub use roster::{Answer, Roster};
 pub use stopper::Stopper;
 pub use trace::{Finished, Trace};
 

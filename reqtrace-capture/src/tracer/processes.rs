@@ -184,6 +184,14 @@ impl Processes {
         gone
     }
 
+    /// A process that lives is traced no longer; all its records were taken.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.alive.remove(&pid);
+        self.known.remove(&pid);
+        self.unnamed.insert(pid);
+        self.unnamed_since.get_or_insert_with(Instant::now);
+    }
+
     /// Whether so many have left, or for so long, that their names are to be forgotten now.
     pub(super) fn names_are_due(&self) -> bool {
         let is_long = |since: Instant| since.elapsed() >= UNNAMED_PAUSE;

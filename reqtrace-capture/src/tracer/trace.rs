@@ -11,6 +11,7 @@ use super::follow::{EndedBy, Follower, Keyed};
 use super::guarding::Guarding;
 use super::latecomers::Latecomers;
 use super::processes::Processes;
+use super::roster::{Changes, Roster, roster};
 use super::stopper::Stopper;
 use super::watched::Watched;
 use crate::attach::Session;
@@ -27,6 +28,8 @@ pub struct Trace {
     options: Options,
     notices: Notices,
     stopper: Stopper,
+    roster: Roster,
+    changes: Changes,
     /// While it is open the kernel counts the time of programs.
     stats: Option<OwnedFd>,
 }
@@ -83,12 +86,15 @@ impl Trace {
         notices: Notices,
         stopper: Stopper,
     ) -> Self {
+        let (roster, changes) = roster();
         Self {
             session,
             events,
             options,
             notices,
             stopper,
+            roster,
+            changes,
             stats,
         }
     }
@@ -109,6 +115,12 @@ impl Trace {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// What adds processes to it while it runs, and takes them out.
+    #[must_use]
+    pub fn roster(&self) -> Roster {
+        self.roster.clone()
     }
 
     /// Gives up the privileges that this trace needs no more, of the calling thread, which has to be the one
@@ -142,8 +154,12 @@ impl Trace {
             options,
             notices,
             stopper,
+            roster,
+            changes,
             stats,
         } = self;
+        // From now on only others ask for changes.
+        drop(roster);
         let stream = Stream::new(sink);
         let (names, types) = (events.names, events.request_types);
         let mut follower = Follower::new(
@@ -151,7 +167,7 @@ impl Trace {
             names,
             types,
             (events.processes, &events.pids),
-            (stopper, events.latecomers, events.watched),
+            (stopper, events.latecomers, events.watched, changes),
             events.keyed,
             events.header.monotonic_to_unix_ns,
         )?;

@@ -10,6 +10,8 @@ use reqtrace_compare::{
 
 /// Lines of a waterfall, and rows of each other table.
 const MOST: [usize; 2] = [8, 3];
+/// A bar is a small one below this part of the mean, 1 of so many.
+const SMALL: u64 = 200;
 /// The widest that a table gets.
 const WIDEST: usize = 110;
 /// Characters of the longest bar.
@@ -54,6 +56,11 @@ struct Page {
 }
 
 impl Page {
+    /// Whether nothing is left out.
+    fn is_whole(&self) -> bool {
+        self.most == [usize::MAX; 2]
+    }
+
     fn line(&mut self, line: &str) {
         self.text.push_str(cut(line, self.width).trim_end());
         self.text.push('\n');
@@ -137,7 +144,7 @@ fn whole_type(page: &mut Page, comparison: &Comparison, of: &TypeComparison) {
     if let Some(tail) = &of.tail {
         let title = format!("the slowest {} %", tail.share * 100.0);
         waterfall(page, &title, &tail.parts);
-        if page.most == [usize::MAX; 2]
+        if page.is_whole()
             && let Some(causes) = &tail.causes
         {
             waterfall(page, &format!("{title} by root cause"), causes);
@@ -264,7 +271,15 @@ fn unit(largest_ns: u64) -> (&'static str, f64, u64) {
 fn waterfall(page: &mut Page, title: &str, of: &Waterfall) {
     let is_noise = |bar: &&Bar| bar.estimate.is_clear == Some(false);
     let (noise, clear): (Vec<&Bar>, Vec<&Bar>) = of.bars.iter().partition(is_noise);
-    let (shown, small) = clear.split_at(clear.len().min(page.most[0]));
+    // The largest come first.
+    let least_ns = of.total_ns[0].max(of.total_ns[1]) / SMALL;
+    let large = clear.partition_point(|bar| bar.change_ns.unsigned_abs() >= least_ns);
+    let most = if page.is_whole() {
+        clear.len()
+    } else {
+        large.min(page.most[0])
+    };
+    let (shown, small) = clear.split_at(most);
     let mut lines: Vec<(String, [u64; 2], &'static str)> = shown
         .iter()
         .map(|bar| (bar.name.clone(), bar.sides_ns, mark(&bar.estimate)))

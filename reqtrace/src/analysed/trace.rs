@@ -9,7 +9,7 @@ use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_analysis::report::{Exporter, Report};
 use reqtrace_base::error::Result;
 use reqtrace_capture::events::{EventSink, Fanout};
-use reqtrace_capture::tracer::{self, EndedBy, Stopper};
+use reqtrace_capture::tracer::{self, EndedBy, Roster, Stopper};
 use reqtrace_recording::{Event, Recorder};
 
 use super::Observer;
@@ -77,6 +77,12 @@ impl Trace {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.trace.stopper()
+    }
+
+    /// What adds processes to it while it runs, and takes them out.
+    #[must_use]
+    pub fn roster(&self) -> Roster {
+        self.trace.roster()
     }
 
     /// See [`tracer::Trace::give_up_privileges`].

@@ -8,11 +8,13 @@ use reqtrace_common::record::{ProcessRecord, process_event, reason};
 use reqtrace_recording::{Comm, Event, Process, ProcessChange, Request};
 
 use super::Follower;
-use crate::attach::Session;
+use crate::attach::{Identity, Session};
 use crate::kernel::clock;
+use crate::kernel::processes::is_alive;
 use crate::tracer::guarding::Guarding;
+use crate::tracer::latecomers::Program;
 use crate::tracer::processes::{Since, first_space};
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 
 impl Follower<'_> {
@@ -77,17 +79,90 @@ impl Follower<'_> {
             if session.traces(pid) {
                 continue;
             }
-            session.trace(&[pid])?;
-            guarding.came(pid);
-            self.add(first_space(pid), clock::monotonic_ns(), session)?;
+            self.add_running(pid, session, guarding)?;
         }
         Ok(())
     }
 
-    /// A process that runs a watched program is traced since then, `CLOCK_MONOTONIC` ns.
+    /// Makes the changes that were asked for.
+    pub(super) fn change(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
+        while let Some(change) = self.changes.next() {
+            let pid = change.pid;
+            let is_traced = self.processes.alive().contains(&pid) || session.traces(pid);
+            let refused = |why: &str| Err(Error::usage(format!("process {pid} {why}")));
+            let answer = match (change.is_in, is_traced) {
+                (true, true) => refused("is traced already"),
+                (true, false) if !is_alive(pid) => refused("is not there"),
+                (true, false) => self.add_running(pid, session, guarding),
+                (false, true) => self.remove(pid, session, guarding),
+                (false, false) => refused("is not traced"),
+            };
+            change.answer(answer);
+        }
+        Ok(())
+    }
+
+    /// Traces a process from now on that the kernel knows nothing of.
+    fn add_running(
+        &mut self,
+        pid: u32,
+        session: &mut Session,
+        guarding: &mut Guarding,
+    ) -> Result<()> {
+        session.trace(&[pid])?;
+        guarding.came(pid);
+        self.add(first_space(pid), clock::monotonic_ns(), session)
+    }
+
+    /// Traces a process no longer, although it lives.
+    fn remove(&mut self, pid: u32, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
+        debug!("process {pid} is taken out");
+        guarding.left(session, &BTreeSet::from([pid]));
+        let program = Program::of(pid);
+        let stills = session.dismiss(pid)?;
+        // What it did before comes before what it has open.
+        self.drain(session)?;
+        self.are_open(stills)?;
+        self.stream.send(&Event::Process(&Process {
+            space: self.processes.space(pid),
+            change: ProcessChange::Exit,
+            parent: 0,
+            time_ns: clock::monotonic_ns(),
+            name: String::new(),
+        }))?;
+        self.latecomers.forget(pid);
+        self.processes.forget(pid);
+        session.forget(&BTreeSet::from([pid]))?;
+        let Some(Program { file, .. }) = program else {
+            return Ok(());
+        };
+        let alive = self.processes.alive().iter();
+        let is_run = alive
+            .filter_map(|&pid| Program::of(pid))
+            .any(|other| other.file == file);
+        if !is_run && !self.watched.files().contains(&file) {
+            self.forget_program(&file, session)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody who is traced runs this program any more: its probes go.
+    pub(super) fn forget_program(
+        &mut self,
+        program: &Identity,
+        session: &mut Session,
+    ) -> Result<()> {
+        // What its markers have counted.
+        self.window(session, clock::monotonic_ns(), false)?;
+        session.forget_program(program)?;
+        self.latecomers.known.remove(program);
+        Ok(())
+    }
+
+    /// A process that ran before, or begins to run a watched program, is traced since then, `CLOCK_MONOTONIC` ns.
     fn add(&mut self, space: AddressSpace, since_ns: u64, session: &mut Session) -> Result<()> {
         let pid = space.tgid;
-        debug!("process {pid} runs a watched program");
+        debug!("process {pid} is traced from now on");
         if self.processes.has_had(pid) {
             // Its number was that of another one, of which something may not be named yet.
             self.window(session, clock::monotonic_ns(), false)?;

@@ -1,0 +1,107 @@
+//! A process that is traced no longer although it lives: its number in, the requests that it has open out.
+//!
+//! A kernel program looks at the byte of a thread first, and for one that has none at the process. Once both are gone,
+//! and the programs that had begun before are done, nothing writes to the states of its threads.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use aya::Ebpf;
+use aya::maps::HashMap;
+use memmap2::{MmapOptions, MmapRaw};
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::limits::TID_TABLE_SIZE;
+use reqtrace_common::record::reason;
+use reqtrace_common::thread::Thread;
+
+use super::{Session, map_fd};
+use crate::attach::batch;
+use crate::attach::decode::Still;
+use crate::attach::loader::{forget_processes, map, map_error};
+use crate::attach::open;
+use crate::kernel::clock;
+use reqtrace_base::error::{Error, Result};
+
+/// The bytes of all threads, mapped.
+struct Flags(MmapRaw);
+
+impl Flags {
+    fn of(ebpf: &Ebpf) -> Result<Self> {
+        let fd = map_fd(map(ebpf, "TIDS")?)
+            .ok_or_else(|| Error::failed("the table of threads is no array"))?;
+        let mapped = MmapOptions::new().len(TID_TABLE_SIZE).map_raw(fd);
+        mapped.map(Self).map_err(|error| {
+            Error::failed("the kernel's table of threads cannot be mapped").because(error)
+        })
+    }
+
+    fn byte(&self, tid: u32) -> *mut u8 {
+        // The mask keeps it within the table, a power of two.
+        self.0
+            .as_mut_ptr()
+            .wrapping_add(tid as usize & (TID_TABLE_SIZE - 1))
+    }
+
+    fn clear(&self, tids: &BTreeSet<u32>) {
+        for &tid in tids {
+            // SAFETY: within the mapping; the kernel writes whole bytes, too.
+            unsafe { self.byte(tid).write_volatile(flag::NONE) };
+        }
+    }
+
+    fn is_clear(&self, tid: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { self.byte(tid).read_volatile() == flag::NONE }
+    }
+}
+
+impl Session {
+    /// Stops tracing a process that lives: returns what it has open, as if tracing stopped now. Its records of before are in
+    /// the ring when this returns.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's tables cannot be used.
+    pub(crate) fn dismiss(&mut self, pid: u32) -> Result<Vec<Still>> {
+        forget_processes(&mut self.ebpf, &BTreeSet::from([pid]))?;
+        let flags = Flags::of(&self.ebpf)?;
+        // A program that had begun before may set a byte once more.
+        for _ in 0..2 {
+            let mut tids = self.states_of(pid)?;
+            tids.extend(threads_of(pid));
+            flags.clear(&tids);
+            self.grace.wait()?;
+        }
+        let now_ns = clock::monotonic_ns();
+        let states = map(&self.ebpf, "THREADS")?;
+        let threads = HashMap::try_from(states).map_err(map_error)?;
+        let mut stills = open::requests(&threads, Some(pid), now_ns)?;
+        // Who helps another process meanwhile has its byte again, and keeps its state.
+        let left: Vec<u32> = self
+            .states_of(pid)?
+            .into_iter()
+            .filter(|tid| flags.is_clear(*tid))
+            .collect();
+        batch::delete::<u32, Thread>(states, &left)?;
+        stills.extend(self.abandoned(pid, now_ns, reason::PARKED_AT_STOP)?);
+        Ok(stills)
+    }
+
+    /// Threads of a process that have a state.
+    fn states_of(&self, pid: u32) -> Result<BTreeSet<u32>> {
+        let mut tids = BTreeSet::new();
+        batch::entries(map(&self.ebpf, "THREADS")?, |tid: &u32, thread: &Thread| {
+            if thread.state.tgid == pid {
+                tids.insert(*tid);
+            }
+        })?;
+        Ok(tids)
+    }
+}
+
+/// Threads that a process has now.
+fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
