@@ -156,6 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_model_is_that_of_the_first_cpu() {
+        let cpuinfo = "processor\t: 0\nmodel\t\t: 85\nmodel name\t: A CPU: fast\n\nprocessor\t: 1\nmodel name\t: B\n";
+        assert_eq!(cpu_model(cpuinfo), "A CPU: fast");
+        assert_eq!(cpu_model("processor\t: 0\n"), "");
+    }
+
+    #[test]
     fn a_version_is_read_from_a_release() {
         for (release, numbers) in [
             ("5.14.0-570.el9.x86_64", Some((5, 14))),

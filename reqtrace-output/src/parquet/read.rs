@@ -188,7 +188,7 @@ impl Wanted {
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        let mut rest = all.iter().cloned().skip(super::columns::FIRST.len());
+        let mut rest = all.iter().skip(super::columns::FIRST.len()).cloned();
         let attributes: Vec<String> = rest.by_ref().take(meta.attributes.len()).collect();
         let mut times: Vec<String> = rest.by_ref().take(6).collect();
         // The sum of the classes.

@@ -269,7 +269,7 @@ fn what_is_no_whole_file_is_refused() {
     let refused = |bytes: &[u8]| {
         let mut error = None;
         opened(bytes, |path| {
-            error = Some(ParquetFile::open(path).err().unwrap())
+            error = Some(ParquetFile::open(path).err().unwrap());
         });
         let error = error.unwrap();
         assert_eq!(error.exit_code(), 2);
