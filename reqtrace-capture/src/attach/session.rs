@@ -1,8 +1,10 @@
 //! A running trace: probes attached, ring and maps readable; stopped once, then read, then
 //! detached.
 
+mod begin;
 mod costs;
 mod dismiss;
+mod end;
 mod maps;
 
 use std::collections::BTreeSet;
@@ -10,40 +12,32 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::{self, JoinHandle};
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, MapData, RingBuf};
-use aya::programs::BtfTracePoint;
-use aya::programs::links::Link as _;
+use aya::maps::{Array, MapData, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
-use log::warn;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
-use reqtrace_common::record::{FileId, StackId, reason};
-use reqtrace_common::thread::Thread;
+use reqtrace_common::record::{FileId, StackId};
 use reqtrace_recording::Cost;
 
-use super::decode::Still;
-use super::detach;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
-    KernelLog, Loaded, chain, ended_ns, fill_plans, forget_processes, map, map_error, map_mut,
-    program, trace_processes, watch_programs,
+    KernelLog, ended_ns, fill_plans, forget_processes, map, map_error, map_mut, trace_processes,
+    watch_programs,
 };
 use super::open::{self, Running};
-use super::overhead::{self, TrapCosts};
+use super::overhead::TrapCosts;
 use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
-use super::sampling::{CpuEngine, Sampling, SamplingPlan};
+use super::sampling::{CpuEngine, Sampling};
 use super::sent::Seconds;
-use super::stacks::StackTable;
 use super::sums::{Filling, Sums, forget_counts};
 use super::tables::UnwindTables;
-use super::targets::{self, Probes, Whom};
-use super::uprobe::{Engine, UprobeLink};
+use super::targets::Probes;
+use super::uprobe::Engine;
 use crate::kernel::clock;
-use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
 use reqtrace_recording::{LateChildren, Sent};
@@ -76,100 +70,6 @@ pub struct Session {
     seconds: Seconds,
     /// What was counted until detaching began, and who detaches.
     detaching: Option<(Cost, JoinHandle<()>)>,
-}
-
-impl Loaded {
-    /// Attaches everything: scheduler programs first, then the probes of ends, then of begins. Samples are taken
-    /// if the kernel lets us: see [`Session::cpu_engine`].
-    ///
-    /// # Errors
-    ///
-    /// When a program or probe cannot be attached; what was attached by then is detached.
-    pub fn attach(
-        mut self,
-        plans: &[ProbePlan],
-        whom: Whom<'_>,
-        cost: HitCost,
-        sample_every: u64,
-        sampling: Option<SamplingPlan>,
-    ) -> Result<(Session, StackTable)> {
-        let pids = whom.pids;
-        let are_late = whom.more_programs || targets::are_late_in_children(plans, whom.programs);
-        let children = match (whom.follow, are_late) {
-            (false, _) => 0,
-            (true, false) => follow::CHILDREN,
-            (true, true) => follow::CHILDREN | follow::LATE,
-        };
-        trace_processes(&mut self.ebpf, pids, children)?;
-        let programs = targets::identities(whom.programs);
-        let kernel_memory = self
-            .ebpf
-            .maps()
-            .filter_map(|(_, map)| costs::fd_field(map_fd(map)?, "memlock"))
-            .sum();
-        let grace = GracePeriod::new()?;
-        let ring = RingBuf::try_from(self.take_map("RING")?).map_err(map_error)?;
-        let stacks = StackTable::new(self.take_map("STACKS")?)?;
-        let tables = match self.tables.take() {
-            Some(compiled) => {
-                let rows = self.take_map("UNWIND_ROWS")?;
-                let index = self.take_map("UNWIND_INDEX")?;
-                let mappings = self.take_map("MAPPINGS")?;
-                Some(UnwindTables::new(compiled, rows, index, mappings)?)
-            }
-            None => None,
-        };
-        let begun_ns = clock::monotonic_ns();
-        let mut tracepoints = Vec::new();
-        // Programs of one tracepoint run in the order in which they were attached.
-        let others = socket_tracepoints().chain([MIGRATE, PAGE_FAULT]);
-        for name in [CPU_SWITCH].into_iter().chain(TRACEPOINTS).chain(others) {
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            // They were loaded if they are wanted and there.
-            if program.fd().is_ok() {
-                tracepoints.push(attach(name, program)?);
-            }
-        }
-        let sampling = match sampling {
-            Some(plan) => Sampling::begin(&mut self.ebpf, plan)?,
-            None => Sampling::default(),
-        };
-        let mut session = Session {
-            sampling,
-            probes: Probes::set(self.setter, plans, whom)?,
-            ebpf: self.ebpf,
-            ring,
-            log: self.log,
-            tracepoints,
-            kernel_memory,
-            tables,
-            children,
-            start_ns: 0,
-            control: Control::default(),
-            planned: vec![(programs, plans.to_vec())],
-            plans: self.plans,
-            cost,
-            traps: TrapCosts::of(plans, cost),
-            own_cpu_ns: 0,
-            sample_every,
-            grace,
-            filling: Filling::new(self.sizes),
-            seconds: Seconds::new(begun_ns),
-            detaching: None,
-        };
-        session.start_ns = clock::monotonic_ns();
-        session.own_cpu_ns = overhead::own_cpu_ns();
-        session.control.start_ns = session.start_ns;
-        session.control.sample_every = sample_every;
-        session.write_control()?;
-        Ok((session, stacks))
-    }
-
-    fn take_map(&mut self, name: &str) -> Result<aya::maps::Map> {
-        self.ebpf
-            .take_map(name)
-            .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
-    }
 }
 
 impl Session {
@@ -512,88 +412,6 @@ impl Session {
     pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
         let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
         open::running(map(&self.ebpf, "THREADS")?, keys, parked, now_ns, most)
-    }
-
-    /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
-    ///
-    /// # Errors
-    ///
-    /// When a map cannot be read.
-    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
-        let threads: HashMap<_, u32, Thread> =
-            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
-        let mut stills = open::requests(&threads, None, stop_ns)?;
-        stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
-        Ok(stills)
-    }
-
-    /// Requests of a process that no thread runs, taken out: the process has left, or runs another program.
-    ///
-    /// # Errors
-    ///
-    /// When a map cannot be used.
-    pub(crate) fn abandoned(&self, tgid: u32, at_ns: u64, why: u32) -> Result<Vec<Still>> {
-        self.parked(Some(tgid), at_ns, why)
-    }
-
-    fn parked(&self, of: Option<u32>, at_ns: u64, why: u32) -> Result<Vec<Still>> {
-        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        open::parked(keys, parked, of, at_ns, why)
-    }
-
-    /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].
-    ///
-    /// # Errors
-    ///
-    /// When what the programs have cost cannot be read.
-    pub fn begin_detach(&mut self) -> Result<()> {
-        let cost = self.cost()?;
-        let (tracepoints, probes) = self.links();
-        let samples = std::mem::take(&mut self.sampling.links);
-        let work = move || {
-            drop(samples);
-            detach(tracepoints, probes);
-        };
-        self.detaching = Some((cost, thread::spawn(work)));
-        Ok(())
-    }
-
-    /// Takes everything out: scheduler programs, then the probes, many at a time.
-    pub fn detach(&mut self) {
-        let (tracepoints, probes) = self.links();
-        self.sampling.links.clear();
-        detach(tracepoints, probes);
-        if let Some((_, thread)) = self.detaching.take() {
-            // It does nothing that can panic; the kernel takes out what is left when we end.
-            let _ = thread.join();
-        }
-    }
-
-    fn links(&mut self) -> (Vec<BtfTracePointLink>, Vec<UprobeLink>) {
-        (std::mem::take(&mut self.tracepoints), self.probes.take())
-    }
-}
-
-fn attach(name: &str, program: &mut BtfTracePoint) -> Result<BtfTracePointLink> {
-    let link = program.attach().and_then(|id| program.take_link(id));
-    link.map_err(|error| {
-        Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
-            .because(chain(&error))
-    })
-}
-
-fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
-    for link in tracepoints {
-        if let Err(error) = link.detach() {
-            warn!("a tracepoint could not be detached: {error}");
-        }
-    }
-    detach::all(probes);
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.detach();
     }
 }
 

@@ -1,4 +1,5 @@
-//! A process that is traced no longer although it lives: its number in, the requests that it has open out.
+//! Requests that nobody goes on with: those that are open when tracing stops, or when a process leaves; and a process that
+//! is traced no longer although it lives.
 //!
 //! A kernel program looks at the byte of a thread first, and for one that has none at the process. Once both are gone,
 //! and the programs that had begun before are done, nothing writes to the states of its threads.
@@ -85,6 +86,33 @@ impl Session {
         batch::delete::<u32, Thread>(states, &left)?;
         stills.extend(self.abandoned(pid, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
+    }
+
+    /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be read.
+    pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
+        let threads: HashMap<_, u32, Thread> =
+            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
+        let mut stills = open::requests(&threads, None, stop_ns)?;
+        stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
+        Ok(stills)
+    }
+
+    /// Requests of a process that no thread runs, taken out: the process has left, or runs another program.
+    ///
+    /// # Errors
+    ///
+    /// When a map cannot be used.
+    pub(crate) fn abandoned(&self, tgid: u32, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        self.parked(Some(tgid), at_ns, why)
+    }
+
+    fn parked(&self, of: Option<u32>, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
+        open::parked(keys, parked, of, at_ns, why)
     }
 
     /// Threads of a process that have a state.

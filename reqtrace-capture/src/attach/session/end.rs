@@ -1,0 +1,61 @@
+//! The end of a session: everything taken out, many at a time, while its maps are still read.
+
+use std::thread;
+
+use aya::programs::links::Link as _;
+use aya::programs::tp_btf::BtfTracePointLink;
+use log::warn;
+
+use super::Session;
+use crate::attach::detach;
+use crate::attach::uprobe::UprobeLink;
+use reqtrace_base::error::Result;
+
+impl Session {
+    /// Begins to take everything out while the maps are still read. Call it after [`Session::stop`].
+    ///
+    /// # Errors
+    ///
+    /// When what the programs have cost cannot be read.
+    pub fn begin_detach(&mut self) -> Result<()> {
+        let cost = self.cost()?;
+        let (tracepoints, probes) = self.links();
+        let samples = std::mem::take(&mut self.sampling.links);
+        let work = move || {
+            drop(samples);
+            detach(tracepoints, probes);
+        };
+        self.detaching = Some((cost, thread::spawn(work)));
+        Ok(())
+    }
+
+    /// Takes everything out: scheduler programs, then the probes, many at a time.
+    pub fn detach(&mut self) {
+        let (tracepoints, probes) = self.links();
+        self.sampling.links.clear();
+        detach(tracepoints, probes);
+        if let Some((_, thread)) = self.detaching.take() {
+            // It does nothing that can panic; the kernel takes out what is left when we end.
+            let _ = thread.join();
+        }
+    }
+
+    fn links(&mut self) -> (Vec<BtfTracePointLink>, Vec<UprobeLink>) {
+        (std::mem::take(&mut self.tracepoints), self.probes.take())
+    }
+}
+
+fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
+    for link in tracepoints {
+        if let Err(error) = link.detach() {
+            warn!("a tracepoint could not be detached: {error}");
+        }
+    }
+    detach::all(probes);
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
