@@ -5,6 +5,7 @@
 //! around names in some dialects, and stay.
 
 use reqtrace_common::limits::MAX_LABEL;
+use rustc_hash::FxHashMap;
 
 use crate::label::label_text;
 
@@ -16,6 +17,31 @@ const KEPT_OF_CUT: usize = 96;
 /// One that is longer than labels get is an attribute.
 pub(crate) fn fingerprint(label: &[u8]) -> String {
     fingerprint_of(&label_text(label), label.len() == MAX_LABEL)
+}
+
+/// Texts whose fingerprints are kept at hand.
+const KEPT: usize = 1 << 16;
+
+/// Fingerprints of texts that come again and again.
+#[derive(Clone, Debug, Default)]
+pub struct Fingerprints(FxHashMap<String, String>);
+
+impl Fingerprints {
+    /// That of a label, or of the attribute that stands for it.
+    pub fn of_label(&mut self, text: &str) -> &str {
+        self.of(text, text.len() == MAX_LABEL)
+    }
+
+    /// That of any text, as [`fingerprint_of`] makes it.
+    pub fn of(&mut self, text: &str, is_cut: bool) -> &str {
+        if !self.0.contains_key(text) {
+            if self.0.len() >= KEPT {
+                self.0.clear();
+            }
+            self.0.insert(text.to_owned(), fingerprint_of(text, is_cut));
+        }
+        self.0.get(text).map_or("", String::as_str)
+    }
 }
 
 /// The same of any text. `is_cut`: the text goes on.

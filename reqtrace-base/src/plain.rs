@@ -55,6 +55,16 @@ pub fn csv_field(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Undoes [`csv_field`], but for the cleaning.
+#[must_use]
+pub fn of_csv_field(field: &str) -> &str {
+    let text = field.trim_start_matches('\'');
+    match text.len() < field.len() && text.starts_with(['=', '+', '-', '@']) {
+        true => &field[1..],
+        false => field,
+    }
+}
+
 /// Whether text needs no cleaning.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
@@ -169,17 +179,7 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(csv_field(text), field);
-            let undone = match field.strip_prefix('\'') {
-                Some(rest)
-                    if rest
-                        .trim_start_matches('\'')
-                        .starts_with(['=', '+', '-', '@']) =>
-                {
-                    rest
-                }
-                _ => field,
-            };
-            assert_eq!(undone, text);
+            assert_eq!(of_csv_field(field), text);
         }
     }
 }

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::bootstrap::{Draws, LEAST_BLOCKS};
 use crate::compare::{Options, Pair, seed};
 use crate::estimate::{Sampled, Scale, change};
+use crate::facts::Known;
 use crate::items::{ItemKind, Items, Key};
 use crate::judge::{mark, rows};
 use crate::model::{ItemRow, Rows, StackChange};
@@ -15,8 +16,39 @@ use crate::model::{ItemRow, Rows, StackChange};
 const LEAST_PART: f64 = 200.0;
 
 impl Pair<'_> {
+    /// Whether items of a kind are known of both sides, and named alike.
+    fn are_alike(&self, kind: ItemKind) -> bool {
+        let facts = self.sides.iter().flat_map(|side| &side.facts);
+        let mut known = facts.filter_map(|facts| {
+            let mut all = ItemKind::ALL.into_iter().zip(facts.items);
+            all.find_map(|(of, known)| (of == kind).then_some(known))
+        });
+        let first = known.next().unwrap_or_default();
+        first != Known::Nothing && known.all(|known| known == first)
+    }
+
+    /// Kinds of which one side has items that cannot be compared, in words; `None` when there is none.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        let has = |kind: ItemKind| {
+            let mut keys = self.sides.iter().flat_map(|side| side.items.all.keys());
+            keys.any(|key| key.kind == kind)
+        };
+        let kinds = ItemKind::ALL.into_iter();
+        let kinds = kinds.filter(|kind| !self.are_alike(*kind) && has(*kind));
+        let words: Vec<&str> = kinds.map(ItemKind::words).collect();
+        (!words.is_empty()).then(|| {
+            format!(
+                "not compared, as they are not known of both sides in the same way: {}; recordings have them",
+                words.join(", ")
+            )
+        })
+    }
+
     /// All stacks, in order.
     pub(crate) fn stacks(&self) -> Vec<StackChange> {
+        if !self.are_alike(ItemKind::Stack) {
+            return Vec::new();
+        }
         let sides = self.sides.map(|side| &side.items);
         let keys = sides.iter().flat_map(|side| side.all.keys());
         let keys: BTreeSet<&Key> = keys.filter(|key| key.kind == ItemKind::Stack).collect();
@@ -48,6 +80,9 @@ impl Pair<'_> {
 
     /// Items of one kind; `None` when neither side has one.
     pub(crate) fn items(&self, kind: ItemKind, options: Options) -> Option<Rows<ItemRow>> {
+        if !self.are_alike(kind) {
+            return None;
+        }
         let sides = self.sides.map(|side| &side.items);
         let keys: BTreeSet<&Key> = sides
             .iter()

@@ -273,6 +273,13 @@ impl<'a> Pair<'a> {
                 self.independent
             ));
         }
+        notes.extend(self.left_out());
+        let of_facts = self.sides.iter().flat_map(|side| &side.facts);
+        for note in of_facts.flat_map(|facts| &facts.notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
         notes
     }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::items::ItemKind;
+
 /// What is known of a recording: how it was made, and what it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -25,6 +27,22 @@ pub struct Facts {
     pub open: u64,
     /// The greatest number of requests that one stands for.
     pub most_weight: u64,
+    /// What is known of its items, in the order of [`ItemKind::ALL`].
+    pub items: [Known; ItemKind::ALL.len()],
+    /// What a reader has to know of it, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Whether items of a kind are known, and how they are named: only those that are named alike are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Known {
+    /// All, with their full names.
+    #[default]
+    Whole,
+    /// Stacks as lines of folded stacks.
+    Folded,
+    /// Nothing is known of them, which does not mean that there is none.
+    Nothing,
 }
 
 /// Something that is not the same on both sides.

@@ -29,7 +29,7 @@ mod waterfall;
 
 pub use columns::Columns;
 pub use compare::{Options, compare};
-pub use facts::{Facts, Unlike};
+pub use facts::{Facts, Known, Unlike};
 pub use items::ItemKind;
 pub use model::{
     Bar, Comparison, Estimate, Fate, GroupRow, HEAT_BITS, Heat, ItemRow, Measure, Metric, Mix,

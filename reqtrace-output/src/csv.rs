@@ -1,6 +1,7 @@
 //! `requests.csv`: rows in, one line each out, as they come.
 
 mod intervals;
+mod read;
 mod tray;
 mod windows;
 
@@ -12,6 +13,7 @@ use reqtrace_analysis::report::{Exporter, Ledger, LossLine, Places, Report, Requ
 use reqtrace_base::error::Result;
 
 pub use intervals::IntervalsExporter;
+pub use read::CsvFile;
 use tray::Tray;
 pub use windows::WindowsExporter;
 
@@ -38,7 +40,7 @@ pub struct CsvExporter {
 }
 
 /// How many places have a name: all but the last, of each kind.
-fn named(places: &Places) -> Option<[usize; 2]> {
+pub(crate) fn named(places: &Places) -> Option<[usize; 2]> {
     let named = |names: &[String]| names.len().saturating_sub(1);
     (!places.is_empty()).then(|| [named(&places.parked), named(&places.queued)])
 }

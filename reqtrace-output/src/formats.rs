@@ -8,6 +8,8 @@ use reqtrace_analysis::report::{Exporter, Report};
 
 use crate::csv::{CsvExporter, IntervalsExporter, Limits, WindowsExporter};
 use crate::folded::{FoldedOptions, Shows};
+#[cfg(feature = "parquet")]
+use crate::parquet::ParquetExporter;
 use crate::perfetto::PerfettoExporter;
 use crate::{blame_csv, flamegraph, folded, html, json, pprof};
 
@@ -183,6 +185,17 @@ pub static FORMATS: &[Format] = &[
         intervals: Intervals::Unused,
         kind: Kind::Rows(|out, name, columns, limits| {
             Box::new(WindowsExporter::new(out, name, columns, limits))
+        }),
+    },
+    #[cfg(feature = "parquet")]
+    Format {
+        option: "parquet",
+        file_name: "requests.parquet",
+        help: "Write the rows of --csv in Parquet, with what is known of the trace; - is standard output",
+        folder: InFolder::Never,
+        intervals: Intervals::Unused,
+        kind: Kind::Rows(|out, name, columns, limits| {
+            Box::new(ParquetExporter::new(out, name, columns, limits))
         }),
     },
     Format {

@@ -2,6 +2,7 @@
 
 mod blamed;
 mod on_cpu;
+mod read;
 mod slow;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use reqtrace_analysis::report::{
     LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding,
 };
+
+pub use read::Summary;
 
 /// Version of the form. It grows when a key changes its meaning or goes; new keys do not count.
 pub const SCHEMA_VERSION: u32 = 1;

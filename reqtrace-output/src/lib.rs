@@ -18,7 +18,10 @@ pub mod html;
 pub mod json;
 mod labels;
 pub mod outputs;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
+pub mod rows;
 pub mod table;
 mod verdict;

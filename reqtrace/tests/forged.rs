@@ -202,6 +202,10 @@ fn stands(bytes: &[u8]) -> Vec<Output> {
             "a.perfetto",
             "--intervals",
             "a.csv",
+            #[cfg(feature = "parquet")]
+            "--parquet",
+            #[cfg(feature = "parquet")]
+            "a.parquet",
         ],
         &[
             "--stacks",

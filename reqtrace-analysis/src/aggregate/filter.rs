@@ -157,7 +157,7 @@ impl Filter {
 }
 
 /// The glob of an option; `example` shows how one is written.
-fn glob(option: &str, pattern: &str, example: &str) -> Result<GlobMatcher> {
+pub(super) fn glob(option: &str, pattern: &str, example: &str) -> Result<GlobMatcher> {
     check_glob(pattern)
         .map_err(Into::into)
         .and_then(|()| {

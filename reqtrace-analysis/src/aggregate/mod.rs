@@ -24,9 +24,11 @@ mod names;
 mod now;
 mod one;
 mod order;
+mod origins;
 mod paged;
 mod places;
 mod processes;
+mod row_filter;
 mod samples;
 mod settled;
 mod signs;
@@ -61,6 +63,7 @@ pub use attributes::needs_texts;
 pub use filter::FilterOptions;
 pub use now::{PlaceNow, StatementNow, TypeNow};
 pub use order::WINDOW_NS;
+pub use row_filter::RowFilter;
 
 use attributes::Attributes;
 use bounds::Bounds;
@@ -68,6 +71,7 @@ use counted::Seconds;
 use filter::Filter;
 use modules::Modules;
 use order::{Row, RowOrder};
+use origins::Origins;
 use places::{AwaySums, Spots};
 use samples::Samples;
 use settled::Settled;
@@ -99,6 +103,7 @@ pub struct Aggregator {
     /// Behind a cell: a view names stacks, and what is named once is kept.
     sites: RefCell<Sites>,
     modules: Modules,
+    origins: Origins,
     types: Vec<TypeState>,
     cells: Cells,
     /// Only when somebody wants them.
@@ -159,6 +164,7 @@ impl Aggregator {
             trace: Trace::new(header),
             sites: RefCell::new(Sites::new(classifier)),
             modules: Modules::new(),
+            origins: Origins::new(profiles, header),
             cells: Cells::new(header.monotonic_to_unix_ns, header.blame),
             sums: Sums::new(types.len()),
             settled: Settled::new(types.len(), classes),
@@ -280,7 +286,10 @@ impl Aggregator {
                 }
             }
             Event::Sample(sample) => self.sample(sample),
-            Event::Object(object) => self.modules.object(object),
+            Event::Object(object) => {
+                self.modules.object(object);
+                self.origins.object(object);
+            }
             // It says where an address is; its name is said too.
             Event::Mapping(_) => {}
         }
@@ -448,7 +457,9 @@ impl Aggregator {
         let comm = row.comm.text();
         let row = RequestRow {
             id: row.id,
+            origin: self.origins.of(row.request_type),
             start_unix_ns: self.trace.unix_ns(row.begin_ns),
+            since_start_ns: self.trace.since_start_ns(row.begin_ns),
             request: &self.types[row.request_type].name,
             pid: row.pid,
             tid: row.tid,

@@ -1,5 +1,7 @@
 //! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
 
+use std::collections::BTreeMap;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{ClockStep, Cost, End, Header};
 
@@ -58,6 +60,14 @@ impl Trace {
             .partition_point(|step| step.at_ns <= monotonic_ns);
         let step = after.checked_sub(1).and_then(|at| self.clock.get(at));
         monotonic_ns.saturating_add_signed(step.map_or(self.to_unix_ns(), |step| step.to_unix_ns))
+    }
+
+    /// Nanoseconds since the start, below 0 before it.
+    pub(super) fn since_start_ns(&self, monotonic_ns: u64) -> i64 {
+        let start_ns = self.header.start_ns;
+        monotonic_ns
+            .checked_signed_diff(start_ns)
+            .unwrap_or(i64::MAX)
     }
 
     /// The wall clock was set.
@@ -145,10 +155,45 @@ impl Trace {
             sockets: header.sockets.iter().map(|kind| plain(kind)).collect(),
             stack_filter: plain(&header.options.stack_filter),
             preempted_stacks: header.options.preempted_stacks,
+            host: plain(&header.host),
+            alike: alike(header),
             late_children: self
                 .end
                 .as_ref()
                 .map_or_else(LateChildren::default, |end| end.late_children),
         }
     }
+}
+
+/// What ought to be the same of two traces.
+fn alike(header: &Header) -> BTreeMap<String, String> {
+    let options = &header.options;
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let texts: Vec<&str> = header.profile_texts().collect();
+    let known = [
+        ("profile", plain(&header.profile)),
+        ("profile's text", short_hash(&texts.concat())),
+        ("machine", plain(&header.host)),
+        ("kernel", plain(&header.kernel)),
+        ("architecture", plain(&header.architecture)),
+        ("reqtrace", plain(&header.version)),
+        ("--labels", yes(options.labels)),
+        ("--blame", yes(header.blame)),
+        ("--before", yes(header.before)),
+        ("--cpu-rate", header.cpu_rate.to_string()),
+        ("user stacks", yes(!options.no_user_stacks)),
+        ("kernel stacks", yes(!options.no_kernel_stacks)),
+        ("stacks only of blocks", plain(&options.stack_filter)),
+        ("stacks of preemptions", yes(options.preempted_stacks)),
+    ];
+    let cpus = (header.cpus > 0).then(|| ("CPUs", header.cpus.to_string()));
+    let model = Some(("CPU", plain(&header.cpu_model))).filter(|(_, model)| !model.is_empty());
+    let all = known.into_iter().chain(cpus).chain(model);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A text is named by its hash (FNV-1a): only whether it is the same counts.
+fn short_hash(text: &str) -> String {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, add))
 }

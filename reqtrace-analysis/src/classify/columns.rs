@@ -1,6 +1,8 @@
 //! Columns of `requests.csv`, the fixed ones and those of the wait classes: a class's name in, its
 //! column out.
 
+use std::collections::BTreeMap;
+
 use super::Classifier;
 use crate::blame::Cause;
 use crate::error::{Error, Result};
@@ -16,6 +18,8 @@ pub struct Columns {
     pub places: Places,
     /// Names of all attributes.
     pub attributes: Vec<String>,
+    /// Of request types whose label is an attribute, the first that is a text, its number among them.
+    pub labels: BTreeMap<String, usize>,
     /// Whether there is [`BEFORE_BEGIN`].
     pub has_before: bool,
 }
@@ -31,6 +35,7 @@ impl Columns {
             classes: Classifier::new(profiles)?.names().to_vec(),
             places: places(profiles),
             attributes: attributes(profiles),
+            labels: labels(profiles),
             has_before: false,
         })
     }
@@ -146,6 +151,19 @@ pub(crate) fn attributes(profiles: &Profiles) -> Vec<String> {
         }
     }
     names
+}
+
+/// The first text of a type without a label is its label.
+fn labels(profiles: &Profiles) -> BTreeMap<String, usize> {
+    let attributes = attributes(profiles);
+    let names = profiles.request_names().into_iter();
+    let column = |(name, request): (String, &RequestSpec)| {
+        let mut texts = request.attributes.iter().filter(|spec| spec.is_text());
+        let text = texts.next().filter(|_| request.labels.is_empty())?;
+        let column = attributes.iter().position(|known| *known == text.name)?;
+        Some((name, column))
+    };
+    names.zip(profiles.requests()).filter_map(column).collect()
 }
 
 /// Checks that each class, each place and each attribute has a column of its own.

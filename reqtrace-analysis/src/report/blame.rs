@@ -264,6 +264,17 @@ pub enum CulpritKind {
 }
 
 impl CulpritKind {
+    /// All.
+    pub const ALL: [Self; 7] = [
+        Self::Interrupt,
+        Self::Itself,
+        Self::Request,
+        Self::Thread,
+        Self::Peer,
+        Self::Unknown,
+        Self::Others,
+    ];
+
     /// Its name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -25,7 +25,7 @@ pub use places::Places;
 pub use reqtrace_recording::{
     Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
 };
-pub use rows::{IntervalKind, IntervalRow, IntervalWaker, RequestRow, WindowRow};
+pub use rows::{IntervalKind, IntervalRow, IntervalWaker, Origin, RequestRow, WindowRow};
 pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
 

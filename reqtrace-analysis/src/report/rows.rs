@@ -12,8 +12,12 @@ use crate::cells::Cell;
 pub struct RequestRow<'a> {
     /// Unique in the trace, from 1 on, in the order in which requests were seen to end.
     pub id: u64,
+    /// Where it was recorded.
+    pub origin: Origin<'a>,
     /// Begin in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
+    /// Begin in nanoseconds since the start of the trace, whatever was done to the wall clock; below 0 before it.
+    pub since_start_ns: i64,
     /// Request type.
     pub request: &'a str,
     /// Process.
@@ -42,6 +46,17 @@ pub struct RequestRow<'a> {
     pub is_keyed: bool,
     /// Its blocked and parked time by root cause; `None` when the trace has no blame.
     pub causes: Option<blame::Causes>,
+}
+
+/// Where a request was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// Name of the machine.
+    pub host: &'a str,
+    /// Name of its type's profile.
+    pub service: &'a str,
+    /// Build id of the file in which it begins; `None`: not known yet.
+    pub build_id: Option<&'a str>,
 }
 
 /// One row of `windows.csv`: requests of one type that ended in a window of time, when nothing in it changes any more.

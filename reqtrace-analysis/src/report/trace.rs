@@ -1,8 +1,12 @@
 //! What was traced, as a report has it.
 
+use std::collections::BTreeMap;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{LateChildren, MarkerCounts, Overhead, ShedSpan, Untraced};
 use serde::{Deserialize, Serialize};
+
+use super::Report;
 
 /// What was traced, when, where.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,31 @@ pub struct TraceInfo {
     /// Whether preemptions have stacks, or are only timed.
     #[serde(default)]
     pub preempted_stacks: bool,
+    /// Name of the machine.
+    #[serde(skip)]
+    pub host: String,
+    /// What ought to be the same of two traces that are compared, by its name: machine, kernel, options. What is not known is
+    /// not in it.
+    #[serde(skip)]
+    pub alike: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// What ought to be the same of two traces that are compared, by its name: [`TraceInfo::alike`], and the build ids of the
+    /// files that functions are in.
+    #[must_use]
+    pub fn alike(&self) -> BTreeMap<String, String> {
+        let known = self.modules.iter();
+        let known = known.filter(|module| !module.build_id.is_empty());
+        let build_ids = known.map(|module| {
+            let first = module.build_id.iter().take(8);
+            let hex: String = first.map(|byte| format!("{byte:02x}")).collect();
+            (format!("build id of {}", module.path), hex)
+        });
+        let mut alike = self.trace.alike.clone();
+        alike.extend(build_ids);
+        alike
+    }
 }
 
 /// One probed marker.

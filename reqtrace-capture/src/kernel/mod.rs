@@ -37,6 +37,10 @@ pub struct Host {
     pub name: String,
     /// `uname -r`.
     pub release: String,
+    /// CPUs that are online; 0: the kernel does not say.
+    pub cpus: u32,
+    /// The model of the first of them; empty: the kernel does not say.
+    pub cpu_model: String,
     /// Where the BTF was read from.
     pub btf_path: PathBuf,
     /// Where it keeps what.
@@ -68,6 +72,8 @@ impl Host {
         Ok(Self {
             name: name(),
             release,
+            cpus: aya::util::online_cpus().map_or(0, |cpus| cpus.len() as u32),
+            cpu_model: cpu_model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             btf_path,
             layout,
             features,
@@ -84,6 +90,13 @@ fn btf_path() -> PathBuf {
 fn name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
+}
+
+/// The model of the first CPU in `/proc/cpuinfo`.
+fn cpu_model(cpuinfo: &str) -> String {
+    let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let model = lines.find(|(name, _)| name.trim() == "model name");
+    model.map_or_else(String::new, |(_, model)| model.trim().to_owned())
 }
 
 fn release() -> Result<String> {
@@ -141,6 +154,13 @@ fn btf_advice() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_model_is_that_of_the_first_cpu() {
+        let cpuinfo = "processor\t: 0\nmodel\t\t: 85\nmodel name\t: A CPU: fast\n\nprocessor\t: 1\nmodel name\t: B\n";
+        assert_eq!(cpu_model(cpuinfo), "A CPU: fast");
+        assert_eq!(cpu_model("processor\t: 0\n"), "");
+    }
 
     #[test]
     fn a_version_is_read_from_a_release() {

@@ -76,6 +76,8 @@ pub(super) fn header(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host.name.clone(),
         kernel: host.release.clone(),
+        cpus: host.cpus,
+        cpu_model: host.cpu_model.clone(),
         monotonic_to_unix_ns,
         profile: profiles.names(),
         profile_text: texts.next().unwrap_or_default(),

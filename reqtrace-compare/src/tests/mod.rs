@@ -428,4 +428,15 @@ fn items_that_grew_are_new_or_gone_are_told_from_noise() {
         stack.sides_ns[0].abs_diff(stack.sides_ns[1]) * 50 < stack.sides_ns[1],
         "{stack:?}"
     );
+    // What is not known of one side is no change of the other.
+    let mut unknown = a;
+    unknown.facts[0].items = [crate::Known::Nothing; 4];
+    let comparison = compared(&unknown, &b);
+    assert!(comparison.items.is_empty() && comparison.stacks.is_empty());
+    let note = "in the same way: culprits, stacks";
+    assert!(
+        comparison.notes.iter().any(|words| words.contains(note)),
+        "{:?}",
+        comparison.notes
+    );
 }

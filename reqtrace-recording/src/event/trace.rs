@@ -50,6 +50,12 @@ pub struct Header {
     /// Which of the files of its trace this is.
     #[serde(skip)]
     pub part: Part,
+    /// CPUs that are online; 0: not known.
+    #[serde(skip)]
+    pub cpus: u32,
+    /// The model of the first of them, as the kernel has it; empty: not known.
+    #[serde(skip)]
+    pub cpu_model: String,
 }
 
 /// Which of the files of a trace a recording is.

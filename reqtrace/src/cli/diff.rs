@@ -1,4 +1,4 @@
-//! `reqtrace diff A B`: recordings of two sides in, what changed between them out. It needs neither root nor the machine
+//! `reqtrace diff A B`: recordings of two sides, or their rows, in, what changed between them out. It needs neither root nor the machine
 //! that was traced.
 
 mod read;
@@ -23,6 +23,7 @@ const AFTER_HELP: &str = "\
 Examples:
   reqtrace diff before.rec after.rec                           what changed, and what of it is more than noise
   reqtrace diff a1.rec a2.rec -- b1.rec b2.rec                 several recordings a side: their spread counts too
+  reqtrace diff mon.parquet tue.parquet                        the rows of recordings: the same numbers
   reqtrace diff today.rec --from ..60s --against 60s..         two stretches of one recording
   reqtrace diff a.rec b.rec --select type=order --select b:time=10s..
   reqtrace diff a.rec b.rec --fail-if 'order p99 > +10%'       for a pipeline
@@ -37,7 +38,7 @@ be told whether a condition of --fail-if is met.";
 #[command(after_help = AFTER_HELP)]
 pub struct DiffArgs {
     /// Two recordings, A and B; or all of A, with those of B behind --; or one with --from and --against. Each is a
-    /// file, or a folder of --roll
+    /// file, a folder of --roll, a file of --parquet or a folder of them, or a folder of --out
     #[arg(value_name = "RECORDING", required = true)]
     first: Vec<PathBuf>,
 

@@ -11,6 +11,8 @@ mod build;
 mod decoded;
 mod keyed;
 mod options;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod replayed;
 mod rolled;
 mod scenes;

@@ -29,7 +29,12 @@ const IN_FULL: [&str; 3] = ["idle", "computing", "locks"];
 pub(crate) struct Replayed {
     pub(crate) report: Report,
     pub(crate) files: HashMap<&'static str, String>,
+    #[cfg(feature = "parquet")]
+    pub(crate) parquet: Vec<BTreeMap<String, String>>,
 }
+
+/// The file that is compared with another one, and not with a golden file.
+const PARQUET: &str = "requests.parquet";
 
 /// Formats with an option of their own, beside those of `--out`; of a trace with blame more.
 const OPTIONS: [&str; 3] = ["pprof", "perfetto", "windows"];
@@ -76,6 +81,7 @@ pub(crate) fn analysed(
         targets: OPTIONS
             .into_iter()
             .chain(header.blame.then_some("intervals"))
+            .chain(cfg!(feature = "parquet").then_some("parquet"))
             .map(|option| Format::of(option).unwrap())
             .map(|format| (format, Target::File(folder.path().join(format.file_name))))
             .collect(),
@@ -91,10 +97,12 @@ pub(crate) fn analysed(
     let written = FORMATS
         .iter()
         .map(|format| (format.file_name, folder.path().join(format.file_name)))
-        .filter(|(_, path)| path.exists())
+        .filter(|(name, path)| *name != PARQUET && path.exists())
         .map(|(name, path)| text_of(name, &fs::read(path).unwrap()));
     Replayed {
         files: written.collect(),
+        #[cfg(feature = "parquet")]
+        parquet: crate::parquet::rows(&folder.path().join(PARQUET)),
         report,
     }
 }
@@ -155,6 +163,8 @@ pub(crate) fn compare(name: &str, replayed: &Replayed) {
         assert!(line.chars().count() <= 100, "too wide: {line}");
     }
     check_csv(replayed);
+    #[cfg(feature = "parquet")]
+    crate::parquet::check(&replayed.files["requests.csv"], &replayed.parquet);
     check_windows(replayed);
     check_page(&replayed.report);
     check_svg(&replayed.files["flamegraph.svg"]);

@@ -179,6 +179,8 @@ pub(super) fn header() -> Header {
         architecture: "x86_64".to_owned(),
         syscalls: SYSCALLS.to_owned(),
         lacks: vec!["this kernel has no air".to_owned()],
+        cpus: 2,
+        cpu_model: "a fast one".to_owned(),
         part: Part::default(),
     }
 }

@@ -1,0 +1,127 @@
+//! The columns: those of a trace in, names, types and encodings out.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::Result;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, causes};
+
+/// Columns before those of attributes.
+pub(super) const FIRST: [(&str, Kind); 12] = [
+    ("host", Kind::Text),
+    ("service", Kind::Text),
+    ("build_id", Kind::Text),
+    ("request", Kind::Text),
+    ("id", Kind::Rising),
+    ("start", Kind::Time),
+    ("since_start_ns", Kind::Rising),
+    ("pid", Kind::Number),
+    ("tid", Kind::Number),
+    ("comm", Kind::Text),
+    ("label", Kind::Text),
+    ("fingerprint", Kind::Text),
+];
+
+/// The last ones.
+pub(super) const LAST: [(&str, Kind); 4] = [
+    (BEFORE_BEGIN, Kind::Length),
+    ("slow", Kind::Flag),
+    ("trace_id", Kind::Text),
+    ("span_id", Kind::Text),
+];
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Text; few are different.
+    Text,
+    /// A number; few are different.
+    Number,
+    /// A number that is little more than the one before.
+    Rising,
+    /// Nanoseconds, most of them different, or 0.
+    Length,
+    /// A point in time; little later than the one before.
+    Time,
+    /// Yes or no.
+    Flag,
+}
+
+impl Kind {
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Text => DataType::Utf8,
+            Self::Number | Self::Rising | Self::Length => DataType::Int64,
+            Self::Time => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+            Self::Flag => DataType::Boolean,
+        }
+    }
+}
+
+/// Names and kinds of all columns. One of an attribute, a wait class or a place that has the name of another column gets a
+/// `_` before its own: not all programs that read tables tell upper case from lower.
+pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
+    let own = FIRST.into_iter().chain(LAST);
+    let of_after = AFTER.map(|name| match name {
+        "complete" => (name, Kind::Flag),
+        "reason" => (name, Kind::Text),
+        _ => (name, Kind::Number),
+    });
+    let mut taken: Vec<String> = own.map(|(name, _)| name.to_owned()).collect();
+    let unique = |(name, kind): (String, Kind)| {
+        let mut name = name;
+        while taken.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+            name.insert(0, '_');
+        }
+        taken.push(name.clone());
+        (name, kind)
+    };
+    let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
+    let attributes = columns.attributes.iter();
+    let attributes = attributes.map(|name| (name.clone(), Kind::Text));
+    let times = columns.times().chain(causes());
+    let times = times.map(|name| (name, Kind::Length));
+    let rest = attributes.chain(times).chain(of_after.map(named));
+    let rest: Vec<_> = rest.map(unique).collect();
+    let first = FIRST.map(named).into_iter();
+    first.chain(rest).chain(LAST.map(named)).collect()
+}
+
+/// The schema of a file.
+pub(super) fn schema(columns: &[(String, Kind)]) -> SchemaRef {
+    let fields = columns
+        .iter()
+        .map(|(name, kind)| Field::new(name, kind.data_type(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// How a file is written; a row group has so many rows and encoded bytes at most.
+pub(super) fn properties(
+    columns: &[(String, Kind)],
+    rows: usize,
+    bytes: usize,
+) -> Result<WriterProperties> {
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("reqtrace ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_max_row_group_row_count(Some(rows))
+        .set_max_row_group_bytes(Some(bytes));
+    for (name, kind) in columns {
+        let column = ColumnPath::from(name.clone());
+        properties = match kind {
+            Kind::Rising | Kind::Time => properties
+                .set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED),
+            Kind::Length => properties
+                .set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, Encoding::BYTE_STREAM_SPLIT),
+            Kind::Text | Kind::Number | Kind::Flag => properties,
+        };
+    }
+    Ok(properties.build())
+}
