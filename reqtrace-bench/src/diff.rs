@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1_000)]
     simulations: u64,
     /// Simulations for the power
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 400)]
     runs: u64,
     /// Seconds of the recording that is split
     #[arg(long, default_value_t = 120)]

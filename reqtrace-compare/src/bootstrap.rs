@@ -94,7 +94,7 @@ pub(crate) fn run_length(values: &[f64]) -> usize {
         return 1;
     }
     // Longer than what is best for the variance itself: a run that is cut off takes from it what it has beyond its end.
-    let length = 1.3 * (1.5 * (slope / level).powi(2) * all).cbrt();
+    let length = 2.0 * (1.5 * (slope / level).powi(2) * all).cbrt();
     let longest = (3.0 * all.sqrt()).min(all / 5.0);
     (length.min(longest).round() as usize).max(1)
 }

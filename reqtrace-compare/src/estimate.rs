@@ -51,7 +51,7 @@ pub(crate) fn value(sampled: &Sampled, runs: f64) -> Value {
     let draws = finite(&sampled.draws);
     Value {
         value: sampled.value,
-        interval: draws.map(|draws| interval(&draws, runs)),
+        interval: draws.map(|draws| interval(&draws, runs, runs - 1.0)),
     }
 }
 
@@ -82,9 +82,10 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
             ..estimate
         };
     }
-    let [low, high] = interval(&draws, runs);
-    let (wider, freedom) = between(a, b, scale, variance, runs);
-    let reached = wider * reach(freedom) / reach(runs - 1.0);
+    let own = freedom(a, b, scale, runs);
+    let [low, high] = interval(&draws, runs, own);
+    let (wider, freedom) = between(a, b, scale, variance, own);
+    let reached = wider * reach(freedom) / reach(own);
     let interval = [low, high].map(|end| scale.back(centre + (end - centre) * reached));
     // How far 0 is from the middle of the draws.
     let beyond = draws.partition_point(|draw| *draw <= 0.0);
@@ -99,6 +100,29 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
         p: Some(probability(errors, freedom)),
         ..estimate
     }
+}
+
+/// Degrees of freedom of a difference of two sides (Welch 1947): as many as one side has if only that one spreads, twice as
+/// many if both do alike.
+fn freedom(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> f64 {
+    let [a, b] = [a, b].map(|side| {
+        let values: Vec<f64> = side.draws.iter().map(|draw| scale.of(*draw)).collect();
+        let values = finite(&values).unwrap_or_default();
+        let count = values.len().max(1) as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / count
+    });
+    let squares = a * a + b * b;
+    let sides = if squares > 0.0 {
+        (a + b).powi(2) / squares
+    } else {
+        1.0
+    };
+    (runs - 1.0) * sides
 }
 
 /// Draws of few runs lie closer together than what they stand for.
@@ -119,8 +143,8 @@ fn finite(draws: &[f64]) -> Option<Vec<f64>> {
 }
 
 /// 95 % of sorted draws, and farther out the fewer runs there are.
-fn interval(draws: &[f64], runs: f64) -> [f64; 2] {
-    let share = below(-reach(runs - 1.0) * small(runs));
+fn interval(draws: &[f64], runs: f64, freedom: f64) -> [f64; 2] {
+    let share = below(-reach(freedom) * small(runs));
     let at = |share: f64| {
         let place = share * (draws.len() + 1) as f64 - 1.0;
         let place = place.clamp(0.0, (draws.len() - 1) as f64);
@@ -132,8 +156,7 @@ fn interval(draws: &[f64], runs: f64) -> [f64; 2] {
 
 /// What recordings of one side differ by, beyond what their blocks tell: how much wider that makes the interval, and with
 /// how many degrees of freedom.
-fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, runs: f64) -> (f64, f64) {
-    let own = runs - 1.0;
+fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, own: f64) -> (f64, f64) {
     let values = [a, b].map(|side| {
         let values: Vec<f64> = side.runs.iter().map(|run| scale.of(*run)).collect();
         values
@@ -163,4 +186,27 @@ fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, runs: f64) -> 
     let all = variance + more;
     let freedom = all.powi(2) / (variance.powi(2) / own.max(1.0) + more.powi(2) / freedom as f64);
     ((all / variance).sqrt(), freedom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(by: f64) -> Sampled {
+        let draws = [-1.0, 1.0].repeat(50);
+        Sampled {
+            draws: draws.iter().map(|draw| 10.0 + by * draw).collect(),
+            ..Sampled::default()
+        }
+    }
+
+    #[test]
+    fn freedom_is_of_whatever_spreads() {
+        let of = |a, b| freedom(&spread(a), &spread(b), Scale::Difference, 13.0);
+        assert_eq!(of(1.0, 1.0), 24.0);
+        assert_eq!(of(1.0, 0.0), 12.0);
+        assert_eq!(of(0.0, 0.0), 12.0);
+        // (1 + 4)² / (1 + 16) of one side.
+        assert!((of(1.0, 2.0) - 12.0 * 25.0 / 17.0).abs() < 1e-9);
+    }
 }

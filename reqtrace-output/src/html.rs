@@ -29,38 +29,29 @@ const STYLE_PLACE: &str = "{{style}}";
 const DATA_PLACE: &str = "{{data}}";
 const SCRIPT_PLACE: &str = "{{script}}";
 
-/// The page of a comparison has these too.
-const STYLE_OF_DIFF: &str = include_str!("html/page/diff.css");
-
 /// Writes `report.html`.
 pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let nothing = Page::default();
     let page = report.page.as_deref().unwrap_or(&nothing);
     let script = script::joined(script::MODULES);
-    write_page(&script, STYLE, &data::of(report, page), out)
+    write_page(&script, &data::of(report, page), out)
 }
 
 /// Writes the page of a comparison.
 pub(crate) fn write_diff(data: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let style = format!("{STYLE}{STYLE_OF_DIFF}");
-    write_page(&script::joined(script::MODULES_OF_DIFF), &style, data, out)
+    write_page(&script::joined(script::MODULES_OF_DIFF), data, out)
 }
 
-fn write_page(
-    script: &str,
-    style: &str,
-    data: &impl Serialize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_page(script: &str, data: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let policy = format!(
         "default-src 'none'; base-uri 'none'; form-action 'none'; script-src '{}'; style-src '{}'",
         hash(script),
-        hash(style)
+        hash(STYLE)
     );
     let mut rest = TEMPLATE;
     for (place, text) in [
         (POLICY_PLACE, Some(policy.as_str())),
-        (STYLE_PLACE, Some(style)),
+        (STYLE_PLACE, Some(STYLE)),
         (DATA_PLACE, None),
         (SCRIPT_PLACE, Some(script)),
     ] {

@@ -19,7 +19,7 @@ use reqtrace_tests::workspace;
 use serde_json::{Value, json};
 
 /// Where pictures go.
-fn pictures() -> PathBuf {
+pub(crate) fn pictures() -> PathBuf {
     let folder = workspace::target().join("tmp/page");
     fs::create_dir_all(&folder).unwrap();
     folder

@@ -3,35 +3,27 @@
 //! The recording is made up, with intervals, wakers, labels and stacks of many depths. Needs chromium and
 //! chromium-driver, and no root.
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
 use std::path::Path;
 
 use crate::browser::{Browser, Look};
+use crate::made_up::{MadeUp, SPACE, START_NS, chance};
 use reqtrace_common::record::{FILE_NONE, STACK_NONE};
 use reqtrace_recording::{
-    Address, AddressSpace, BlockSite, Comm, End, Event, Header, Holder, Interval, IntervalKind,
-    KERNEL, Name, Object, Options, Process, ProcessChange, Request, RequestOf, SYSCALLS, Sample,
-    Slot, Stack, Waker, WakerContext, WakerIs, WokenFrom, Writer,
+    BlockSite, Comm, Event, Holder, Interval, IntervalKind, Request, RequestOf, Sample, Slot,
+    Waker, WakerContext, WakerIs, WokenFrom,
 };
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::workspace;
 
 const REQUESTS: u64 = 1_000_000;
 const THREADS: u64 = 16;
-const START_NS: u64 = 1_000_000_000;
 /// From the begin of a request to that of the next.
 const EVERY_NS: u64 = 100_000;
-const SPACE: AddressSpace = AddressSpace {
-    tgid: 100,
-    exec_generation: 0,
-};
 /// Stacks that requests block in.
 const PLACES: u64 = 400;
 /// The stack of an interrupt.
 const INTERRUPT: u64 = 1 << 40;
-
-const PROFILE: &str = "[profile]\nname = \"synthetic\"\n\n[[request]]\nname = \"command\"\nbegin = { function = \"f\" }\n";
 
 #[test]
 fn a_million_requests_are_shown_at_once() {
@@ -63,9 +55,12 @@ fn a_million_requests_are_shown_at_once() {
     let mut selections = Vec::new();
     let presets = ["Slowest 1 %", "Typical", "All", "Slowest 1 %"].map(|preset| ("preset", preset));
     let times = ["on", "all"].map(|time| ("time", time));
-    for (what, name) in presets.into_iter().chain(times).chain(presets) {
+    // The last ones are compared with what is kept.
+    let kept = [("keep", ""), presets[1], presets[2]];
+    let all = presets.into_iter().chain(times).chain(presets).chain(kept);
+    for (what, name) in all {
         let script = format!(
-            "const button = document.querySelector(\"[data-{what}='{name}']\");
+            "const button = document.querySelector(\"[data-{what}='{name}'], #{what}\");
              const start = performance.now(); button.click();
              document.querySelector('#page').getBoundingClientRect(); return performance.now() - start"
         );
@@ -84,14 +79,6 @@ fn a_million_requests_are_shown_at_once() {
     browser.close().unwrap();
 }
 
-/// A number that looks like chance, and is the same each time.
-fn chance(seed: u64) -> u64 {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word ^= word >> 29;
-    word = word.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word ^ (word >> 32)
-}
-
 /// A request: when it began, and how long it took.
 fn span(number: u64) -> (u64, u64) {
     let begin_ns = START_NS + number * EVERY_NS;
@@ -106,21 +93,7 @@ fn tid(number: u64) -> u32 {
 }
 
 fn record(file: &Path) {
-    let out = BufWriter::new(File::create(file).unwrap());
-    let mut writer = Writer::new(out, &header()).unwrap();
-    let mut tell = |event: Event<'_>| writer.event(&event).unwrap();
-    tell(Event::Process(&Process {
-        space: SPACE,
-        change: ProcessChange::Start,
-        parent: 0,
-        time_ns: 0,
-        name: "server".to_owned(),
-    }));
-    tell(Event::Object(&Object {
-        id: 2,
-        path: "/usr/bin/server".to_owned(),
-        build_id: Vec::new(),
-    }));
+    let mut recording = MadeUp::create(file, &["command"]);
     for place in 0..PLACES {
         let depth = 10 + place % 30;
         let user = (0..depth).map(|at| {
@@ -128,59 +101,21 @@ fn record(file: &Path) {
             let which = if at + 8 >= depth { 0 } else { place / (1 + at) };
             format!("server::step_{}_{which}(Request const&)", depth - at)
         });
-        stack(&mut tell, Some(SPACE), 2 * place + 2, user.collect());
+        recording.stack(Some(SPACE), 2 * place + 2, user.collect());
         let last = ["futex_wait", "blkdev_issue_flush", "tcp_recvmsg"][place as usize % 3];
         let kernel = ["schedule", last, "do_syscall_64"].map(str::to_owned);
-        stack(&mut tell, None, 2 * place + 3, kernel.to_vec());
+        recording.stack(None, 2 * place + 3, kernel.to_vec());
     }
     let interrupt = ["try_to_wake_up", "blk_mq_end_request", "common_interrupt"];
-    stack(
-        &mut tell,
-        None,
-        INTERRUPT,
-        interrupt.map(str::to_owned).to_vec(),
-    );
+    recording.stack(None, INTERRUPT, interrupt.map(str::to_owned).to_vec());
     for number in 0..REQUESTS {
-        request(&mut tell, number);
+        request(&mut recording, number);
     }
-    tell(Event::End(&End {
-        stop_ns: START_NS + (REQUESTS + 20) * EVERY_NS,
-        ended_by: "duration".to_owned(),
-        ..End::default()
-    }));
-    writer.flush().unwrap();
-}
-
-fn stack(
-    tell: &mut impl FnMut(Event<'_>),
-    space: Option<AddressSpace>,
-    id: u64,
-    names: Vec<String>,
-) {
-    let object = if space.is_none() { KERNEL } else { 2 };
-    let mut addresses = Vec::new();
-    for (at, name) in (0..).zip(names) {
-        let address = Address {
-            object,
-            offset: id * 64 + at,
-        };
-        tell(Event::Name(&Name {
-            address,
-            is_return: at > 0,
-            frames: vec![name],
-        }));
-        addresses.push(address);
-    }
-    tell(Event::Stack(&Stack {
-        space,
-        id,
-        stop: 0,
-        addresses,
-    }));
+    recording.end((REQUESTS + 20) * EVERY_NS);
 }
 
 /// A request that is blocked once, by the one before it or by a disk, and then waits for a CPU.
-fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
+fn request(recording: &mut MadeUp, number: u64) {
     let (begin_ns, latency_ns) = span(number);
     let (out_ns, wake_ns, in_ns) = (
         begin_ns + latency_ns / 5,
@@ -217,7 +152,7 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
             ..Waker::UNKNOWN
         },
     };
-    tell(Event::Interval(&Interval {
+    recording.tell(&Event::Interval(&Interval {
         space: SPACE,
         tid: tid(number),
         sequence: (number / THREADS) as u32,
@@ -236,7 +171,7 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
     // 199 a second on two CPUs.
     if number.is_multiple_of(25) {
         let place = chance(number ^ 0x5a17) % PLACES;
-        tell(Event::Sample(&Sample {
+        recording.tell(&Event::Sample(&Sample {
             request: of,
             space: SPACE,
             tid: tid(number),
@@ -250,7 +185,7 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
         "SELECT c FROM table_{} WHERE id = {number}",
         chance(number ^ 77) % 200
     );
-    tell(Event::Request(Request {
+    recording.tell(&Event::Request(Request {
         id: number + 1,
         space: SPACE,
         tid: tid(number),
@@ -269,26 +204,4 @@ fn request(tell: &mut impl FnMut(Event<'_>), number: u64) {
         }],
         ..Request::default()
     }));
-}
-
-fn header() -> Header {
-    Header {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: "host".to_owned(),
-        kernel: "6.12.0".to_owned(),
-        start_ns: START_NS,
-        monotonic_to_unix_ns: 1_700_000_000_000_000_000,
-        profile: "synthetic".to_owned(),
-        profile_text: PROFILE.to_owned(),
-        options: Options {
-            labels: true,
-            ..Options::default()
-        },
-        blame: true,
-        cpu_rate: 199,
-        cpu_engine: "cpu-clock".to_owned(),
-        architecture: "x86_64".to_owned(),
-        syscalls: SYSCALLS.to_owned(),
-        ..Header::default()
-    }
 }

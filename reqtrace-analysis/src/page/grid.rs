@@ -14,9 +14,9 @@ use crate::report::Ledger;
 use crate::report::page::{Cell, StatementSum};
 
 /// Columns at most, and half as many at least once there were as many.
-const MAX_COLUMNS: u64 = 240;
-/// Length of a column at the start.
-const FIRST_COLUMN_NS: u64 = 1_000_000;
+const MAX_COLUMNS: u64 = 250;
+/// Length of a column at the start: it doubles until a second is one, or some of them.
+const FIRST_COLUMN_NS: u64 = 1_000_000_000 >> 9;
 /// A row is a quarter of a power of two of the latency.
 const ROW_BITS: u32 = 2;
 /// Entries of all cells together: 16 bytes each, and some 8 of the page.
@@ -244,7 +244,7 @@ mod tests {
         let mut grid = Grid::default();
         grid.cell(0, 500_000, 10);
         let (column_ns, _, cells) = grid.finish(60_000_000_000);
-        assert_eq!(column_ns, 256_000_000);
+        assert_eq!(column_ns, 250_000_000);
         assert_eq!(cells.len(), 1);
     }
 
@@ -262,7 +262,7 @@ mod tests {
                 .add(&ledger, None, 1);
         }
         let (column_ns, edges, cells) = grid.finish(7_000_000_000);
-        assert_eq!(column_ns, 32_000_000);
+        assert_eq!(column_ns, 31_250_000);
         assert_eq!(cells.iter().map(|cell| cell.count).sum::<u64>(), 10_000);
         let sum: u64 = cells.iter().map(|cell| cell.ledger.latency_ns).sum();
         assert_eq!(sum, all);

@@ -4,29 +4,11 @@ import { card, el, fill } from './dom.js';
 import { duration, number } from './format.js';
 import { heatmaps } from './diffheat.js';
 import { diffFlame } from './diffflame.js';
-import { sortedTable } from './difftables.js';
+import { fallOf, markOf, percentOf, signed } from './fall.js';
+import { CHANGE_COLUMNS, changeCells, leftOutOf, sortedTable } from './difftables.js';
 
-/**
- * @typedef {{change: number, interval: [number, number] | null, p: number | null, is_clear: boolean | null}} Estimate
- * @typedef {{name: string, sides_ns: [number, number], change_ns: number, estimate: Estimate}} Bar
- * @typedef {{total_ns: [number, number], change_ns: number, bars: Bar[]}} Fall
- * @typedef {any} Type
- */
-
-/** @param {Estimate} estimate */
-function markOf(estimate) {
-  return estimate.is_clear === true ? '' : estimate.is_clear === false ? '~' : '?';
-}
-
-/** @param {number} share */
-function percentOf(share) {
-  return `${share < 0 ? '−' : '+'}${Math.abs(share * 100).toFixed(1)} %`;
-}
-
-/** @param {number} ns */
-function signed(ns) {
-  return `${ns < 0 ? '' : '+'}${duration(ns)}`;
-}
+/** @typedef {import('./fall.js').Fall} Fall */
+/** @typedef {any} Type */
 
 /** The data, which is compressed. */
 async function readDiff() {
@@ -68,86 +50,6 @@ function metricsOf(type) {
     el('th', { scope: 'col', class: at > 0 && at < 4 ? 'num' : null }, name))))), el('tbody', null, rows));
 }
 
-/**
- * Bars from A's mean to B's: each begins where the one before ends.
- * @param {Fall} fall
- */
-function fallOf(fall) {
-  const clear = fall.bars.filter((bar) => bar.estimate.is_clear !== false);
-  const noise = fall.bars.filter((bar) => bar.estimate.is_clear === false);
-  const sum = (/** @type {Bar[]} */ bars) => bars.reduce((all, bar) => all + bar.change_ns, 0);
-  const lines = clear.map((bar) => ({ name: bar.name, change: bar.change_ns, sides: bar.sides_ns, mark: markOf(bar.estimate), interval: bar.estimate.interval }));
-  if (noise.length > 0) {
-    /** @type {[number, number]} */
-    const sides = [0, 0];
-    noise.forEach((bar) => bar.sides_ns.forEach((ns, at) => {
-      sides[at] += ns;
-    }));
-    lines.push({ name: `${noise.length} in the noise`, change: sum(noise), sides, mark: '~', interval: null });
-  }
-  let at = fall.total_ns[0];
-  const ends = [fall.total_ns[0], ...lines.map((line) => {
-    at += line.change;
-    return at;
-  })];
-  // The part of the scale in which something happens.
-  const low = Math.min(...ends);
-  const high = Math.max(...ends);
-  const room = Math.max(1, high - low) * 1.1;
-  const from = Math.max(0, low - room * 0.05);
-  const place = (/** @type {number} */ ns) => `${(((ns - from) / room) * 100).toFixed(2)}%`;
-  const row = (/** @type {string} */ name, /** @type {number[]} */ sides, /** @type {number} */ change, /** @type {string} */ mark, /** @type {number} */ start, /** @type {string} */ title) => el('tr', { 'data-name': name, 'data-change': change, title },
-    el('th', { scope: 'row' }, name),
-    sides.map((ns) => el('td', { class: 'num' }, duration(ns))),
-    el('td', { class: 'num strong' }, signed(change)),
-    el('td', null, mark),
-    el('td', { class: 'bars' }, el('span', { class: 'fall' }, el('span', {
-      style: {
-        left: place(Math.min(start, start + change)),
-        width: `max(2px, ${((Math.abs(change) / room) * 100).toFixed(2)}%)`,
-        background: `var(${change > 0 ? '--more' : '--less'})`,
-      },
-    }))));
-  const bars = lines.map((line, index) => row(line.name, line.sides, line.change, line.mark, ends[index],
-    line.interval ? `${signed(line.interval[0])} to ${signed(line.interval[1])}` : ''));
-  return el('table', { class: 'waterfall' },
-    el('thead', null, el('tr', null, ['', 'A', 'B', 'change', '', 'from A to B'].map((name, index) => el('th', { scope: 'col', class: index > 0 && index < 4 ? 'num' : null }, name)))),
-    el('tbody', null, bars), el('tfoot', null, row('all', fall.total_ns, fall.change_ns, '', fall.total_ns[0], '')));
-}
-
-/** @param {{noise: number, small: number}} rows */
-function leftOutOf(rows) {
-  return (rows.noise > 0 ? `, and ${number(rows.noise)} in the noise` : '') + (rows.small > 0 ? `, and ${number(rows.small)} small ones` : '');
-}
-
-/**
- * @param {[number, number]} sides
- * @param {number} change
- */
-function fateOf(sides, change) {
-  return sides[0] === 0 ? 'new' : sides[1] === 0 ? 'gone' : change >= 0 ? 'grown' : 'shrunk';
-}
-
-/**
- * What rows of all kinds have: their change, what became of them, both sides, noise or not, and a name.
- * @param {Estimate} estimate
- * @param {[number, number]} totals
- * @param {[number, number]} sides
- * @param {string} name
- */
-function cellsOf(estimate, totals, sides, name) {
-  return [
-    { text: signed(estimate.change), by: estimate.change },
-    { text: duration(sides[0]), by: sides[0] },
-    { text: duration(sides[1]), by: sides[1] },
-    { text: fateOf(totals, estimate.change), by: fateOf(totals, estimate.change) },
-    { text: markOf(estimate), by: estimate.p ?? 1 },
-    { text: name, by: name },
-  ];
-}
-
-const COLUMNS = ['change a request', 'A', 'B', 'became', '~', 'name'];
-
 /** @param {any} data */
 function drawDiff(data) {
   const falls = el('div', { class: 'two' });
@@ -176,12 +78,12 @@ function drawDiff(data) {
     heat.draw(data.heat[at]);
     flame.draw(data.stacks.filter((/** @type {any} */ stack) => stack[0] === at).map((/** @type {any} */ stack) => stack.slice(1)));
     const mix = type.mix ? el('p', { id: 'mix' }, `Other requests came: ${signed(type.mix.mix.change)} ${markOf(type.mix.mix)}; the same ones got slower: ${signed(type.mix.inside.change)} ${markOf(type.mix.inside)}.`) : null;
-    const rows = type.groups.rows.map((/** @type {any} */ row) => cellsOf(row.part, row.count, row.mean_ns, row.name));
+    const rows = type.groups.rows.map((/** @type {any} */ row) => changeCells(row.part, row.count, row.mean_ns, row.name));
     fill(groups, mix, sortedTable('fingerprints', ['change of the mean of all', 'mean in A', 'mean in B', 'became', '~', 'fingerprint'], rows, leftOutOf(type.groups)));
     fill(items, data.items.map((/** @type {any} */ kind) => {
       const own = kind.rows.filter((/** @type {any} */ row) => row.request === type.name);
-      return el('div', null, el('h3', null, kind.what), sortedTable(kind.what, COLUMNS,
-        own.map((/** @type {any} */ row) => cellsOf(row.estimate, row.total_ns, row.each_ns, row.name)), leftOutOf(kind)));
+      return el('div', null, el('h3', null, kind.what), sortedTable(kind.what, CHANGE_COLUMNS,
+        own.map((/** @type {any} */ row) => changeCells(row.estimate, row.total_ns, row.each_ns, row.name)), leftOutOf(kind)));
     }));
   }
 

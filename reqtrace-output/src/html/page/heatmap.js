@@ -2,15 +2,17 @@
 
 import { hideTip, el, showTip, sized, themed } from './dom.js';
 import { duration, moment, number, steps } from './format.js';
-import { look, view } from './state.js';
+import { keptSelection, look, view } from './state.js';
 
 /** @typedef {import('./model.js').Model} Model */
-/** @typedef {[number, number, number, number]} Box */
+/** @typedef {import('./state.js').Box} Box */
 
 const MAP_LEFT = 64;
 const MAP_BOTTOM = 24;
 const MAP_TOP = 6;
 const MAP_HEIGHT = 250;
+/** The square of a letter. */
+const LETTER = 15;
 
 /**
  * The picture, and what redraws it.
@@ -37,6 +39,7 @@ export function heatmap(model, open) {
   let dragFrom = null;
   /** @type {Box | null} */
   let dragged = null;
+  let along = '';
   /** @type {[number, number] | null} */
   let cursor = null;
 
@@ -72,6 +75,9 @@ export function heatmap(model, open) {
     width = Math.max(320, node.clientWidth);
     const context = sized(canvas, width, MAP_HEIGHT);
     const box = dragged ?? view.box;
+    const kept = keptSelection();
+    const isIn = (/** @type {Box | null} */ within, /** @type {number} */ column, /** @type {number} */ row) => (
+      !within || (column >= within[0] && column <= within[1] && row >= within[2] && row <= within[3]));
     context.fillStyle = themed('--plot');
     context.fillRect(MAP_LEFT, MAP_TOP, width - MAP_LEFT, MAP_HEIGHT - MAP_BOTTOM - MAP_TOP);
     const most = Math.log1p(Math.max(1, ...counts.values()));
@@ -79,8 +85,7 @@ export function heatmap(model, open) {
     for (const [key, count] of counts) {
       const row = key % model.latencyRows;
       const column = (key - row) / model.latencyRows;
-      const inside = !box || (column >= box[0] && column <= box[1] && row >= box[2] && row <= box[3]);
-      context.globalAlpha = inside ? 1 : 0.28;
+      context.globalAlpha = isIn(box, column, row) || (kept && isIn(kept.box, column, row)) ? 1 : 0.28;
       context.fillStyle = levels[Math.min(7, Math.floor((Math.log1p(count) / most) * 7.999))];
       const x = xOf(column);
       const y = yOf(row + 1);
@@ -88,8 +93,13 @@ export function heatmap(model, open) {
     }
     context.globalAlpha = 1;
     axes(context);
+    if (kept) {
+      context.setLineDash([5, 3]);
+      outline(context, kept.box ?? [0, model.columns - 1, lowest, highest], themed('--kept'), 1.5, 'A');
+      context.setLineDash([]);
+    }
     if (box) {
-      outline(context, box, themed('--accent'), 1.5);
+      outline(context, box, themed('--accent'), 1.5, kept && view.base === 'kept' ? 'B' : '');
     }
     if (cursor && document.activeElement === canvas) {
       outline(context, [cursor[0], cursor[0], cursor[1], cursor[1]], themed('--ink'), 1);
@@ -101,12 +111,25 @@ export function heatmap(model, open) {
    * @param {Box} box
    * @param {string} color
    * @param {number} line
+   * @param {string} letter
    */
-  function outline(context, box, color, line) {
-    const [x, y] = [xOf(box[0]), yOf(Math.min(box[3], highest) + 1)];
+  function outline(context, box, color, line, letter = '') {
+    const within = (/** @type {number} */ row) => Math.min(highest + 1, Math.max(lowest, row));
+    const [x, y] = [xOf(box[0]), yOf(within(box[3] + 1))];
     context.strokeStyle = color;
     context.lineWidth = line;
-    context.strokeRect(x - 0.5, y - 0.5, xOf(box[1] + 1) - x, yOf(Math.max(box[2], lowest)) - y);
+    context.strokeRect(x - 0.5, y - 0.5, xOf(box[1] + 1) - x, yOf(within(box[2])) - y);
+    if (letter) {
+      // A's is at the left, B's at the right: they may have the same corners.
+      const at = letter === 'A' ? x : xOf(box[1] + 1) - LETTER - 1;
+      context.fillStyle = color;
+      context.fillRect(at - 0.5, y - 0.5, LETTER, LETTER);
+      context.fillStyle = themed('--card');
+      context.font = 'bold 11px system-ui, sans-serif';
+      context.textAlign = 'center';
+      context.textBaseline = 'middle';
+      context.fillText(letter, at + LETTER / 2 - 0.5, y + LETTER / 2);
+    }
   }
 
   /** @param {CanvasRenderingContext2D} context */
@@ -151,6 +174,15 @@ export function heatmap(model, open) {
   }
 
   /**
+   * A drag along an axis is over all of the other one.
+   * @param {[number, number]} to
+   */
+  function draggedTo(to) {
+    const box = boxOf(dragFrom ?? to, to);
+    dragged = along === 'time' ? [box[0], box[1], 0, model.latencyRows - 1] : along === 'latency' ? [0, model.columns - 1, box[2], box[3]] : box;
+  }
+
+  /**
    * @param {PointerEvent} event
    * @returns {[number, number]}
    */
@@ -161,9 +193,11 @@ export function heatmap(model, open) {
 
   canvas.addEventListener('pointerdown', (/** @type {PointerEvent} */ event) => {
     if (event.button === 0 && cells.length > 0) {
+      const { left, top } = canvas.getBoundingClientRect();
+      along = event.clientY - top > MAP_HEIGHT - MAP_BOTTOM ? 'time' : event.clientX - left < MAP_LEFT ? 'latency' : '';
       dragFrom = placeOf(event);
       cursor = null;
-      dragged = boxOf(dragFrom, dragFrom);
+      draggedTo(dragFrom);
       canvas.setPointerCapture(event.pointerId);
       hideTip();
       paint();
@@ -171,7 +205,7 @@ export function heatmap(model, open) {
   });
   canvas.addEventListener('pointermove', (/** @type {PointerEvent} */ event) => {
     if (dragFrom) {
-      dragged = boxOf(dragFrom, placeOf(event));
+      draggedTo(placeOf(event));
       paint();
     } else if (cells.length > 0) {
       tip(event, placeOf(event));

@@ -2,11 +2,14 @@
 
 import { el, fill } from './dom.js';
 import { duration, number, share } from './format.js';
+import { fallOf, intervalOf, markOf, percentOf, signed } from './fall.js';
 import { LOST } from './model.js';
 import { heldUpOf } from './sums.js';
 
 /** @typedef {import('./model.js').Model} Model */
 /** @typedef {import('./sums.js').Sum} Sum */
+/** @typedef {import('./against.js').Against} Against */
+/** @typedef {import('./against.js').Estimate} Estimate */
 
 /** Lines below this share of everything are put together. */
 const LEAST = 0.005;
@@ -22,7 +25,7 @@ export function heldUpWords(model) {
 
 /**
  * One line of a comparison.
- * @typedef {{name: string, color: string | null, own: number, other: number, key: string}} Line
+ * @typedef {{name: string, color: string | null, own: number, other: number, key: string, estimate?: Estimate}} Line
  */
 
 /**
@@ -32,26 +35,50 @@ export function heldUpWords(model) {
  * @param {Sum} own
  * @param {Sum} other
  * @param {string} otherName
+ * @param {Against | null} compared the same, judged
  */
-export function drawLedger(node, model, own, other, otherName) {
+export function drawLedger(node, model, own, other, otherName, compared) {
   if (own.count === 0) {
     fill(node, el('p', { class: 'empty' }, 'No request is selected.'));
     return;
   }
   const states = model.states.map((state, at) => ({
-    name: state.name, color: state.color, own: own.states[at], other: other.states[at], key: state.name,
+    name: state.name, color: state.color, own: own.states[at], other: other.states[at], key: state.name, estimate: compared?.ofState[at],
   }));
   const causes = model.causes.map(([key, name], at) => ({
-    name, color: null, own: own.causes[at], other: other.causes[at], key,
+    name, color: null, own: own.causes[at], other: other.causes[at], key, estimate: compared?.ofCause[at],
   }));
   const tables = [
-    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency'),
+    comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency', compared?.change),
   ];
   if (model.has_blame) {
     tables.push(comparison('causes-table', `What ${heldUpWords(model)} time came down to`, causes, own, other, otherName,
       heldUpOf(model, own), heldUpOf(model, other), heldUpWords(model)));
   }
-  fill(node, tables);
+  fill(node, tables, compared ? el('p', { id: 'noise', class: 'across hint' }, noiseWords(compared)) : null);
+}
+
+/** @param {Against} compared */
+function noiseWords(compared) {
+  return compared.lacking ?? `~ is noise: as much comes about by chance, among so many rows. ${compared.how}`;
+}
+
+/**
+ * Draws what changed from the selection that is kept to the present one.
+ * @param {HTMLElement} node
+ * @param {Against} compared
+ */
+export function drawChange(node, compared) {
+  const { count, mean, change } = compared;
+  const lead = el('p', { id: 'change', 'data-mark': markOf(change), 'data-interval': change.interval?.join(' ') },
+    el('strong', null, `${duration(mean[0])} → ${duration(mean[1])}`), ' mean latency, ',
+    el('strong', null, `${signed(change.change)} (${percentOf(change.change / mean[0])})`),
+    change.interval ? `, 95 %: ${intervalOf(change)}` : null, el('span', { class: 'mark' }, markOf(change) && ` ${markOf(change)}`),
+    `; ${number(count[0])} requests in A, ${number(count[1])} in B`);
+  /** @type {[string, import('./fall.js').Fall | null][]} */
+  const named = [['Where the mean changed', compared.parts], ['The same by root cause', compared.causes]];
+  const falls = named.map(([name, fall], at) => (fall ? el('div', { 'data-fall': at }, el('h3', null, name), fallOf(fall)) : null));
+  fill(node, el('div', { class: 'across' }, lead, el('p', { id: 'noise', class: 'hint' }, noiseWords(compared))), falls);
 }
 
 /**
@@ -64,9 +91,10 @@ export function drawLedger(node, model, own, other, otherName) {
  * @param {number} ownAll
  * @param {number} otherAll
  * @param {string} allName
+ * @param {Estimate} [change] of everything
  * @returns {HTMLElement}
  */
-function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName) {
+function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName, change) {
   const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => (sum.count > 0 ? ns / sum.count : 0);
   const difference = each(ownAll, own) - each(otherAll, other);
   const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), 1);
@@ -84,7 +112,8 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
       el('td', { class: 'num strong' }, duration(each(line.own, own))),
       el('td', { class: 'bars' }, bar(each(line.own, own) / most, line.color), bar(each(line.other, other) / most, null)),
       el('td', { class: 'num' }, other.count > 0 ? duration(each(line.other, other)) : '–'),
-      el('td', { class: 'num' }, Math.abs(difference) > 0 && other.count > 0 ? share(delta * Math.sign(difference), Math.abs(difference)) : '–'));
+      el('td', { class: 'num' }, Math.abs(difference) > 0 && other.count > 0 ? share(delta * Math.sign(difference), Math.abs(difference)) : '–'),
+      markCell(line.estimate));
   };
   return el('div', { class: 'comparison' },
     el('h3', null, title),
@@ -94,14 +123,20 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
         el('th', { scope: 'col', class: 'num' }, 'selection'),
         el('th', { scope: 'col' }, ''),
         el('th', { scope: 'col', class: 'num' }, otherName),
-        el('th', { scope: 'col', class: 'num' }, 'of difference'))),
+        el('th', { scope: 'col', class: 'num' }, 'of difference'),
+        el('th', { scope: 'col' }, '~'))),
       el('tbody', null, shown.map(row)),
       el('tfoot', null, el('tr', null,
         el('th', { scope: 'row' }, allName),
         el('td', { class: 'num strong' }, duration(each(ownAll, own))),
         el('td', { class: 'num' }, `${number(own.count)} | ${number(other.count)} requests`),
         el('td', { class: 'num' }, other.count > 0 ? duration(each(otherAll, other)) : '–'),
-        el('td', null)))));
+        el('td', null), markCell(change)))));
+}
+
+/** @param {Estimate | undefined} estimate */
+function markCell(estimate) {
+  return el('td', { class: 'mark', title: estimate ? intervalOf(estimate) : null }, estimate ? markOf(estimate) : '');
 }
 
 /**

@@ -3,12 +3,13 @@
 import { duration, moment, number, share } from './format.js';
 import { card, el, fill } from './dom.js';
 import { load } from './model.js';
-import { look, readHash, view, watch } from './state.js';
-import { between, byLatency, cellsOf, split, sumOf, typicalCells } from './sums.js';
+import { dropKept, keepSelection, keptSelection, look, readHash, view, watch } from './state.js';
+import { between, byLatency, cellsOf, columnsBeside, columnsOf, split, sumOf, typicalCells } from './sums.js';
+import { against } from './against.js';
 import { header } from './header.js';
 import { heatmap } from './heatmap.js';
-import { drawLedger } from './ledger.js';
-import { drawHeld, drawRequests, drawStatements, slowestOf } from './tables.js';
+import { drawChange, drawLedger } from './ledger.js';
+import { drawChanged, drawHeld, drawRequests, drawStatements, slowestOf } from './tables.js';
 import { flame } from './flame.js';
 import { timeline } from './timeline.js';
 
@@ -25,6 +26,7 @@ function show(model, page) {
     statements: el('div', null),
     held: el('div', null),
     selection: el('p', { id: 'selection', role: 'status' }),
+    kept: el('p', { id: 'kept', role: 'status' }),
   };
   /** @type {ReturnType<typeof slowestOf>} */
   let list = { shown: [], known: 0 };
@@ -67,8 +69,10 @@ function show(model, page) {
   };
   const names = model.types.length > 1 ? ['All types', ...model.types] : [];
   const types = names.map((name, at) => el('button', { type: 'button', 'data-type': at - 1, onclick: () => look({ type: at - 1, box: null }) }, name));
-  const bases = [['typical', 'typical ones'], ['rest', 'all others']].map(([base, name]) => (
+  const bases = [['typical', 'typical ones'], ['rest', 'all others'], ['kept', 'A']].map(([base, name]) => (
     el('button', { type: 'button', 'data-base': base, onclick: () => look({ base }) }, name)));
+  const keep = el('button', { type: 'button', id: 'keep', title: 'Keep what is selected, to compare another selection with it', onclick: keepSelection }, 'Keep as A');
+  const drop = el('button', { type: 'button', id: 'drop', class: 'quiet', 'aria-label': 'Drop A', title: 'Drop A', onclick: dropKept }, '×');
   const acts = { All: () => look({ box: null }), 'Slowest 1 %': slowest, Typical: typical };
   const presets = Object.entries(acts).map(([name, act]) => (
     el('button', { type: 'button', 'data-preset': name, onclick: act }, name)));
@@ -78,10 +82,10 @@ function show(model, page) {
       el('div', { class: 'controls' },
         types.length > 0 ? el('span', { class: 'group', role: 'group', 'aria-label': 'Request type' }, types) : null,
         el('span', { class: 'group', role: 'group', 'aria-label': 'Select' }, presets),
-        el('span', { class: 'hint' }, 'Drag over requests to select them; everything below follows.'),
+        el('span', { class: 'hint' }, 'Drag over requests or along an axis: all below follows.'),
         el('span', { class: 'right' }, el('span', { class: 'hint' }, 'compare with '),
-          el('span', { class: 'group', role: 'group', 'aria-label': 'Compare with' }, bases))),
-      map.node, parts.selection),
+          el('span', { class: 'group', role: 'group', 'aria-label': 'Compare with' }, bases), ' ', el('span', { class: 'group' }, keep, drop))),
+      map.node, parts.kept, parts.selection),
     lineCard,
     card('where', 'Selection and comparison', parts.ledger),
     card('slowest', 'Slowest requests of the selection', parts.requests),
@@ -95,8 +99,8 @@ function show(model, page) {
     if (has('theme')) {
       document.documentElement.dataset.theme = view.theme;
     }
-    if (has('type', 'box', 'base', 'theme', 'flame', 'time', 'reversed', 'search')) {
-      select(has('type', 'box', 'base', 'theme'));
+    if (has('type', 'box', 'base', 'kept', 'theme', 'flame', 'time', 'reversed', 'search')) {
+      select(has('type', 'box', 'base', 'kept', 'theme'));
     }
     if (has('request', 'theme')) {
       lineCard.hidden = !model.slowById.has(view.request);
@@ -119,38 +123,86 @@ function show(model, page) {
       cells = cellsOf(model, view.type);
       nameSlowest();
       const [inside, outside] = split(model, cells, view.box);
-      const base = view.base === 'rest' ? outside : typicalCells(model, cells);
-      const own = sumOf(model, inside);
-      const other = sumOf(model, base);
-      sums = [own, other, view.base === 'rest' ? 'all others' : 'typical ones'];
+      const base = baseOf(outside);
+      const isKept = view.base === 'kept';
+      const own = { name: isKept ? 'B' : 'the selection', cells: inside, columns: columnsOf(model, view.box) };
+      sums = [sumOf(model, inside), sumOf(model, base.cells), base.name];
+      const compared = isSame() ? null : against(model, base, own, isKept);
       map.draw(cells);
       list = slowestOf(model, view.type, view.box);
-      describe(own.count, own.latency);
-      drawLedger(parts.ledger, model, own, other, view.base === 'rest' ? 'all others' : 'typical');
-      drawRequests(parts.requests, model, list, own.count);
-      drawHeld(parts.held, model, own);
-      drawStatements(parts.statements, model, own);
+      describe(sums[0]);
+      if (isKept && compared) {
+        drawChange(parts.ledger, compared);
+      } else {
+        const short = { typical: 'typical', rest: 'all others', kept: 'A' }[view.base] ?? '';
+        drawLedger(parts.ledger, model, sums[0], sums[1], short, compared);
+      }
+      drawRequests(parts.requests, model, list, sums[0].count);
+      drawHeld(parts.held, model, sums[0]);
+      drawStatements(parts.statements, model, sums[0]);
+      if (isKept && compared) {
+        drawChanged(parts.held, 'held-changes', 'From A to B', compared.held);
+        drawChanged(parts.statements, 'statements-changes', 'From A to B: what each adds to the mean of all', compared.statements);
+      }
       press(types, 'type', String(view.type));
       press(bases, 'base', view.base);
+      bases[2].hidden = !view.kept;
+      drop.hidden = !view.kept;
+      keep.disabled = isSame();
     }
     graph.draw(...sums);
   }
 
+  /** Whether what is selected is what is kept. */
+  function isSame() {
+    return String(view.kept) === String([view.type, ...(view.box ?? [])]);
+  }
+
   /**
-   * @param {number} count
-   * @param {number} latency
+   * What the selection is compared with.
+   * @param {number[]} outside cells beside the selection
+   * @returns {import('./against.js').Chosen}
    */
-  function describe(count, latency) {
+  function baseOf(outside) {
+    const kept = keptSelection();
+    if (view.base === 'kept' && kept) {
+      const [own] = split(model, cellsOf(model, kept.type), kept.box);
+      return { name: 'A', cells: own, columns: columnsOf(model, kept.box) };
+    }
+    return view.base === 'rest' ? { name: 'all others', cells: outside, columns: columnsBeside(model, view.box, outside) }
+      : { name: 'typical ones', cells: typicalCells(model, cells), columns: columnsOf(model, null) };
+  }
+
+  /**
+   * Says what is selected, and what is kept.
+   * @param {import('./sums.js').Sum} own
+   */
+  function describe({ count, latency }) {
     const all = cells.reduce((sum, cell) => sum + model.cells.count[cell], 0);
     const [left, right, low, high] = view.box ?? [0, model.columns - 1, 0, model.latencyRows - 1];
     const from = left * model.column_ns;
     const to = (right + 1) * model.column_ns;
     const [least, most] = [model.edges_ns[low] ?? 0, model.edges_ns[high + 1] ?? 0];
     Object.assign(parts.selection.dataset, { count, latency, from, to, least, most });
-    fill(parts.selection, el('strong', null, number(count)), view.box
-      ? ` of ${number(all)} requests (${share(count, all)}), begun at ${moment(from)} to ${moment(to)}, latency ${duration(least)} to ${duration(most)}`
-      : ' requests: all of them',
+    const kept = keptSelection();
+    fill(parts.selection, view.base === 'kept' ? letter('B') : null, el('strong', null, number(count)), view.box
+      ? ` of ${number(all)} requests (${share(count, all)}), ${boundsOf(view.box)}` : ' requests: all of them',
     `; ${duration(latency)} of latency together`);
+    parts.kept.hidden = !kept;
+    if (kept) {
+      const type = model.types.length > 1 ? `${kept.type < 0 ? 'all types' : model.types[kept.type]}, ` : '';
+      fill(parts.kept, letter('A'), `${type}${kept.box ? boundsOf(kept.box) : 'all requests'}`,
+        isSame() ? '. Now select other requests, or another type: that is B, and is compared with A.' : '');
+    }
+  }
+
+  /**
+   * @param {import('./state.js').Box} box
+   * @returns {string}
+   */
+  function boundsOf([left, right, low, high]) {
+    return `begun at ${moment(left * model.column_ns)} to ${moment((right + 1) * model.column_ns)}, `
+      + `latency ${duration(model.edges_ns[low] ?? 0)} to ${duration(model.edges_ns[high + 1] ?? 0)}`;
   }
 
   watch(update);
@@ -162,7 +214,11 @@ function show(model, page) {
     } else if (event.key === 'o' && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
       graph.nextTime();
     } else if (event.key === 'Escape' && !isTyping) {
-      look(view.request ? { request: 0 } : { box: null });
+      if (!view.request && !view.box) {
+        dropKept();
+      } else {
+        look(view.request ? { request: 0 } : { box: null });
+      }
     }
   });
   const bounds = { types: model.types.length, columns: model.columns, rows: model.latencyRows, first: model.types.length === 1 ? 0 : -1, hasSamples: model.hasSamples };
@@ -171,6 +227,11 @@ function show(model, page) {
   document.title = `reqtrace ${model.summary.trace.profile}`;
   Object.assign(view, readHash(location.hash, bounds));
   update(new Set(['theme', 'type', 'request']));
+}
+
+/** @param {string} name of a side */
+function letter(name) {
+  return el('span', { class: `letter letter-${name}` }, name);
 }
 
 /**

@@ -255,7 +255,7 @@ export function framesOf(model, stack) {
  * @param {{kind: string, request: string, comm: string}} culprit
  * @returns {string}
  */
-export function culpritWords(culprit) {
+function culpritWords(culprit) {
   switch (culprit.kind) {
     case 'interrupt': return 'own';
     case 'itself': return 'itself';
@@ -265,4 +265,18 @@ export function culpritWords(culprit) {
     case 'others': return 'others';
     default: return 'nobody known';
   }
+}
+
+/**
+ * A line of who held whom up: root cause and culprit, whoever waited.
+ * @param {Model} model
+ * @param {number} at a holding
+ * @returns {{key: string, who: string, cause: number}}
+ */
+export function holderOf(model, at) {
+  const holding = model.holdings[at];
+  const isKnown = model.causes[holding.cause][0] !== 'unknown';
+  const after = holding.kind === 'thread' ? `after ${holding.label}` : holding.label;
+  const who = isKnown ? culpritWords(holding) + (holding.label ? ` ${after}` : '') : '';
+  return { key: `${holding.cause} ${who}`, who, cause: holding.cause };
 }

@@ -56,6 +56,30 @@ export function split(model, cells, box) {
 }
 
 /**
+ * The columns of time that a selection is of.
+ * @param {Model} model
+ * @param {[number, number, number, number] | null} box
+ * @returns {number[]}
+ */
+export function columnsOf(model, box) {
+  const [left, right] = box ?? [0, model.columns - 1];
+  return Array.from({ length: right - left + 1 }, (_, at) => left + at);
+}
+
+/**
+ * The columns of what is beside a box: all, but for those that the box has the whole of.
+ * @param {Model} model
+ * @param {[number, number, number, number] | null} box
+ * @param {number[]} outside cells
+ * @returns {number[]}
+ */
+export function columnsBeside(model, box, outside) {
+  const inside = new Set(columnsOf(model, box));
+  const busy = new Set(outside.map((cell) => model.cells.column[cell]));
+  return columnsOf(model, null).filter((column) => !inside.has(column) || busy.has(column));
+}
+
+/**
  * How many requests there are of each latency.
  * @param {Model} model
  * @param {number[]} cells
@@ -106,6 +130,31 @@ export function typicalCells(model, cells) {
 }
 
 /**
+ * The time of a cell by state.
+ * @param {Model} model
+ * @param {number} cell
+ * @param {(state: number, ns: number) => void} add
+ */
+export function eachState(model, cell, add) {
+  const of = model.cells;
+  const classes = model.firstParked - FIRST_CLASS;
+  const [parked, queued] = model.places.map((places) => places.length);
+  add(ON_CPU, of.on_cpu[cell]);
+  add(RUN_QUEUE, of.run_queue[cell]);
+  add(PREEMPTED, of.preempted[cell]);
+  add(LOST, of.unattributed[cell]);
+  for (let at = 0; at < classes; at += 1) {
+    add(FIRST_CLASS + at, of.classes[cell * classes + at]);
+  }
+  for (let at = 0; at < parked; at += 1) {
+    add(model.firstParked + at, of.parked[cell * parked + at]);
+  }
+  for (let at = 0; at < queued; at += 1) {
+    add(model.firstQueued + at, of.queued[cell * queued + at]);
+  }
+}
+
+/**
  * Adds cells up.
  * @param {Model} model
  * @param {number[]} cells
@@ -113,8 +162,6 @@ export function typicalCells(model, cells) {
  */
 export function sumOf(model, cells) {
   const of = model.cells;
-  const classes = model.firstParked - FIRST_CLASS;
-  const [parked, queued] = model.places.map((places) => places.length);
   const kinds = model.causes.length;
   const sum = {
     count: 0,
@@ -132,19 +179,9 @@ export function sumOf(model, cells) {
   for (const cell of cells) {
     sum.count += of.count[cell];
     sum.latency += of.latency[cell];
-    states[ON_CPU] += of.on_cpu[cell];
-    states[RUN_QUEUE] += of.run_queue[cell];
-    states[PREEMPTED] += of.preempted[cell];
-    states[LOST] += of.unattributed[cell];
-    for (let at = 0; at < classes; at += 1) {
-      states[FIRST_CLASS + at] += of.classes[cell * classes + at];
-    }
-    for (let at = 0; at < parked; at += 1) {
-      states[model.firstParked + at] += of.parked[cell * parked + at];
-    }
-    for (let at = 0; at < queued; at += 1) {
-      states[model.firstQueued + at] += of.queued[cell * queued + at];
-    }
+    eachState(model, cell, (state, ns) => {
+      states[state] += ns;
+    });
     for (let at = 0; at < kinds; at += 1) {
       causes[at] += of.causes[cell * kinds + at];
     }

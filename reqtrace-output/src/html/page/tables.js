@@ -2,8 +2,9 @@
 
 import { el, fill } from './dom.js';
 import { duration, moment, number, share } from './format.js';
+import { CHANGE_COLUMNS, changeCells, leftOutOf, sortedTable } from './difftables.js';
 import { heldUpWords, ledgerBar, mainState, statesOf } from './ledger.js';
-import { culpritWords, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
+import { holderOf, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
 import { look, view } from './state.js';
 
 /** @typedef {import('./model.js').Model} Model */
@@ -163,10 +164,8 @@ export function drawHeld(node, model, own) {
       return;
     }
     const holding = model.holdings[at];
-    const unknown = model.causes[holding.cause][0] === 'unknown';
-    const words = unknown ? '' : culpritWords(holding) + (holding.label ? ` ${afterWords(holding)}` : '');
-    const key = `${holding.cause} ${words}`;
-    const line = lines.get(key) ?? { name: words, cause: holding.cause, ns: 0, classes: new Map() };
+    const { key, who, cause } = holderOf(model, at);
+    const line = lines.get(key) ?? { name: who, cause, ns: 0, classes: new Map() };
     line.ns += ns;
     line.classes.set(holding.class, (line.classes.get(holding.class) ?? 0) + ns);
     lines.set(key, line);
@@ -199,14 +198,6 @@ export function drawHeld(node, model, own) {
         .map((name, at) => el('th', { scope: 'col', class: at === 2 || at === 4 ? 'num' : null }, name)))),
       el('tbody', null, rows))),
     matrix(model, own));
-}
-
-/**
- * @param {import('./model.js').Holding} holding
- * @returns {string}
- */
-function afterWords(holding) {
-  return holding.kind === 'thread' ? `after ${holding.label}` : holding.label;
 }
 
 /** Rows and columns of the matrix. */
@@ -255,4 +246,21 @@ function matrix(model, own) {
           return el('td', { class: `num heat-${level}`, title: `${victim} waited ${duration(ns)} for ${name}` }, ns > 0 ? duration(ns) : '');
         }))))),
     left.length > 0 ? el('p', { class: 'hint' }, `The ${MATRIX} with the most time; ${number(left.reduce((all, count) => all + count, 0))} more are left out.`) : null);
+}
+
+/**
+ * Rows of both sides of a comparison, as far as they have some; what is noise is shown when it is asked for.
+ * @param {HTMLElement} node
+ * @param {string} id
+ * @param {string} title
+ * @param {{rows: import('./against.js').ChangedRow[], small: number}} changed
+ */
+export function drawChanged(node, id, title, { rows, small }) {
+  if (rows.length === 0) {
+    return;
+  }
+  const cells = (/** @type {boolean} */ isNoise) => rows.filter((row) => (row.estimate.is_clear === false) === isNoise)
+    .map((row) => changeCells(row.estimate, row.totals, row.sides, row.name));
+  node.prepend(el('h3', null, title), sortedTable(id, CHANGE_COLUMNS, cells(false), leftOutOf({ noise: 0, small }), cells(true)),
+    el('h3', null, 'In B'));
 }
