@@ -5,6 +5,7 @@ mod read;
 mod select;
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use reqtrace_analysis::report::Grouping;
@@ -130,8 +131,7 @@ pub fn run(args: DiffArgs) -> Result<()> {
     }
     let slo_ns = args.slo.map(nanoseconds);
     let ranges = [args.from, args.against];
-    let mut both = Vec::new();
-    for (number, paths) in paths.into_iter().enumerate() {
+    let side = &|number: usize| {
         let selected = Selected::of(number, &args.select, ranges[number])
             .map_err(|why| Error::usage(format!("--select: {why}")))?;
         let wanted = Wanted {
@@ -139,17 +139,20 @@ pub fn run(args: DiffArgs) -> Result<()> {
             group_by: args.group_by.clone(),
         };
         let add = |side, path: &PathBuf| read::add(side, path, &wanted);
-        both.push(paths.iter().try_fold(Side::new(slo_ns), add)?);
-    }
+        paths[number].iter().try_fold(Side::new(slo_ns), add)
+    };
+    // Reading takes longest by far. The reader of Parquet may panic on a damaged file.
+    let [a, b] = thread::scope(|scope| {
+        let threads = [0, 1].map(|number| scope.spawn(move || side(number)));
+        threads.map(|thread| thread.join().unwrap_or_else(|_| Err(damaged())))
+    });
+    let (a, b) = (a?, b?);
     let options = Options {
         slo_ns,
         keeps_noise: args.all,
         ..Options::default()
     };
-    let [a, b] = both.as_slice() else {
-        return Err(Error::failed("a comparison has two sides"));
-    };
-    let comparison = compare(a, b, options);
+    let comparison = compare(&a, &b, options);
     for (format, target) in &args.targets.0 {
         outputs::write_now(&format!("--{}", format.option), target, |out| {
             (format.write)(&comparison, out)
@@ -166,6 +169,11 @@ pub fn run(args: DiffArgs) -> Result<()> {
         show::text(takes_stdout > 0, text)?;
     }
     decide(&conditions, &comparison)
+}
+
+fn damaged() -> Error {
+    Error::usage("a file is damaged in a way that its reader does not expect")
+        .next("make it again; the message above says where the reader stopped")
 }
 
 /// The recordings of each side.
