@@ -15,7 +15,7 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use crate::process::Guard;
 
 /// From start to power-off; seen: 6 s to 10 s with a tracer that does nothing.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(2_000);
 /// Reads and writes of the disk a second: what is in the host's memory would be there at once, and
 /// nobody would wait.
 const DISK_IOPS: u32 = 100;
