@@ -8,7 +8,7 @@ mod simulated;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use reqtrace_compare::{Options, compare};
@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 120)]
     seconds: u64,
     /// Recordings of 60 s that are compared in pairs; 0: nothing is recorded, and only simulations are made
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 5)]
     recordings: usize,
     #[command(flatten)]
     common: Common,
@@ -240,8 +240,8 @@ fn record(folder: &Path, name: &str, seconds: u64) -> Result<PathBuf> {
         format!("--record={}", recording.display()),
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let mut trace = Trace::start(&shop::profile(), shop.pid(), &options)?;
-    trace.pause(std::time::Duration::from_secs(seconds))?;
+    let trace = Trace::start(&shop::profile(), shop.pid(), &options)?;
+    std::thread::sleep(Duration::from_secs(seconds));
     let outcome = trace.wait()?;
     ensure!(outcome.code == Some(0), "{}", outcome.said());
     load.finish()?;
