@@ -70,9 +70,7 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
     let Some(draws) = finite(&draws) else {
         return estimate;
     };
-    let count = draws.len() as f64;
-    let mean = draws.iter().sum::<f64>() / count;
-    let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / count;
+    let (mean, variance) = moments(&draws);
     if variance == 0.0 {
         // Nothing differs within the sides.
         let is_same = centre == 0.0;
@@ -89,7 +87,7 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
     let interval = [low, high].map(|end| scale.back(centre + (end - centre) * reached));
     // How far 0 is from the middle of the draws.
     let beyond = draws.partition_point(|draw| *draw <= 0.0);
-    let share = (beyond as f64 + 0.5) / (count + 1.0);
+    let share = (beyond as f64 + 0.5) / (draws.len() as f64 + 1.0);
     let mut errors = deviations(share).abs();
     if errors > FAR {
         errors = FAR.max(mean.abs() / variance.sqrt());
@@ -102,19 +100,20 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
     }
 }
 
+/// The mean and the variance of values.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    (mean, squares.sum::<f64>() / count)
+}
+
 /// Degrees of freedom of a difference of two sides (Welch 1947): as many as one side has if only that one spreads, twice as
 /// many if both do alike.
 fn freedom(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> f64 {
     let [a, b] = [a, b].map(|side| {
         let values: Vec<f64> = side.draws.iter().map(|draw| scale.of(*draw)).collect();
-        let values = finite(&values).unwrap_or_default();
-        let count = values.len().max(1) as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        values
-            .iter()
-            .map(|value| (value - mean).powi(2))
-            .sum::<f64>()
-            / count
+        moments(&finite(&values).unwrap_or_default()).1
     });
     let squares = a * a + b * b;
     let sides = if squares > 0.0 {

@@ -41,7 +41,7 @@ impl Threads {
     }
 }
 
-fn thread_ids(pid: u32) -> impl Iterator<Item = (u32, u32)> {
+pub(crate) fn thread_ids(pid: u32) -> impl Iterator<Item = (u32, u32)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     threads.into_iter().flatten().filter_map(move |thread| {
         let tid = thread.ok()?.file_name().to_str()?.parse().ok()?;

@@ -5,7 +5,6 @@
 //! and the programs that had begun before are done, nothing writes to the states of its threads.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use aya::Ebpf;
 use aya::maps::HashMap;
@@ -21,6 +20,7 @@ use crate::attach::decode::Still;
 use crate::attach::loader::{forget_processes, map, map_error};
 use crate::attach::open;
 use crate::kernel::clock;
+use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
 
 /// The bytes of all threads, mapped.
@@ -69,7 +69,7 @@ impl Session {
         // A program that had begun before may set a byte once more.
         for _ in 0..2 {
             let mut tids = self.states_of(pid)?;
-            tids.extend(threads_of(pid));
+            tids.extend(thread_ids(pid).map(|(_, tid)| tid));
             flags.clear(&tids);
             self.grace.wait()?;
         }
@@ -125,11 +125,4 @@ impl Session {
         })?;
         Ok(tids)
     }
-}
-
-/// Threads that a process has now.
-fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"));
-    let entries = entries.into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

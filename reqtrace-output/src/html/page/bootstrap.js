@@ -121,10 +121,13 @@ export function drawnMeans({ counts, columns, width }, times) {
   return means;
 }
 
-/** @param {Float64Array} values */
-function varianceOf(values) {
+/**
+ * @param {Float64Array} values
+ * @returns {[number, number]} their mean and variance
+ */
+function momentsOf(values) {
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-  return values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length;
+  return [mean, values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length];
 }
 
 /**
@@ -134,7 +137,7 @@ function varianceOf(values) {
  * @param {[Float64Array, Float64Array] | null} sides
  */
 function freedomOf(runs, sides) {
-  const [a, b] = sides ? sides.map((draws) => varianceOf(draws.filter(Number.isFinite))) : [1, 0];
+  const [a, b] = sides ? sides.map((draws) => momentsOf(draws.filter(Number.isFinite))[1]) : [1, 0];
   const squares = a ** 2 + b ** 2;
   return (runs - 1) * (squares > 0 ? (a + b) ** 2 / squares : 1);
 }
@@ -149,19 +152,18 @@ function freedomOf(runs, sides) {
 export function judgeOf(runs) {
   const small = Math.sqrt(runs / Math.max(1, runs - 1));
   return (change, all, sides) => {
-    const freedom = freedomOf(runs, sides);
-    const out = below(-reach(freedom) * small);
     const draws = all.filter(Number.isFinite).sort();
     const count = draws.length;
     if (count === 0 || count * 20 < all.length * 19) {
       return { change, interval: null, p: null, is_clear: null };
     }
-    const mean = draws.reduce((sum, draw) => sum + draw, 0) / count;
-    const variance = draws.reduce((sum, draw) => sum + (draw - mean) ** 2, 0) / count;
+    const [mean, variance] = momentsOf(draws);
     if (variance === 0) {
       // Nothing differs within the sides.
       return { change, interval: [change, change], p: change === 0 ? 1 : 0, is_clear: null };
     }
+    const freedom = freedomOf(runs, sides);
+    const out = below(-reach(freedom) * small);
     const at = (/** @type {number} */ part) => {
       const place = Math.min(count - 1, Math.max(0, part * (count + 1) - 1));
       const [one, two] = [draws[Math.floor(place)], draws[Math.ceil(place)]];

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_compare::{ItemKind, Known};
-use reqtrace_output::formats::Format;
 use reqtrace_output::json::Summary;
 
+use super::what::output_in;
 use super::{Reading, Wanted};
 
 /// Adds what rows do not have, as one stretch; what of it is known, and notes.
@@ -25,7 +25,7 @@ pub(super) fn add_items(
         return Ok((nothing, vec![note]));
     }
     let mut items = summary.items();
-    let stacks = folder.join(Format::of("folded").map_or("", |format| format.file_name));
+    let stacks = output_in(folder, "folded");
     let mut known = nothing;
     known[2] = Known::Whole;
     if summary

@@ -12,8 +12,6 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_compare::Known;
 use reqtrace_compare::{Facts, Side};
 use reqtrace_output::csv::CsvFile;
-#[cfg(feature = "parquet")]
-use reqtrace_output::formats::Format;
 use reqtrace_output::json::Summary;
 #[cfg(feature = "parquet")]
 use reqtrace_output::parquet::ParquetFile;
@@ -22,6 +20,8 @@ use reqtrace_recording::Incomplete;
 
 use super::items::add_items;
 use super::recording::column_of;
+#[cfg(feature = "parquet")]
+use super::what::output_in;
 use super::{Reading, Seen, Text, Wanted};
 
 /// Reasons of requests that were open when the trace ended.
@@ -224,7 +224,7 @@ pub(super) fn of_parquet(
         })?;
         length_ns += meta.duration_ns;
     }
-    let summary = path.join(Format::of("json").map_or("", |format| format.file_name));
+    let summary = output_in(path, "json");
     let (items, notes) = match path.is_dir() && count == 1 && summary.is_file() {
         true => add_items(&mut rows.reading, path, &Summary::open(&summary)?, wanted)?,
         false => ([Known::Nothing; 4], Vec::new()),

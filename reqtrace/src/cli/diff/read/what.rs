@@ -1,4 +1,4 @@
-//! What a path is: a recording, rows, or a folder of them. It is told by the first bytes of files, not by their names.
+//! What a path is: a recording, rows, or a folder of them. It is known by the first bytes of files, not by their names.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -67,7 +67,7 @@ pub(super) fn given(path: &Path) -> Result<Given> {
     if !files.is_empty() {
         return parquet(files);
     }
-    let summary = path.join(Format::of("json").map_or("", |format| format.file_name));
+    let summary = output_in(path, "json");
     match of(Kind::Rows).as_slice() {
         [] if summary.is_file() => Err(Error::usage(format!("{name} has a summary, and no rows"))
             .next("write all again: reqtrace report RECORDING --out FOLDER")),
@@ -89,6 +89,11 @@ pub(super) fn given(path: &Path) -> Result<Given> {
         ))
         .next("give a folder as --out writes it; files of --parquet may be several")),
     }
+}
+
+/// Where `--out` writes the output of an option.
+pub(super) fn output_in(folder: &Path, option: &str) -> PathBuf {
+    folder.join(Format::of(option).map_or("", |format| format.file_name))
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
