@@ -74,7 +74,9 @@ fn without_parameters(name: &str) -> &str {
                 if depth == 0 && close.is_some() {
                     let is_call_operator = name[..at].ends_with("operator");
                     let is_anonymous = name[at..].starts_with("(anonymous namespace)");
-                    return if is_call_operator || is_anonymous || at == 0 {
+                    // `main.(*Server).serve`, of Go.
+                    let is_receiver = name[..at].ends_with('.');
+                    return if is_call_operator || is_anonymous || is_receiver || at == 0 {
                         name
                     } else {
                         name[..at].trim_end()
@@ -154,6 +156,7 @@ mod tests {
             ),
             ("ns::C::f(int (*)(char)) const", "ns::C::f"),
             ("int *ns::f<int (*)(long)>(long)", "ns::f<int (*)(long)>"),
+            ("main.(*Server).serve", "main.(*Server).serve"),
             ("operator new(unsigned long)", "operator new"),
             ("C::operator()(int) const", "C::operator()"),
             ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),

@@ -33,9 +33,12 @@ pub(super) struct Args {
     /// Seconds of the recording that is split
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Recordings of 60 s that are compared in pairs; 0: nothing is recorded, and only simulations are made
-    #[arg(long, default_value_t = 5)]
+    /// Recordings of 60 s that are compared one with one and two with two; 0: nothing is recorded, and only simulations are made
+    #[arg(long, default_value_t = 8)]
     recordings: usize,
+    /// Keeps the recordings in this folder; those that are there are not made again
+    #[arg(long)]
+    keep: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -195,44 +198,58 @@ fn million(text: &mut String) -> Result<()> {
 /// Rows that are marked, and all that could be.
 #[derive(Clone, Copy, Default)]
 struct Marked {
+    comparisons: u64,
     marked: u64,
     rows: u64,
 }
 
 impl Marked {
-    fn add(&mut self, value: &Value) {
+    fn add(&mut self, other: Self) {
+        self.comparisons += other.comparisons;
+        self.marked += other.marked;
+        self.rows += other.rows;
+    }
+
+    fn count(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
                 if let Some(Value::Bool(is_clear)) = fields.get("is_clear") {
                     self.rows += 1;
                     self.marked += u64::from(*is_clear);
                 }
-                fields.values().for_each(|field| self.add(field));
+                fields.values().for_each(|field| self.count(field));
             }
-            Value::Array(all) => all.iter().for_each(|one| self.add(one)),
+            Value::Array(all) => all.iter().for_each(|one| self.count(one)),
             _ => {}
         }
     }
 }
 
 /// A comparison by the program itself, with noise.
-fn marked(recordings: &[&Path], more: &[String], folder: &Path) -> Result<Marked> {
+fn marked(sides: [&[&Path]; 2], more: &[String], folder: &Path) -> Result<Marked> {
     let json = folder.join("diff.json");
     let mut command = reqtrace::command(["diff", "-q", "--all", "--json"])?;
-    command.arg(&json).args(recordings).args(more);
+    command.arg(&json).args(more);
+    command.args(sides[0]).arg("--").args(sides[1]);
     let outcome = reqtrace::run(command)?;
     ensure!(outcome.code == Some(0), "{}", outcome.said());
     let value: Value = serde_json::from_str(&std::fs::read_to_string(json)?)?;
-    let mut marked = Marked::default();
-    marked.add(&value);
+    let mut marked = Marked {
+        comparisons: 1,
+        ..Marked::default()
+    };
+    marked.count(&value);
     ensure!(marked.rows > 0, "nothing was judged");
     Ok(marked)
 }
 
-/// Records a shop under load.
+/// Records a shop under load. Each is a new process; all have one journal.
 fn record(folder: &Path, name: &str, seconds: u64) -> Result<PathBuf> {
-    let shop = Shop::open()?;
     let recording = folder.join(name);
+    if recording.exists() {
+        return Ok(recording);
+    }
+    let shop = Shop::open_at(&folder.join("data"))?;
     let load = shop.start_load_for(3, u32::try_from(seconds)? + 3, 4)?;
     let options = [
         seconds.to_string(),
@@ -251,8 +268,9 @@ fn record(folder: &Path, name: &str, seconds: u64) -> Result<PathBuf> {
 
 /// Rows that are marked although nothing changed.
 fn nulls(args: &Args, text: &mut String) -> Result<()> {
-    let folder = workspace::scratch()?;
-    let folder = folder.path();
+    let scratch = workspace::scratch()?;
+    let folder = args.keep.as_deref().unwrap_or_else(|| scratch.path());
+    std::fs::create_dir_all(folder)?;
     let long = record(folder, "long.rec", args.seconds)?;
     let blocks = args.seconds / 5;
     let mut split = Marked::default();
@@ -270,26 +288,30 @@ fn nulls(args: &Args, text: &mut String) -> Result<()> {
                 ranges.join(",")
             )
         };
-        let one = marked(&[&long, &long], &[side(0), side(1)], folder)?;
-        split.marked += one.marked;
-        split.rows += one.rows;
+        split.add(marked([&[&long], &[&long]], &[side(0), side(1)], folder)?);
     }
     let recordings: Vec<PathBuf> = (0..args.recordings)
         .map(|at| record(folder, &format!("{at}.rec"), 60))
         .collect::<Result<_>>()
         .context("a recording of the shop")?;
-    let (mut pairs, mut count) = (Marked::default(), 0);
+    let recordings: Vec<&Path> = recordings.iter().map(PathBuf::as_path).collect();
+    let (mut pairs, mut several) = (Marked::default(), Marked::default());
     for (at, one) in recordings.iter().enumerate() {
         for other in &recordings[at + 1..] {
-            let found = marked(&[one, other], &[], folder)?;
-            pairs.marked += found.marked;
-            pairs.rows += found.rows;
-            count += 1;
+            pairs.add(marked([&[one], &[other]], &[], folder)?);
+        }
+    }
+    // Each four in all ways.
+    for four in recordings.windows(4) {
+        for [one, two, three, other] in [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]] {
+            let sides = [&[four[one], four[two]], &[four[three], four[other]]];
+            several.add(marked(sides.map(|side| &side[..]), &[], folder)?);
         }
     }
     let show = |marked: Marked| {
         format!(
-            "{} of {} ({})",
+            "{} | {} of {} ({})",
+            marked.comparisons,
             marked.marked,
             marked.rows,
             percent(marked.marked, marked.rows)
@@ -297,13 +319,14 @@ fn nulls(args: &Args, text: &mut String) -> Result<()> {
     };
     writeln!(
         text,
-        "\n## False rows\n\nThe example shop did not change: rows of all tables that are marked all the same.\n\n| | marked |\n\
-         | --- | ---: |\n| one recording of {} s, blocks of 5 s in turns, {splits} splits | {} |\n| pairs of {} recordings of 60 s, one a \
-         side, {count} pairs | {} |",
+        "\n## False rows\n\nThe example shop did not change: rows of all tables that are marked all the same. Each recording of 60 s is of a \
+         new process; nothing else of note ran on the machine.\n\n| sides | comparisons | marked |\n| --- | ---: | ---: |\n| one recording of {} s, \
+         blocks of 5 s in turns | {} |\n| two of {} recordings of 60 s | {} |\n| two recordings a side, of the same | {} |",
         args.seconds,
         show(split),
         args.recordings,
-        show(pairs)
+        show(pairs),
+        show(several)
     )?;
     Ok(())
 }

@@ -52,6 +52,8 @@ pub struct Object {
     usdt_notes: Vec<Range<usize>>,
     usdt_base: Option<u64>,
     is_go: bool,
+    /// As in its build information.
+    go_version: Option<String>,
     references: References,
 }
 
@@ -152,6 +154,7 @@ impl Object {
             usdt_notes: Vec::new(),
             usdt_base: None,
             is_go: false,
+            go_version: None,
             references: References::default(),
         };
         object.load()?;
@@ -210,10 +213,16 @@ impl Object {
         self.is_go
     }
 
+    /// Which version of Go has linked it, such as `go1.26.6`; `None` where it does not say.
+    #[must_use]
+    pub fn go_version(&self) -> Option<&str> {
+        self.go_version.as_deref()
+    }
+
     /// Adds the functions of its debug file, which must be of the same build.
     pub fn add(&mut self, functions: DefinedSymbols) {
         let DefinedSymbols { symbols, strings } = functions;
-        let length = self.bytes().len();
+        let length = self.bytes().len() + self.more_names.len();
         for symbol in symbols {
             let Some(name) = string_at(&strings, &(0..strings.len()), symbol.name) else {
                 continue;
@@ -226,7 +235,7 @@ impl Object {
                 });
             }
         }
-        self.more_names = strings;
+        self.more_names.extend(strings);
         self.has_symtab = true;
         self.sort_symbols();
     }

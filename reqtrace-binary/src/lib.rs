@@ -9,6 +9,7 @@ pub mod files;
 pub mod frames;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod go;
 mod landing;
 pub mod maps;
 pub mod status;

@@ -58,6 +58,18 @@ impl Status {
         self.field("VmSize").is_some()
     }
 
+    /// Bytes of memory that it has; `None` without an address space.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let kib: u64 = self
+            .field("VmRSS")?
+            .strip_suffix("kB")?
+            .trim()
+            .parse()
+            .ok()?;
+        Some(kib << 10)
+    }
+
     /// Its users: real, effective, saved, and the one that new files get.
     #[must_use]
     pub fn users(&self) -> Vec<u32> {
@@ -129,6 +141,7 @@ mod tests {
         let own = Status::of(std::process::id()).unwrap();
         assert_eq!(own.process(), Some(std::process::id()));
         assert!(own.has_memory() && !own.is_zombie() && own.users().len() == 4);
+        assert!(own.resident_bytes().is_some_and(|bytes| bytes > 1 << 20));
         assert!(Status::of(u32::MAX).is_err());
     }
 }

@@ -88,11 +88,11 @@ pub fn hit<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
     let next = thread.request.keyed.decide(next);
     seized.was_running = next & WAS_RUNNING != 0;
     let next = next & !WAS_RUNNING;
-    if hit.op == op::END {
-        world.ended(hit.id.request_type);
-    }
     let parting = thread.request.keyed.decide(parting(hit, state, next));
     if parting & STAYS_HERE == 0 {
+        if parting == reason::COMPLETE as u64 {
+            world.ended(hit.id.request_type);
+        }
         world.part(thread, parting);
     }
     if next == DOES_NOTHING {
@@ -199,7 +199,7 @@ fn parting(hit: &Hit, state: u64, next: u64) -> u64 {
         (_, GOES_ON) => turns,
         (op::PARK, _) if is_running => LIVES | place,
         (op::READY, _) if is_running => LIVES | IS_QUEUED | place,
-        (op::END, _) if is_running => reason::COMPLETE as u64,
+        (op::END, _) if is_running => place::ended(hit) as u64,
         _ => STAYS_HERE,
     }
 }
@@ -336,6 +336,7 @@ fn park_another<W: World>(world: &mut W, hit: &Hit) {
         return;
     }
     let what = match world.entry(&hit.id) {
+        None if hit.flags & marker_flag::TOUCH != 0 => return,
         None => Misfit::Unknown,
         Some(entry) if Word::decode(world.look(entry).word).at == Where::Away => {
             Misfit::ParkedAlready

@@ -58,7 +58,7 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
-    assert!(size_of::<ThreadState>() == 232);
+    assert!(size_of::<ThreadState>() == 280);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240);
     assert!(size_of::<TextHead>() == 32);
@@ -76,7 +76,7 @@ const _: () = {
     assert!(size_of::<KeyEntry>() == 48);
     assert!(size_of::<KeyedState>() == 112 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
-    assert!(size_of::<Thread>() == 232 + size_of::<RequestState>());
+    assert!(size_of::<Thread>() == 280 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(
         size_of::<MarkerPlan>()

@@ -54,10 +54,18 @@ pub mod marker_flag {
     pub const CURRENT: u32 = 1;
     /// Of a begin: a request with this key that is parked or queued goes on.
     pub const OR_RESUME: u32 = 2;
-    /// Of a resume and a ready: keys that name no request are expected, and not counted.
+    /// Keys that name no request are expected, and not counted.
     pub const TOUCH: u32 = 4;
     /// Of a begin: the request is queued from there on, and the thread goes on with what it runs.
     pub const QUEUED: u32 = 8;
+    /// Of an end: the request has none, and is closed as incomplete.
+    pub const DROPS: u32 = 16;
+    /// The key is the unit that the thread runs: none is read.
+    pub const UNIT: u32 = 32;
+    /// The thread runs the unit with this key from here on, within what it runs.
+    pub const ENTERS: u32 = 64;
+    /// It runs it no more.
+    pub const LEAVES: u32 = 128;
 }
 
 /// Kinds of conditions.
@@ -70,6 +78,10 @@ pub mod condition_kind {
     pub const RANGE: u32 = 2;
     /// The value points to this text, which a NUL ends.
     pub const TEXT: u32 = 3;
+    /// Of the value the bits `numbers[0]` are `numbers[1]`.
+    pub const BITS: u32 = 4;
+    /// The value is an address of code: this many bytes from the probed instruction, as one of `numbers` says.
+    pub const CODE: u32 = 5;
 }
 
 /// A condition on a number or a text.
@@ -164,6 +176,8 @@ pub mod count {
     pub const OTHER_TYPE: usize = 5;
     /// A park of a request that no thread runs.
     pub const PARKED_ALREADY: usize = 6;
+    /// The thread runs no unit.
+    pub const NO_UNIT: usize = 7;
     /// How many there are: a cache line of them.
     pub const COUNTERS: usize = 8;
 }

@@ -74,6 +74,19 @@ impl Register {
         Self::R9,
     ];
 
+    /// The registers of the first words of arguments of a function of Go (ABIInternal).
+    pub const ARGUMENTS_OF_GO: [Self; 9] = [
+        Self::Rax,
+        Self::Rbx,
+        Self::Rcx,
+        Self::Rdi,
+        Self::Rsi,
+        Self::R8,
+        Self::R9,
+        Self::R10,
+        Self::R11,
+    ];
+
     /// A register by the name of it or a part of it, without `%`, and by how many bits its value
     /// has to be shifted down: 8 for `ah`, `bh`, `ch` and `dh`.
     #[must_use]

@@ -13,9 +13,11 @@
 
 mod request;
 mod state;
+mod units;
 
 pub use request::{Begin, BeginAction, EndAction, RequestState, status};
 pub use state::{Closed, Fault, Interval, ThreadState, is_preemption, phase};
+pub use units::Units;
 
 /// A thread and the request that it serves: an entry of the kernel's table of threads. The fields that
 /// every event touches stand together.

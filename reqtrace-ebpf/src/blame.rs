@@ -1,8 +1,8 @@
 //! Who ended a wait: wakings in, wakers noted at the thread that is woken; with blame, intervals of threads
 //! in requests and of helpers out.
 //!
-//! A helper is a thread that has met no marker and has woken a thread in a request or another helper. It
-//! is watched for some seconds after that.
+//! A helper is a thread that has met no marker. It is watched from when it wakes a thread in a request, or another
+//! helper, and for some seconds after that; those of traced processes before that: see [`crate::watch`].
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::helpers::generated::bpf_get_current_comm;
@@ -27,7 +27,7 @@ use crate::stack;
 use crate::task::{self, Task};
 
 /// How long a helper is watched after it last woke somebody.
-const HELPS_NS: u64 = 10_000_000_000;
+pub(crate) const HELPS_NS: u64 = 10_000_000_000;
 
 /// Whether intervals are to be sent. A constant to the verifier.
 #[inline(always)]
@@ -144,7 +144,7 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
             if let Some(thread) = THREADS.get_ptr_mut(waker.tid) {
                 // SAFETY: it is the current thread.
                 unsafe {
-                    (*thread).state.needed_ns = now;
+                    needed(&mut (*thread).state, now);
                     waker.since_ns = (*thread).state.helper_ns;
                 }
                 waker_is::HELPER
@@ -154,7 +154,7 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
         }
         // Interrupts come upon any thread; one that sends may have run this by itself.
         _ if is_itself || may_send(task::user_context().syscall) => {
-            if introduce(waker, now) {
+            if introduce(waker.tgid, waker.tid, now) {
                 let new = if byte == flag::BORN {
                     flag::BORN_HELPER
                 } else {
@@ -199,33 +199,45 @@ pub(crate) fn sender(now: u64) -> Sender {
     }
 }
 
+/// A helper was needed, or is watched on as if it had been. It runs, so it is watched from now on if it was not yet.
+#[inline(always)]
+pub(crate) fn needed(state: &mut ThreadState, now: u64) {
+    if state.helper_ns == 0 {
+        state.helper_ns = now;
+    }
+    state.needed_ns = now;
+    state.needed_sequence = state.sequence;
+}
+
 /// Begins to watch the current thread.
 #[inline(always)]
-fn introduce(waker: &WakerRecord, now: u64) -> bool {
-    let Some(thread) = thread_or_new(waker.tid) else {
+pub(crate) fn introduce(tgid: u32, tid: u32, now: u64) -> bool {
+    let Some(thread) = thread_or_new(tid) else {
         return false;
     };
-    let exec_generation = match PROCESSES.get_ptr(waker.tgid) {
-        // SAFETY: points into the map.
-        Some(process) => unsafe { (*process).exec_generation },
-        None => 0,
-    };
     // SAFETY: it is the current thread, and nobody looks at it yet.
-    unsafe {
-        let state = &mut (*thread).state;
-        state.tgid = waker.tgid;
-        state.tid = waker.tid;
-        state.exec_generation = exec_generation;
-        state.helper_ns = now;
-        state.needed_ns = now;
-    }
+    unsafe { identify(&mut (*thread).state, tgid, tid, now) }
     let mut comm = [0; COMM_LEN];
     // SAFETY: the helper writes at most the size it is given.
     unsafe {
         bpf_get_current_comm(comm.as_mut_ptr().cast(), COMM_LEN as u32);
     }
-    name(waker.tgid, waker.tid, &comm);
+    name(tgid, tid, &comm);
     true
+}
+
+#[inline(always)]
+pub(crate) fn identify(state: &mut ThreadState, tgid: u32, tid: u32, now: u64) {
+    let exec_generation = match PROCESSES.get_ptr(tgid) {
+        // SAFETY: points into the map.
+        Some(process) => unsafe { (*process).exec_generation },
+        None => 0,
+    };
+    state.tgid = tgid;
+    state.tid = tid;
+    state.exec_generation = exec_generation;
+    state.helper_ns = now;
+    state.needed_ns = now;
 }
 
 /// Sends the name of a helper.

@@ -30,6 +30,7 @@ use crate::globals::{
 };
 use crate::maps::{THREADS, Tids, stopped};
 use crate::task::{self, Task};
+use crate::watch;
 
 /// The runs of each CPU; sized by user space before loading. No map of one entry for each CPU: another CPU's is read, too.
 #[map]
@@ -66,11 +67,15 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     switched(prev, next_task, next, now);
     let Some(tids) = Tids::table() else { return 0 };
     let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_helper(byte);
-    if is_watched(tids.get(prev)) {
-        left(ctx, prev, now);
+    let (left_byte, arrived_byte) = (tids.get(prev), tids.get(next));
+    if is_watched(left_byte) {
+        left(ctx, prev, blame::is_helper(left_byte), now);
     }
-    if is_watched(tids.get(next)) && !stopped() {
-        arrived(next_task, next, now);
+    if blame::is_helper(left_byte) && !stopped() {
+        watch::leaves(tids, prev, ctx.arg(3));
+    }
+    if is_watched(arrived_byte) && !stopped() {
+        arrived(next_task, next, blame::is_helper(arrived_byte), now);
     }
     0
 }
@@ -112,12 +117,15 @@ const _: () = assert!(COMM_LEN == 16, "it is copied as two words");
 
 /// A watched thread leaves this CPU.
 #[inline(always)]
-fn left(ctx: &BtfTracePointContext, tid: u32, now: u64) {
+fn left(ctx: &BtfTracePointContext, tid: u32, is_helper: bool, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         return;
     };
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for the waker's fields.
     let state = unsafe { &mut (*thread).state };
+    if is_helper {
+        watch::switches(state, now);
+    }
     let (flag, prev_state): (u64, u32) = (ctx.arg(0), ctx.arg(3));
     let task: Task = ctx.arg(1);
     let is_runnable = is_preemption(flag & 1 != 0, prev_state);
@@ -140,12 +148,15 @@ pub(crate) fn woken(task: Task, state: &mut ThreadState, now: u64) {
 
 /// A watched thread comes to this CPU; its state is still that of before.
 #[inline(always)]
-fn arrived(task: Task, tid: u32, now: u64) {
-    let Some(thread) = THREADS.get_ptr(tid) else {
+fn arrived(task: Task, tid: u32, is_helper: bool, now: u64) {
+    let Some(thread) = THREADS.get_ptr_mut(tid) else {
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
-    let state = unsafe { &(*thread).state };
+    let state = unsafe { &mut (*thread).state };
+    if is_helper {
+        watch::switches(state, now);
+    }
     // SAFETY: no precondition.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     // Otherwise a move went unseen.

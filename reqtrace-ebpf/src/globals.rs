@@ -134,6 +134,10 @@ pub(crate) static RETURN_INSTANCE_NEXT: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static GAPS_BY_FRAME_POINTERS: Global<u32> = Global::new(0);
 
+/// With blame: how many threads may be watched that have woken nobody yet.
+#[unsafe(no_mangle)]
+pub(crate) static MOST_WATCHED: Global<u32> = Global::new(0);
+
 /// Stacks of each kind that are remembered per CPU: a power of two, at least 8.
 #[unsafe(no_mangle)]
 pub(crate) static KNOWN_STACKS: Global<u32> = Global::new(8);

@@ -53,7 +53,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         to: named,
         tid: marked.tid,
     };
-    let is_named = plan.flags & marker_flag::CURRENT == 0;
+    let is_named = plan.flags & (marker_flag::CURRENT | marker_flag::UNIT) == 0;
     let is_read = (!is_named || key(regs, plan.key_parts, &plan.key, &mut hit.id))
         && key(regs, plan.to_parts, &plan.to, &mut hit.to);
     if !is_read {
@@ -68,6 +68,17 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     hit.op = unsafe { (&raw const plan.op).read_volatile() };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
+    if plan.flags & marker_flag::UNIT != 0 {
+        hit.id.key[0] = thread.state.units.current();
+        if hit.id.key[0] == 0 {
+            plan::count(index, count::NO_UNIT);
+            return 0;
+        }
+    } else if plan.flags & marker_flag::ENTERS != 0 {
+        thread.state.units.enter(hit.id.key[0]);
+    } else if plan.flags & marker_flag::LEAVES != 0 {
+        thread.state.units.leave(hit.id.key[0]);
+    }
     thread.state.parked_until_ns = 0;
     let mut kernel = Kernel {
         regs,

@@ -39,8 +39,12 @@ mod totals;
 mod unwind;
 mod uprobes;
 mod walks;
+mod watch;
 mod way;
 
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::task_struct;
 use aya_ebpf::macros::{btf_tracepoint, perf_event, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RetProbeContext};
 use reqtrace_common::cost::program;
@@ -179,6 +183,31 @@ fn sock_recv_length(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sock_send_length")]
 fn sock_send_length(ctx: BtfTracePointContext) -> i32 {
     origin::sent(&ctx)
+}
+
+/// The context of an iterator over all threads (`struct bpf_iter__task`).
+#[repr(C)]
+pub struct EachTask {
+    /// Where the iterator is.
+    pub meta: *const c_void,
+    /// A thread; null behind the last one.
+    pub task: *const task_struct,
+}
+
+/// Only with blame: run by user space when processes are new.
+///
+/// # Safety
+///
+/// The kernel calls it.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+unsafe extern "C" fn watch_threads(each: *const EachTask) -> i32 {
+    // SAFETY: the kernel's own.
+    let task = unsafe { (&raw const (*each).task).read_volatile() };
+    if !task.is_null() {
+        watch::watch(task);
+    }
+    0
 }
 
 #[perf_event]

@@ -22,7 +22,7 @@ use reqtrace_common::sums::{
 use reqtrace_common::thread::{RequestState, Thread};
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
-use crate::assembly::add;
+use crate::assembly::{add, compare_exchange};
 use crate::file::{FileScratch, Known};
 use crate::unwind::Walker;
 
@@ -178,17 +178,23 @@ static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
 /// Where a new entry of [`THREADS`] is copied from: it is larger than the BPF stack.
 static NEW_THREAD: Thread = Thread::ZERO;
 
-/// The entry of a thread, made if there is none.
+/// Makes the entry of a thread.
 #[inline(always)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
+pub(crate) fn insert_new(tid: u32, flags: u64) -> Result<(), i32> {
+    THREADS.insert(tid, &NEW_THREAD, flags)
+}
+
+/// The entry of a thread, made if there is none.
+#[inline(always)]
 pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
     if let Some(state) = THREADS.get_ptr_mut(tid) {
         return Some(state);
     }
-    match THREADS.insert(tid, &NEW_THREAD, 0) {
+    match insert_new(tid, 0) {
         Ok(()) => {}
         Err(E2BIG) => {
             lose(Loss::ThreadTableFull);
@@ -204,6 +210,9 @@ pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
 
 /// `E2BIG`: what a full hash map answers.
 pub(crate) const E2BIG: i32 = -7;
+
+/// How often a byte is tried to be changed while its neighbours change.
+const TRIES: usize = 8;
 
 /// The table of one byte per thread, looked up once per program.
 #[derive(Clone, Copy)]
@@ -225,6 +234,28 @@ impl Tids {
                 .add(tid as usize & (TID_TABLE_SIZE - 1))
                 .read_volatile()
         }
+    }
+
+    /// Sets a thread's byte if it is this one, which the thread itself may change meanwhile. Whether it was set.
+    #[inline(always)]
+    pub(crate) fn replace(self, tid: u32, from: u8, to: u8) -> bool {
+        let at = tid as usize & (TID_TABLE_SIZE - 1);
+        let shift = (at as u32 & 7) * 8;
+        // SAFETY: as above; eight bytes that are aligned to eight.
+        let word = unsafe { self.0.add(at & !7).cast::<u64>() };
+        for _ in 0..TRIES {
+            // SAFETY: as above.
+            let found = unsafe { word.read_volatile() };
+            if (found >> shift) as u8 != from {
+                return false;
+            }
+            let new = found & !(0xff << shift) | u64::from(to) << shift;
+            // SAFETY: as above.
+            if unsafe { compare_exchange(word, found, new) } == found {
+                return true;
+            }
+        }
+        false
     }
 
     /// Sets a thread's byte.

@@ -101,7 +101,13 @@ fn holds(regs: *mut pt_regs, condition: &Condition) -> bool {
         };
         fits
     } else {
-        is_number(value as i64, condition)
+        let from = if condition.kind == condition_kind::CODE {
+            // SAFETY: the registers of the probed thread.
+            unsafe { (*regs).rip }
+        } else {
+            0
+        };
+        is_number(value.wrapping_sub(from) as i64, condition)
     };
     fits != (condition.negate != 0)
 }
@@ -110,6 +116,9 @@ fn holds(regs: *mut pt_regs, condition: &Condition) -> bool {
 fn is_number(value: i64, condition: &Condition) -> bool {
     if condition.kind == condition_kind::RANGE {
         return condition.numbers[0] <= value && value <= condition.numbers[1];
+    }
+    if condition.kind == condition_kind::BITS {
+        return value & condition.numbers[0] == condition.numbers[1];
     }
     let mut index = 0;
     while index < MAX_NUMBERS {

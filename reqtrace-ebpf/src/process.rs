@@ -18,7 +18,7 @@ use crate::maps::{
 };
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{assembly, before, blame, emit, file, keyed};
+use crate::{assembly, before, blame, emit, file, keyed, watch};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -34,7 +34,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     if tid_flag(tid) != flag::NONE {
         // The exit of the thread that had this id before was missed.
         set_tid_flag(tid, flag::NONE);
-        let _ = THREADS.remove(tid);
+        watch::remove(tid);
     }
     if stopped() {
         return 0;
@@ -44,8 +44,8 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         let bits = PROCESSES
             .get_ptr(tgid)
             .map(|process| unsafe { (*process).follow });
-        if bits.is_some_and(|bits| bits & follow::WAS_LATE == 0) {
-            born(tid);
+        if let Some(bits) = bits {
+            born(child, tid, bits & follow::WAS_LATE == 0);
         }
         return 0;
     }
@@ -56,6 +56,9 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         // A traced process with this id left long ago; this one is somebody else.
         if PROCESSES.get_ptr(tgid).is_some() {
             let _ = PROCESSES.remove(tgid);
+        }
+        if PROCESSES.get_ptr(parent_tgid).is_some() {
+            born(child, tid, false);
         }
         return 0;
     };
@@ -79,9 +82,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         lose(Loss::ProcessTableFull);
         return 0;
     }
-    if !late {
-        born(tid);
-    }
+    born(child, tid, !late);
     debug!(
         ctx,
         "process {} forked {}, which is followed", parent_tgid, tgid
@@ -90,11 +91,27 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
     0
 }
 
-/// No marker of a thread that is born from now on goes unseen. Before all probes are set, one may.
+/// A traced process has a new thread, or a child. With blame it is watched. No marker of one that has all probes goes unseen;
+/// before all of them are set, one may.
 #[inline(always)]
-fn born(tid: u32) {
+fn born(child: Task, tid: u32, has_probes: bool) {
     if tracing() {
-        set_tid_flag(tid, flag::BORN);
+        // SAFETY: no precondition.
+        let now = unsafe { bpf_ktime_get_ns() };
+        set_tid_flag(
+            tid,
+            flag_of(has_probes, blame::wanted() && watch::born(child, now)),
+        );
+    }
+}
+
+#[inline(always)]
+fn flag_of(has_probes: bool, is_helper: bool) -> u8 {
+    match (has_probes, is_helper) {
+        (true, true) => flag::BORN_HELPER,
+        (true, false) => flag::BORN,
+        (false, true) => flag::HELPER,
+        (false, false) => flag::NONE,
     }
 }
 
@@ -119,14 +136,21 @@ pub(crate) fn exec(ctx: &BtfTracePointContext) -> i32 {
         (*process).exec_generation
     };
     let old_tid: u32 = ctx.arg(1);
-    forget(old_tid, reason::EXEC);
-    if old_tid != tid {
-        forget(tid, reason::EXEC);
+    let stays = old_tid == tid && watch::runs_another_program(tid, generation);
+    if !stays {
+        forget(old_tid, reason::EXEC);
+        if old_tid != tid {
+            forget(tid, reason::EXEC);
+        }
     }
     debug!(ctx, "process {} called exec", tgid);
-    // SAFETY: points into the map.
-    if is_new && unsafe { (*process).follow } & follow::WAS_LATE == 0 {
-        born(tid);
+    if tracing() {
+        // SAFETY: points into the map.
+        let has_probes = is_new && unsafe { (*process).follow } & follow::WAS_LATE == 0;
+        // SAFETY: no precondition.
+        let now = unsafe { bpf_ktime_get_ns() };
+        let is_helper = stays || blame::wanted() && blame::introduce(tgid, tid, now);
+        set_tid_flag(tid, flag_of(has_probes, is_helper));
     }
     let event = match is_new {
         true => process_event::PROGRAM,
@@ -162,8 +186,10 @@ fn adopt(binprm: *const c_void, tgid: u32) -> bool {
 #[inline(always)]
 pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
-    // With blame, a thread that was a helper once has an entry.
-    if (tid_flag(tid) != flag::NONE || blame::wanted()) && !stopped() {
+    let byte = tid_flag(tid);
+    // A helper may wake who waits for its end: it is watched until it leaves its last CPU. With blame, a thread that
+    // was a helper once has an entry.
+    if !blame::is_helper(byte) && (byte != flag::NONE || blame::wanted()) && !stopped() {
         forget(tid, reason::THREAD_DIED);
     }
     let Some(process) = PROCESSES.get_ptr_mut(tgid).filter(|_| !stopped()) else {
@@ -245,7 +271,7 @@ fn forget(tid: u32, why: u32) {
             close(thread, now, if abandoned { reason::NO_END } else { why });
         }
     }
-    let _ = THREADS.remove(tid);
+    watch::remove(tid);
 }
 
 #[inline(always)]

@@ -9,9 +9,10 @@ use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::programs::BtfTracePointContext;
+use reqtrace_common::limits::COMM_LEN;
 
 use crate::assembly::address_of;
-use crate::globals::{TASK_PID, TASK_RAN, TASK_STACK, TASK_TGID};
+use crate::globals::{TASK_COMM, TASK_PID, TASK_RAN, TASK_STACK, TASK_TGID};
 use crate::maps::FRAME_SCRATCH;
 
 /// A `task_struct` of the kernel.
@@ -37,6 +38,25 @@ pub(crate) fn tid(task: Task) -> u32 {
 #[inline(always)]
 pub(crate) fn tgid(task: Task) -> u32 {
     read_u32(task, &TASK_TGID)
+}
+
+/// Its name.
+#[inline(always)]
+pub(crate) fn comm(task: Task) -> [u8; COMM_LEN] {
+    let mut comm = [0; COMM_LEN];
+    // SAFETY: as in `read_u32`; the array is as long.
+    unsafe {
+        let from = task.cast::<u8>().add(TASK_COMM.load() as usize);
+        let words = comm.as_mut_ptr();
+        words
+            .cast::<u64>()
+            .write_unaligned(from.cast::<u64>().read_volatile());
+        let (words, from) = (words.add(8), from.add(8));
+        words
+            .cast::<u64>()
+            .write_unaligned(from.cast::<u64>().read_volatile());
+    }
+    comm
 }
 
 /// CPU time of a thread since its start, nanoseconds, up to its last tick or switch.

@@ -326,7 +326,13 @@ fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
     }
     let before = read_word(walk, pc.wrapping_sub(8)).map_err(|_| otherwise)?;
     if !ends_in_call(before) && !read_word(walk, pc).is_ok_and(restores_stack) {
-        return Err(otherwise);
+        // A goroutine is made as if behind the `nop` that `runtime.goexit` begins with, and without a frame before it.
+        let is_goroutine = bp == 0 && before >> 56 == 0x90;
+        return Err(if is_goroutine {
+            Stop::Complete
+        } else {
+            otherwise
+        });
     }
     walk.bp = bp;
     walk.bp_is_first = 0;

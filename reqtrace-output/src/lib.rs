@@ -24,4 +24,4 @@ pub mod perfetto;
 pub mod pprof;
 pub mod rows;
 pub mod table;
-mod verdict;
+pub mod verdict;

@@ -15,8 +15,9 @@ use crate::table::NAME;
 /// Longest statement in a sentence.
 const STATEMENT: usize = 60;
 
-/// What is found, in words.
-pub(crate) fn sentence(finding: &Finding) -> String {
+/// What is found, in words: one line.
+#[must_use]
+pub fn sentence(finding: &Finding) -> String {
     match finding {
         Finding::Cause(verdict) => cause(verdict),
         Finding::NoSingleCause(unsure) => no_single_cause(unsure),
@@ -44,7 +45,9 @@ fn cause(verdict: &Verdict) -> String {
         percent(evidence.cause),
         what(verdict),
     );
-    if let Some(culprit) = &verdict.culprit {
+    if let (Class::Contended, Some(culprit)) = (class, &verdict.culprit) {
+        text.push_str(&format!(", which {} had in turn", those(culprit)));
+    } else if let Some(culprit) = &verdict.culprit {
         text.push_str(&format!(
             ", and {} of that is {}",
             percent(evidence.culprit),
@@ -57,16 +60,21 @@ fn cause(verdict: &Verdict) -> String {
         }
     }
     text.push_str(&format!(" for {}", duration(verdict.episode_ns)));
-    text.push_str(&how_often(verdict.times, verdict.cadence));
+    text.push_str(&match (class, verdict.times) {
+        // They overlap from the first to the last.
+        (Class::Contended, 1) => ", without a break".to_owned(),
+        (_, times) => how_often(times, verdict.cadence),
+    });
     if let Some(culprit) = &verdict.culprit
         && !culprit.statements.is_empty()
     {
+        let whose = if culprit.threads > 0 { "their" } else { "its" };
         let statements: Vec<_> = culprit
             .statements
             .iter()
             .map(|text| cut(&clean(text), STATEMENT))
             .collect();
-        text.push_str(&format!("; its statements: {}", statements.join("; ")));
+        text.push_str(&format!("; {whose} statements: {}", statements.join("; ")));
     }
     if !verdict.also.is_empty() {
         text.push_str(&format!("; slow {} too", verdict.also.join(", ")));
@@ -93,12 +101,13 @@ fn what(verdict: &Verdict) -> String {
         object => format!("{text} ({})", cut(object, STATEMENT)),
     };
     match verdict.class {
-        Class::HeldBetweenRequests | Class::HeldByRequest | Class::HeldByThread => {
-            match object.as_str() {
-                "" => "waiting for another thread".to_owned(),
-                object => object.to_owned(),
-            }
-        }
+        Class::HeldBetweenRequests
+        | Class::HeldByRequest
+        | Class::HeldByThread
+        | Class::Contended => match object.as_str() {
+            "" => "waiting for another thread".to_owned(),
+            object => object.to_owned(),
+        },
         Class::WaitsForCpu | Class::CpuTaken => "waiting for a CPU".to_owned(),
         Class::CpuLimited => match object.as_str() {
             "" => "the CPU limit of a cgroup that is not known".to_owned(),
@@ -124,11 +133,28 @@ fn does(class: Class) -> Option<&'static str> {
     }
 }
 
+/// `8 threads (mariadbd, pid 7500)`.
+fn those(culprit: &Culprit) -> String {
+    let mut known = vec![clean(&culprit.comm)];
+    known.retain(|comm| !comm.is_empty());
+    if culprit.pid != 0 {
+        known.push(format!("pid {}", culprit.pid));
+    }
+    let threads = format!("{} threads", number(culprit.threads));
+    match known.is_empty() {
+        true => threads,
+        false => format!("{threads} ({})", known.join(", ")),
+    }
+}
+
 /// `thread 7575 (mariadbd, user app, database orders)`.
 fn who(culprit: &Culprit) -> String {
     let comm = clean(&culprit.comm);
     if let Some((_, name)) = &culprit.took {
         return taker(name);
+    }
+    if culprit.threads > 0 {
+        return those(culprit);
     }
     if culprit.tid == 0 {
         return format!("peer {comm}");
@@ -211,6 +237,7 @@ const fn words(class: Class) -> &'static str {
         Class::HeldBetweenRequests => "held up between requests",
         Class::HeldByRequest => "held up by other requests",
         Class::HeldByThread => "held up by threads in no request",
+        Class::Contended => "waiting for each other",
         Class::WaitsForCpu => "waiting for a CPU",
         Class::CpuTaken => "CPUs that other processes had",
         Class::CpuLimited => "CPU limits",
@@ -286,6 +313,7 @@ fn culprit(culprit: &Culprit) -> Value {
     let mut value = json!({
         "kind": match &culprit.took {
             Some(_) => "process",
+            None if culprit.threads > 0 => "threads",
             None if culprit.tid == 0 => "peer",
             None => "thread",
         },
@@ -296,6 +324,9 @@ fn culprit(culprit: &Culprit) -> Value {
         "connection": connection.collect::<serde_json::Map<_, _>>(),
         "statements": culprit.statements,
     });
+    if culprit.threads > 0 {
+        value["threads"] = json!(culprit.threads);
+    }
     if let Some((cpu, name)) = &culprit.took {
         value["cpu"] = json!(cpu);
         value["scheduling"] = json!(name.scheduling());
@@ -316,6 +347,7 @@ mod tests {
             culprit: Some(Culprit {
                 pid: 7_500,
                 tid: 7_575,
+                threads: 0,
                 start_unix_ns: None,
                 comm: Plain::of("mariadbd"),
                 connection: vec![("user".to_owned(), Plain::of("app"))],

@@ -9,6 +9,7 @@ mod label;
 pub mod matching;
 mod place;
 mod program;
+mod runtime;
 mod schema;
 mod services;
 mod settle;
@@ -25,6 +26,7 @@ use reqtrace_base::text::glob_matches;
 pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
+pub use runtime::{Change, Edge, RUNTIME};
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
@@ -66,6 +68,17 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Whether its requests are within goroutines.
+    #[must_use]
+    pub fn is_about_goroutines(&self) -> bool {
+        let markers = self.requests.iter().flat_map(RequestSpec::more_markers);
+        markers
+            .into_iter()
+            .any(|marker| matches!(marker.place, PlaceSpec::Edge(Edge::Goroutine(_))))
+    }
+}
+
 /// Where a profile came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -102,6 +115,8 @@ pub struct RequestSpec {
     pub ready: Vec<MarkerSpec>,
     /// Where a request gets another key.
     pub adopt: Vec<MarkerSpec>,
+    /// Where the unit is done that a request is part of, so that one without an end has none.
+    pub done: Vec<MarkerSpec>,
     /// Names of the places where its requests are parked or queued, in file order: each once.
     pub places: Vec<String>,
     /// What its requests are about. Several of one name are ways to read one attribute: the first that is
@@ -133,6 +148,20 @@ impl RequestSpec {
         names
     }
 
+    /// The glob over types of units, if its requests are units of the program's runtime.
+    #[must_use]
+    pub fn unit(&self) -> Option<&str> {
+        if self.begin.place != PlaceSpec::Edge(Edge::Queue) {
+            return None;
+        }
+        let tests = self.begin.when.iter();
+        let mut pattern = tests.filter_map(|when| match &when.test {
+            Test::Unit(pattern) => Some(pattern.as_str()),
+            _ => None,
+        });
+        Some(pattern.next_back().unwrap_or("*"))
+    }
+
     /// Whether something of it is only read with `--labels`.
     #[must_use]
     pub fn has_texts(&self) -> bool {
@@ -141,7 +170,13 @@ impl RequestSpec {
 
     /// Its markers but begin and end, in the order of their lists; those of attributes last.
     pub fn more_markers(&self) -> impl Iterator<Item = &MarkerSpec> {
-        let lists = [&self.resume, &self.park, &self.ready, &self.adopt];
+        let lists = [
+            &self.resume,
+            &self.park,
+            &self.ready,
+            &self.adopt,
+            &self.done,
+        ];
         let of_attributes = self.attributes.iter().filter_map(|one| match &one.read {
             AttributeAt::Marker(marker) => Some(&**marker),
             AttributeAt::Begin | AttributeAt::End => None,
@@ -182,7 +217,7 @@ pub struct MarkerSpec {
     /// Index into [`RequestSpec::places`]: where the request is from here on, or of a resume, what it had
     /// waited for.
     pub waits_in: Option<usize>,
-    /// Of a resume: keys that name no request are expected here.
+    /// Keys that name no request are expected here.
     pub is_touch: bool,
     /// Of a begin: the request is queued from here on, and the thread goes on with what it runs.
     pub is_queued: bool,
@@ -205,6 +240,8 @@ pub enum Role {
     Adopt,
     /// It ends.
     End,
+    /// The unit is done that it is part of.
+    Done,
     /// An attribute of it is read.
     Attribute,
 }
@@ -221,6 +258,7 @@ impl Role {
             Self::Ready => "ready",
             Self::Adopt => "adopt",
             Self::End => "end",
+            Self::Done => "done",
             Self::Attribute => "attribute",
         }
     }
@@ -232,6 +270,8 @@ pub enum KeySpec {
     /// The one that the thread runs.
     #[default]
     Current,
+    /// The one whose key is the unit that the thread runs.
+    Unit,
     /// The one with this key: one value, or up to [`MAX_KEY_PARTS`](reqtrace_common::keyed::MAX_KEY_PARTS).
     Key(Vec<ValueSpec>),
 }
@@ -239,6 +279,8 @@ pub enum KeySpec {
 /// What a marker names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlaceSpec {
+    /// An edge of the units of the program's runtime: every function that is one.
+    Edge(Edge),
     /// A function by pattern; of a list, the first that resolves.
     Function {
         /// Alternatives, never empty.

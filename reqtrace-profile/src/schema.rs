@@ -8,6 +8,7 @@ pub(super) mod label;
 pub(super) mod list;
 pub(super) mod marker;
 pub(super) mod program;
+pub(super) mod runtime;
 pub(super) mod value;
 
 use serde::Deserialize;
@@ -18,6 +19,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) profile: Header,
+    pub(super) runtime: Option<Spanned<runtime::Runtime>>,
     #[serde(default)]
     pub(super) request: Vec<Spanned<Request>>,
     #[serde(default)]
@@ -39,8 +41,9 @@ pub(super) struct Header {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Request {
     pub(super) name: Spanned<String>,
-    pub(super) key: Option<Spanned<list::OneOrMany<value::Value>>>,
-    pub(super) begin: Spanned<marker::Marker>,
+    pub(super) unit: Option<Spanned<String>>,
+    pub(super) key: Option<Spanned<marker::Key>>,
+    pub(super) begin: Option<Spanned<marker::Marker>>,
     pub(super) resume: Option<Spanned<Markers>>,
     pub(super) park: Option<Spanned<Markers>>,
     pub(super) idle: Option<Spanned<Markers>>,

@@ -4,6 +4,7 @@ mod instead;
 mod marker;
 mod names;
 mod places;
+mod runtime;
 mod steps;
 mod wait;
 
@@ -19,8 +20,10 @@ use super::label;
 use super::place::Source;
 use super::program;
 use super::schema;
+use super::schema::runtime::Kind;
 use super::{At, Instead, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, Role, WaitSpec};
 use reqtrace_base::error::{Error, Result};
+use runtime::Tie;
 use steps::Steps;
 
 /// Named waits of a profile at most; each name is a column.
@@ -60,15 +63,19 @@ pub(super) fn parse(text: &str, name: &str, origin: Origin) -> Result<Profile> {
         text,
     };
     let file: schema::File = toml::from_str(text).map_err(|error| source.parse_error(&error))?;
-    Checker { source }.profile(file, origin)
+    let runtime = file.runtime.as_ref();
+    let runtime = runtime.map(|runtime| *runtime.get_ref().kind.get_ref());
+    Checker { source, runtime }.profile(file, origin)
 }
 
 struct Checker<'a> {
     source: Source<'a>,
+    runtime: Option<Kind>,
 }
 
 impl Checker<'_> {
     fn profile(&self, file: schema::File, origin: Origin) -> Result<Profile> {
+        self.suits_the_runtime(&file)?;
         let name = self.name(&file.profile.name, "profile.name")?;
         let executables = self.strings(file.profile.executables, "profile.executables")?;
         if file.request.is_empty() {
@@ -162,6 +169,19 @@ impl Checker<'_> {
     }
 
     fn request(&self, request: schema::Request) -> Result<RequestSpec> {
+        let tie = Self::tie(&request).map(|(tie, _)| tie);
+        if let Some(tie) = tie {
+            self.suits_the_tie(&request, tie)?;
+        }
+        match tie {
+            Some(Tie::Whole) => self.whole_unit(request),
+            Some(Tie::Within) => Ok(self.within_unit(self.marked(request, true)?)),
+            None => self.marked(request, false),
+        }
+    }
+
+    /// A request between markers. `is_within` says whether it is within a unit of the runtime.
+    fn marked(&self, request: schema::Request, is_within: bool) -> Result<RequestSpec> {
         let name = self.name(&request.name, "a request's name")?;
         self.suits_the_key(&request)?;
         let places = self.places(&request)?;
@@ -169,10 +189,17 @@ impl Checker<'_> {
         let steps = Steps {
             checker: self,
             key: key.as_deref(),
+            is_unit: is_within,
             places: &places,
         };
-        let begin_span = request.begin.span();
-        let begin = steps.marker(Role::Begin, request.begin)?;
+        let Some(begin) = request.begin else {
+            return Err(self
+                .source
+                .error(request.name.span(), "missing field `begin`")
+                .next("add begin = { function = \"…\" }"));
+        };
+        let begin_span = begin.span();
+        let begin = steps.marker(Role::Begin, begin)?;
         let end = request.end.map(|end| steps.marker(Role::End, end));
         let end = end.transpose()?;
         if end.is_none() {
@@ -196,6 +223,7 @@ impl Checker<'_> {
             park,
             ready: steps.markers(Role::Ready, request.ready)?,
             adopt: steps.markers(Role::Adopt, request.adopt)?,
+            done: Vec::new(),
             begin,
             end,
             reentry: match request.reentry.map(Spanned::into_inner) {
@@ -228,7 +256,10 @@ impl Checker<'_> {
                 "a request that begins at a USDT probe needs an `end`".to_owned(),
                 "add end = { usdt = \"provider:name\" }",
             )),
-            PlaceSpec::Function { .. } | PlaceSpec::Offset(_) | PlaceSpec::Address(_) => None,
+            PlaceSpec::Function { .. }
+            | PlaceSpec::Offset(_)
+            | PlaceSpec::Address(_)
+            | PlaceSpec::Edge(_) => None,
         };
         match where_else {
             Some((what, next)) => Err(self.source.error(span, what).next(next)),

@@ -13,9 +13,11 @@ use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
-use super::{Doubt, ProbeSite, ResolvedProfile, calls};
+use super::{Doubt, ProbeSite, ResolvedProfile, calls, goroutines, runtime};
 use reqtrace_base::error::{Error, Result};
-use reqtrace_profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, Role, builtin};
+use reqtrace_profile::{
+    At, Change, Edge, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, Role, builtin,
+};
 
 use explicit::Number;
 use found::Found;
@@ -58,12 +60,18 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
             executable.shown
         ));
     }
-    let requests = profile
-        .requests
-        .iter()
-        .map(|request| resolver.request(request))
-        .collect::<Result<Vec<_>>>()
-        .map_err(|error| resolver.in_go(error))
+    let types_apart = resolver.one_request_a_unit(&profile.requests);
+    let requests = types_apart
+        .and_then(|()| {
+            let requests = profile.requests.iter();
+            requests
+                .map(|request| resolver.request(request))
+                .collect::<Result<Vec<_>>>()
+        })
+        .map_err(|error| match profile.is_about_goroutines() {
+            true => error,
+            false => resolver.in_go(error),
+        })
         // A profile for another program finds nothing in this one: that is to be said first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
@@ -121,17 +129,45 @@ impl Resolver<'_> {
             return error;
         }
         let go = format!(
-            "{} is a Go program: goroutines change threads, so a request fits only where one stays \
-             on its thread (docs/limits.md)",
+            "{} is a Go program: goroutines change threads, so its profile needs [runtime] with \
+             kind = \"go\", and its requests key = \"unit\"; go-http is one for net/http",
             executable.shown
         );
         let advice = error.advice().map(|advice| format!("{go}. {advice}"));
         error.next(advice.unwrap_or(go))
     }
 
+    /// Whether no unit of the runtime would be two requests.
+    fn one_request_a_unit(&mut self, requests: &[RequestSpec]) -> Result<()> {
+        let units = requests
+            .iter()
+            .filter_map(|one| Some((one.name.as_str(), one.unit()?)));
+        let units: Vec<(&str, &str)> = units.collect();
+        if units.len() < 2 {
+            return Ok(());
+        }
+        let file = self.target.object(None)?.clone();
+        runtime::told_apart(&*self.open(&file)?, &units)
+    }
+
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {
         let file = self.target.object(marker.object.as_deref())?.clone();
         match &marker.place {
+            PlaceSpec::Edge(Edge::Goroutine(change)) => self.goroutines(file, *change),
+            PlaceSpec::Edge(edge) => {
+                let object = self.open(&file)?;
+                let bodies = runtime::edge(&object, *edge)?;
+                Ok(Found {
+                    file,
+                    symbol: edge.words().to_owned(),
+                    bodies,
+                    at: At::Entry,
+                    is_function: true,
+                    usdt: Vec::new(),
+                    is_fixed: false,
+                    instructions: Vec::new(),
+                })
+            }
             PlaceSpec::Function { patterns, at } => {
                 let function = self.function(&file, patterns, marker)?;
                 if let Some(caller) = &marker.called_by {
@@ -174,6 +210,23 @@ impl Resolver<'_> {
             usdt: Vec::new(),
             is_fixed: false,
             instructions: Vec::new(),
+        })
+    }
+
+    /// The calls by which the runtime of Go changes the state of goroutines in one way.
+    fn goroutines(&mut self, file: ObjectFile, change: Change) -> Result<Found> {
+        let object = self.open(&file)?;
+        let calls = goroutines::edge(&object, change)?;
+        let site = |call: &u64| object.file_offset(*call).map(ProbeSite::at);
+        Ok(Found {
+            symbol: Edge::Goroutine(change).words().to_owned(),
+            bodies: calls.iter().map(|call| *call..call + 1).collect(),
+            at: At::Entry,
+            is_function: false,
+            usdt: Vec::new(),
+            is_fixed: true,
+            instructions: calls.iter().filter_map(site).collect(),
+            file,
         })
     }
 

@@ -12,8 +12,11 @@ use reqtrace_common::marker::{
 
 use super::labels;
 use super::readings::{INT, POINTER, Place};
+use super::runtime;
 use reqtrace_base::error::Result;
-use reqtrace_profile::{AttributeSpec, ConditionSpec, KeySpec, MarkerSpec, Role, Test, ValueSpec};
+use reqtrace_profile::{
+    AttributeSpec, ConditionSpec, Edge, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSpec,
+};
 
 type Conditions = [Condition; MAX_CONDITIONS];
 
@@ -35,7 +38,7 @@ pub(super) fn of_marker(
             Role::Park | Role::Idle => op::PARK,
             Role::Ready => op::READY,
             Role::Adopt => op::ADOPT,
-            Role::End => op::END,
+            Role::End | Role::Done => op::END,
             Role::Attribute => op::NONE,
         },
         flags: marker_flag::CURRENT,
@@ -44,9 +47,21 @@ pub(super) fn of_marker(
     let Some(spec) = spec else {
         return Ok(vec![plan]);
     };
-    if let KeySpec::Key(key) = &spec.key {
-        (plan.key, plan.key_parts) = key_of(key, place)?;
-        plan.flags = 0;
+    match &spec.key {
+        KeySpec::Current => {}
+        KeySpec::Unit => plan.flags = marker_flag::UNIT,
+        KeySpec::Key(key) => {
+            (plan.key, plan.key_parts) = key_of(key, place)?;
+            plan.flags = 0;
+        }
+    }
+    match spec.place {
+        PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
+        PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
+        _ => {}
+    }
+    if role == Role::Done {
+        plan.flags |= marker_flag::DROPS;
     }
     if let Some(to) = &spec.to {
         (plan.to, plan.to_parts) = key_of(to, place)?;
@@ -109,7 +124,7 @@ pub(super) fn of_attribute(
 pub(super) fn values_of_marker(spec: &MarkerSpec) -> impl Iterator<Item = &ValueSpec> {
     let key: &[ValueSpec] = match &spec.key {
         KeySpec::Key(key) => key,
-        KeySpec::Current => &[],
+        KeySpec::Current | KeySpec::Unit => &[],
     };
     let when = spec.when.iter().map(|when| &when.value);
     key.iter().chain(spec.to.iter().flatten()).chain(when)
@@ -160,6 +175,19 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
     match &spec.test {
         Test::OneOf(numbers) => number(condition_kind::ONE_OF, numbers),
         Test::Range(from, to) => number(condition_kind::RANGE, &[*from, *to]),
+        Test::Bits { mask, are } => {
+            let numbers = [mask.cast_signed(), are.cast_signed()];
+            number(condition_kind::BITS, &numbers)
+        }
+        Test::Unit(pattern) => {
+            let here = place.address.unwrap_or_default();
+            let polls = runtime::polls(place.object, pattern)?;
+            let from_here = |poll: &u64| poll.wrapping_sub(here).cast_signed();
+            let from_here: Vec<i64> = polls.iter().map(from_here).collect();
+            let ways = from_here.chunks(MAX_NUMBERS);
+            let ways = ways.map(|few| number(condition_kind::CODE, few));
+            Ok(ways.collect::<Result<Vec<_>>>()?.concat())
+        }
         Test::Text(texts) => {
             let value = place.reading(&spec.value, POINTER, None)?;
             let one = |text: &String| {

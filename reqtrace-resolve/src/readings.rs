@@ -41,6 +41,8 @@ pub(super) struct Place<'a> {
 pub(super) enum Arguments<'a> {
     /// Those of a function.
     Function,
+    /// Those of a function of Go.
+    Go,
     /// Those of a place of a USDT probe.
     Usdt(&'a UsdtSite),
     /// None: it is just an instruction.
@@ -116,6 +118,7 @@ impl Place<'_> {
     fn argument(&self, argument: u8) -> Result<Reading> {
         match self.arguments {
             Arguments::Function => Ok(argument_of_function(argument)),
+            Arguments::Go => self.argument_of_go(argument),
             Arguments::Usdt(site) => argument_of_usdt(self.symbol, site, argument),
             Arguments::None => Err(Error::usage(format!(
                 "no function is known to begin at {}, so it has no argument {argument}",
@@ -123,6 +126,20 @@ impl Place<'_> {
             ))
             .next("name the register that has the value there, such as register = \"rdi\"")),
         }
+    }
+
+    /// A word of the arguments of a function of Go (ABIInternal): a string is two of them, a slice three.
+    fn argument_of_go(&self, argument: u8) -> Result<Reading> {
+        let register = Register::ARGUMENTS_OF_GO.get(usize::from(argument));
+        register.map(|register| in_register(*register)).ok_or_else(|| {
+            Error::usage(format!(
+                "argument {argument} of `{}`: Go passes {} words in registers, and where on the stack the next ones are depends \
+                 on their types",
+                self.symbol,
+                Register::ARGUMENTS_OF_GO.len()
+            ))
+            .next("read one of the first, or behind one of them with `deref`")
+        })
     }
 
     /// The address of a variable, by its distance from the probed instruction.

@@ -70,11 +70,13 @@ impl Match {
                 .first()
                 .is_some_and(|body| body.start == symbol.address)
         });
-        [self.path.clone(), self.signature.clone()]
+        let symbols: Vec<&str> = symbols.map(|symbol| object.name(symbol)).collect();
+        [self.path.as_str(), &self.signature]
             .into_iter()
-            .chain(symbols.map(|symbol| object.name(symbol).to_owned()))
-            // What has these is read as a glob.
-            .filter(|name| !is_glob(name))
+            .chain(symbols.iter().copied())
+            // What has these is read as a glob, unless it is a symbol, such as Go's `main.(*T).f`.
+            .filter(|name| !is_glob(name) || symbols.contains(name))
+            .map(str::to_owned)
             .find(|name| {
                 let found = symbols::find(object, name);
                 found.is_ok_and(|found| found.is_some_and(|found| found.bodies == self.bodies))

@@ -1,8 +1,9 @@
-//! A limit of CPU time: a cgroup in, its processes held back, what the kernel counts of it out.
+//! Limits of CPU time and of a disk: a process in, held back by a cgroup, what the kernel counts of it out.
 //!
-//! Needs root and a controller of CPU time (cgroup, either version).
+//! Needs root and the controllers of CPU time and of block devices (cgroup, either version).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,12 +12,63 @@ use anyhow::{Context as _, Result};
 /// Cgroups that this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A cgroup with a limit, taken away at the end.
+/// A cgroup, taken away at the end.
 #[derive(Debug)]
-pub struct Limited {
+struct Group {
     folder: PathBuf,
     path: String,
+    is_old: bool,
 }
+
+impl Group {
+    /// A new one, of the first version's controller or of the second's.
+    fn of(old: &str, new: &str) -> Result<Self> {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/reqtrace-{}-{number}", std::process::id());
+        let old = Path::new("/sys/fs/cgroup").join(old);
+        let is_old = old.is_dir();
+        let root = if is_old {
+            old
+        } else {
+            let root = PathBuf::from("/sys/fs/cgroup");
+            fs::write(root.join("cgroup.subtree_control"), format!("+{new}"))
+                .with_context(|| format!("this machine has no controller `{new}`"))?;
+            root
+        };
+        let folder = root.join(&path[1..]);
+        fs::create_dir(&folder)?;
+        Ok(Self {
+            folder,
+            path,
+            is_old,
+        })
+    }
+
+    fn set(&self, file: &str, value: &str) -> Result<()> {
+        let file = self.folder.join(file);
+        fs::write(&file, value).with_context(|| file.display().to_string())
+    }
+
+    fn take(&self, pid: u32) -> Result<()> {
+        self.set("cgroup.procs", &pid.to_string())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let root = self.folder.parent().map(|root| root.join("cgroup.procs"));
+        let procs = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for (pid, root) in procs.lines().zip(root.iter().cycle()) {
+            // One that ends meanwhile needs no other place.
+            let _ = fs::write(root, pid);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// A limit of CPU time.
+#[derive(Debug)]
+pub struct Limited(Group);
 
 impl Limited {
     /// One whose processes have so many microseconds of CPU in each 100,000.
@@ -25,39 +77,20 @@ impl Limited {
     ///
     /// When this machine has no controller of CPU time, or refuses the limit.
     pub fn to(quota_us: u32) -> Result<Self> {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = format!("/reqtrace-{}-{number}", std::process::id());
-        let old = Path::new("/sys/fs/cgroup/cpu");
-        let root = if old.is_dir() {
-            old
+        let group = Group::of("cpu", "cpu")?;
+        if group.is_old {
+            group.set("cpu.cfs_period_us", "100000")?;
+            group.set("cpu.cfs_quota_us", &quota_us.to_string())?;
         } else {
-            Path::new("/sys/fs/cgroup")
-        };
-        let folder = root.join(&path[1..]);
-        if root != old {
-            fs::write(root.join("cgroup.subtree_control"), "+cpu")
-                .context("this machine has no controller of CPU time")?;
+            group.set("cpu.max", &format!("{quota_us} 100000"))?;
         }
-        fs::create_dir(&folder)?;
-        let limited = Self { folder, path };
-        if root == old {
-            limited.set("cpu.cfs_period_us", "100000")?;
-            limited.set("cpu.cfs_quota_us", &quota_us.to_string())?;
-        } else {
-            limited.set("cpu.max", &format!("{quota_us} 100000"))?;
-        }
-        Ok(limited)
-    }
-
-    fn set(&self, file: &str, value: &str) -> Result<()> {
-        let file = self.folder.join(file);
-        fs::write(&file, value).with_context(|| file.display().to_string())
+        Ok(Self(group))
     }
 
     /// Its name, as `/proc/PID/cgroup` has it.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.path
+        &self.0.path
     }
 
     /// Puts a process into it, with all its threads; processes that it starts from now on are in it, too.
@@ -66,7 +99,7 @@ impl Limited {
     ///
     /// When the process is gone.
     pub fn take(&self, pid: u32) -> Result<()> {
-        self.set("cgroup.procs", &pid.to_string())
+        self.0.take(pid)
     }
 
     /// Nanoseconds for which the kernel held its threads back.
@@ -75,7 +108,7 @@ impl Limited {
     ///
     /// When the kernel does not say.
     pub fn throttled_ns(&self) -> Result<u64> {
-        let stat = fs::read_to_string(self.folder.join("cpu.stat"))?;
+        let stat = fs::read_to_string(self.0.folder.join("cpu.stat"))?;
         let value = |name: &str| {
             let line = stat.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|value| value.trim().parse::<u64>().ok())
@@ -87,14 +120,50 @@ impl Limited {
     }
 }
 
-impl Drop for Limited {
-    fn drop(&mut self) {
-        let root = self.folder.parent().map(|root| root.join("cgroup.procs"));
-        let procs = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
-        for (pid, root) in procs.lines().zip(root.iter().cycle()) {
-            // One that ends meanwhile needs no other place.
-            let _ = fs::write(root, pid);
+/// Writes to a disk that stall.
+#[derive(Debug)]
+pub struct Stalling {
+    group: Group,
+    device: String,
+}
+
+impl Stalling {
+    /// Those of one process, to the disk that this folder is on.
+    ///
+    /// # Errors
+    ///
+    /// When this machine has no controller of block devices, or the folder is on none.
+    pub fn writes_of(pid: u32, folder: &Path) -> Result<Self> {
+        let device = fs::metadata(folder)?.dev();
+        let device = format!("{}:{}", libc::major(device), libc::minor(device));
+        let entry = fs::canonicalize(format!("/sys/dev/block/{device}"))
+            .with_context(|| format!("{} is on no block device", folder.display()))?;
+        // Limits are of whole disks.
+        let device = match entry.join("partition").exists() {
+            true => fs::read_to_string(entry.join("../dev"))?.trim().to_owned(),
+            false => device,
+        };
+        let group = Group::of("blkio", "io")?;
+        group.take(pid)?;
+        Ok(Self { group, device })
+    }
+
+    /// From now on there are two writes a second, or as many as the disk takes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the limit.
+    pub fn stall(&self, stalls: bool) -> Result<()> {
+        let Self { group, device } = self;
+        if group.is_old {
+            let most = if stalls { 2 } else { 0 };
+            group.set(
+                "blkio.throttle.write_iops_device",
+                &format!("{device} {most}"),
+            )
+        } else {
+            let most = if stalls { "2" } else { "max" };
+            group.set("io.max", &format!("{device} wiops={most}"))
         }
-        let _ = fs::remove_dir(&self.folder);
     }
 }

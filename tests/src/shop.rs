@@ -37,7 +37,16 @@ impl Shop {
     ///
     /// When it does not build or start.
     pub fn open() -> Result<Self> {
-        Self::start(&workspace::shop()?, workspace::scratch()?, &[])
+        Self::start(&workspace::shop()?, workspace::scratch()?, None, &[])
+    }
+
+    /// The same with its journal in a folder where other shops were before it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build or start.
+    pub fn open_at(data: &Path) -> Result<Self> {
+        Self::start(&workspace::shop()?, workspace::scratch()?, Some(data), &[])
     }
 
     /// The same with a step that takes longer: `stock`, `payment`, `journal` or `courier`.
@@ -49,6 +58,7 @@ impl Shop {
         Self::start(
             &workspace::shop()?,
             workspace::scratch()?,
+            None,
             &["--slower", step],
         )
     }
@@ -62,14 +72,24 @@ impl Shop {
         let folder = workspace::scratch()?;
         let copy = folder.path().join(name);
         workspace::copy_program(&workspace::shop()?, &copy)?;
-        Self::start(&copy, folder, &[])
+        Self::start(&copy, folder, None, &[])
     }
 
-    fn start(program: &Path, folder: TempDir, more: &[&str]) -> Result<Self> {
+    /// The same from this program, a copy of it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn open_from(program: &Path) -> Result<Self> {
+        Self::start(program, workspace::scratch()?, None, &[])
+    }
+
+    fn start(program: &Path, folder: TempDir, data: Option<&Path>, more: &[&str]) -> Result<Self> {
+        let own = folder.path().join("data");
         let mut command = Command::new(program);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.path().join("data"))
+            .arg(data.unwrap_or(&own))
             .arg("--log")
             .arg(folder.path().join("log"))
             .args(more);

@@ -160,6 +160,16 @@ pub fn bakery() -> Result<PathBuf> {
     example("bakery", "BAKERY_BIN", &BUILT)
 }
 
+/// The program of the example on tokio: `TASKS_BIN`, or built by cargo.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn tasks() -> Result<PathBuf> {
+    static BUILT: Built = Built::new();
+    example("tasks", "TASKS_BIN", &BUILT)
+}
+
 /// An example that is built at most once.
 type Built = OnceLock<std::result::Result<PathBuf, String>>;
 

@@ -5,9 +5,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use reqtrace_tests::blamed::Blamed;
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::mariadb::MariaDb;
-use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::{blamed, chains, workspace};
 
 const CALLS: usize = 40;
@@ -43,6 +44,70 @@ fn who_has_a_lock_is_named_whatever_the_lock_is() {
 #[test]
 fn a_request_of_another_process_is_named_whatever_connects_them() {
     known(2);
+}
+
+/// Requests that wait for who is new, or has never woken anybody: type, name of that thread, how many.
+const NEWBORN: [(&str, &str, usize); 3] = [
+    ("for_a_thread", "newthread", CALLS),
+    ("for_a_process", "sleep", CALLS),
+    ("for_a_lock", "keeper", 1),
+];
+
+/// The trace of a service with so many more threads.
+fn newborn(idle: usize) -> Outcome {
+    let args = [CALLS.to_string(), idle.to_string()];
+    let fixture = Fixture::start("newborn", &args.each_ref().map(String::as_str)).unwrap();
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("profile.toml");
+    let mut text = "[profile]\nname = \"newborn\"\n".to_owned();
+    for (name, ..) in NEWBORN {
+        text += &format!("[[request]]\nname = \"{name}\"\nbegin = {{ function = \"{name}\" }}\n");
+    }
+    std::fs::write(&profile, text).unwrap();
+    let (outcome, _) = fixture.traced(&profile, &["--blame"]).unwrap();
+    outcome
+}
+
+/// What a thread does is known from its birth on, until its last moment, and of those that are there from the start on.
+#[test]
+fn who_is_new_or_has_never_woken_anybody_is_known() {
+    let (rows, blamed) = blamed::of(&newborn(0)).unwrap();
+    for (name, culprit, count) in NEWBORN {
+        assert_eq!(rows.iter().filter(|row| row.request == name).count(), count);
+        let of_type = || blamed.iter().filter(|row| row.victim_request == name);
+        let all: u64 = of_type().map(|row| row.ns).sum();
+        let sum =
+            |is: &dyn Fn(&&Blamed) -> bool| -> u64 { of_type().filter(is).map(|row| row.ns).sum() };
+        let unknown = sum(&|row| row.root_cause == "unknown");
+        assert!(
+            unknown * 50 < all,
+            "{name}: {unknown} of {all}: {blamed:#?}"
+        );
+        let slept = sum(&|row| row.culprit_comm == culprit && row.root_cause == "timer");
+        assert!(
+            slept * 100 > all * 40,
+            "{name}: {slept} of {all}: {blamed:#?}"
+        );
+        // Before it has its name it has that of the service.
+        let its = sum(&|row| row.culprit_comm == culprit || row.culprit_comm == "newborn");
+        assert!(its * 100 > all * 90, "{name}: {its} of {all}: {blamed:#?}");
+    }
+}
+
+/// More threads than the kernel's table has entries wait for nobody: they leave room for those that serve requests.
+#[test]
+fn idle_threads_leave_room_for_those_that_serve() {
+    let outcome = newborn(6_000);
+    let summary = outcome.checked().unwrap();
+    for (name, _, count) in NEWBORN {
+        let of_type = summary.request(name).unwrap();
+        assert_eq!((of_type.count, of_type.rows), (count as u64, count as u64));
+    }
+    assert!(
+        !outcome.said().contains("thread_table_full"),
+        "{}",
+        outcome.said()
+    );
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Comparisons: what is refused, what all outputs have in common, and other requests against slower ones.
 //!
-//! Needs root, a kernel with BPF, and mariadb-server.
+//! Needs root, a kernel with BPF, mariadb-server and postgresql-15.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::process::Child;
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::servers::Server;
 use reqtrace_tests::workspace;
 use serde_json::Value;
 
@@ -108,29 +110,34 @@ pub(super) fn gate(before: &Path, after: &Path) {
     }
 }
 
-/// A client that asks one slow statement in so many, until it is stopped.
-fn statements(server: &MariaDb, folder: &Path, one_in: u32, name: &str) -> PathBuf {
-    let script = folder.join(format!("{name}.sql"));
+/// Records a server whose client asks one slow statement in so many, until it is stopped: 20 ms, in the server's own words.
+fn statements(
+    profile: &str,
+    pid: u32,
+    one_in: u32,
+    slow: &str,
+    folder: &Path,
+    start: impl FnOnce(&Path) -> Child,
+) -> PathBuf {
+    let script = folder.join(format!("1-in-{one_in}.sql"));
     let mut text = String::new();
     for at in 0..120_000_u32 {
         if at % one_in == 0 {
-            writeln!(text, "SELECT SLEEP(0.02);").unwrap();
+            writeln!(text, "{slow};").unwrap();
         } else {
-            writeln!(text, "SELECT BENCHMARK({}, MD5('x'));", 1_000 + at % 7).unwrap();
+            writeln!(text, "SELECT md5('{}');", at % 7).unwrap();
         }
     }
     fs::write(&script, text).unwrap();
-    let recording = folder.join(format!("{name}.rec"));
-    let mut client = server
-        .start_sql(name, &format!("source {}", script.display()))
-        .unwrap();
+    let recording = folder.join(format!("1-in-{one_in}.rec"));
+    let mut client = start(&script);
     let options = [
         SECONDS.to_string(),
         "--labels".to_owned(),
         format!("--record={}", recording.display()),
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let trace = Trace::start(Path::new("mysql"), server.pid(), &options).unwrap();
+    let trace = Trace::start(Path::new(profile), pid, &options).unwrap();
     let outcome = trace.wait().unwrap();
     assert_eq!(outcome.code, Some(0), "{}", outcome.said());
     assert!(
@@ -141,27 +148,55 @@ fn statements(server: &MariaDb, folder: &Path, one_in: u32, name: &str) -> PathB
     recording
 }
 
-#[test]
-fn more_of_a_slow_statement_is_no_slower_statement() {
-    let scratch = workspace::scratch().unwrap();
-    let server = MariaDb::open().unwrap();
-    let before = statements(&server, scratch.path(), 20, "before");
-    let after = statements(&server, scratch.path(), 10, "after");
-    let comparison = compared(&before, &after, scratch.path());
-    let command = &comparison["types"][0];
-    let top = &command["groups"]["rows"][0];
-    assert_eq!(top["name"], "SELECT SLEEP(?)", "{top}");
+/// Of 20 ms 5 % more, and nothing else changed.
+fn is_mix(before: &Path, after: &Path, slow: &str, folder: &Path) {
+    let comparison = compared(before, after, folder);
+    let requests = &comparison["types"][0];
+    let top = &requests["groups"]["rows"][0];
+    assert_eq!(top["name"], slow, "{top}");
     assert_eq!(top["part"]["is_clear"], true, "{top}");
-    // Of 20 ms 5 % more, and nothing else changed.
     let [mix, inside] =
-        ["mix", "inside"].map(|part| command["mix"][part]["change"].as_f64().unwrap());
-    let whole = ns(&command["parts"]["change_ns"]) as f64;
+        ["mix", "inside"].map(|part| requests["mix"][part]["change"].as_f64().unwrap());
+    let whole = ns(&requests["parts"]["change_ns"]) as f64;
     assert!((mix + inside - whole).abs() < 2.0);
     assert!(
         mix > 0.8 * whole && (800_000.0..1_200_000.0).contains(&mix),
         "{mix} of {whole}"
     );
+}
+
+#[test]
+fn more_of_a_slow_statement_is_no_slower_statement() {
+    let scratch = workspace::scratch().unwrap();
+    let folder = scratch.path();
+    let server = MariaDb::open().unwrap();
+    let [before, after] = [20, 10].map(|one_in| {
+        let slow = "SELECT SLEEP(0.02)";
+        statements("mysql", server.pid(), one_in, slow, folder, |script| {
+            let source = format!("source {}", script.display());
+            server
+                .start_sql(&format!("1-in-{one_in}"), &source)
+                .unwrap()
+        })
+    });
+    is_mix(&before, &after, "SELECT SLEEP(?)", folder);
     server.close().unwrap();
+}
+
+#[test]
+fn more_of_a_slow_statement_of_postgresql() {
+    let scratch = workspace::scratch().unwrap();
+    let folder = scratch.path();
+    let server = Server::postgresql().unwrap();
+    let [before, after] = [20, 10].map(|one_in| {
+        let slow = "SELECT pg_sleep(0.02)";
+        statements("postgresql", server.pid(), one_in, slow, folder, |script| {
+            let file = script.display().to_string();
+            let client = server.client("psql", &["-qAt", "-f", &file]).unwrap();
+            Child::start(client, folder, &format!("1-in-{one_in}")).unwrap()
+        })
+    });
+    is_mix(&before, &after, "SELECT pg_sleep(?);", folder);
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn what_changed_in_mariadb() {
         let servers = [&[][..], &[], &[], &durable, &[]].map(mariadb);
         let trigger = "create trigger sbtest.slow before update on sbtest.sbtest1 for each row set @x = sleep(0.002)";
         servers[1].sql(trigger).unwrap();
-        let limit = Limited::to(1_500).unwrap();
+        let limit = Limited::to(1_000).unwrap();
         limit.take(servers[4].pid()).unwrap();
         let locked = ["other", "other", "sbtest1", "other", "other"];
         let clients = servers.iter().zip(locked);

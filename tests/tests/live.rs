@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::screen::Screen;
+use crate::verdict::{CLIENTS, LIMIT, client_of, holder, server};
 use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace;
@@ -203,6 +204,41 @@ fn keys_and_sizes(screen: &mut Screen, server: &MariaDb) {
     screen.resize(24, 80).unwrap();
     let is_small = |text: &str| text.lines().count() == 24;
     screen.wait_for("a small screen", SOON, is_small).unwrap();
+}
+
+/// While it happens, and no longer than it takes to be sure.
+#[test]
+fn the_verdict_is_on_top() {
+    let server = server();
+    let options = ["--blame", "--labels"];
+    let mut screen = live(Path::new("mysql.toml"), server.pid(), &options, 40, 100);
+    let has = |text: &str, words: &[&str]| {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        words.iter().all(|word| text.contains(word))
+    };
+    screen
+        .wait_for("the overview", LONG, |text| text.contains("0 requests"))
+        .unwrap();
+    let update = "update d.t set n = n + 1 where id = ID";
+    let mut clients: Vec<_> = (1..=CLIENTS)
+        .map(|id| client_of(&server, id, update, 250))
+        .collect();
+    let hold = "flush tables with read lock; do sleep(0.3); unlock tables;\n\\! sleep 0.6\n";
+    let (holder, tid) = holder(&server, hold);
+    clients.push(holder);
+    let of_thread = format!("thread {tid}");
+    let words = ["Verdict: slow `command`", "metadata lock", &of_thread];
+    screen
+        .wait_for("the verdict", LONG, |text| has(text, &words))
+        .unwrap();
+    for client in &mut clients {
+        assert!(client.wait(LIMIT).unwrap().success());
+    }
+    screen.press("q").unwrap();
+    assert_eq!(screen.wait(LONG).unwrap().code(), Some(0));
+    let bytes = screen.bytes();
+    let (_, report) = bytes.rsplit_once("\u{1b}[?1049l").unwrap();
+    assert!(has(report, &words), "{report}");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent;
+mod agent_check;
+mod agent_rows;
 mod attach;
 mod bakery;
 mod before;
@@ -19,6 +22,7 @@ mod cookbook;
 mod diff;
 mod diff_known;
 mod diff_page;
+mod diff_upstream;
 mod do_command;
 mod doctor;
 mod end_sites;
@@ -33,6 +37,7 @@ mod functions;
 mod gate;
 mod generated;
 mod golden;
+mod goroutines;
 mod guard;
 mod handed;
 mod haproxy;
@@ -78,12 +83,15 @@ mod stacks;
 mod statements;
 mod surroundings;
 mod survives;
+mod tasks;
 mod terminal;
 mod tracer;
 mod truth;
 mod usdt;
 mod verdict;
 mod verdict_cpu;
+mod verdict_disk;
+mod verdict_many;
 mod waits;
 mod warnings;
 mod web;

@@ -26,7 +26,13 @@ const HOLDER: &str = "holder";
 
 /// A server with a row for each client.
 pub(super) fn server() -> MariaDb {
-    let server = MariaDb::open_with(&["--innodb-flush-log-at-trx-commit=0"]).unwrap();
+    server_that_flushes("0")
+}
+
+/// The same, and what it does about the log when a transaction ends: `--innodb-flush-log-at-trx-commit`.
+pub(super) fn server_that_flushes(when: &str) -> MariaDb {
+    let option = format!("--innodb-flush-log-at-trx-commit={when}");
+    let server = MariaDb::open_with(&[&option]).unwrap();
     let rows: Vec<_> = (1..=CLIENTS).map(|id| format!("({id}, 0)")).collect();
     let sql = format!(
         "create database d; create table d.t (id int primary key, n int) engine=innodb; \
@@ -51,7 +57,7 @@ pub(super) fn client_of(server: &MariaDb, id: u32, statement: &str, statements: 
 }
 
 /// The culprit's connection, and its thread as the server has it.
-fn holder(server: &MariaDb, script: &str) -> (Child, u64) {
+pub(super) fn holder(server: &MariaDb, script: &str) -> (Child, u64) {
     let mut command = server.client(&script.repeat(HOLDS)).unwrap();
     command.arg(format!("--user={HOLDER}"));
     let socket = server.socket();

@@ -314,7 +314,7 @@ impl Aggregator {
             self.close_windows(u64::MAX / 2, exporters)?;
         }
         let mut report = self.view(ending);
-        report.verdict = self.findings(&report);
+        report.verdict = self.findings_of(&report);
         report.page = self.finish_page(exporters);
         Ok(report)
     }
@@ -471,6 +471,7 @@ impl Aggregator {
             preemptions: row.preemptions,
             incomplete: row.incomplete,
             weight: row.weight,
+            slow: None,
             waited_before_ns: row.waited_before_ns,
             is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,

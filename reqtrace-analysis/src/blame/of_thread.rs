@@ -76,6 +76,13 @@ impl Timeline {
         self.intervals.is_empty() && self.spans.is_empty() && self.cpu_waits.is_empty()
     }
 
+    /// The block that it was in at this time.
+    pub(super) fn blocked_at(&self, at_ns: u64) -> Option<&Kept> {
+        let at = self.intervals.partition_point(|kept| kept.wake_ns <= at_ns);
+        let kept = self.intervals.get(at)?;
+        (kept.out_ns <= at_ns && kept.by.is_some() && kept.away.is_none()).then_some(kept)
+    }
+
     /// Notes that a request ran until then; returns whether it is a new one.
     pub(super) fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
         let served_from = self.served_from.get_or_insert(of.begin_ns);

@@ -39,6 +39,9 @@ pub(crate) fn split(
     split.parts
 }
 
+/// So many waits after a sleep are looked at.
+const MAX_LATER: usize = 8;
+
 /// From a time until before another.
 #[derive(Clone, Copy, Debug)]
 struct Window(u64, u64);
@@ -113,7 +116,7 @@ impl<'a> Split<'a> {
             Source::Ready => {
                 let by = match by {
                     By::Thread(thread, WakerIs::BetweenRequests) if self.is_loop(thread) => {
-                        By::Nobody(Reason::SourceNotKnown)
+                        return self.for_an_event(window, waits, depth);
                     }
                     by => self.unless_stranger(by),
                 };
@@ -141,14 +144,36 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// A thread that ended a parked time in no request, if anything is known of it.
+    /// A request was parked until a thread that runs such requests, and none just then, made it ready: for a timer
+    /// or for data, and nobody knows which. Who waits for that request knows at least for whom.
+    fn for_an_event(&mut self, window: Window, waits: Culprit, depth: u8) {
+        let culprit = match waits {
+            Culprit::Request(..) => waits,
+            _ => Culprit::Unknown,
+        };
+        self.push(
+            window,
+            Outcome {
+                cause: Cause::Unknown,
+                reason: Some(Reason::SourceNotKnown),
+                culprit,
+                depth,
+            },
+        );
+    }
+
+    /// A thread that ended a parked time in no request, if anything is known of it. One that has served none is no
+    /// thread between requests.
     fn unless_stranger(&self, by: By) -> By {
-        match by {
-            By::Thread(thread, WakerIs::BetweenRequests) if self.is_stranger(thread) => {
-                By::Thread(thread, WakerIs::Unknown)
-            }
-            by => by,
+        let By::Thread(thread, WakerIs::BetweenRequests) = by else {
+            return by;
+        };
+        let timeline = self.timelines.of(thread);
+        if timeline.served_from.is_some() || timeline.keyed_from.is_some() {
+            return by;
         }
+        let helper = timeline.helper_since.map(WakerIs::Helper);
+        By::Thread(thread, helper.unwrap_or(WakerIs::Unknown))
     }
 
     /// Whether a thread runs requests with a key.
@@ -164,14 +189,6 @@ impl<'a> Split<'a> {
             By::Thread(..) if depth >= MAX_DEPTH => self.unknown(window, Reason::TooDeep, depth),
             By::Thread(thread, is) => self.held_by(thread, is, window, depth + 1),
         }
-    }
-
-    /// Whether nothing at all is known of a thread that ended a parked time, and was in no request then.
-    fn is_stranger(&self, thread: ThreadId) -> bool {
-        let timeline = self.timelines.of(thread);
-        timeline.served_from.is_none()
-            && timeline.helper_since.is_none()
-            && timeline.keyed_from.is_none()
     }
 
     /// What a thread did in this window, at whose end it woke somebody.
@@ -241,18 +258,63 @@ impl<'a> Split<'a> {
                 return self.running(waker, window, false);
             };
             self.running(waker, window.before(kept.out_ns), kept.after_gap);
-            self.interval(waker, kept, window);
+            self.interval(waker, next, window);
             window = window.since(kept.in_ns);
             next += 1;
         }
     }
 
     /// The part of an interval in this window.
-    fn interval(&mut self, waker: Waker<'a>, kept: &'a Kept, window: Window) {
+    fn interval(&mut self, waker: Waker<'a>, at: usize, window: Window) {
+        let kept = &waker.timeline.intervals[at];
         let whose = match kept.request {
             Some(of) => self.request(waker.thread, of),
             None => Culprit::Thread(waker.thread),
         };
+        let slept = window.and(Window(kept.out_ns, kept.wake_ns));
+        let mut window = window;
+        if let Some((wait, since_ns)) = self.slept_before(waker, at, window) {
+            self.interval_of(waker, kept, whose, slept.before(since_ns));
+            self.waits(wait, slept.since(since_ns), whose, waker.depth);
+            window = window.since(kept.wake_ns);
+        }
+        self.interval_of(waker, kept, whose, window);
+    }
+
+    /// A thread in no request slept, and then waited for what another thread had had since before it woke: had it
+    /// slept less, it would have waited longer. So from then on the sleep counts as that later wait.
+    fn slept_before(&self, waker: Waker<'a>, at: usize, window: Window) -> Option<(&'a Kept, u64)> {
+        let intervals = &waker.timeline.intervals;
+        let slept = &intervals[at];
+        if slept.request.is_some() || slept.by.is_none() || slept.away.is_some() {
+            return None;
+        }
+        let later = intervals.range(at + 1..);
+        let later = later.take_while(|later| later.out_ns < window.1 && !later.after_gap);
+        let mut waits = later.filter(|later| later.by.is_some()).take(MAX_LATER);
+        waits.find_map(|wait| {
+            let had = self.had_meanwhile(wait)?;
+            let since_before = had.out_ns <= slept.wake_ns;
+            since_before.then_some((wait, had.out_ns))
+        })
+    }
+
+    /// A thread waits, in no request, until another one wakes it in one: the block that the other one was in when that
+    /// wait began, until a device or a timer let it go on. So it was not for this thread that it was blocked.
+    fn had_meanwhile(&self, wait: &Kept) -> Option<&'a Kept> {
+        let By::Thread(thread, WakerIs::InRequest(of)) = wait.by? else {
+            return None;
+        };
+        if wait.request.is_some() || self.timelines.is_keyed(of) {
+            return None;
+        }
+        let had = self.timelines.of(thread).blocked_at(wait.out_ns)?;
+        let by_itself = matches!(had.by, Some(By::Interrupt(Cause::Disk | Cause::Timer)));
+        (by_itself && had.request.is_some() && had.wake_ns <= wait.wake_ns).then_some(had)
+    }
+
+    /// The same, whatever came after it.
+    fn interval_of(&mut self, waker: Waker<'a>, kept: &'a Kept, whose: Culprit, window: Window) {
         let is_idle = kept.request.is_none() && waits_for_many(kept.place.site.syscall);
         let by_anybody = matches!(
             kept.by,

@@ -182,7 +182,7 @@ impl Table {
             } else {
                 key.whose.without_label()
             };
-            if key.cause != Cause::Unknown {
+            if key.cause != Cause::Unknown || whose != Whose::Unknown {
                 let holding = held.entry((key.victim, key.cause, whose)).or_default();
                 holding.sum.ns += sum.ns;
                 *holding.classes.entry(key.class).or_default() += sum.ns;
@@ -283,7 +283,18 @@ mod tests {
             .values()
             .map(|held| held.sum.ns)
             .sum();
-        let unknown: u64 = (1..=all).filter(|n| (n - 1) % 9 == 8).sum();
-        assert_eq!(held + unknown, sum);
+        assert_eq!(held, sum);
+    }
+
+    #[test]
+    fn who_is_known_holds_up_for_an_unknown_cause_and_nobody_does_not() {
+        let mut table = Table::new(1);
+        let known = part(7, Cause::Unknown, 10);
+        let mut unknown = part(8, Cause::Unknown, 5);
+        unknown.0.whose = Whose::Unknown;
+        table.add(&[known, unknown].into_iter().collect(), 1, false);
+        let holdings = &table.types[0].holdings;
+        let held: u64 = holdings.values().map(|held| held.sum.ns).sum();
+        assert_eq!((held, holdings.len()), (10, 1));
     }
 }

@@ -214,6 +214,12 @@ impl Cells {
         self.windows.closed_ns()
     }
 
+    /// Until when windows are sealed, `CLOCK_MONOTONIC` ns.
+    #[must_use]
+    pub fn sealed_ns(&self) -> u64 {
+        self.windows.sealed_ns()
+    }
+
     /// Σ of the weights of the complete requests of one type.
     #[must_use]
     pub fn count(&self, request: u32) -> u64 {

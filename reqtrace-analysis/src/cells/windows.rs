@@ -298,6 +298,11 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         self.closed_ns
     }
 
+    /// Windows that end until then are sealed.
+    pub fn sealed_ns(&self) -> u64 {
+        self.closed_ns.saturating_sub(self.grace_ns)
+    }
+
     /// The last windows that are closed, of so much time.
     pub fn last(&self, ns: u64) -> impl Iterator<Item = &Window<K, V>> {
         let from_ns = self.closed_ns.saturating_sub(ns);

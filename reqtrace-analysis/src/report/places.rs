@@ -1,5 +1,7 @@
 //! Where requests are while no thread runs them: names by number.
 
+use reqtrace_profile::RUNTIME;
+
 use super::Ledger;
 
 /// Names of the places where requests are parked or queued, in the order of every ledger. The last of each
@@ -48,10 +50,14 @@ impl Places {
         words("parked", self.parked.get(place))
     }
 
-    /// In words: `queued: pool queue`, or `queued` where there is no name.
+    /// In words: `queued: pool queue`, or `queued` where there is no name. What waits for a runtime is not called
+    /// queued: the kernel has a queue for CPUs too.
     #[must_use]
     pub fn queued_words(&self, place: usize) -> String {
-        words("queued", self.queued.get(place))
+        match self.queued.get(place) {
+            Some(name) if name == RUNTIME => name.clone(),
+            name => words("queued", name),
+        }
     }
 }
 

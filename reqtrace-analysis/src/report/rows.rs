@@ -40,6 +40,8 @@ pub struct RequestRow<'a> {
     pub incomplete: Option<Incomplete>,
     /// How many requests it stands for.
     pub weight: u32,
+    /// Whether it took longer than is wanted; `None`: nobody said how long that is.
+    pub slow: Option<bool>,
     /// How long its data had been waiting when it began, ns; `None`: not known.
     pub waited_before_ns: Option<u64>,
     /// Whether it is known by a key, and changes threads.

@@ -98,6 +98,8 @@ pub enum Class {
     HeldByRequest,
     /// A thread in no request held them up: a helper, or another process.
     HeldByThread,
+    /// They waited for each other: many threads took turns at one thing.
+    Contended,
     /// A CPU was taken: by own run queue and preemptions, and by those of whoever they waited for.
     WaitsForCpu,
     /// A process that serves none of the requests had the CPU that they waited for, or that whoever held them up waited for.
@@ -128,6 +130,7 @@ impl Class {
             Self::HeldBetweenRequests => "held_between_requests",
             Self::HeldByRequest => "held_by_request",
             Self::HeldByThread => "held_by_thread",
+            Self::Contended => "contended",
             Self::WaitsForCpu => "waits_for_cpu",
             Self::CpuTaken => "cpu_taken",
             Self::CpuLimited => "cpu_limited",
@@ -145,10 +148,12 @@ impl Class {
 /// Who.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
-    /// Process; 0 of another machine.
+    /// Process; 0 of another machine, and of threads of several.
     pub pid: u32,
-    /// Thread; 0 of another machine.
+    /// Thread; 0 of another machine, and of several.
     pub tid: u32,
+    /// How many threads took turns; 0: it is one.
+    pub threads: u64,
     /// When its process began, ns since the Unix epoch; `None` if that was before the trace.
     pub start_unix_ns: Option<u64>,
     /// Name of the thread, or address and port of another machine.

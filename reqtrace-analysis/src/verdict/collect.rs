@@ -8,7 +8,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Process, ProcessChange, Runner};
 use rustc_hash::FxHashMap;
 
-use super::patterns::{self, COUNT, PATTERNS, Time};
+use super::patterns::{self, COUNT, Time};
 use crate::blame::{Culprit, Parts, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
 use crate::label::statement;
@@ -42,12 +42,24 @@ pub(super) struct Sum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Who {
     Thread(ThreadId),
+    /// Threads of another process, of which none has most of it.
+    Threads(u32),
     Peer(SocketAddr),
     /// That had a CPU.
     Process(u32),
     /// That has a CPU limit: the number of its path.
     Cgroup(u32),
     Nobody,
+}
+
+impl Who {
+    /// Whether somebody's time is this one's.
+    pub(super) fn has(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Threads(pid), Self::Thread(thread)) => thread.tgid == pid,
+            _ => self == other,
+        }
+    }
 }
 
 /// A part of a slow request.
@@ -66,6 +78,8 @@ pub(super) struct Share {
 /// A slow request.
 #[derive(Clone, Debug)]
 pub(super) struct Slow {
+    /// Its process.
+    pub(super) tgid: u32,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
     pub(super) weight: u64,
@@ -221,24 +235,15 @@ impl Collector {
         times: Times,
     ) -> Slow {
         let shares = self.shares(parts);
-        let held =
-            |share: &&Share| PATTERNS[usize::from(share.pattern)].names == patterns::Names::Thread;
         let mut by_culprit = Vec::new();
-        if let Some(Share {
-            who: Who::Thread(thread),
-            ..
-        }) = shares.iter().find(held)
-        {
+        if let Some(thread) = shares.iter().find_map(Share::holder) {
             let own = shares
                 .iter()
-                .filter(|share| share.who == Who::Thread(*thread));
+                .filter(|share| share.who == Who::Thread(thread));
             let from_ns = own.clone().map(|share| share.from_ns).min();
             let until_ns = own.map(|share| share.until_ns).max();
             let window = from_ns.unwrap_or(0)..until_ns.unwrap_or(0);
-            for label in timelines
-                .labels_around(*thread, window)
-                .take(MAX_STATEMENTS)
-            {
+            for label in timelines.labels_around(thread, window).take(MAX_STATEMENTS) {
                 let number = self.number(label);
                 if by_culprit.last() != Some(&number) {
                     by_culprit.push(number);
@@ -246,6 +251,7 @@ impl Collector {
             }
         }
         Slow {
+            tgid: victim.thread.tgid,
             begin_ns: victim.of.begin_ns,
             end_ns: victim.of.begin_ns.saturating_add(victim.ledger.latency_ns),
             weight: u64::from(victim.weight),

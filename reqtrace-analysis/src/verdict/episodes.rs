@@ -126,6 +126,11 @@ pub(super) fn least_share(episodes: &[Episode], family: Family) -> f64 {
         })
         .collect();
     let mut random = Random::of(episodes.iter().map(|episode| episode.from_ns));
+    least_of(&parts, &mut random)
+}
+
+/// The same of what each block has, and of how much.
+pub(super) fn least_of(parts: &[(f64, f64)], random: &mut Random) -> f64 {
     let mut shares: Vec<f64> = (0..CHOICES)
         .map(|_| {
             let (mut own, mut all) = (0.0, 0.0);

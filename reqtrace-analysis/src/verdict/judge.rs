@@ -2,7 +2,7 @@
 //! reach stands here.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
@@ -18,7 +18,7 @@ const SLOW: u64 = 5;
 const FEWEST_SLOW: usize = 20;
 const FEWEST_EPISODES: usize = 3;
 /// Of the excess over typical requests.
-const CAUSE: f64 = 0.6;
+pub(super) const CAUSE: f64 = 0.6;
 /// The same in the bootstrap's lower end, and of a request that counts for it.
 pub(super) const CAUSE_LEAST: f64 = 0.5;
 /// Of the cause.
@@ -39,7 +39,7 @@ const MOST: usize = 3;
 const LARGEST: usize = 3;
 
 /// What else is known of a type.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfName<'a> {
     pub(crate) name: &'a str,
     /// Complete requests that were recorded, and those of which the record came.
@@ -126,9 +126,7 @@ impl<F: Facts> Judge<'_, F> {
         }
         let typical = typical(buckets, all.weight);
         let episodes = episodes::of(&slow, &typical);
-        if episodes.len() < FEWEST_EPISODES {
-            return None;
-        }
+        let are_few = episodes.len() < FEWEST_EPISODES;
         let mut excess = Excess::default();
         episodes
             .iter()
@@ -146,6 +144,13 @@ impl<F: Facts> Judge<'_, F> {
             ..Evidence::default()
         };
         let is_light = excess.all < WEIGHT * all.latency_ns as f64;
+        // What no root cause explains may be contention. The tail of a healthy service needs no explanation.
+        let contention = |evidence| {
+            let verdict = (!is_light).then(|| self.contention(&slow, &typical, evidence));
+            verdict
+                .flatten()
+                .map(|verdict| Finding::Cause(Box::new(verdict)))
+        };
         let unsure = |because, evidence| {
             let unsure = Unsure {
                 request: self.of.name.to_owned(),
@@ -153,14 +158,16 @@ impl<F: Facts> Judge<'_, F> {
                 largest: largest(&excess),
                 evidence,
             };
-            // The tail of a healthy service needs no explanation.
-            (!is_light).then_some(Finding::NoSingleCause(unsure))
+            (!is_light && !are_few).then_some(Finding::NoSingleCause(unsure))
         };
         if not_known > NOT_KNOWN || coverage(&slow) < COVERAGE {
             return unsure(
                 Because::NotKnown(mille(not_known.max(1.0 - coverage(&slow)))),
                 evidence,
             );
+        }
+        if are_few {
+            return contention(evidence);
         }
         let (pattern, share) = strongest(&excess);
         let least = episodes::least_share(&episodes, pattern.family);
@@ -170,12 +177,19 @@ impl<F: Facts> Judge<'_, F> {
             ..evidence
         };
         if share < CAUSE {
-            return unsure(Because::SeveralCauses, evidence);
+            return contention(evidence).or_else(|| unsure(Because::SeveralCauses, evidence));
         }
         if least < CAUSE_LEAST {
-            return unsure(Because::FewEpisodes(mille(least)), evidence);
+            let because = Because::FewEpisodes(mille(least));
+            return contention(evidence).or_else(|| unsure(because, evidence));
         }
-        let (who, of_cause) = culprit(&slow, pattern);
+        let (mut who, mut of_cause) = culprit(&slow, pattern);
+        if pattern.names == Names::Thread
+            && of_cause < CULPRIT
+            && let Some((pid, share)) = another_process(&slow, pattern)
+        {
+            (who, of_cause) = (Who::Threads(pid), share);
+        }
         // Nobody has enough of the CPUs to be named.
         let nobody_took = pattern.names == Names::Taker && of_cause < CULPRIT;
         let pattern = match nobody_took {
@@ -190,13 +204,14 @@ impl<F: Facts> Judge<'_, F> {
             ..evidence
         };
         if pattern.names == Names::Thread && (of_cause < CULPRIT || who == Who::Nobody) {
-            return unsure(Because::SeveralCulprits(mille(of_cause)), evidence);
+            let because = Because::SeveralCulprits(mille(of_cause));
+            return contention(evidence).or_else(|| unsure(because, evidence));
         }
         let who = if of_cause < CULPRIT { Who::Nobody } else { who };
         let (verdict, busy) = self.verdict(&slow, &typical, pattern, who, evidence);
         let is_load = busy > BUSY && verdict.cadence.is_none();
         if is_load && pattern.refuted.contains(&Refuted::AllTheTime) {
-            return None;
+            return contention(evidence);
         }
         let is_turn = is_light && verdict.cadence.is_none() && !self.is_real_time(who);
         if is_turn && pattern.refuted.contains(&Refuted::ByItsTurn) {
@@ -302,6 +317,26 @@ fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
     (who, ns as f64 / all.max(1) as f64)
 }
 
+/// The process whose threads have most of a cause, if they serve none of the requests, and its share.
+fn another_process(slow: &[&Slow], pattern: &Pattern) -> Option<(u32, f64)> {
+    let own: BTreeSet<u32> = slow.iter().map(|slow| slow.tgid).collect();
+    let mut by: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut all = 0;
+    for slow in slow {
+        for share in &slow.shares {
+            if PATTERNS[usize::from(share.pattern)].family == pattern.family {
+                all += share.ns * slow.weight;
+                if let Who::Thread(thread) = share.who {
+                    *by.entry(thread.tgid).or_default() += share.ns * slow.weight;
+                }
+            }
+        }
+    }
+    let (pid, ns) = by.into_iter().max_by_key(|(_, ns)| *ns)?;
+    let share = ns as f64 / all.max(1) as f64;
+    (share >= CULPRIT && !own.contains(&pid)).then_some((pid, share))
+}
+
 /// Of what slow requests waited the part whose root cause is known.
 fn coverage(slow: &[&Slow]) -> f64 {
     let mut sums = [0_u64; COUNT];
@@ -316,6 +351,6 @@ fn coverage(slow: &[&Slow]) -> f64 {
     1.0 - sums[super::patterns::NOT_KNOWN] as f64 / all.max(1) as f64
 }
 
-fn mille(share: f64) -> u16 {
+pub(super) fn mille(share: f64) -> u16 {
     (share.clamp(0.0, 1.0) * 1_000.0).round() as u16
 }

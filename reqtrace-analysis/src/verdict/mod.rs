@@ -6,6 +6,7 @@
 //! of all others sums by latency, so that the excess over a typical request is exact.
 
 mod collect;
+mod contended;
 mod episodes;
 mod judge;
 mod named;

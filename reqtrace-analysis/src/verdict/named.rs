@@ -1,14 +1,14 @@
 //! A verdict with its names: a cause and whose it is in; culprit, object, and how often it comes, out.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Share, Slow, Sum, TookCpus, Who};
+use super::collect::{Collector, Share, Slow, Sum, TookCpus, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
-use super::patterns::{Family, Names, PATTERNS, Pattern};
+use super::patterns::{Family, PATTERNS, Pattern};
 use super::periods;
 use crate::blame::ThreadId;
 use crate::report::verdict::{Culprit, Evidence, Verdict};
@@ -30,7 +30,7 @@ impl<F: Facts> Judge<'_, F> {
         let family = pattern.family;
         let is_its = |share: &&Share| {
             PATTERNS[usize::from(share.pattern)].family == family
-                && (who == Who::Nobody || share.who == who)
+                && (who == Who::Nobody || who.has(share.who))
         };
         let own: Vec<&Slow> = slow
             .iter()
@@ -97,18 +97,24 @@ impl<F: Facts> Judge<'_, F> {
         match who {
             Who::Nobody | Who::Cgroup(_) => None,
             Who::Process(pid) => self.taker(pid),
+            Who::Threads(pid) => {
+                let of = |slow: &&Slow| {
+                    let holders = slow.shares.iter().filter_map(Share::holder);
+                    holders
+                        .filter(|thread| thread.tgid == pid)
+                        .collect::<Vec<_>>()
+                };
+                let threads: BTreeSet<ThreadId> = own.iter().flat_map(of).collect();
+                Some(self.those(&threads, own))
+            }
             Who::Peer(peer) => Some(Culprit {
                 comm: Plain::of(&peer.to_string()),
                 ..Culprit::default()
             }),
             Who::Thread(thread) => {
-                let statements = own.iter().filter(|slow| {
-                    let held = slow
-                        .shares
-                        .iter()
-                        .find(|share| PATTERNS[usize::from(share.pattern)].names == Names::Thread);
-                    held.is_some_and(|share| share.who == who)
-                });
+                let statements = own
+                    .iter()
+                    .filter(|slow| slow.shares.iter().find_map(Share::holder) == Some(thread));
                 let statements = most(
                     statements
                         .map(|slow| (slow.by_culprit.as_slice(), slow.latency_ns() * slow.weight)),
@@ -121,8 +127,8 @@ impl<F: Facts> Judge<'_, F> {
                     start_unix_ns: begun.map(|at_ns| self.facts.unix_ns(*at_ns)),
                     comm: self.facts.comm(thread),
                     connection: self.connection(thread),
-                    statements: numbers.iter().map(|number| self.text(*number)).collect(),
-                    took: None,
+                    statements: text_of(self.collector, numbers),
+                    ..Culprit::default()
                 })
             }
         }
@@ -169,6 +175,16 @@ impl<F: Facts> Judge<'_, F> {
     }
 }
 
+/// Texts by number.
+pub(super) fn text_of(collector: &Collector, numbers: &[u32]) -> Vec<Plain> {
+    let texts = numbers
+        .iter()
+        .map(|number| collector.texts.get(*number as usize));
+    texts
+        .map(|text| text.cloned().unwrap_or_default())
+        .collect()
+}
+
 /// Nanoseconds of an episode: the median of what its longest request has of the cause.
 fn median(
     episodes: &[Episode],
@@ -198,7 +214,7 @@ fn median(
 }
 
 /// What has the most, by what it is.
-fn most<T: Ord + Copy>(all: impl Iterator<Item = (T, u64)>) -> Option<(T, u64)> {
+pub(super) fn most<T: Ord + Copy>(all: impl Iterator<Item = (T, u64)>) -> Option<(T, u64)> {
     let mut sums: BTreeMap<T, u64> = BTreeMap::new();
     for (what, ns) in all {
         *sums.entry(what).or_default() += ns;

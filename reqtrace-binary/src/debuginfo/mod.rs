@@ -241,6 +241,12 @@ pub fn functions(file: &File) -> io::Result<DefinedSymbols> {
     Sections::read(file)?.functions(file)
 }
 
+/// The functions of a program of Go that has no symbol table, by address, as its runtime knows them.
+#[must_use]
+pub fn functions_of_go(file: &File) -> Option<DefinedSymbols> {
+    Sections::read(file).ok()?.functions_of_go(file)
+}
+
 /// The variables of a file: of its symbol table, or else those that it exports.
 ///
 /// # Errors

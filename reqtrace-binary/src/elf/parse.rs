@@ -14,9 +14,13 @@ use super::sections::Sections;
 use super::{Bytes, Object, Segment, Symbol, SymbolTable};
 use crate::error::{Error, Result};
 use crate::frames::Frames;
+use crate::go;
 
 /// Sections that the Go linker makes, the first also in stripped programs.
-const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", b".go.buildinfo", b".note.go.buildid"];
+const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", BUILDINFO, b".note.go.buildid"];
+
+/// Which version of Go has built a program, and of what.
+const BUILDINFO: &[u8] = b".go.buildinfo";
 
 impl Object {
     /// Fills the tables from the bytes.
@@ -62,6 +66,11 @@ impl Object {
         for section in sections.headers() {
             let name = sections.name(section);
             self.is_go |= GO_SECTIONS.contains(&name);
+            if name == BUILDINFO
+                && let Some(range) = section_range(section)
+            {
+                self.go_version = bytes.get(range).and_then(go::version);
+            }
             if section.sh_type == SHT_PROGBITS && name.starts_with(b".plt") {
                 let end = section.sh_addr.saturating_add(section.sh_size);
                 self.plt.push(section.sh_addr..end);
@@ -126,7 +135,11 @@ impl Object {
                 }
             }
         }
-        self.sort_symbols();
+        let of_go = sections.functions_of_go(bytes);
+        match of_go {
+            Some(functions) => self.add(functions),
+            None => self.sort_symbols(),
+        }
         Ok(())
     }
 }

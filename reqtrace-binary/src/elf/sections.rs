@@ -11,6 +11,7 @@ use goblin::elf::sym::{STT_FUNC, STT_OBJECT, Symtab};
 use super::headers::{CONTEXT, FileHeader, HeaderError};
 use super::notes;
 use super::source::{self, ReadAt};
+use crate::go;
 
 /// The largest table of section names, note or link that is read.
 const MAX_SMALL_BYTES: u64 = 1 << 20;
@@ -52,6 +53,15 @@ impl DefinedSymbols {
     pub fn named(&self) -> impl Iterator<Item = (&str, u64)> {
         let symbols = self.symbols.iter();
         symbols.filter_map(|symbol| Some((self.name(symbol)?, symbol.address)))
+    }
+
+    /// The name of the function that covers an address; they must be sorted by address.
+    pub(crate) fn covering(&self, address: u64) -> Option<&str> {
+        let next = self
+            .symbols
+            .partition_point(|symbol| symbol.address <= address);
+        let symbol = self.symbols[..next].last()?;
+        (address - symbol.address < symbol.size).then(|| self.name(symbol))?
     }
 
     /// The name of one of them; `None` when it has none in UTF-8.
@@ -169,6 +179,20 @@ impl Sections {
             Some(table) => self.defined(source, table, STT_FUNC),
             None => Ok(DefinedSymbols::default()),
         }
+    }
+
+    /// The functions that the linker of Go names for the runtime, of a program without `.symtab`.
+    pub(crate) fn functions_of_go<S: ReadAt + ?Sized>(&self, source: &S) -> Option<DefinedSymbols> {
+        if self.has_symtab() {
+            return None;
+        }
+        let table = self
+            .find(".gopclntab")
+            .or_else(|| self.find(".data.rel.ro.gopclntab"))?;
+        let table = read(source, table, MAX_SYMBOL_BYTES).ok()?;
+        let module = self.find(".go.module");
+        let module = module.and_then(|module| read(source, module, MAX_SMALL_BYTES).ok());
+        go::functions(&table, module.as_deref(), self.find(".text")?.sh_addr)
     }
 
     /// The variables of `.symtab`, or, in a file without one, of `.dynsym`.

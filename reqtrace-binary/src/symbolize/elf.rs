@@ -12,7 +12,7 @@ use super::Frame;
 use super::copy::{Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
-use crate::elf::FileHeader;
+use crate::elf::{DefinedSymbols, FileHeader};
 use crate::unwind::{Object, function_ranges};
 
 /// A mapped file.
@@ -40,6 +40,8 @@ struct Names {
     debug: Option<Copy>,
     /// Whose DWARF is read: its own, that of its debug file, or none.
     dwarf: Option<Dwarf>,
+    /// What the runtime of Go calls its functions, of a program that was stripped of their symbols.
+    go: Option<DefinedSymbols>,
 }
 
 #[derive(Clone, std::marker::Copy, Debug)]
@@ -120,6 +122,9 @@ impl Module {
         };
         let symbol = symbol(own, false).or_else(|| symbol(separate, false));
         let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
+            if let Some(name) = names.go.as_ref().and_then(|go| go.covering(address)) {
+                return vec![Frame::new(name)];
+            }
             let start = self.function_start(address);
             let shown = if start == address {
                 address + back
@@ -165,6 +170,7 @@ impl Module {
                 .as_ref()
                 .and_then(|debug| of(&debug.file, matches!(dwarf, Some(Dwarf::Debug)))),
             dwarf,
+            go: file.as_deref().and_then(debuginfo::functions_of_go),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Loads the kernel programs: offsets of the running kernel in, verified programs out.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read as _};
 use std::thread;
 use std::time::Instant;
 
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::perf_event::PerfEvent;
-use aya::programs::{BtfTracePoint, Program, ProgramError};
+use aya::programs::{BtfTracePoint, Iter, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Endianness};
 use aya_log::EbpfLogger;
 use log::debug;
@@ -26,7 +26,7 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS};
+use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
 
@@ -185,6 +185,8 @@ pub fn load(
     let most = |wanted, most| if wanted { most } else { 1 };
     let sockets = most(wants_sockets, MAX_SOCKETS);
     let readers = most(options.before, options.sizes.threads);
+    // Threads that serve requests need the rest.
+    let watched = options.sizes.threads / 4;
     let sends = most(options.origins, MAX_SOCKETS);
     let known_stacks = known_stacks();
     let (keys, parked) = if options.has_keys {
@@ -210,6 +212,7 @@ pub fn load(
         .map_max_entries("KNOWN_USER", known_stacks)
         .map_max_entries("KNOWN_KERNEL", known_stacks)
         .override_global("KNOWN_STACKS", &known_stacks, true)
+        .override_global("MOST_WATCHED", &watched, true)
         .map_max_entries("UNWIND_ROWS", row_blocks)
         .map_max_entries("UNWIND_INDEX", index_blocks)
         .map_max_entries(
@@ -305,7 +308,9 @@ fn load_programs(
     let wanted = || {
         let sockets = features.socket_tracepoints().filter(move |_| sockets);
         let others = faults.then_some(PAGE_FAULT).into_iter();
-        let cpus = options.blame.then_some([CPU_SWITCH, MIGRATE]);
+        let cpus = options
+            .blame
+            .then_some([CPU_SWITCH, MIGRATE, WATCH_THREADS]);
         let others = others
             .chain(cpus.into_iter().flatten())
             .chain(options.samples.then_some(SAMPLER));
@@ -335,6 +340,8 @@ fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
     let started = Instant::now();
     let loaded = if name == SAMPLER {
         <&mut PerfEvent>::try_from(program).and_then(PerfEvent::load)
+    } else if name == WATCH_THREADS {
+        <&mut Iter>::try_from(program).and_then(|program| program.load("task", btf))
     } else {
         <&mut BtfTracePoint>::try_from(program).and_then(|program| {
             let tracepoint = if name == CPU_SWITCH { SWITCH } else { name };
@@ -366,6 +373,29 @@ pub(super) fn trace_processes(ebpf: &mut Ebpf, pids: &[u32], children: u32) -> R
             Error::failed(format!("process {pid} has no room in the table")).because(error)
         })?;
     }
+    Ok(())
+}
+
+/// Lets the kernel watch all threads that traced processes have, from now on. Without blame nothing is done.
+///
+/// # Errors
+///
+/// When the program cannot be run.
+pub(super) fn watch_threads(ebpf: &mut Ebpf) -> Result<()> {
+    let program: &mut Iter = program(ebpf, WATCH_THREADS)?;
+    if program.fd().is_err() {
+        return Ok(());
+    }
+    let failed = || Error::failed("the threads of the traced processes could not be looked at");
+    let link = program.attach().and_then(|link| program.take_link(link));
+    let link = link.map_err(|error| failed().because(chain(&error)))?;
+    let mut threads = link
+        .into_file()
+        .map_err(|error| failed().because(chain(&error)))?;
+    // It has no output; reading runs it for each thread.
+    threads
+        .read_to_end(&mut Vec::new())
+        .map_err(|error| failed().because(error))?;
     Ok(())
 }
 

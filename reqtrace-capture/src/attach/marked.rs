@@ -51,7 +51,9 @@ fn of_plan(counts: &Counts) -> MarkerCounts {
     MarkerCounts {
         hits: counts[count::HITS],
         condition_false: 0,
-        unknown_keys: counts[count::UNKNOWN_KEYS] + counts[count::ENDS_WITHOUT_BEGIN],
+        unknown_keys: counts[count::UNKNOWN_KEYS]
+            + counts[count::ENDS_WITHOUT_BEGIN]
+            + counts[count::NO_UNIT],
         elsewhere: counts[count::ELSEWHERE],
         other_type: counts[count::OTHER_TYPE],
         parked_already: counts[count::PARKED_ALREADY],

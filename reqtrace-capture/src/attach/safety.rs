@@ -71,15 +71,16 @@ impl Judgement {
                 ),
                 "leave `return-probe` out of the profile",
             );
-        } else if hazards.go {
+        } else if hazards.go && !request.is_keyed {
             self.doubt(
                 format!(
                     "request `{name}`: {shown} is a Go program: a goroutine changes threads and \
                      its stack moves, so a begin and an end on one thread need not be of one \
                      request"
                 ),
-                "--yes traces all the same: the probes do no harm, and the report holds where a \
-                 goroutine stays on its thread",
+                "add [runtime] with kind = \"go\" to the profile and key = \"unit\" to the request, which \
+                 makes it one of its goroutine; or --yes traces all the same: the probes do no harm, \
+                 and the report holds where a goroutine stays on its thread",
             );
         }
         if let Some(function) = hazards.switches {
@@ -231,6 +232,17 @@ mod tests {
         };
         assert_eq!(both(none), ((0, 0, 0), (0, 0, 0)));
         assert_eq!(both(go), ((0, 1, 0), (1, 0, 0)));
+        let keyed = ResolvedRequest {
+            is_keyed: true,
+            ..request(ReturnProbe::Sites)
+        };
+        let mut judgement = Judgement::default();
+        judgement.object(&Marked {
+            request: &keyed,
+            shown: "/x",
+            hazards: go,
+        });
+        assert!(judgement.doubted.is_empty());
         assert_eq!(both(fibers), ((0, 0, 1), (0, 1, 0)));
         assert_eq!(both(throws), ((0, 0, 0), (0, 0, 1)));
     }

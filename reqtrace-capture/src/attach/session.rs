@@ -24,7 +24,7 @@ use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{
     KernelLog, ended_ns, fill_plans, forget_processes, map, map_error, map_mut, trace_processes,
-    watch_programs,
+    watch_programs, watch_threads,
 };
 use super::open::{self, Running};
 use super::overhead::TrapCosts;
@@ -122,7 +122,8 @@ impl Session {
     ///
     /// When the kernel's table cannot take them.
     pub(crate) fn trace(&mut self, pids: &[u32]) -> Result<()> {
-        trace_processes(&mut self.ebpf, pids, self.children)
+        trace_processes(&mut self.ebpf, pids, self.children)?;
+        watch_threads(&mut self.ebpf)
     }
 
     /// Whether the kernel traces a process.

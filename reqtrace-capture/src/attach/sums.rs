@@ -62,7 +62,7 @@ impl Sums {
         let counts = counts(ebpf, plans.len())?;
         for (of_plan, (_, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
-                of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS];
+                of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS] + of_plan[count::NO_UNIT];
                 of_type.ends_without_begin += of_plan[count::ENDS_WITHOUT_BEGIN];
                 of_type.running_elsewhere += of_plan[count::ELSEWHERE];
                 of_type.other_type += of_plan[count::OTHER_TYPE];

@@ -28,6 +28,9 @@ pub(crate) const TRACEPOINTS: [&str; 6] = [
 /// The program of switches that is attached before all others; only with blame.
 pub(crate) const CPU_SWITCH: &str = "cpu_switch";
 
+/// The program of all threads, run when processes are new; only with blame.
+pub(crate) const WATCH_THREADS: &str = "watch_threads";
+
 /// The tracepoint of threads that get another CPU; only with blame.
 pub(crate) const MIGRATE: &str = "sched_migrate_task";
 

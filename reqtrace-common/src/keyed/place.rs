@@ -4,6 +4,7 @@
 use crate::cookie::Reentry;
 use crate::loss::Loss;
 use crate::marker::{marker_flag, op};
+use crate::record::reason;
 use crate::thread::{Begin, RequestState, Thread, phase};
 
 use super::take::{self, Freed, Got};
@@ -35,7 +36,8 @@ pub(super) fn replace<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, i
     };
     let is_named = !ends || hit.flags & marker_flag::CURRENT == 0;
     let freed = if is_named {
-        take::finish(world, thread, id, ends)
+        let as_what = thread.request.keyed.decide(ended(hit).into()) as u32;
+        take::finish(world, thread, id, ends, as_what)
     } else {
         Freed {
             got: Got::Nothing,
@@ -44,6 +46,13 @@ pub(super) fn replace<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, i
         }
     };
     if ends {
+        let may_be_none = hit.flags & marker_flag::TOUCH != 0;
+        if freed.got == Got::Nothing && may_be_none {
+            return;
+        }
+        if hit.flags & marker_flag::DROPS == 0 {
+            world.ended(id.request_type);
+        }
         match freed.got {
             Got::Nothing => world.misfit(id.request_type, Misfit::EndWithoutBegin),
             Got::It => world.remove(id),
@@ -165,6 +174,16 @@ pub(super) fn run_unrecorded<W: World>(
     thread.request.keyed.id = *id;
     thread.request.keyed.holds(ticket);
     world.enter(thread);
+}
+
+/// Why an end closes a request.
+#[inline(always)]
+pub(super) const fn ended(hit: &Hit) -> u32 {
+    if hit.flags & marker_flag::DROPS != 0 {
+        reason::NO_END
+    } else {
+        reason::COMPLETE
+    }
 }
 
 /// The entry of a key that is free, busy and this thread's.

@@ -148,13 +148,14 @@ pub(super) struct Freed<E> {
     pub(super) ticket: u64,
 }
 
-/// Closes the request of a key: as complete if it `ends` here, and no thread runs it.
+/// Closes the request of a key: `as_what` says if it `ends` here, and no thread runs it.
 #[inline(always)]
 pub(super) fn finish<W: World>(
     world: &mut W,
     thread: &Thread,
     id: &KeyId,
     ends: bool,
+    as_what: u32,
 ) -> Freed<W::Entry> {
     let Some(entry) = world.entry(id) else {
         return Freed {
@@ -178,11 +179,7 @@ pub(super) fn finish<W: World>(
         world.misfit(id.request_type, Misfit::Elsewhere);
     }
     let is_complete = ends && !seized.was_running;
-    let why = if is_complete {
-        reason::COMPLETE
-    } else {
-        reason::NO_END
-    };
+    let why = if is_complete { as_what } else { reason::NO_END };
     if seized.found.weight == 0 {
         world.count_unrecorded(id.request_type, why);
         return freed;

@@ -391,6 +391,92 @@ fn unknown_keys_are_counted_unless_they_are_expected() {
     assert_eq!(driver.tables.misfits.len(), 3);
 }
 
+/// A hit with the key of a unit, which may be no request.
+fn of_unit(driver: &mut Driver, tid: u32, key: u64, op: u32, flags: u32) {
+    let Some(mut thread) = driver.tables.threads[tid as usize].take() else {
+        return;
+    };
+    driver.tables.tell(tid, &mut thread);
+    let of_unit = Hit {
+        op,
+        flags: flags | marker_flag::TOUCH,
+        place: 0,
+        id: id(key),
+        to: id(0),
+        tid,
+    };
+    hit(&mut driver.tables, &mut thread, &of_unit);
+    driver.tables.threads[tid as usize] = Some(thread);
+}
+
+#[test]
+fn units_that_are_no_request_pass() {
+    let mut driver = Driver::new();
+    for op in [op::RESUME, op::PARK, op::READY, op::END] {
+        of_unit(&mut driver, 0, 9, op, 0);
+    }
+    of_unit(&mut driver, 0, 9, op::END, marker_flag::DROPS);
+    assert_eq!(driver.tables.misfits, []);
+    assert!(driver.tables.sent.is_empty() && driver.runs(0).is_none());
+}
+
+#[test]
+fn a_unit_goes_through_its_queue_to_its_end() {
+    let mut driver = Driver::new();
+    let begin = Event::Begin {
+        key: 1,
+        or_resume: false,
+        queued: true,
+    };
+    driver.event(0, begin);
+    driver.pass(10);
+    of_unit(&mut driver, 1, 1, op::RESUME, 0);
+    driver.pass(5);
+    // It leaves woken, and goes on elsewhere.
+    of_unit(&mut driver, 1, 1, op::READY, 0);
+    driver.pass(3);
+    of_unit(&mut driver, 0, 1, op::RESUME, 0);
+    of_unit(&mut driver, 0, 1, op::PARK, 0);
+    driver.pass(7);
+    of_unit(&mut driver, 1, 1, op::READY, 0);
+    driver.pass(2);
+    // Another one of before has taken nothing with it.
+    of_unit(&mut driver, 1, 1, op::RESUME, 0);
+    of_unit(&mut driver, 1, 1, op::END, 0);
+    let [(request, extra)] = driver.tables.sent[..] else {
+        panic!("{} requests", driver.tables.sent.len());
+    };
+    assert_eq!(request.reason, reason::COMPLETE);
+    assert_eq!(
+        (request.latency_ns(), extra.queued_ns, extra.sum_ns()),
+        (27, 15, 22)
+    );
+    assert_eq!(driver.tables.misfits, []);
+}
+
+#[test]
+fn what_is_within_a_unit_that_is_done_has_no_end() {
+    for is_parked in [false, true] {
+        let mut driver = Driver::new();
+        let begin = Event::Begin {
+            key: 1,
+            or_resume: false,
+            queued: false,
+        };
+        driver.event(0, begin);
+        if is_parked {
+            of_unit(&mut driver, 0, 1, op::PARK, 0);
+        }
+        of_unit(&mut driver, 0, 1, op::END, marker_flag::DROPS);
+        let [(request, _)] = driver.tables.sent[..] else {
+            panic!("{} requests", driver.tables.sent.len());
+        };
+        assert_eq!(request.reason, reason::NO_END, "{is_parked}");
+        assert_eq!(driver.tables.misfits, []);
+        assert!(driver.tables.words().is_empty());
+    }
+}
+
 /// Each request is sent once or is somewhere, whoever comes in between at any step, and its ledger closes.
 fn adds_up(driver: &Driver) -> Result<(), TestCaseError> {
     let tables = &driver.tables;

@@ -1,5 +1,6 @@
 //! A thread: switch-out, waking and switch-in in; closed off-CPU intervals out.
 
+use super::Units;
 use crate::record::{BlockSite, FILE_NONE, WakerRecord, waker_context, waker_is};
 
 /// Where a thread is, as far as it was seen.
@@ -26,7 +27,7 @@ pub struct ThreadState {
     pub waker: WakerRecord,
     /// Since when it is a helper, 0 when it is none.
     pub helper_ns: u64,
-    /// When it last woke a thread that is looked at, as a helper.
+    /// When it last woke a thread that is looked at, as a helper; or since when it is watched without that.
     pub needed_ns: u64,
     /// The futex that it waits on, in an open interval; otherwise 0.
     pub futex: u64,
@@ -71,6 +72,12 @@ pub struct ThreadState {
     pub queued_on: u32,
     /// 1: it left its CPU because of its cgroup's limit.
     pub limited: u32,
+    /// [`Self::sequence`] at [`Self::needed_ns`].
+    pub needed_sequence: u32,
+    /// 1: its entry is one of those of threads that had woken nobody yet.
+    pub is_counted: u32,
+    /// The units of a runtime that it runs, one inside the other.
+    pub units: Units,
 }
 
 /// A closed off-CPU interval.
@@ -191,6 +198,9 @@ impl ThreadState {
         limit_ns: 0,
         queued_on: 0,
         limited: 0,
+        needed_sequence: 0,
+        is_counted: 0,
+        units: Units::NONE,
     };
 
     /// Whether the thread is off its CPU as far as is known. Where it does something itself (it

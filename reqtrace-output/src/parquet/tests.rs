@@ -124,6 +124,7 @@ fn write(exporter: &mut ParquetExporter, rows: u64) -> Report {
                 preemptions: u32::from(id % 16 == 0),
                 incomplete: (id % 1_000 == 0).then_some(Incomplete::NoEnd),
                 weight: 1,
+                slow: None,
                 waited_before_ns: (id % 2 == 0).then(|| chance.below(50_000)),
                 is_keyed: true,
                 causes: Some(causes),

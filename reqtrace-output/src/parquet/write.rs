@@ -154,7 +154,7 @@ impl ParquetExporter {
         batch.text(row.incomplete.map_or("", |why| why.reason()));
         batch.number(row.weight.into());
         batch.maybe(row.waited_before_ns);
-        batch.flag(None);
+        batch.flag(row.slow);
         batch.text("");
         batch.text("");
         batch.end();
@@ -162,16 +162,20 @@ impl ParquetExporter {
 
     /// Whether the file might get larger than it may with one row more. Encoded rows are smaller than those that wait.
     fn is_full(&self) -> bool {
-        let Some(most) = self.limits.max_bytes else {
-            return false;
-        };
+        let most = self.limits.max_bytes;
+        most.is_some_and(|most| self.size() + OF_ROW as u64 > most)
+    }
+
+    /// Bytes that the file would have at most if it were finished now.
+    #[must_use]
+    pub fn size(&self) -> u64 {
         let written = self.writer.as_ref();
         let bytes = written.map_or(0, |writer| {
             writer.bytes_written() + writer.in_progress_size()
         });
         let groups = written.map_or(0, |writer| writer.flushed_row_groups().len()) + 1;
         let footer = groups * self.batch.columns() * OF_FOOTER[0] + OF_FOOTER[1];
-        (bytes + footer + self.batch.bytes() + OF_ROW) as u64 > most
+        (bytes + footer + self.batch.bytes()) as u64
     }
 
     /// Encodes the rows that wait, and hands over what is whole.

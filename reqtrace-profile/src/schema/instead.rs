@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::list::OneOrMany;
 use super::program::Conditions;
-use super::{Markers, Reentry, Request, ReturnProbe, marker, value};
+use super::{Markers, Reentry, Request, ReturnProbe, marker};
 
 /// What stands instead of keys of a request, in some programs.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,7 +14,7 @@ use super::{Markers, Reentry, Request, ReturnProbe, marker, value};
 pub(crate) struct Instead {
     pub(crate) only_if: Option<Spanned<Conditions>>,
     pub(crate) unless: Option<Spanned<Conditions>>,
-    key: Option<Spanned<OneOrMany<value::Value>>>,
+    key: Option<Spanned<marker::Key>>,
     begin: Option<Spanned<marker::Marker>>,
     resume: Option<Spanned<Markers>>,
     park: Option<Spanned<Markers>>,
@@ -34,7 +33,7 @@ impl Instead {
         let request = request.clone();
         Request {
             key: own.key.or(request.key),
-            begin: own.begin.unwrap_or(request.begin),
+            begin: own.begin.or(request.begin),
             resume: own.resume.or(request.resume),
             park: own.park.or(request.park),
             idle: own.idle.or(request.idle),

@@ -43,6 +43,8 @@ pub(crate) enum At {
 pub(crate) enum Key {
     /// The one that the thread runs.
     Current,
+    /// The unit that the thread runs.
+    Unit,
     Value(OneOrMany<Value>),
 }
 
@@ -54,13 +56,16 @@ impl<'de> Deserialize<'de> for Key {
             type Value = Key;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a table such as { arg = 0 }, a list of such tables, or \"current\"")
+                f.write_str(
+                    "a table such as { arg = 0 }, a list of such tables, \"current\", or below [[request]] \"unit\"",
+                )
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Key, E> {
                 match word {
                     "current" => Ok(Key::Current),
-                    other => Err(E::unknown_variant(other, &["current"])),
+                    "unit" => Ok(Key::Unit),
+                    other => Err(E::unknown_variant(other, &["current", "unit"])),
                 }
             }
 

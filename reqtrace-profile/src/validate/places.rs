@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::{BUILT_IN_WAITS, CSV_COLUMNS, Checker, column};
 use crate::schema::list::OneOrMany;
 use crate::schema::{self, marker::Marker};
-use crate::{Role, WaitSpec};
+use crate::{RUNTIME, Role, WaitSpec};
 use reqtrace_base::error::Result;
 
 /// A name that a profile gives to where requests are while no thread runs them.
@@ -35,16 +35,23 @@ impl Checker<'_> {
                 given.push((role, name));
             }
         }
-        let begin = request.begin.get_ref();
-        if begin
-            .queued
-            .as_ref()
-            .is_some_and(|queued| *queued.get_ref())
-        {
+        let begin = request.begin.as_ref().map(Spanned::get_ref);
+        let is_queued = |begin: &&Marker| {
+            let queued = begin.queued.as_ref();
+            queued.is_some_and(|queued| *queued.get_ref())
+        };
+        if let Some(begin) = begin.filter(is_queued) {
             given.extend(begin.place.iter().map(|name| (Role::Ready, name)));
         }
         given.sort_by_key(|(_, name)| name.span().start);
         let mut places: Vec<NamedPlace> = Vec::new();
+        if let Some((_, span)) = Self::tie(request) {
+            places.push(NamedPlace {
+                name: RUNTIME.to_owned(),
+                is_queue: true,
+                span,
+            });
+        }
         for (role, name) in given {
             let place = NamedPlace {
                 name: self.name(name, "the name of a place")?,

@@ -23,20 +23,30 @@ pub(super) struct Steps<'a> {
     pub(super) checker: &'a Checker<'a>,
     /// The key of its requests, if they have one.
     pub(super) key: Option<&'a [ValueSpec]>,
+    /// The key is the unit that a thread runs, and no value of a marker.
+    pub(super) is_unit: bool,
     pub(super) places: &'a [NamedPlace],
 }
 
 impl Checker<'_> {
     /// The key of a request type, which its markers have unless they have their own.
-    pub(super) fn type_key(
-        &self,
-        key: Option<Spanned<OneOrMany<value::Value>>>,
-    ) -> Result<Option<Vec<ValueSpec>>> {
+    pub(super) fn type_key(&self, key: Option<Spanned<Key>>) -> Result<Option<Vec<ValueSpec>>> {
         let values = Values {
             source: &self.source,
             moment: Moment::Any,
         };
-        key.map(|key| self.key_values(values, key)).transpose()
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        let span = key.span();
+        match key.into_inner() {
+            Key::Value(key) => self.key_values(values, Spanned::new(span, key)).map(Some),
+            Key::Unit => Ok(Some(Vec::new())),
+            Key::Current => Err(self.source.error(
+                span,
+                "`current` is the request that a thread runs, and this is what all of them are known by",
+            )),
+        }
     }
 
     /// The values of a key.
@@ -165,6 +175,11 @@ impl Steps<'_> {
             let source = &self.checker.source;
             return Err(source.error(queued.span(), message).next(KEY));
         }
+        if let Some(queued) = queued.as_ref().filter(|_| self.is_unit) {
+            let message = "`queued` is said by the runtime of a request with key = \"unit\"";
+            let source = &self.checker.source;
+            return Err(source.error(queued.span(), message).next("leave it out"));
+        }
         let is_queued = queued.is_some_and(Spanned::into_inner);
         if let Some(to) = to.as_ref().filter(|_| role != Role::Adopt) {
             return Err(self.misplaced(to, "to", "adopt"));
@@ -268,6 +283,14 @@ impl Steps<'_> {
         if role == Role::Attribute {
             return Ok(KeySpec::Current);
         }
+        if self.is_unit {
+            return match given {
+                None => Ok(KeySpec::Unit),
+                Some(given) => Err(source
+                    .error(given.span(), "the key of this request is its unit")
+                    .next("leave this key out")),
+            };
+        }
         if let Some(given) = given {
             if role == Role::Idle {
                 return Err(source
@@ -287,6 +310,12 @@ impl Steps<'_> {
                     ),
                 )),
                 Key::Current => Ok(KeySpec::Current),
+                Key::Unit => Err(source
+                    .error(
+                        span,
+                        "`unit` is a key of all markers of a request, or of none",
+                    )
+                    .next("write key = \"unit\" below [[request]]")),
                 Key::Value(key) => {
                     let key = self
                         .checker

@@ -33,6 +33,15 @@ pub enum Test {
     Range(i64, i64),
     /// It points to one of these texts, which a NUL ends; never empty.
     Text(Vec<String>),
+    /// Of its bits these are so.
+    Bits {
+        /// Which bits.
+        mask: u64,
+        /// Those of them that are 1.
+        are: u64,
+    },
+    /// It is the function that polls a unit whose type fits this glob.
+    Unit(String),
 }
 
 impl ConditionSpec {
@@ -40,7 +49,7 @@ impl ConditionSpec {
     fn ways(&self) -> usize {
         match &self.test {
             Test::Text(texts) => texts.len(),
-            Test::OneOf(_) | Test::Range(..) => 1,
+            Test::OneOf(_) | Test::Range(..) | Test::Bits { .. } | Test::Unit(_) => 1,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::probeable::{Probing, probing};
 use crate::process::ObjectFile;
 use crate::returns::{self, Exits, Reads, Site};
 use crate::usdt::UsdtSite;
-use crate::{ProbeSite, ResolvedMarker, symbols};
+use crate::{ProbeSite, ResolvedMarker, goroutines, symbols};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
 use reqtrace_profile::{At, ReturnProbe};
@@ -67,7 +67,12 @@ impl Resolver<'_> {
         for body in functions {
             if found.at == At::Entry && !found.is_fixed && found.is_function {
                 let reads = its_use.reads.unwrap_or(Reads::Arguments);
-                sites.push(probe_site(offset_of, returns::entry(&object, body, reads))?);
+                let of_go = object
+                    .is_go()
+                    .then(|| goroutines::begin(&object, body))
+                    .flatten();
+                let entry = of_go.unwrap_or_else(|| returns::entry(&object, body, reads));
+                sites.push(probe_site(offset_of, entry)?);
                 continue;
             }
             if found.at == At::Entry || its_use.return_probe == ReturnProbe::Uretprobe {
@@ -78,7 +83,8 @@ impl Resolver<'_> {
             if its_use.reads == Some(Reads::Result) && exits.has_tail_calls() {
                 return Err(no_result(&object, &exits, &found.symbol));
             }
-            if exits.reenters {
+            // A function of Go does so when its stack has grown, and its begin is behind that.
+            if exits.reenters && !object.is_go() {
                 warnings.push(format!(
                     "`{}` jumps back to its own entry: each time counts as a request of its own",
                     found.symbol
@@ -96,7 +102,10 @@ impl Resolver<'_> {
                     warnings.push(tail_call);
                 }
             }
-            for site in ends {
+            // A stack that has grown: the function begins again.
+            let is_end =
+                |site: &Site| !(object.is_go() && goroutines::restarts(&object, body, site));
+            for site in ends.into_iter().filter(is_end) {
                 sites.push(probe_site(offset_of, site)?);
             }
         }

@@ -294,6 +294,7 @@ fn place<'a>(found: &'a Found, its_use: &Use, site: &ProbeSite, object: &'a Open
         symbol: &found.symbol,
         arguments: match usdt {
             Some(usdt) => Arguments::Usdt(usdt),
+            None if found.is_function && object.is_go() => Arguments::Go,
             None if found.is_function => Arguments::Function,
             None => Arguments::None,
         },

@@ -66,7 +66,9 @@ pub fn is_emulated_at(object: &Object, address: u64) -> bool {
 #[must_use]
 pub fn instruction_at(object: &Object, address: u64) -> Option<(String, bool)> {
     let code = decoder(object, address..address.saturating_add(16)).next()?;
-    Some((name_of(&code), is_emulated_at(object, address)))
+    // A near call is carried out, too; only, no probe is moved to one.
+    let is_call = object.code(address).first() == Some(&0xe8);
+    Some((name_of(&code), is_call || is_emulated_at(object, address)))
 }
 
 /// What is read at a marker, so that no instruction in between may change it.

@@ -6,8 +6,12 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 #[cfg(feature = "capture")]
+use reqtrace_base::quantity::{bytes, percent};
+#[cfg(feature = "capture")]
 use reqtrace_common::limits::{MAX_CPU_RATE, MAX_SAMPLE_EVERY};
 
+#[cfg(feature = "capture")]
+use super::agent::AgentArgs;
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
 use super::diff::DiffArgs;
@@ -48,7 +52,8 @@ Examples:
   reqtrace --profile mysql -p 4711 30 --record trace.rec       record, to report it later
   reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root
   reqtrace --profile mysql --exe /usr/sbin/mariadbd --record rec --roll 10m --keep 24h
-                                                               record for months, a file for each 10 minutes";
+                                                               record for months, a file for each 10 minutes
+  reqtrace agent --config /etc/reqtrace/agent.toml             trace services for months; figures for Prometheus";
 
 #[cfg(feature = "capture")]
 const USAGE: &str = "\
@@ -112,6 +117,9 @@ pub fn in_order(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Commands besides tracing.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[cfg(feature = "capture")]
+    /// Trace services for months by the rules of a file, and serve their figures to Prometheus
+    Agent(AgentArgs),
     #[cfg(feature = "capture")]
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),
@@ -293,34 +301,6 @@ pub struct TraceArgs {
     /// 24h,10GB. Without it all stay
     #[arg(long, value_name = "TIME,SIZE", value_parser = keep, requires = "roll", help_heading = "Output")]
     pub(super) keep: Option<Limits>,
-}
-
-#[cfg(feature = "capture")]
-/// A share from above 0 to 100, with or without a percent sign.
-pub(super) fn percent(word: &str) -> Result<f64, String> {
-    word.trim_end_matches('%')
-        .parse()
-        .ok()
-        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
-        .ok_or_else(|| "give a share in percent, above 0 and up to 100, such as 30".to_owned())
-}
-
-/// A number of bytes with its unit: KB, MB or GB, each 1,024 times the one before.
-#[cfg(feature = "capture")]
-pub(super) fn bytes(word: &str) -> Result<u64, String> {
-    let split = word
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(word.len());
-    let (number, unit) = word.split_at(split);
-    let shift = match unit {
-        "KB" | "K" => Some(10),
-        "MB" | "M" => Some(20),
-        "GB" | "G" => Some(30),
-        _ => None,
-    };
-    shift
-        .and_then(|shift| number.parse::<u64>().ok()?.checked_mul(1 << shift))
-        .ok_or_else(|| "give a number and its unit, such as 200MB or 1GB".to_owned())
 }
 
 /// A rate of samples; 0 is none.

@@ -13,12 +13,12 @@ mod watch;
 
 use std::path::PathBuf;
 
-use super::args::percent;
 use super::outputs::parse_pids;
 use super::profiles::print;
 use find::Findings;
 use measure::Limits;
 use reqtrace_base::error::{Error, Result};
+use reqtrace_base::quantity::percent;
 use watch::Watched;
 
 /// Matches listed before the rest is only counted, unless `--limit` says otherwise.

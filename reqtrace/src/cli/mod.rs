@@ -1,5 +1,7 @@
 //! The command line: arguments in, one of the commands run.
 
+#[cfg(feature = "capture")]
+pub mod agent;
 pub mod args;
 #[cfg(feature = "capture")]
 pub mod check;
@@ -45,6 +47,8 @@ use reqtrace_base::error::Result;
 /// Whatever stopped it; the error has the exit code.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
+        #[cfg(feature = "capture")]
+        Some(Command::Agent(agent)) => agent::run(&agent),
         #[cfg(feature = "capture")]
         Some(Command::Check(check)) => check::run(&check),
         #[cfg(feature = "capture")]

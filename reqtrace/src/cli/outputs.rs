@@ -7,6 +7,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use reqtrace_analysis::report::Grouping;
 use reqtrace_base::error::{Error, Result};
+pub(super) use reqtrace_base::quantity::short_time as with_unit;
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
 use reqtrace_output::formats::{FORMATS, Format, InFolder};
@@ -337,26 +338,4 @@ fn size(word: &str) -> Result<u64, String> {
         .zip(shift)
         .and_then(|(bytes, shift)| bytes.checked_mul(1 << shift))
         .ok_or_else(|| "give a number of bytes, such as 1000000, 500M or 2G".to_owned())
-}
-
-/// A length of time with its unit: ns, us (or µs), ms, s.
-pub(super) fn with_unit(word: &str) -> Result<Duration, String> {
-    const UNITS: &[(&str, f64)] = &[
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
-    let digits = word
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    UNITS
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .and_then(|(_, seconds)| {
-            Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
-        })
-        .ok_or_else(|| "give a number and its unit, such as 10ms, 250us or 1s".to_owned())
 }

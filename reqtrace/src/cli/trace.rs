@@ -92,7 +92,7 @@ pub fn run(options: TraceOptions) -> Result<()> {
 }
 
 /// Mapped files, links and maps take more descriptors than the usual 1,024.
-fn raise_descriptors() {
+pub(super) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let most = limit
         .maximum

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use reqtrace_base::quantity::{bytes, long_time};
 use reqtrace_capture::{attach, tracer};
-
-use super::args::bytes;
-use super::outputs::with_unit;
 
 /// A length of time, a number of bytes, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +39,7 @@ pub(super) fn keep(word: &str) -> Result<Limits, String> {
 fn limits(word: &str, examples: &str) -> Result<Limits, String> {
     let mut limits = Limits::default();
     for part in word.split(',') {
-        let is_twice = match (long(part), bytes(part)) {
+        let is_twice = match (long_time(part), bytes(part)) {
             (Some(time), _) => limits.time.replace(time).is_some(),
             (None, Ok(bytes)) if bytes > 0 => limits.bytes.replace(bytes).is_some(),
             _ => {
@@ -57,20 +55,6 @@ fn limits(word: &str, examples: &str) -> Result<Limits, String> {
         }
     }
     Ok(limits)
-}
-
-/// A time above 0, also in minutes, hours and days.
-fn long(word: &str) -> Option<Duration> {
-    let split = word.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = word.split_at(split);
-    let seconds = match unit {
-        "m" | "min" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return with_unit(word).ok().filter(|time| !time.is_zero()),
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(seconds)?;
-    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 /// How to unwind user stacks.

@@ -1,4 +1,4 @@
-//! Live: what happens while a trace runs in; a screen that is drawn anew each second out.
+//! Live: what happens while a trace runs in; a screen that is drawn each second out.
 //!
 //! The thread that reads the kernel's ring makes a [`Snapshot`] each second, of sums that are there
 //! anyway, and goes on. Another thread draws it and reads keys.
@@ -10,6 +10,7 @@ mod snapshot;
 mod stacks;
 mod state;
 pub(crate) mod terminal;
+mod verdict;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use screen::Screen;
 use snapshot::Snapshot;
 use stacks::StackCache;
 pub(crate) use terminal::Prepared;
+use verdict::VerdictCache;
 
 /// What is traced, for the first line.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,7 @@ pub(crate) struct Live {
     screen: Screen,
     recent: Recent,
     stacks: StackCache,
+    verdict: VerdictCache,
     started: Instant,
     overhead: Option<[f64; 2]>,
 }
@@ -72,6 +75,7 @@ impl Live {
             screen: Screen::start(terminal, stopper)?,
             recent: Recent::default(),
             stacks: StackCache::default(),
+            verdict: VerdictCache::default(),
             started: Instant::now(),
             overhead: None,
         })
@@ -104,6 +108,7 @@ impl Observer for Live {
             overhead: self.overhead,
             losses: model.losses_now(),
             notices: reqtrace_base::say::held(),
+            verdict: self.verdict.of(model),
             types: self.recent.types(requests),
             running: snapshot::running(requests, now_ns, model),
             all_running: all,

@@ -21,6 +21,8 @@ pub(super) struct Snapshot {
     pub(super) losses: Vec<(String, u64)>,
     /// Messages since the start, the last ones.
     pub(super) notices: Vec<String>,
+    /// Why slow requests since the start were slow: a sentence each.
+    pub(super) verdict: Vec<String>,
     /// In profile order.
     pub(super) types: Vec<TypeLine>,
     /// Those that began first.

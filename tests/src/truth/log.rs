@@ -102,7 +102,7 @@ pub fn read(log: &str) -> Result<Vec<Line>> {
 }
 
 /// Reads each line with its own reader; an error names the line.
-pub(super) fn each_line<T>(log: &str, read_line: fn(&str) -> Result<T>) -> Result<Vec<T>> {
+pub(crate) fn each_line<T>(log: &str, read_line: fn(&str) -> Result<T>) -> Result<Vec<T>> {
     let lines = log.lines();
     lines
         .map(|line| read_line(line).with_context(|| format!("log line {line:?}")))
@@ -141,7 +141,7 @@ fn read_line(line: &str) -> Result<Line> {
     })
 }
 
-pub(super) fn interval(text: &str) -> Result<Interval> {
+pub(crate) fn interval(text: &str) -> Result<Interval> {
     let (least, most) = text.split_once("..").context("not least..most")?;
     Ok(Interval {
         least: least.parse()?,

@@ -86,7 +86,9 @@ fn archive(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result
         copy(&parts.join(part), &tree.join(part))?;
     }
     copy(&parts.join("NOTICES"), &tree.join("NOTICES"))?;
-    copy(&root().join("profiles"), &tree.join("profiles"))?;
+    for folder in ["profiles", "deploy"] {
+        copy(&root().join(folder), &tree.join(folder))?;
+    }
     for file in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&root().join(file), &tree.join(file))?;
     }
@@ -131,6 +133,12 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
     }
     let documents = tree.join("usr/share/doc/reqtrace");
     copy(&root().join("profiles"), &documents.join("profiles"))?;
+    let deploy = root().join("deploy");
+    copy(&deploy.join("prometheus"), &documents.join("prometheus"))?;
+    copy(
+        &deploy.join("systemd"),
+        &tree.join("usr/lib/systemd/system"),
+    )?;
     copy(&root().join("README.md"), &documents.join("README.md"))?;
     copy(&root().join("CHANGELOG.md"), &documents.join("changelog"))?;
     copy(&parts.join("NOTICES"), &documents.join("NOTICES"))?;

@@ -1,6 +1,7 @@
 //! The slow oracle: for one nanosecond of a block it looks through all events, and follows the definition.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use reqtrace_recording::WakerIs;
 
@@ -107,26 +108,43 @@ impl Events {
         {
             let Some(by) = off.by else { continue };
             for at in off.times[0]..off.times[1] {
-                let outcome = self.ended(victim, by, at, Culprit::OwnInterrupt, 0);
+                let time = at..off.times[1];
+                let outcome = self.ended(victim, by, time, Culprit::OwnInterrupt, 0);
                 *sums.entry(outcome).or_default() += 1;
             }
         }
         sums
     }
 
-    fn ended(&self, victim: (u32, u64), by: By, at: u64, waits: Culprit, depth: u8) -> Outcome {
+    /// The first nanosecond of a time at whose end somebody woke.
+    fn ended(
+        &self,
+        victim: (u32, u64),
+        by: By,
+        time: Range<u64>,
+        waits: Culprit,
+        depth: u8,
+    ) -> Outcome {
         match by {
             By::Nobody(reason) => unknown(reason, depth),
             By::Interrupt(cause) => outcome(cause, waits, depth),
             By::Thread(..) if depth == MAX_DEPTH => unknown(Reason::TooDeep, depth),
             By::Thread(_, WakerIs::Unknown) => unknown(Reason::WakerNotKnown, depth + 1),
             By::Thread(_, WakerIs::NotRecorded) => unknown(Reason::NotRecorded, depth + 1),
-            By::Thread(thread, is) => self.did(victim, thread.tid, is, at, depth + 1),
+            By::Thread(thread, is) => self.did(victim, thread.tid, is, time, depth + 1),
         }
     }
 
-    /// What a thread did in the nanosecond from `at` on.
-    fn did(&self, victim: (u32, u64), tid: u32, is: WakerIs, at: u64, depth: u8) -> Outcome {
+    /// What a thread did in the first nanosecond of a time at whose end it woke somebody.
+    fn did(
+        &self,
+        victim: (u32, u64),
+        tid: u32,
+        is: WakerIs,
+        time: Range<u64>,
+        depth: u8,
+    ) -> Outcome {
+        let at = time.start;
         let in_request = |begin| {
             if (tid, begin) == victim {
                 Culprit::Itself
@@ -140,7 +158,11 @@ impl Events {
             return match off.by {
                 None => outcome(Cause::Preempted, whose, depth),
                 Some(_) if at >= off.times[1] => outcome(Cause::RunQueue, whose, depth),
-                Some(by) => self.ended(victim, by, at, whose, depth),
+                Some(by) => {
+                    let by = self.waits_longer(off, &time).unwrap_or(by);
+                    let time = at..time.end.min(off.times[1]);
+                    self.ended(victim, by, time, whose, depth)
+                }
             };
         }
         let lost = self.is_in_gap(tid, at);
@@ -186,6 +208,35 @@ impl Events {
             None if sampled => unknown(Reason::NotRecorded, depth),
             None => outcome(Cause::BetweenRequests, whose, depth),
         }
+    }
+
+    /// Who ended the wait after this one in which the thread, in no request, would have been otherwise: for what
+    /// another one had already, in a request, until a device or a timer let it go on.
+    fn waits_longer(&self, slept: &Off, time: &Range<u64>) -> Option<By> {
+        let after = |off: &&Off| off.times[0] >= slept.times[2] && slept.request.is_none();
+        let mut waits = 0;
+        for off in self.of_thread(slept.tid).filter(after) {
+            if off.times[0] >= time.end || self.is_in_gap(off.tid, off.times[0]) || waits == 8 {
+                return None;
+            }
+            waits += u32::from(off.by.is_some());
+            let Some(By::Thread(other, WakerIs::InRequest(_))) = off.by else {
+                continue;
+            };
+            let had = self
+                .of_thread(other.tid)
+                .find(|had| had.times[0] <= off.times[0] && off.times[0] < had.times[1]);
+            let Some(had) = had.filter(|had| had.request.is_some() && off.request.is_none()) else {
+                continue;
+            };
+            let alone = [Cause::Disk, Cause::Timer].map(|cause| Some(By::Interrupt(cause)));
+            let in_time = had.times[0] <= slept.times[1] && had.times[1] <= off.times[1];
+            if alone.contains(&had.by) && in_time {
+                // Before the other one had it, the thread slept.
+                return off.by.filter(|_| time.start >= had.times[0]);
+            }
+        }
+        None
     }
 
     /// Whether intervals were lost between the ones that came before and after this time.

@@ -99,6 +99,43 @@ fn a_waker_that_was_blocked_passes_it_on() {
     );
 }
 
+/// Thread 2 helps; it sleeps until 150, and waits for what thread 3 has, which waits for a device from 120 on.
+fn slept_before(had: By) -> Vec<(Outcome, u64)> {
+    let mut told = Told::new();
+    told.interval(3, Some(20), [120, 190, 191], Some(had))
+        .interval(2, None, [90, 150, 152], Some(By::Interrupt(Cause::Timer)))
+        .interval(
+            2,
+            None,
+            [155, 192, 194],
+            by(3, WakerIs::InRequest(began(20))),
+        )
+        .interval(1, Some(50), [100, 200, 220], by(2, WakerIs::Helper(10)));
+    blame(&mut told)
+}
+
+#[test]
+fn who_slept_and_then_waited_for_what_another_had_all_the_while_held_nobody_up() {
+    let [helper, other] = [Culprit::Thread(thread(2)), request_of(3, 20)];
+    assert_eq!(
+        slept_before(By::Interrupt(Cause::Disk)),
+        [
+            (outcome(Cause::OnCpu, other, 2), 1),
+            (outcome(Cause::OnCpu, helper, 1), 3 + 6),
+            (outcome(Cause::RunQueue, other, 2), 1),
+            (outcome(Cause::RunQueue, helper, 1), 2 + 2),
+            (outcome(Cause::Disk, other, 2), 30 + 35),
+            (outcome(Cause::Timer, helper, 1), 20),
+        ]
+    );
+    // Whoever waits for the network may wait for an answer to what this thread sent.
+    let network = slept_before(By::Interrupt(Cause::Network));
+    assert!(
+        network.contains(&(outcome(Cause::Timer, helper, 1), 50)),
+        "{network:?}"
+    );
+}
+
 #[test]
 fn time_between_requests_is_that_whatever_the_thread_did() {
     let mut told = blocked(WakerIs::BetweenRequests);

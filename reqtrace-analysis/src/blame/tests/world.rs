@@ -2,6 +2,8 @@
 //! others take from them. The truth is what each did in each nanosecond; the events are what the kernel
 //! programs tell of it.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
@@ -223,8 +225,16 @@ impl World {
         }
     }
 
-    /// What one nanosecond of a wait ended in, from what everybody did.
-    fn truth(&self, victim: (u32, u64), by: By, at: u64, waits: Culprit, depth: u8) -> Outcome {
+    /// What the first nanosecond of a wait ended in, from what everybody did.
+    fn truth(
+        &self,
+        victim: (u32, u64),
+        by: By,
+        time: Range<u64>,
+        waits: Culprit,
+        depth: u8,
+    ) -> Outcome {
+        let at = time.start;
         let (waker, is) = match by {
             By::Nobody(reason) => return unknown(reason, depth),
             By::Interrupt(cause) => return outcome(cause, waits, depth),
@@ -254,10 +264,47 @@ impl World {
             Does::Preempted => outcome(Cause::Preempted, whose, depth),
             Does::Queued(_) => outcome(Cause::RunQueue, whose, depth),
             Does::Blocked(since) => {
-                let block = thread.blocks.iter().find(|(out, ..)| *out == since);
-                self.truth(victim, block.unwrap().2, at, whose, depth)
+                let slept = thread.blocks.iter().position(|(out, ..)| *out == since);
+                let mut block = thread.blocks[slept.unwrap()];
+                let until = time.end.min(block.1);
+                if did.request.is_none() {
+                    let longer = self.waits_longer(waker.tid, slept.unwrap(), &time);
+                    block.2 = longer.unwrap_or(block.2);
+                }
+                self.truth(victim, block.2, at..until, whose, depth)
             }
         }
+    }
+
+    /// The request that a thread waited for after a block in none, if that one was blocked by itself since before `time` began
+    /// and until it woke the thread: had the thread slept less, it would have waited longer.
+    fn waits_longer(&self, tid: u32, slept: usize, time: &Range<u64>) -> Option<By> {
+        let thread = &self.threads[tid as usize - 1];
+        let is_told = |(out, ..): &&(u64, u64, By)| {
+            let did = thread.did[*out as usize - 1];
+            did.request.is_some() || !did.served
+        };
+        let later = thread.blocks[slept + 1..].iter();
+        for &(out, wake, by) in later.filter(is_told).take(8) {
+            if out >= time.end {
+                break;
+            }
+            let By::Thread(other, WakerIs::InRequest(_)) = by else {
+                continue;
+            };
+            let other = &self.threads[other.tid as usize - 1];
+            let mut blocks = other.blocks.iter();
+            let had = blocks.find(|had| (had.0..had.1).contains(&out));
+            let Some(&(since, until, By::Interrupt(Cause::Disk | Cause::Timer))) = had else {
+                continue;
+            };
+            let in_none = thread.did[out as usize - 1].request.is_none();
+            let in_one = other.did[since as usize - 1].request.is_some();
+            if in_none && in_one && until <= wake && since <= thread.blocks[slept].1 {
+                return (since <= time.start).then_some(by);
+            }
+        }
+        None
     }
 
     /// Blame of a request, from the truth.
@@ -267,7 +314,7 @@ impl World {
         for &(out, wake, by) in &thread.blocks {
             if thread.did[out as usize - 1].request == Some(begin_ns) {
                 for at in out..wake {
-                    let what = self.truth((tid, begin_ns), by, at, Culprit::OwnInterrupt, 0);
+                    let what = self.truth((tid, begin_ns), by, at..wake, Culprit::OwnInterrupt, 0);
                     *sums.entry(what).or_default() += 1;
                 }
             }

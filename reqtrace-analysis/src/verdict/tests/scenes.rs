@@ -2,7 +2,7 @@
 
 use reqtrace_base::plain::Plain;
 
-use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, Scene, TAKER, UPSTREAM};
+use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, PID, Scene, TAKER, UPSTREAM};
 use crate::report::verdict::{Because, Class, Finding, Unsure, Verdict};
 
 const EVERY: u64 = 900 * MS;
@@ -119,6 +119,22 @@ fn an_upstream_that_sleeps() {
     );
 }
 
+/// None of its threads has enough of it, but all are of one process.
+#[test]
+fn an_upstream_of_many_threads_that_sleep() {
+    each(
+        Incident::of(Kind::UpstreamPool, EVERY, 150 * MS),
+        true,
+        |verdict| {
+            assert_eq!(verdict.class, Class::HeldByThread);
+            let culprit = verdict.culprit.as_ref().unwrap();
+            assert_eq!((culprit.pid, culprit.tid), (OTHER_PID, 0));
+            assert!(culprit.threads > 4, "{culprit:?}");
+            assert!(verdict.evidence.culprit > 900, "{verdict:#?}");
+        },
+    );
+}
+
 #[test]
 fn causes_that_name_nobody() {
     for (kind, class, object) in [
@@ -199,10 +215,22 @@ fn a_limit_of_cpu_time() {
     );
 }
 
+/// Not one of them is to blame: it is what they do, and what for they take turns.
 #[test]
-fn many_holders_are_no_culprit() {
-    let scene = Scene::of(3, &[Incident::of(Kind::ManyHolders, EVERY, 150 * MS)]);
-    assert!(matches!(unsure(&scene).because, Because::SeveralCulprits(share) if share < 300));
+fn many_holders_take_turns() {
+    each(
+        Incident::of(Kind::ManyHolders, EVERY, 150 * MS),
+        false,
+        |verdict| {
+            assert_eq!(verdict.class, Class::Contended);
+            assert_eq!(verdict.object.as_str(), "row lock");
+            let culprit = verdict.culprit.as_ref().unwrap();
+            assert_eq!((culprit.pid, culprit.tid), (PID, 0));
+            assert!(culprit.threads > 20, "{culprit:?}");
+            let statements: Vec<&str> = culprit.statements.iter().map(Plain::as_str).collect();
+            assert_eq!(statements, ["update t set n = ?", "commit"]);
+        },
+    );
 }
 
 #[test]

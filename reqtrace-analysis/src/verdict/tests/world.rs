@@ -43,6 +43,8 @@ pub(super) enum Kind {
     Disk,
     /// A process that they ask sleeps.
     Upstream,
+    /// The same in another process, each time in another of its threads.
+    UpstreamPool,
     /// They compute.
     OnCpu,
     /// Nobody knows who woke them.
@@ -183,10 +185,25 @@ impl Scene {
                     task(PID, HOLDER, WakerIs::InRequest(of(begun)))
                 }),
                 Some(Kind::ManyHolders) => {
-                    let holder = 200 + random.below(50) as u32;
-                    Some(task(PID, holder, WakerIs::InRequest(of(waits_from - MS))))
+                    let holder = 200 + 10 * tid + random.below(5) as u32;
+                    let times = [waits_from - MS, until - MS / 50];
+                    for (begin, label) in times.into_iter().zip(["update t set n = 7", "commit"]) {
+                        let held = Made {
+                            tid: holder,
+                            begin,
+                            end: begin + MS / 20,
+                            label,
+                            ..request.clone()
+                        };
+                        told.push((held.end, Told::Request(held)));
+                    }
+                    Some(task(PID, holder, WakerIs::InRequest(of(times[1]))))
                 }
                 Some(Kind::Upstream) => Some(task(OTHER_PID, UPSTREAM, WakerIs::Helper(1))),
+                Some(Kind::UpstreamPool) => meets.map(|window| {
+                    let tid = window.of_pool();
+                    task(OTHER_PID, tid, WakerIs::Helper(1))
+                }),
                 Some(Kind::NotKnown) => Some(Waker::UNKNOWN),
                 Some(Kind::RunQueue) => {
                     request.run_queue = length.saturating_sub(MS / 10);
@@ -235,6 +252,13 @@ struct Window {
     from: u64,
     to: u64,
     hits: usize,
+}
+
+impl Window {
+    /// Which thread of the pool it is.
+    const fn of_pool(&self) -> u32 {
+        UPSTREAM + (self.from / SECOND % 8) as u32
+    }
 }
 
 /// Who has the CPU that a thread waits for.
@@ -303,9 +327,12 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
             request(window.to - MS / 50, window.to + MS / 10, "commit");
         }
         Kind::BusyHolder => request(window.from - MS, window.to + MS / 10, "alter table t"),
-        Kind::Upstream => {
+        Kind::Upstream | Kind::UpstreamPool => {
             let off = Off {
-                tid: UPSTREAM,
+                tid: match window.kind {
+                    Kind::Upstream => UPSTREAM,
+                    _ => window.of_pool(),
+                },
                 space: OTHER_PID,
                 request: None,
                 times: [window.from, window.to - 10, window.to - 5],

@@ -8,7 +8,7 @@ use reqtrace_common::config::{Control, follow};
 use super::{Session, costs, map_fd};
 use crate::attach::estimate::HitCost;
 use crate::attach::grace::GracePeriod;
-use crate::attach::loader::{Loaded, chain, map_error, program, trace_processes};
+use crate::attach::loader::{Loaded, chain, map_error, program, trace_processes, watch_threads};
 use crate::attach::overhead::{self, TrapCosts};
 use crate::attach::probes::ProbePlan;
 use crate::attach::sampling::{Sampling, SamplingPlan};
@@ -105,6 +105,7 @@ impl Loaded {
         session.control.start_ns = session.start_ns;
         session.control.sample_every = sample_every;
         session.write_control()?;
+        watch_threads(&mut session.ebpf)?;
         Ok((session, stacks))
     }
 

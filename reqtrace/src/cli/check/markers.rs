@@ -70,6 +70,7 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
     if request.is_keyed {
         lines.push(match &spec.key {
             KeySpec::Current => "request: the one that the thread runs".to_owned(),
+            KeySpec::Unit => "key: the task that the thread runs".to_owned(),
             KeySpec::Key(key) => format!("key: {}", key_of(key)),
         });
     }

@@ -66,6 +66,8 @@ fn condition(spec: &ConditionSpec) -> String {
         Test::Range(i64::MIN, to) => format!("{value} is at most {to}"),
         Test::Range(from, i64::MAX) => format!("{value} is at least {from}"),
         Test::Range(from, to) => format!("{value} is from {from} to {to}"),
+        Test::Bits { mask, are } => format!("of {value} the bits {mask:#x} are {are:#x}"),
+        Test::Unit(pattern) => format!("{value} polls a task of the type {pattern}"),
         Test::Text(texts) => {
             let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
             let points = if spec.negate {
@@ -121,6 +123,7 @@ pub(super) fn way(spec: &AttributeSpec) -> String {
 /// A place that was not found.
 pub(super) fn place(spec: &PlaceSpec) -> String {
     match spec {
+        PlaceSpec::Edge(edge) => edge.words().to_owned(),
         PlaceSpec::Function { patterns, at } => {
             let end = if *at == At::Return { "return" } else { "entry" };
             format!("{} ({end})", patterns.join(" or "))

@@ -28,6 +28,12 @@ const MAX_EXAMINED: usize = 256;
 /// Matches named that are not in the profile.
 const MAX_LEFT_OUT: usize = 10;
 
+const GOROUTINES: &str = "\
+\n# A request is what one goroutine does, on whatever threads.
+[runtime]
+kind = \"go\"
+";
+
 const WAITS: &str = "\
 # What a request waits for has a built-in class (disk, network, lock, sleep, …). Give names to the
 # waits that matter to you; the first that matches wins:
@@ -64,7 +70,10 @@ pub(super) fn profile(
         return Err(too_many(search, findings));
     }
     let mut names = BTreeSet::new();
-    let proposed = watched.map(|watched| proposed::of(findings, watched, &mut names));
+    // A request of a program of Go is known by its goroutine, and needs no other key.
+    let is_go = findings.objects.iter().any(|found| found.object.is_go());
+    let keyed = watched.filter(|_| !is_go);
+    let proposed = keyed.map(|watched| proposed::of(findings, watched, &mut names));
     let proposed = proposed.unwrap_or_default();
     let mut requests = Vec::new();
     let mut left_out = Vec::new();
@@ -132,12 +141,16 @@ pub(super) fn profile(
     }
     let requests = requests.into_iter().map(|(_, request)| request);
     let mut text = head(search, findings, watched);
+    if is_go {
+        text.push_str(GOROUTINES);
+    }
     text.push_str(&proposed.text);
     for request in requests {
         text.push_str(&format!(
-            "\n# {}\n[[request]]\nname  = {}\nbegin = {}\n",
+            "\n# {}\n[[request]]\nname  = {}\n{}begin = {}\n",
             comment(&request.comment),
             quoted(&unique(&request.name, &mut names)),
+            if is_go { "key   = \"unit\"\n" } else { "" },
             request.begin
         ));
         if let Some(end) = request.end {
@@ -237,7 +250,10 @@ fn of_function(found: &Finding, function: &Match, returns: usize) -> Request {
         name: function.short_name().to_owned(),
         comment: format!("{} · {returns} return{s}", function.signature),
         begin: marker(found, &place),
-        end: None,
+        end: found
+            .object
+            .is_go()
+            .then(|| marker(found, &format!("{place}, at = \"return\""))),
     }
 }
 

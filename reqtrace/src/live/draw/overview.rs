@@ -1,8 +1,9 @@
-//! The first page: types, where the time of the chosen one goes, what runs now, and which statements took time.
+//! The first page: the verdict if there is one, types, where the time of the chosen one goes, what runs now, and which statements took time.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
 
 use super::parts::{Cell, bar, row, sparkline};
 use super::{Paint, lines};
@@ -36,6 +37,8 @@ const STATEMENTS: [Cell; 5] = [
     Cell::Left(14),
     Cell::Right(7),
 ];
+/// What a sentence of the verdict begins with.
+const VERDICT: &str = "Verdict: ";
 /// Widest name of a part of the time.
 const NAME: usize = 17;
 
@@ -49,6 +52,9 @@ pub(super) fn draw(
     if snapshot.types.is_empty() {
         return lines(frame, area, vec![Line::raw("the first second…")]);
     }
+    let (of_verdict, area) = verdict_above(snapshot, area);
+    let verdict = Paragraph::new(verdict_lines(snapshot, paint)).wrap(Wrap { trim: true });
+    frame.render_widget(verdict, of_verdict);
     let height = usize::from(area.height);
     // A terminal of 24 lines has one type, five parts, and six requests that run.
     let types = snapshot.types.len().min(height / 8).max(1);
@@ -75,6 +81,33 @@ pub(super) fn draw(
         of_statements,
         by_statement(snapshot, paint, of_statements),
     );
+}
+
+/// Room for the verdict, and the rest: it has a quarter of the page at most.
+fn verdict_above(snapshot: &Snapshot, area: Rect) -> (Rect, Rect) {
+    let characters = |sentence: &String| VERDICT.len() + sentence.chars().count();
+    // Words do not fill their lines.
+    let width = usize::from(area.width).saturating_sub(8).max(1);
+    let wanted: usize = snapshot
+        .verdict
+        .iter()
+        .map(|sentence| characters(sentence).div_ceil(width))
+        .sum();
+    let height = wanted.min(usize::from(area.height) / 4);
+    let rows = [Constraint::Length(height as u16), Constraint::Fill(1)];
+    let [verdict, rest] = Layout::vertical(rows).areas(area);
+    (verdict, rest)
+}
+
+fn verdict_lines<'a>(snapshot: &Snapshot, paint: Paint) -> Vec<Line<'a>> {
+    let sentences = snapshot.verdict.iter();
+    let lines = sentences.map(|sentence| {
+        Line::from(vec![
+            Span::styled(VERDICT, paint.title()),
+            Span::raw(sentence.clone()),
+        ])
+    });
+    lines.collect()
 }
 
 fn type_lines<'a>(snapshot: &Snapshot, state: &State, paint: Paint, area: Rect) -> Vec<Line<'a>> {

@@ -176,6 +176,26 @@ fn a_wide_screen_uses_the_room() {
 }
 
 #[test]
+fn the_verdict_is_above_and_leaves_room() {
+    let sentence = "slow `command` (214 of 3,000, each at least 5 × the median of 160 µs): 98 % of the excess is \
+        metadata lock, and 99 % of that is thread 7575 (holder, orders), which ran on for 301 ms, 10 times";
+    let snapshot = Snapshot {
+        verdict: vec![sentence.to_owned(); 3],
+        ..snapshot()
+    };
+    let text = drawn(&snapshot, &mut State::default(), 80, 24);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[2].starts_with("Verdict: slow `command` (214"),
+        "{text}"
+    );
+    assert!(lines[7].starts_with("  TYPE"), "{text}");
+    assert!(text.contains("32.1 s row lock"), "{text}");
+    let text = drawn(&snapshot, &mut State::default(), 200, 60);
+    assert_eq!(text.matches("301 ms, 10 times").count(), 3, "{text}");
+}
+
+#[test]
 fn losses_and_messages_are_said() {
     let snapshot = Snapshot {
         losses: vec![("ring_full".to_owned(), 1_234)],

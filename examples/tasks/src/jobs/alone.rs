@@ -1,0 +1,70 @@
+//! Jobs that wait for one thing each, which no other job has.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{spawn_blocking, yield_now};
+use tokio::time::sleep;
+
+use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
+use crate::measured::busy;
+
+/// How often a job yields.
+const YIELDS: u32 = 3;
+
+pub(super) async fn sleeps(number: u64) {
+    tasks_job(Kind::Sleeps, number);
+    sleep(HELD).await;
+    ends(number);
+}
+
+pub(super) async fn asks(number: u64, upstream: SocketAddr) {
+    tasks_job(Kind::Asks, number);
+    let mut answer = [0];
+    if let Ok(mut stream) = TcpStream::connect(upstream).await {
+        let _ = stream.write_all(b"?").await;
+        let _ = stream.read_exact(&mut answer).await;
+    }
+    ends(number);
+}
+
+pub(super) async fn syncs(number: u64, file: PathBuf) {
+    tasks_job(Kind::Syncs, number);
+    let _ = spawn_blocking(move || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+        file.write_all(b"a line\n")?;
+        file.sync_all()
+    })
+    .await;
+    ends(number);
+}
+
+pub(super) async fn computes(number: u64) {
+    tasks_job(Kind::Computes, number);
+    busy(BUSY_NS);
+    ends(number);
+}
+
+pub(super) async fn yields(number: u64) {
+    tasks_job(Kind::Yields, number);
+    for _ in 0..YIELDS {
+        yield_now().await;
+    }
+    ends(number);
+}
+
+/// Waits for a child, which is no job.
+pub(super) async fn has_a_child(number: u64) {
+    tasks_job(Kind::HasAChild, number);
+    let _ = tokio::spawn(sleep(HELD)).await;
+    ends(number);
+}
+
+pub(super) async fn starves(number: u64) {
+    tasks_job(Kind::Starves, number);
+    ends(number);
+}

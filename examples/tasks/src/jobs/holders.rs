@@ -1,0 +1,36 @@
+//! Jobs that have what others wait for, for a while.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::time::sleep;
+
+use super::{HELD, Kind, ends, tasks_job};
+
+/// Has a lock, and lets it go.
+pub(super) async fn holds(number: u64, lock: Arc<Mutex<()>>, has_it: oneshot::Sender<()>) {
+    tasks_job(Kind::Holds, number);
+    let held = lock.lock().await;
+    let _ = has_it.send(());
+    sleep(HELD).await;
+    drop(held);
+    ends(number);
+}
+
+/// Sends after a while.
+pub(super) async fn sends(number: u64, to: mpsc::Sender<u64>) {
+    tasks_job(Kind::Sends, number);
+    sleep(HELD).await;
+    let _ = to.send(number).await;
+    ends(number);
+}
+
+/// Has the only permit for a while.
+pub(super) async fn owns(number: u64, permits: Arc<Semaphore>, has_it: oneshot::Sender<()>) {
+    tasks_job(Kind::Owns, number);
+    let permit = permits.acquire().await;
+    let _ = has_it.send(());
+    sleep(HELD).await;
+    drop(permit);
+    ends(number);
+}

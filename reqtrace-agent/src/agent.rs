@@ -1,0 +1,253 @@
+//! The agent: a configuration in; each second, the processes that its rules are about in sessions, out.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::{info, warn};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::say;
+use reqtrace_capture::kernel::privileges;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::config::{Config, Profiles};
+use crate::listen;
+use crate::metrics::{Metrics, Target};
+use crate::processes::{Id, Processes, Seen};
+use crate::rows::Writer;
+use crate::rules::{Verdict, verdict};
+use crate::service::Service;
+use crate::session::{Outputs, Spec};
+
+/// How often it looks who is there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// An agent that runs.
+struct Agent<'a> {
+    path: PathBuf,
+    config: Config,
+    profiles: Profiles<'a>,
+    outputs: Outputs,
+    rows: Option<Writer>,
+    processes: Processes,
+    /// By name, as the metrics have them.
+    services: BTreeMap<String, Service>,
+}
+
+/// What an agent is told about by signals.
+enum Told {
+    Look,
+    Reload,
+    End,
+}
+
+/// Runs an agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
+///
+/// # Errors
+///
+/// What is wrong with the configuration, when this process may not trace, and when the metrics cannot be served. What is wrong with a session is a
+/// metric and a line in the log, and is tried again.
+pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
+    let config = Config::read(path, profiles)?;
+    privileges::check()?;
+    let metrics = Arc::new(Metrics::default());
+    let rows = config.rows.as_ref();
+    let rows = rows.map(|rows| Writer::start(rows, &metrics)).transpose()?;
+    let at = listen::start(config.listen, Arc::clone(&metrics))?;
+    let outputs = Outputs {
+        metrics,
+        rows: rows.as_ref().map(|rows| rows.queue.clone()),
+    };
+    let mut agent = Agent {
+        path: path.to_owned(),
+        config: config.clone(),
+        profiles,
+        outputs,
+        rows,
+        processes: Processes::default(),
+        services: BTreeMap::new(),
+    };
+    agent.take(config);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build();
+    let cannot =
+        |error: std::io::Error| Error::failed("the agent cannot wait for signals").because(error);
+    let runtime = runtime.map_err(cannot)?;
+    let _guard = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(cannot)?;
+    let mut clock = interval(LOOK);
+    // After a long start or stop of a session one look is enough.
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let rules = agent.config.rules.len();
+    say!("reqtrace agent: metrics at http://{at}/metrics; rules: {rules}");
+    if let Some(rows) = &agent.config.rows {
+        say!("reqtrace agent: {}", rows.words());
+    }
+    loop {
+        let told = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => Told::End,
+                _ = interrupt.recv() => Told::End,
+                _ = hangup.recv() => Told::Reload,
+                _ = clock.tick() => Told::Look,
+            }
+        });
+        match told {
+            Told::Look => agent.look(),
+            Told::Reload => agent.reload(),
+            Told::End => break,
+        }
+    }
+    agent.end();
+    say!("reqtrace agent: ended; all probes are out");
+    Ok(())
+}
+
+impl Agent<'_> {
+    /// Looks who is there, and traces whom the rules name.
+    fn look(&mut self) {
+        let known = self.processes.look();
+        let mut wanted: BTreeMap<&str, BTreeMap<Id, &Seen>> = BTreeMap::new();
+        let mut targets: BTreeMap<Target, u64> = BTreeMap::new();
+        for (id, seen) in known {
+            let (rule, is_young) = match verdict(&self.config, seen) {
+                Verdict::Traced(rule) => (rule, false),
+                Verdict::TooYoung(rule, _) => (rule, true),
+                Verdict::NotWanted(_) | Verdict::NoRule(_) => continue,
+            };
+            let traced = self
+                .config
+                .rules
+                .get(rule)
+                .and_then(|rule| rule.traced.as_ref());
+            let Some(name) = traced.map(|traced| traced.service.as_str()) else {
+                continue;
+            };
+            let is_armed = self
+                .services
+                .get(name)
+                .is_some_and(|of| of.has_probes(seen));
+            if is_young && !is_armed {
+                *targets.entry(Target::Waiting).or_default() += 1;
+            } else {
+                wanted.entry(name).or_default().insert(*id, seen);
+            }
+        }
+        let mut traced: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, service) in &mut self.services {
+            let wanted = wanted.remove(name.as_str()).unwrap_or_default();
+            service.follow(&wanted, known, &self.outputs);
+            for target in service.states(&wanted) {
+                *targets.entry(target).or_default() += 1;
+                *traced.entry(name).or_default() += u64::from(target == Target::Traced);
+            }
+        }
+        self.outputs.metrics.targets(&traced, targets);
+    }
+
+    /// Reads the configuration again. One that is refused changes nothing.
+    fn reload(&mut self) {
+        let now = Config::read(&self.path, self.profiles).and_then(|now| {
+            let is_same =
+                (now.listen, now.is_public) == (self.config.listen, self.config.is_public);
+            match is_same {
+                true if now.rows == self.config.rows => Ok(now),
+                true => Err(
+                    Error::usage(format!("{}: [rows] has changed", self.path.display()))
+                        .next("restart the agent, or leave it as it was"),
+                ),
+                false => Err(Error::usage(format!(
+                    "{}: [metrics] has changed, from {} to {}",
+                    self.path.display(),
+                    self.config.listen,
+                    now.listen
+                ))
+                .next("restart the agent, or leave it as it was")),
+            }
+        });
+        self.outputs.metrics.reloaded(now.is_ok());
+        match now {
+            Ok(config) => {
+                self.take(config);
+                info!("the configuration was read again");
+            }
+            Err(error) => {
+                let advice = error.advice().unwrap_or_default();
+                warn!("the configuration stays what it was: {error}; {advice}");
+            }
+        }
+    }
+
+    /// Works by this configuration from now on: sessions that are as they were go on.
+    fn take(&mut self, config: Config) {
+        let (memory, window) = (config.memory_of_a_rule(), config.agent.window);
+        let specs = config.traced().map(|(_, rule, traced)| Spec {
+            service: traced.service.clone(),
+            profile: traced.profile.clone(),
+            program: rule.matches.program().map(Path::to_owned),
+            max_cost: traced.max_cost,
+            blame: traced.blame,
+            texts: traced.texts,
+            memory,
+            window,
+        });
+        let specs: BTreeMap<String, Spec> =
+            specs.map(|spec| (spec.service.clone(), spec)).collect();
+        let slos = config
+            .traced()
+            .map(|(.., traced)| (traced.service.clone(), traced.slo));
+        self.outputs.metrics.want(&slos.collect());
+        let changed = self
+            .services
+            .extract_if(.., |name, service| specs.get(name) != Some(&service.spec));
+        end(changed.map(|(_, service)| service).collect());
+        for (name, spec) in specs {
+            self.services
+                .entry(name)
+                .or_insert_with(|| Service::new(spec));
+        }
+        self.config = config;
+    }
+
+    /// Ends all sessions, and hands over their rows.
+    fn end(self) {
+        end(self.services.into_values().collect());
+        // All rows have come.
+        if let Some(rows) = self.rows {
+            rows.end();
+        }
+    }
+}
+
+/// Ends sessions, all at a time.
+fn end(mut services: Vec<Service>) {
+    services.iter_mut().for_each(Service::stop);
+    services.into_iter().for_each(Service::wait);
+}
+
+/// What the agent would do now: a line for each process, those that it traces first.
+///
+/// # Errors
+///
+/// What is wrong with the configuration.
+pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
+    let config = Config::read(path, profiles)?;
+    let mut processes = Processes::default();
+    let mut table = crate::check::table(&config, processes.look());
+    if privileges::capabilities().is_err() {
+        table.push_str("processes of other users were not looked at: run it as root to see all\n");
+    }
+    let rows = config
+        .rows
+        .as_ref()
+        .map(|rows| format!("{}\n", rows.words()));
+    table.push_str(&rows.unwrap_or_default());
+    Ok(table)
+}

@@ -1,0 +1,305 @@
+//! The configuration: its TOML in; what the agent does, checked for all that can be checked without a process, out.
+
+mod read;
+mod rows;
+mod toml_at;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::glob_matches;
+use reqtrace_profile::Profile;
+
+pub use rows::Rows;
+
+/// Reads a profile by its name or path.
+pub type Profiles<'a> = &'a dyn Fn(&str) -> Result<Profile>;
+
+/// A configuration is some pages of TOML.
+const MAX_BYTES: u64 = 1 << 20;
+/// Rules of a configuration.
+const MAX_RULES: usize = 100;
+
+/// What an agent does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `[agent]`.
+    pub agent: Agent,
+    /// In their order: the first that matches a process decides.
+    pub rules: Vec<Rule>,
+    /// Where metrics are read.
+    pub listen: SocketAddr,
+    /// Other machines may read them.
+    pub is_public: bool,
+    /// Where rows of requests go; `None`: there are none.
+    pub rows: Option<Rows>,
+}
+
+/// What holds for all rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// How often the figures of a service move on: whole seconds.
+    pub window: Duration,
+    /// Bytes of the kernel's tables of all rules together.
+    pub memory: u64,
+    /// The most that tracing may take of a service's CPU time, percent in thousandths.
+    pub max_cost: Share,
+}
+
+/// A share in thousandths of a percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
+/// One `[[rule]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it begins in the file.
+    pub line: usize,
+    /// Which processes.
+    pub matches: Match,
+    /// What is done with them; `None`: they are not traced.
+    pub traced: Option<Traced>,
+}
+
+/// How the processes of a rule are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// The label `service`.
+    pub service: String,
+    /// Where its requests begin and end.
+    pub profile: Box<Profile>,
+    /// What the profile is called in the configuration.
+    pub profile_name: String,
+    /// A request that takes longer is slow.
+    pub slo: Option<Duration>,
+    /// As of [`Agent`], for this service.
+    pub max_cost: Share,
+    /// Root causes are found.
+    pub blame: bool,
+    /// Rows have labels, their fingerprints and attributes.
+    pub texts: bool,
+}
+
+/// Which processes a rule is about: all that is given has to fit, and of each list one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// Globs over the path of the executable.
+    pub exe: Vec<String>,
+    /// Globs over the process's name.
+    pub comm: Vec<String>,
+    /// Globs over the path of the control group.
+    pub cgroup: Vec<String>,
+    /// Globs over the name of the systemd unit.
+    pub unit: Vec<String>,
+    /// Younger processes wait, unless their program is traced already.
+    pub min_age: Duration,
+}
+
+impl Share {
+    /// One of so many percent, above 0 and up to 100.
+    #[must_use]
+    pub fn of_percent(percent: f64) -> Self {
+        Self((percent * 1000.0).round().max(1.0) as u32)
+    }
+
+    /// In percent.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            memory: 256 << 20,
+            max_cost: Share::of_percent(5.0),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// Usage errors: it cannot be read, or what is wrong in it, with the line, the value and what to write instead.
+    pub fn read(path: &Path, profiles: Profiles<'_>) -> Result<Self> {
+        use std::io::Read as _;
+        let name = path.display().to_string();
+        let cannot = |error: std::io::Error| {
+            Error::usage(format!("cannot read the configuration {name}"))
+                .because(error)
+                .next("give the path of a TOML file; docs/agent.md has one to begin with")
+        };
+        let file = std::fs::File::open(path).map_err(cannot)?;
+        let mut text = String::new();
+        file.take(MAX_BYTES + 1)
+            .read_to_string(&mut text)
+            .map_err(cannot)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(
+                Error::usage(format!("{name} has more than {} KiB", MAX_BYTES >> 10))
+                    .next("is this the right file?"),
+            );
+        }
+        Self::parse(&text, &name, profiles)
+    }
+
+    /// Reads a text; `name` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`].
+    pub fn parse(text: &str, name: &str, profiles: Profiles<'_>) -> Result<Self> {
+        read::config(text, name, profiles)
+    }
+
+    /// Rules that trace, with what they do.
+    pub fn traced(&self) -> impl Iterator<Item = (usize, &Rule, &Traced)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter_map(|(index, rule)| Some((index, rule, rule.traced.as_ref()?)))
+    }
+
+    /// Bytes of the kernel's tables of one rule; `None`: as many as a trace takes that is not limited.
+    #[must_use]
+    pub fn memory_of_a_rule(&self) -> Option<u64> {
+        let usual = reqtrace_capture::attach::Sizes::default().bytes();
+        let rules = self.traced().count().max(1) as u64;
+        Some(self.agent.memory / rules).filter(|share| *share < usual)
+    }
+
+    /// The same configuration with everything that it leaves out, as TOML.
+    #[must_use]
+    pub fn effective(&self) -> String {
+        let mut out = String::new();
+        let Agent {
+            window,
+            memory,
+            max_cost,
+        } = &self.agent;
+        let _ = write!(
+            out,
+            "[agent]\nwindow = \"{}\"\nmemory = \"{}\"\nmax-cost = \"{}%\"\n",
+            time(*window),
+            bytes(*memory),
+            max_cost.percent()
+        );
+        for rule in &self.rules {
+            let _ = write!(out, "\n[[rule]]\nmatch = {{ {} }}\n", rule.matches.keys());
+            let Some(traced) = &rule.traced else {
+                out.push_str("trace = false\n");
+                continue;
+            };
+            let _ = write!(
+                out,
+                "service = {}\nprofile = {}\n",
+                text(&traced.service),
+                text(&traced.profile_name)
+            );
+            if let Some(slo) = traced.slo {
+                let _ = writeln!(out, "slo = \"{}\"", time(slo));
+            }
+            let _ = write!(
+                out,
+                "max-cost = \"{}%\"\nblame = {}\ntexts = {}\n",
+                traced.max_cost.percent(),
+                traced.blame,
+                traced.texts
+            );
+        }
+        let _ = write!(
+            out,
+            "\n[metrics]\nlisten = \"{}\"\npublic = {}\n",
+            self.listen, self.is_public
+        );
+        if let Some(rows) = &self.rows {
+            out.push_str(&rows.effective());
+        }
+        out
+    }
+}
+
+impl Match {
+    /// The path of the program, if the rule is about one program, wherever it is started.
+    #[must_use]
+    pub fn program(&self) -> Option<&Path> {
+        let is_alone = self.comm.is_empty() && self.cgroup.is_empty() && self.unit.is_empty();
+        match self.exe.as_slice() {
+            [exe] if is_alone && !exe.contains(['*', '?']) => Some(Path::new(exe)),
+            _ => None,
+        }
+    }
+
+    /// Whether it says in which container: a path alone means another file in each.
+    #[must_use]
+    pub fn names_a_container(&self) -> bool {
+        !self.cgroup.is_empty() || !self.unit.is_empty()
+    }
+
+    fn keys(&self) -> String {
+        let lists = [
+            ("exe", &self.exe),
+            ("comm", &self.comm),
+            ("cgroup", &self.cgroup),
+            ("unit", &self.unit),
+        ];
+        let mut keys = String::new();
+        for (key, globs) in lists {
+            match globs.as_slice() {
+                [] => {}
+                [one] => {
+                    let _ = write!(keys, "{key} = {}, ", text(one));
+                }
+                many => {
+                    let many: Vec<String> = many.iter().map(|glob| text(glob)).collect();
+                    let _ = write!(keys, "{key} = [{}], ", many.join(", "));
+                }
+            }
+        }
+        let _ = write!(keys, "min-age = \"{}\"", time(self.min_age));
+        keys
+    }
+}
+
+/// Whether one of the globs matches; none at all matches everything.
+pub(crate) fn fits(globs: &[String], value: &str) -> bool {
+    globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, value))
+}
+
+fn text(value: &str) -> String {
+    toml::Value::from(value).to_string()
+}
+
+/// The largest unit in which it is a whole number.
+pub(crate) fn time(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let units = [
+        ("m", 60_000_000_000),
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1_000),
+    ];
+    let fits = units
+        .iter()
+        .find(|(_, unit)| ns > 0 && ns.is_multiple_of(*unit));
+    match fits {
+        Some((name, unit)) => format!("{}{name}", ns / unit),
+        None if ns == 0 => "0s".to_owned(),
+        None => format!("{ns}ns"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes.is_multiple_of(1 << 20) {
+        true => format!("{}MB", bytes >> 20),
+        false => format!("{}KB", bytes.div_ceil(1 << 10)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

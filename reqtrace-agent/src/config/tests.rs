@@ -1,0 +1,395 @@
+//! Configurations: what is right gets its defaults, what is wrong its line, its value and what to write instead.
+
+use reqtrace_profile::builtin;
+
+use super::*;
+
+fn profiles(name: &str) -> Result<Profile> {
+    let known = builtin::BUILT_IN.iter().find(|known| known.name == name);
+    known
+        .ok_or_else(|| Error::usage(format!("there is no profile named `{name}`")))?
+        .parse()
+}
+
+/// A configuration that is right.
+pub(crate) fn parsed(text: &str) -> Config {
+    Config::parse(text, "agent.toml", &profiles).unwrap()
+}
+
+const RULE: &str =
+    "[[rule]]\nmatch = { exe = \"/usr/sbin/mariadbd\" }\nservice = \"db\"\nprofile = \"mysql\"\n";
+
+#[test]
+fn the_smallest_configuration_gets_its_defaults() {
+    let config = parsed(RULE);
+    assert_eq!(config.agent.window, Duration::from_secs(10));
+    assert_eq!(config.listen.to_string(), "127.0.0.1:9464");
+    let (_, rule, traced) = config.traced().next().unwrap();
+    assert_eq!(rule.matches.min_age, Duration::from_secs(5));
+    assert_eq!(
+        rule.matches.program(),
+        Some(Path::new("/usr/sbin/mariadbd"))
+    );
+    assert!(traced.slo.is_none() && !traced.blame);
+    assert_eq!(traced.max_cost.percent(), 5.0);
+    // One rule has what a trace has that is not limited.
+    assert_eq!(config.memory_of_a_rule(), None);
+}
+
+#[test]
+fn the_effective_configuration_is_the_same_one() {
+    let all = format!(
+        "[agent]\nwindow = \"1s\"\nmemory = \"64MB\"\nmax-cost = \"50%\"\n\
+         [metrics]\nlisten = \"0.0.0.0:80\"\npublic = true\n{RULE}slo = \"20ms\"\nmax-cost = \"2.5%\"\nblame = true\ntexts = true\n\
+         [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
+         roll = {{ every = \"60s\", bytes = \"8MB\" }}\nmax = \"1GB\"\nkeep-free = \"2.5%\"\n\
+         [[rule]]\nmatch = {{ comm = [\"a\", \"b\\\"\"], cgroup = \"*\", unit = \"c.service\", min-age = \"0s\" }}\n\
+         trace = false\n"
+    );
+    for text in [RULE, &all] {
+        let config = parsed(text);
+        let effective = config.effective();
+        let again = parsed(&effective);
+        let without_lines = |config: Config| Config {
+            rules: config
+                .rules
+                .into_iter()
+                .map(|rule| Rule { line: 0, ..rule })
+                .collect(),
+            ..config
+        };
+        assert_eq!(without_lines(again.clone()), without_lines(config));
+        assert_eq!(again.effective(), effective);
+    }
+    let config = parsed(&all);
+    assert_eq!(config.rules[1].matches.program(), None);
+    assert_eq!(config.rows.as_ref().unwrap().one_in, 7);
+    assert!(parsed(RULE).rows.is_none(), "no section, no rows");
+    assert!(config.is_public && config.rules[1].traced.is_none());
+}
+
+#[test]
+fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
+    let rule = |line: &str| format!("{RULE}{line}\n");
+    let matches = |keys: &str| RULE.replace("exe = \"/usr/sbin/mariadbd\"", keys);
+    let agent = |line: &str| format!("[agent]\n{line}\n{RULE}");
+    let rows = |line: &str| format!("[rows]\ndir = \"/rows\"\n{line}\n{RULE}");
+    let metrics = |line: &str| format!("[metrics]\n{line}\n{RULE}");
+    let cases: &[(String, usize, &str, &str)] = &[
+        (
+            agent("windw = \"10s\""),
+            2,
+            "`windw` (= \"10s\") is no key of [agent]",
+            "did you mean `window`?",
+        ),
+        (
+            rule("servise = \"x\""),
+            5,
+            "`servise` (= \"x\") is no key of [[rule]]",
+            "did you mean `service`?",
+        ),
+        (
+            format!("[agnet]\n{RULE}"),
+            1,
+            "`agnet` is no key of the file",
+            "did you mean `agent`?",
+        ),
+        (
+            matches("exee = \"/a\""),
+            2,
+            "`exee` (= \"/a\") is no key of match",
+            "did you mean `exe`?",
+        ),
+        (
+            matches("min-age = \"1s\""),
+            2,
+            "match names no process",
+            "give exe, comm, cgroup or unit",
+        ),
+        (
+            matches("exe = \"/a\", comn = \"b\""),
+            2,
+            "`comn` (= \"b\") is no key of match",
+            "did you mean `comm`?",
+        ),
+        (
+            metrics("listne = \"x\""),
+            2,
+            "`listne`",
+            "did you mean `listen`?",
+        ),
+        (
+            agent("window = 10"),
+            2,
+            "window = 10: this is no text, but a value of type integer",
+            "window = \"10s\"",
+        ),
+        (
+            agent("window = \"10\""),
+            2,
+            "window = \"10\": this is no time",
+            "window = \"10s\"",
+        ),
+        (
+            agent("window = \"1500ms\""),
+            2,
+            "window = \"1500ms\": a window is 1 s to 5 m in whole seconds",
+            "\"10s\"",
+        ),
+        (agent("window = \"1h\""), 2, "whole seconds", "\"10s\""),
+        (
+            agent("memory = \"256\""),
+            2,
+            "memory = \"256\"",
+            "memory = \"256MB\"",
+        ),
+        (
+            agent("memory = \"1MB\""),
+            2,
+            "memory = 1 MB is too little for 1 rules",
+            "memory = \"16MB\"",
+        ),
+        (
+            agent("max-cost = \"0%\""),
+            2,
+            "max-cost = \"0%\": this is no share",
+            "max-cost = \"5%\"",
+        ),
+        (
+            agent("max-cost = \"5\""),
+            2,
+            "max-cost = \"5\"",
+            "max-cost = \"5%\"",
+        ),
+        (
+            metrics("listen = \"localhost\""),
+            2,
+            "listen = \"localhost\": this is no address with a port",
+            "127.0.0.1:9464",
+        ),
+        (
+            metrics("listen = \"0.0.0.0:9464\""),
+            2,
+            "other machines could read the metrics",
+            "public = true",
+        ),
+        (
+            metrics("listen = \"[::]:9464\"\npublic = \"yes\""),
+            3,
+            "public = \"yes\": this is no boolean",
+            "public = true",
+        ),
+        (
+            rule("slo = \"fast\""),
+            5,
+            "slo = \"fast\"",
+            "slo = \"20ms\"",
+        ),
+        (rule("slo = \"0ms\""), 5, "slo = \"0ms\"", "slo = \"20ms\""),
+        (
+            rule("blame = 1"),
+            5,
+            "blame = 1: this is no boolean",
+            "blame = true",
+        ),
+        (
+            rule("texts = true"),
+            5,
+            "texts = true: texts stand in rows, and there are none",
+            "add [rows]",
+        ),
+        (
+            rows("one_in = 10"),
+            3,
+            "`one_in` (= 10) is no key of [rows]",
+            "did you mean `one-in`?",
+        ),
+        (
+            format!("[rows]\none-in = 10\n{RULE}"),
+            1,
+            "[rows] has no `dir`",
+            "add dir = \"/var/lib/reqtrace/rows\"",
+        ),
+        (
+            format!("[rows]\ndir = \"rows\"\n{RULE}"),
+            2,
+            "dir = \"rows\": this is no whole path",
+            "/var/lib/reqtrace/rows",
+        ),
+        (
+            rows("one-in = 0"),
+            3,
+            "one-in = 0: it is not between 1 and 1000000",
+            "one-in = 100",
+        ),
+        (
+            rows("one-in = \"100\""),
+            3,
+            "one-in = \"100\": this is no number",
+            "one-in = 100",
+        ),
+        (
+            rows("roll = { every = \"2h\" }"),
+            3,
+            "every = \"2h\": a file has 1 s to 1 h",
+            "every = \"5m\"",
+        ),
+        (
+            rows("roll = { bytes = \"1KB\" }"),
+            3,
+            "bytes = \"1KB\": a file has 1 MB to 1 GB",
+            "bytes = \"64MB\"",
+        ),
+        (
+            rows("roll = { size = \"1MB\" }"),
+            3,
+            "`size` (= \"1MB\") is no key of roll",
+            "keys of roll: bytes, every",
+        ),
+        (
+            rows("max = \"32MB\""),
+            3,
+            "max = \"32MB\": a file may have 64MB",
+            "write max = \"128MB\"",
+        ),
+        (
+            rows("keep-free = \"5\""),
+            3,
+            "keep-free = \"5\": this is no share",
+            "keep-free = \"5%\"",
+        ),
+        (
+            rule("trace = false"),
+            3,
+            "service = \"db\": it has no effect beside trace = false",
+            "leave one",
+        ),
+        (
+            RULE.replace("service = \"db\"\n", ""),
+            1,
+            "[[rule]] has no `service`",
+            "add service = ",
+        ),
+        (
+            RULE.replace("profile = \"mysql\"\n", ""),
+            1,
+            "[[rule]] has no `profile`",
+            "add profile = ",
+        ),
+        (
+            RULE.replace("match = { exe = \"/usr/sbin/mariadbd\" }\n", ""),
+            1,
+            "[[rule]] has no `match`",
+            "add match = ",
+        ),
+        (
+            RULE.replace("\"mysql\"", "\"mysqll\""),
+            4,
+            "there is no profile named `mysqll`",
+            "reqtrace profiles",
+        ),
+        (
+            RULE.replace("\"db\"", "\"my db\""),
+            3,
+            "service = \"my db\": a service has up to 100 letters",
+            "\"orders-db\"",
+        ),
+        (
+            RULE.replace("\"db\"", "\"\""),
+            3,
+            "it is empty",
+            "\"orders-db\"",
+        ),
+        (
+            format!("{RULE}{RULE}"),
+            7,
+            "service = \"db\": the rule at line 1 is of this service, too",
+            "another name",
+        ),
+        (
+            matches("exe = \"mariadbd\""),
+            2,
+            "`mariadbd` is no whole path",
+            "exe = \"*/mariadbd\"",
+        ),
+        (
+            matches("comm = \"a-very-long-name-of-16\""),
+            2,
+            "the kernel keeps 15 characters",
+            "comm = \"a-very-long-nam\"",
+        ),
+        (
+            matches("comm = []"),
+            2,
+            "the list is empty",
+            "comm = \"mariadbd\"",
+        ),
+        (
+            matches("unit = [\"a\", 1]"),
+            2,
+            "unit = 1: this is no text",
+            "unit = ",
+        ),
+        (
+            matches(&format!("exe = \"*{}\"", "{a,".repeat(9))),
+            2,
+            "braces inside each other",
+            "exe = ",
+        ),
+        (
+            matches("exe = \"/a\", min-age = \"soon\""),
+            2,
+            "min-age = \"soon\"",
+            "min-age = \"5s\"",
+        ),
+        (
+            RULE.replace("{ exe = \"/usr/sbin/mariadbd\" }", "\"mariadbd\""),
+            2,
+            "match = \"mariadbd\": this is no table",
+            "write match = {",
+        ),
+        (String::new(), 1, "the file has no `rule`", "[[rule]]"),
+        (
+            "[rule]\nx = 1\n".to_owned(),
+            1,
+            "`rule` is no list of tables",
+            "[[rule]]",
+        ),
+        ("[agent\n".to_owned(), 1, "", "docs/agent.md"),
+        (
+            format!("{RULE}profile = \"mysql\"\n"),
+            5,
+            "duplicate key",
+            "docs/agent.md",
+        ),
+    ];
+    for (text, line, what, advice) in cases {
+        let error = Config::parse(text, "agent.toml", &profiles).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.starts_with(&format!("agent.toml:{line}: ")),
+            "{text}\n{said}"
+        );
+        assert!(said.contains(what), "{text}\n{said}");
+        let next = error.advice().unwrap_or_default();
+        assert!(next.contains(advice), "{text}\n{said}\n{next}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
+fn more_rules_than_make_sense_are_refused() {
+    let text: String = (0..101)
+        .map(|rule| RULE.replace("\"db\"", &format!("\"db{rule}\"")))
+        .collect();
+    let error = Config::parse(&text, "agent.toml", &profiles).unwrap_err();
+    assert!(error.to_string().contains("101 rules"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_none_is_an_error_that_names_it() {
+    let error = Config::read(Path::new("/nowhere/agent.toml"), &profiles).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/agent.toml"), "{error}");
+    let error = Config::read(Path::new("/dev/zero"), &profiles).unwrap_err();
+    assert!(error.to_string().contains("more than 1024 KiB"), "{error}");
+}

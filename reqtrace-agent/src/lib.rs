@@ -1,0 +1,23 @@
+//! The agent: a configuration in; for each service that its rules name, a session that traces it as long as the agent
+//! runs, and its figures at `/metrics`, out.
+//!
+//! ```text
+//! config ──► rules ──► service ──► session (a thread each) ──► metrics ──► listen
+//!              ▲                       ▲   └──► rows (a thread)           (a thread)
+//!          processes (/proc)       the kernel
+//! ```
+
+mod agent;
+mod check;
+mod choice;
+mod config;
+mod listen;
+mod metrics;
+mod processes;
+mod rows;
+mod rules;
+mod service;
+mod session;
+
+pub use agent::{check, run};
+pub use config::{Agent, Config, Match, Profiles, Rows, Rule, Share, Traced};

@@ -1,0 +1,253 @@
+//! A snapshot in, the text of OpenMetrics out.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text as open_metrics};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use reqtrace_analysis::report::blame::Cause;
+use reqtrace_binary::status::Status;
+
+use super::of_type::{OfType, seconds};
+use super::{Metrics, Service, State, Target};
+
+/// What a reader of HTTP is told that it is.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics as they are now.
+///
+/// # Errors
+///
+/// Never: text takes everything.
+pub(crate) fn text(metrics: &Metrics) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("reqtrace");
+    registry.register_collector(Box::new(metrics.snapshot()));
+    let mut out = String::new();
+    open_metrics::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+pub(super) type Label<'a> = (&'static str, &'a str);
+
+impl Collector for State {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut to = Encoder(encoder);
+        let all = || {
+            let all = self.services.iter().map(|(name, of)| (name.as_str(), of));
+            all.filter(|(_, of)| of.is_wanted || of.is_shown())
+        };
+        let shown = || all().filter(|(_, of)| of.is_shown());
+        let types = || {
+            shown().flat_map(|(service, of)| {
+                let types = of.types.iter();
+                types.map(move |(name, of_type)| {
+                    ([("service", service), ("type", name.as_str())], of_type)
+                })
+            })
+        };
+        to.histogram(types())?;
+        let parts = types().flat_map(|(labels, of_type)| {
+            let parts = of_type.parts.iter();
+            parts.map(move |(part, ns)| (with(labels, ("part", part)), seconds(*ns)))
+        });
+        to.counter(
+            "request_part_seconds",
+            "Time of complete requests by what they did; all parts add up to the durations",
+            parts,
+        )?;
+        let causes = types().flat_map(|(labels, of_type)| {
+            let causes = of_type.causes.iter().flatten().zip(Cause::ALL);
+            causes.map(move |(ns, cause)| (with(labels, ("cause", cause.name())), seconds(*ns)))
+        });
+        to.counter(
+            "root_cause_seconds",
+            "Time that complete requests were held up, by root cause; of rules with blame",
+            causes,
+        )?;
+        let count = |count: fn(&OfType) -> u64| {
+            types().map(move |(labels, of_type)| (labels, count(of_type) as f64))
+        };
+        to.counter(
+            "slow_requests",
+            "Complete requests that took longer than the slo of their rule",
+            count(|of_type| of_type.slow),
+        )?;
+        to.counter(
+            "recorded_requests",
+            "Complete requests that were recorded; where they are fewer than all, all figures are estimated from them",
+            count(|of_type| of_type.recorded),
+        )?;
+        to.counter(
+            "incomplete_requests",
+            "Requests whose end was not seen, or that were not ended; they are in no duration",
+            count(|of_type| of_type.incomplete),
+        )?;
+        let lost = all().flat_map(|(service, of)| {
+            let lost = of.lost.iter();
+            lost.map(move |(cause, count)| {
+                (
+                    [("service", service), ("cause", cause.as_str())],
+                    *count as f64,
+                )
+            })
+        });
+        to.counter("lost", "What could not be kept, by cause", lost)?;
+        let failures = all().map(|(service, of)| ([("service", service)], of.failures as f64));
+        to.counter(
+            "session_failures",
+            "Sessions that could not begin, or ended by an error; they are tried again",
+            failures,
+        )?;
+        self.gauges(&mut to)
+    }
+}
+
+impl State {
+    fn gauges(&self, to: &mut Encoder<'_>) -> fmt::Result {
+        let all = || {
+            let wanted = self.services.iter().filter(|(_, of)| of.is_wanted);
+            wanted.map(|(name, of)| ([("service", name.as_str())], of))
+        };
+        let shown = |value: fn(&Service) -> Option<f64>| {
+            let shown = all().filter(|(_, of)| of.is_shown());
+            shown.filter_map(move |(labels, of)| Some((labels, value(of)?)))
+        };
+        to.gauge(
+            "traced",
+            "Processes that are traced",
+            all().map(|(labels, of)| (labels, of.traced as f64)),
+        )?;
+        to.gauge(
+            "slo_seconds",
+            "The slo of the service's rule",
+            all().filter_map(|(labels, of)| Some((labels, seconds(of.slo_ns?.into())))),
+        )?;
+        to.gauge(
+            "requests_open",
+            "Requests that have begun and not ended",
+            shown(|of| Some(of.open as f64)),
+        )?;
+        to.gauge(
+            "oldest_open_seconds",
+            "How long the request that began first has been open; 0 when none is",
+            shown(|of| Some(seconds(of.oldest_ns.into()))),
+        )?;
+        to.gauge(
+            "cost_ratio",
+            "Share of the service's CPU time that tracing took in the last second, at most",
+            shown(|of| of.cost),
+        )?;
+        to.gauge(
+            "window_end_timestamp_seconds",
+            "Requests that ended before this are in the counters",
+            shown(|of| (of.until_unix_ns > 0).then(|| seconds(of.until_unix_ns.into()))),
+        )?;
+        let targets = Target::ALL.map(|target| {
+            let count = self.targets.get(&target).copied().unwrap_or(0);
+            ([("state", target.name())], count as f64)
+        });
+        to.gauge(
+            "targets",
+            "Processes that a rule is about, by state",
+            targets,
+        )?;
+        let none: [Label<'_>; 0] = [];
+        let memory = Status::of("self")
+            .ok()
+            .and_then(|status| status.resident_bytes());
+        to.gauge(
+            "agent_resident_memory_bytes",
+            "Memory of the agent itself",
+            memory.map(|bytes| (none, bytes as f64)),
+        )?;
+        let accepted = f64::from(u8::from(!self.reload_failed));
+        to.gauge(
+            "config_last_reload_successful",
+            "Whether the configuration that stands is the one that was read last",
+            [(none, accepted)],
+        )?;
+        let reloads = [("accepted", self.reloads[0]), ("refused", self.reloads[1])];
+        to.counter(
+            "config_reloads",
+            "Reloads of the configuration by SIGHUP",
+            reloads.map(|(result, count)| ([("result", result)], count as f64)),
+        )?;
+        to.counter(
+            "connections_turned_away",
+            "Connections to the metrics that were closed because there were too many",
+            [(none, self.turned_away as f64)],
+        )?;
+        if let Some(rows) = &self.rows {
+            rows.encode(to)?;
+        }
+        let mut info =
+            to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;
+        info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+fn with<'a>([service, of_type]: [Label<'a>; 2], more: Label<'a>) -> [Label<'a>; 3] {
+    [service, of_type, more]
+}
+
+pub(super) struct Encoder<'a>(DescriptorEncoder<'a>);
+
+impl Encoder<'_> {
+    pub(super) fn counter<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl IntoIterator<Item = ([Label<'l>; N], f64)>,
+    ) -> fmt::Result {
+        let mut to = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in all {
+            // Without labels there are no braces.
+            if N == 0 {
+                to.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
+            } else {
+                let mut one = to.encode_family(&labels)?;
+                one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn gauge<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl IntoIterator<Item = ([Label<'l>; N], f64)>,
+    ) -> fmt::Result {
+        let mut to = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in all {
+            match N {
+                0 => to.encode_gauge(&value)?,
+                _ => to.encode_family(&labels)?.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn histogram<'l>(
+        &mut self,
+        types: impl Iterator<Item = ([Label<'l>; 2], &'l OfType)>,
+    ) -> fmt::Result {
+        let mut to = self.0.encode_descriptor(
+            "request_duration_seconds",
+            "Durations of complete requests",
+            None,
+            MetricType::Histogram,
+        )?;
+        for (labels, of_type) in types {
+            let mut one = to.encode_family(&labels)?;
+            let sum = seconds(of_type.duration_ns);
+            one.encode_histogram::<NoLabelSet>(sum, of_type.count(), &of_type.buckets(), None)?;
+        }
+        Ok(())
+    }
+}

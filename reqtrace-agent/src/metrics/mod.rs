@@ -1,0 +1,234 @@
+//! Metrics: closed windows and what is known of sessions in; one snapshot for each reader out.
+//!
+//! Nothing that counts ever decreases while the agent lives, also when a service is taken out and comes back. What a
+//! service has is shown while it is traced, and a minute longer, so that its last windows are read.
+
+mod encode;
+mod of_rows;
+mod of_type;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) use encode::{CONTENT_TYPE, text};
+pub(crate) use of_type::{Closed, parts};
+
+use of_rows::OfRows;
+use of_type::OfType;
+
+/// Request types of all services; what comes later is [`OTHER`] of its service.
+const MAX_TYPES: usize = 200;
+/// The request type of those beyond that.
+const OTHER: &str = "~other";
+/// A service is shown for so long when none of its processes is traced any more.
+const SHOWN: Duration = Duration::from_secs(60);
+
+/// What becomes of a process that a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    Traced,
+    /// It is too young, or its session begins.
+    Waiting,
+    /// It, or its session, was refused.
+    Refused,
+}
+
+impl Target {
+    const ALL: [Self; 3] = [Self::Traced, Self::Waiting, Self::Refused];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Traced => "traced",
+            Self::Waiting => "waiting",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// All metrics.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics(Mutex<State>);
+
+/// All figures at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    services: BTreeMap<String, Service>,
+    targets: BTreeMap<Target, u64>,
+    /// Whether the last reload of the configuration was accepted.
+    reload_failed: bool,
+    /// Reloads that were accepted, and refused.
+    reloads: [u64; 2],
+    /// Connections that found no room.
+    turned_away: u64,
+    /// `None`: no rows are kept.
+    rows: Option<OfRows>,
+}
+
+/// One service.
+#[derive(Clone, Debug, Default)]
+struct Service {
+    /// A rule of the configuration traces it.
+    is_wanted: bool,
+    /// Processes that are traced.
+    traced: u64,
+    /// When there was one at last.
+    seen: Option<Instant>,
+    slo_ns: Option<u64>,
+    types: BTreeMap<String, OfType>,
+    lost: BTreeMap<String, u64>,
+    open: u64,
+    oldest_ns: u64,
+    /// Share of its CPU time that tracing takes, at most.
+    cost: Option<f64>,
+    /// Begin of the first window that is not in the figures, ns since the Unix epoch.
+    until_unix_ns: u64,
+    failures: u64,
+}
+
+impl Service {
+    fn is_shown(&self) -> bool {
+        self.seen.is_some_and(|seen| seen.elapsed() < SHOWN)
+    }
+}
+
+impl Metrics {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one addition after the other: a panic between them leaves sums that are still true.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of<T>(&self, service: &str, change: impl FnOnce(&mut Service) -> T) -> T {
+        let mut state = self.state();
+        change(state.services.entry(service.to_owned()).or_default())
+    }
+
+    /// These services are traced from now on, each with the latency beyond which a request is slow.
+    pub(crate) fn want(&self, services: &BTreeMap<String, Option<Duration>>) {
+        let mut state = self.state();
+        for service in state.services.values_mut() {
+            service.is_wanted = false;
+        }
+        for (name, slo) in services {
+            let service = state.services.entry(name.clone()).or_default();
+            service.is_wanted = true;
+            service.slo_ns = slo.map(|slo| u64::try_from(slo.as_nanos()).unwrap_or(u64::MAX));
+            if let Some(slo_ns) = service.slo_ns {
+                let types = service.types.values_mut();
+                types.for_each(|of_type| of_type.add_edge(slo_ns));
+            }
+        }
+    }
+
+    /// A session of a service has these request types, whose time has these parts; `has_causes`: root causes are
+    /// found. All of them are shown from now on.
+    pub(crate) fn begin(
+        &self,
+        service: &str,
+        types: &[String],
+        parts: &[String],
+        has_causes: bool,
+    ) {
+        let mut state = self.state();
+        for name in types {
+            let of_type = state.of_type(service, name);
+            of_type.begin(parts, has_causes);
+        }
+    }
+
+    /// A window of a service is closed.
+    pub(crate) fn closed<'a>(
+        &self,
+        service: &str,
+        until_unix_ns: u64,
+        windows: impl IntoIterator<Item = (&'a String, &'a Closed)>,
+    ) {
+        let mut state = self.state();
+        for (name, closed) in windows {
+            let slo_ns = state.services.get(service).and_then(|of| of.slo_ns);
+            state.of_type(service, name).add(closed, slo_ns);
+        }
+        if let Some(of) = state.services.get_mut(service) {
+            of.until_unix_ns = of.until_unix_ns.max(until_unix_ns);
+        }
+    }
+
+    /// Something of a service was lost.
+    pub(crate) fn lost(&self, service: &str, cause: &str, count: u64) {
+        self.of(service, |of| {
+            *of.lost.entry(cause.to_owned()).or_default() += count;
+        });
+    }
+
+    /// Requests of a service are open now, the first since so long.
+    pub(crate) fn open(&self, service: &str, open: u64, oldest_ns: u64) {
+        self.of(service, |of| (of.open, of.oldest_ns) = (open, oldest_ns));
+    }
+
+    /// Tracing takes so much of a service's CPU time now.
+    pub(crate) fn cost(&self, service: &str, share: f64) {
+        self.of(service, |of| of.cost = Some(share));
+    }
+
+    /// The session of a service has ended; nothing of what is now is known.
+    pub(crate) fn ended(&self, service: &str, has_failed: bool) {
+        self.of(service, |of| {
+            (of.open, of.oldest_ns, of.cost) = (0, 0, None);
+            of.failures += u64::from(has_failed);
+        });
+    }
+
+    /// So many processes of each service are traced, and so many are in each state.
+    pub(crate) fn targets(&self, traced: &BTreeMap<&str, u64>, targets: BTreeMap<Target, u64>) {
+        let mut state = self.state();
+        for (name, of) in &mut state.services {
+            of.traced = traced.get(name.as_str()).copied().unwrap_or(0);
+            if of.traced > 0 {
+                of.seen = Some(Instant::now());
+            }
+        }
+        state.targets = targets;
+    }
+
+    /// The configuration was read again.
+    pub(crate) fn reloaded(&self, is_accepted: bool) {
+        let mut state = self.state();
+        state.reload_failed = !is_accepted;
+        state.reloads[usize::from(!is_accepted)] += 1;
+    }
+
+    /// A connection was closed at once.
+    pub(crate) fn turned_away(&self) {
+        self.state().turned_away += 1;
+    }
+
+    /// Something has happened to rows; they are shown from the first time on.
+    pub(crate) fn rows(&self, change: impl FnOnce(&mut OfRows)) {
+        change(self.state().rows.get_or_insert_default());
+    }
+
+    /// The latency above which a request of this service is slow.
+    pub(crate) fn slo_ns(&self, service: &str) -> Option<u64> {
+        self.state().services.get(service)?.slo_ns
+    }
+
+    fn snapshot(&self) -> State {
+        self.state().clone()
+    }
+}
+
+impl State {
+    fn of_type(&mut self, service: &str, name: &str) -> &mut OfType {
+        let count: usize = self.services.values().map(|of| of.types.len()).sum();
+        let of = self.services.entry(service.to_owned()).or_default();
+        let has_room = count < MAX_TYPES || of.types.contains_key(name);
+        let name = if has_room { name } else { OTHER };
+        let slo_ns = of.slo_ns;
+        of.types
+            .entry(name.to_owned())
+            .or_insert_with(|| OfType::new(slo_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! One request type: closed windows in, sums that never decrease out. All parts of its time add up to its durations.
+
+use std::collections::BTreeMap;
+
+use reqtrace_analysis::cells::bucket::highest;
+use reqtrace_analysis::cells::{Cell, Merge as _};
+use reqtrace_analysis::report::blame::Cause;
+use reqtrace_analysis::report::{Ledger, Places};
+
+/// Bits of the buckets of a cell's latencies.
+const LATENCY_BITS: u32 = 10;
+/// Edges of the histogram of all services: 1, 2 and 5 times each of these, up to 100 s.
+const DECADES_NS: [u64; 6] = [
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+];
+const LAST_NS: u64 = 100_000_000_000;
+
+/// Requests of one type in a window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closed {
+    cell: Cell,
+    incomplete: u64,
+    has_causes: bool,
+    /// Time by part; all of them.
+    parts: BTreeMap<String, u64>,
+}
+
+/// Requests of one type since the agent's start.
+#[derive(Clone, Debug)]
+pub(crate) struct OfType {
+    /// Upper edges in order, and how many requests are in the bucket below each.
+    edges: Vec<(u64, u64)>,
+    /// Those beyond the last edge.
+    beyond: u64,
+    /// Σ of the durations; 64 bits of ns last for 7 months of 1,000 requests at a time.
+    pub(super) duration_ns: u128,
+    pub(super) parts: BTreeMap<String, u128>,
+    pub(super) causes: Option<[u128; Cause::ALL.len()]>,
+    pub(super) incomplete: u64,
+    /// Complete ones that were recorded; each stands for as many as were left out beside it.
+    pub(super) recorded: u64,
+    /// Those that took longer than the SLO that was in force.
+    pub(super) slow: u64,
+}
+
+impl Closed {
+    /// Adds a cell of a second.
+    pub(crate) fn add(&mut self, cell: &Cell, incomplete: u64, has_causes: bool) {
+        self.cell.merge(cell);
+        self.incomplete += incomplete;
+        self.has_causes |= has_causes;
+    }
+
+    /// All has come: gives the parts of its time their names.
+    pub(crate) fn name_parts(&mut self, classes: &[String], places: &Places) {
+        self.parts = parts(&self.cell.sum.ledger, classes, places).collect();
+    }
+}
+
+/// The parts of a ledger by the value of the label `part`.
+pub(crate) fn parts<'a>(
+    ledger: &'a Ledger,
+    classes: &'a [String],
+    places: &'a Places,
+) -> impl Iterator<Item = (String, u64)> + 'a {
+    let fixed = [
+        ("on_cpu", ledger.on_cpu_ns),
+        ("run_queue", ledger.run_queue_ns),
+        ("preempted", ledger.preempted_ns),
+        ("unattributed", ledger.unattributed_ns),
+    ];
+    let fixed = fixed.into_iter().map(|(name, ns)| (name.to_owned(), ns));
+    let zeros = ledger.classes.iter().copied().chain(std::iter::repeat(0));
+    let classes = classes.iter().zip(zeros);
+    let classes = classes.map(|(name, ns)| (name.replace(' ', "_"), ns));
+    let places = places.times(ledger);
+    let places = places.map(|(name, ns)| (name.replace(": ", ":").replace(' ', "_"), ns));
+    fixed.chain(classes).chain(places)
+}
+
+impl OfType {
+    pub(super) fn new(slo_ns: Option<u64>) -> Self {
+        let grid = DECADES_NS.iter().flat_map(|ns| [*ns, ns * 2, ns * 5]);
+        let mut of_type = Self {
+            edges: grid.chain([LAST_NS]).map(|edge| (edge, 0)).collect(),
+            beyond: 0,
+            duration_ns: 0,
+            parts: BTreeMap::new(),
+            causes: None,
+            incomplete: 0,
+            recorded: 0,
+            slow: 0,
+        };
+        if let Some(slo_ns) = slo_ns {
+            of_type.add_edge(slo_ns);
+        }
+        of_type
+    }
+
+    /// Its histogram has this edge from now on. Requests of before count as beyond it, as nothing says which were not.
+    pub(super) fn add_edge(&mut self, edge_ns: u64) {
+        let at = self.edges.partition_point(|(edge, _)| *edge < edge_ns);
+        if self.edges.get(at).is_none_or(|(edge, _)| *edge != edge_ns) {
+            self.edges.insert(at, (edge_ns, 0));
+        }
+    }
+
+    /// These are the parts of its time, from its first scrape on.
+    pub(super) fn begin(&mut self, parts: &[String], has_causes: bool) {
+        for part in parts {
+            self.parts.entry(part.clone()).or_default();
+        }
+        if has_causes {
+            self.causes.get_or_insert_default();
+        }
+    }
+
+    /// Adds a window.
+    pub(super) fn add(&mut self, closed: &Closed, slo_ns: Option<u64>) {
+        let Closed {
+            cell,
+            incomplete,
+            has_causes,
+            parts,
+        } = closed;
+        for (bucket, count) in cell.latencies.buckets() {
+            // A bucket across an edge is above it: what is shown as fast enough is.
+            let ns = highest(LATENCY_BITS, u32::from(bucket)).min(cell.max_ns);
+            let at = self.edges.partition_point(|(edge, _)| *edge < ns);
+            match self.edges.get_mut(at) {
+                Some((_, sum)) => *sum += count,
+                None => self.beyond += count,
+            }
+            if slo_ns.is_some_and(|slo_ns| ns > slo_ns) {
+                self.slow += count;
+            }
+        }
+        self.duration_ns += u128::from(cell.sum.ledger.latency_ns);
+        for (part, ns) in parts {
+            match self.parts.get_mut(part) {
+                Some(sum) => *sum += u128::from(*ns),
+                None => {
+                    self.parts.insert(part.clone(), u128::from(*ns));
+                }
+            }
+        }
+        if *has_causes {
+            let sums = self.causes.get_or_insert_default();
+            for (sum, cause) in sums.iter_mut().zip(Cause::ALL) {
+                *sum += u128::from(cell.sum.causes.get(cause));
+            }
+        }
+        self.incomplete += incomplete;
+        self.recorded += cell.count;
+    }
+
+    /// Complete requests.
+    pub(super) fn count(&self) -> u64 {
+        let below: u64 = self.edges.iter().map(|(_, count)| count).sum();
+        below + self.beyond
+    }
+
+    /// Upper edges in seconds, and how many requests are in each bucket; the last one has no edge.
+    pub(super) fn buckets(&self) -> Vec<(f64, u64)> {
+        let edges = self
+            .edges
+            .iter()
+            .map(|(ns, count)| (seconds(u128::from(*ns)), *count));
+        edges.chain([(f64::INFINITY, self.beyond)]).collect()
+    }
+}
+
+pub(super) fn seconds(ns: u128) -> f64 {
+    ns as f64 / 1e9
+}

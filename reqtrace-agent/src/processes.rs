@@ -1,0 +1,246 @@
+//! Processes as rules see them: `/proc` in; who runs which program since when, and where, out. What does not change is
+//! read once a process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use reqtrace_capture::kernel::processes::all;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Looks between two at which all that is known of a process is read again: it may have been moved to another group.
+const LOOKS_PER_WHOLE: u64 = 10;
+/// An older process rarely comes to run another program: it is looked at then only.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// A process, of which a number and a start are one for all time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id {
+    pub(crate) pid: u32,
+    /// Clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+/// A file, by device and inode.
+pub(crate) type File = (u64, u64);
+
+/// What a rule looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Path of the executable, as the process sees it.
+    pub(crate) exe: String,
+    /// What is there.
+    pub(crate) file: File,
+    pub(crate) comm: String,
+    /// Path of its control group.
+    pub(crate) cgroup: String,
+    /// The process that started it.
+    pub(crate) parent: u32,
+    /// It has the files of this process.
+    pub(crate) is_host: bool,
+    /// Since its start.
+    pub(crate) age: Duration,
+}
+
+/// All that run a program.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    known: BTreeMap<Id, Seen>,
+    looks: u64,
+}
+
+impl Seen {
+    /// The systemd unit that it is in; empty when it is in none.
+    pub(crate) fn unit(&self) -> &str {
+        let mut parts = self.cgroup.rsplit('/');
+        let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
+        parts.find(is_unit).unwrap_or_default()
+    }
+}
+
+impl Processes {
+    /// Looks who is there now.
+    pub(crate) fn look(&mut self) -> &BTreeMap<Id, Seen> {
+        self.looks += 1;
+        let is_whole = self.looks.is_multiple_of(LOOKS_PER_WHOLE);
+        let now = uptime();
+        let own = fs::read_link("/proc/self/ns/mnt").ok();
+        let before = std::mem::take(&mut self.known);
+        for pid in all() {
+            let first = Id { pid, start: 0 };
+            let known = before.range(first..).next();
+            let known = known.filter(|(id, _)| id.pid == pid && !is_whole);
+            let is_settled = |(_, seen): &(&Id, &Seen)| seen.age >= SETTLED;
+            if let Some((id, seen)) = known.filter(is_settled) {
+                let age = now.saturating_sub(ticks(id.start));
+                let now = Seen {
+                    age,
+                    ..seen.clone()
+                };
+                self.known.insert(*id, now);
+                continue;
+            }
+            let Some(stat) = Stat::of(pid) else {
+                continue;
+            };
+            let Stat {
+                comm,
+                start,
+                parent,
+            } = stat;
+            let (id, age) = (Id { pid, start }, now.saturating_sub(ticks(start)));
+            let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
+            let seen = match known.filter(is_same) {
+                Some((_, seen)) => Some(seen.clone()),
+                None => read(pid, comm, own.as_deref()),
+            };
+            if let Some(seen) = seen {
+                let now = Seen {
+                    parent,
+                    age,
+                    ..seen
+                };
+                self.known.insert(id, now);
+            }
+        }
+        &self.known
+    }
+}
+
+/// `None` for kernel threads, and when it has left or is not ours to look at.
+fn read(pid: u32, comm: String, own: Option<&Path>) -> Option<Seen> {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let exe = exe.to_string_lossy();
+    Some(Seen {
+        // The old version runs on when another one was installed.
+        exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
+        file: (file.dev(), file.ino()),
+        comm,
+        cgroup: group(&cgroup).to_owned(),
+        parent: 0,
+        is_host: own.is_some() && namespace.as_deref() == own,
+        age: Duration::ZERO,
+    })
+}
+
+/// The path in the unified hierarchy; before there was one, that of systemd.
+fn group(text: &str) -> &str {
+    let path = |prefix: &str| text.lines().find_map(|line| line.strip_prefix(prefix));
+    let of_systemd = || {
+        let lines = text.lines();
+        lines
+            .filter_map(|line| line.split_once(":name=systemd:"))
+            .map(|(_, path)| path)
+            .next()
+    };
+    path("0::")
+        .filter(|path| *path != "/")
+        .or_else(of_systemd)
+        .unwrap_or("/")
+}
+
+/// What `/proc/PID/stat` says.
+struct Stat {
+    comm: String,
+    start: u64,
+    parent: u32,
+}
+
+impl Stat {
+    /// `None` when it has left, or has ended and waits to be reaped.
+    fn of(pid: u32) -> Option<Self> {
+        let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // A name may have any characters, parentheses too.
+        let (before, rest) = text.rsplit_once(") ")?;
+        let (_, comm) = before.split_once(" (")?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // The 22nd field, where the parent is the fourth.
+        let start = fields.nth(17)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then(|| Self {
+            comm: comm.to_owned(),
+            start,
+            parent,
+        })
+    }
+}
+
+fn ticks(count: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_millis(count.saturating_mul(1000) / per_second)
+}
+
+/// Since boot.
+fn uptime() -> Duration {
+    clock_gettime(ClockId::Boottime)
+        .try_into()
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen_as_it_is() {
+        let mut processes = Processes::default();
+        let own = std::process::id();
+        let exe = std::env::current_exe().unwrap();
+        for _ in 0..2 {
+            let known = processes.look();
+            let (id, seen) = known.iter().find(|(id, _)| id.pid == own).unwrap();
+            assert_eq!(Path::new(&seen.exe), exe);
+            assert!(seen.is_host && id.start > 0);
+            assert!(seen.age < Duration::from_secs(3_600), "{seen:?}");
+            // Kernel threads run no program.
+            assert!(known.keys().all(|id| id.pid != 2) || !known.is_empty());
+        }
+    }
+
+    #[test]
+    fn names_with_parentheses_and_zombies() {
+        let tail = "3 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        let stat = Stat::parse(&format!("7 (a) R (b) S {tail}")).unwrap();
+        assert_eq!((stat.comm.as_str(), stat.start), ("a) R (b", 4711));
+        assert_eq!(stat.parent, 3);
+        assert!(Stat::parse(&format!("7 (a) Z {tail}")).is_none());
+        assert!(Stat::parse("7 (a) S 1 1").is_none());
+    }
+
+    #[test]
+    fn groups_and_units() {
+        assert_eq!(
+            group("0::/system.slice/a.service\n"),
+            "/system.slice/a.service"
+        );
+        let both = "12:pids:/x\n1:name=systemd:/system.slice/b.service\n0::/\n";
+        assert_eq!(group(both), "/system.slice/b.service");
+        assert_eq!(group(""), "/");
+        let seen = |cgroup: &str| Seen {
+            exe: String::new(),
+            file: (0, 0),
+            comm: String::new(),
+            cgroup: cgroup.to_owned(),
+            parent: 1,
+            is_host: true,
+            age: Duration::ZERO,
+        };
+        let unit = |cgroup: &str| seen(cgroup).unit().to_owned();
+        assert_eq!(unit("/system.slice/a.service/sub"), "a.service");
+        assert_eq!(
+            unit("/user.slice/user@0.service/app.slice/b.scope"),
+            "b.scope"
+        );
+        assert_eq!(unit("/"), "");
+    }
+}

@@ -1,0 +1,197 @@
+//! The way from sessions to the writer: requests in, those that are chosen in batches out, or counted where there is no
+//! room.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use reqtrace_analysis::classify::columns::Columns;
+use reqtrace_analysis::report::{Exporter, Report, RequestRow};
+use reqtrace_base::error::Result;
+
+use super::Dropped;
+use super::row::Row;
+use crate::choice::Choice;
+use crate::metrics::Metrics;
+
+/// Bytes of rows that wait for the writer, of all sessions together.
+const MOST_WAITING: usize = 32 << 20;
+/// Rows that are handed over at a time.
+const BATCH: usize = 256;
+/// Fewer are handed over after this time.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the rows of a session have in common.
+#[derive(Debug)]
+pub(crate) struct Of {
+    pub(crate) service: String,
+    pub(crate) profile: String,
+    pub(crate) kernel: String,
+    pub(crate) columns: Columns,
+    pub(crate) has_causes: bool,
+    pub(crate) texts: bool,
+}
+
+/// Rows of a session.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) of: Arc<Of>,
+    pub(super) rows: Vec<Row>,
+    /// The latency above which they are slow.
+    pub(super) slow_ns: Option<u64>,
+    pub(super) bytes: usize,
+}
+
+/// What the writer is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    Rows(Batch),
+    /// The session of a service has ended.
+    Ended(Arc<Of>),
+    Stop,
+}
+
+/// Where sessions hand over what they have chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(super) to: Sender<Message>,
+    pub(super) waiting: Arc<AtomicUsize>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) one_in: u32,
+    pub(super) keep_slow_ns: Option<u64>,
+}
+
+impl Batch {
+    /// The time between the ends of the first and the last, ns.
+    pub(super) fn span_ns(&self) -> u64 {
+        let ends = || self.rows.iter().map(Row::end_unix_ns);
+        let last = ends().max().unwrap_or(0);
+        last - ends().min().unwrap_or(last)
+    }
+}
+
+impl Queue {
+    /// Never waits.
+    fn offer(&self, batch: Batch) {
+        let (rows, span_ns, bytes) = (batch.rows.len() as u64, batch.span_ns(), batch.bytes);
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let is_taken = before + bytes <= MOST_WAITING && self.to.send(Message::Rows(batch)).is_ok();
+        if !is_taken {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.metrics
+                .rows(|of| of.dropped(Dropped::Queue, rows, span_ns));
+        }
+    }
+}
+
+/// Requests of a session that were chosen, and not handed over.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    of: Arc<Of>,
+    choice: Choice,
+    queue: Queue,
+    slow_ns: Option<u64>,
+    rows: Vec<Row>,
+    bytes: usize,
+    since: Instant,
+}
+
+impl Chosen {
+    pub(crate) fn new(of: Of, queue: Queue) -> Self {
+        let mut chosen = Self {
+            of: Arc::new(of),
+            choice: Choice::one_in(queue.one_in),
+            slow_ns: None,
+            rows: Vec::new(),
+            bytes: 0,
+            since: Instant::now(),
+            queue,
+        };
+        chosen.read_slo();
+        chosen
+    }
+
+    /// The configuration may have been read again.
+    fn read_slo(&mut self) {
+        let slo_ns = self.queue.metrics.slo_ns(&self.of.service);
+        self.slow_ns = slo_ns.or(self.queue.keep_slow_ns);
+    }
+
+    fn take(&mut self, row: &RequestRow<'_>) {
+        let kept = self.choice.of(
+            row.id,
+            row.ledger.latency_ns,
+            row.weight,
+            row.incomplete.is_none(),
+            self.slow_ns,
+        );
+        let Some(kept) = kept else { return };
+        if self.rows.is_empty() {
+            self.since = Instant::now();
+        }
+        let row = Row::of(row, kept, self.of.texts);
+        self.bytes += row.bytes();
+        self.rows.push(row);
+        if self.rows.len() >= BATCH {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if !self.rows.is_empty() {
+            self.queue.offer(Batch {
+                of: Arc::clone(&self.of),
+                rows: std::mem::take(&mut self.rows),
+                slow_ns: self.slow_ns,
+                bytes: std::mem::take(&mut self.bytes),
+            });
+        }
+    }
+
+    /// Some time has passed.
+    pub(crate) fn look(&mut self) {
+        self.read_slo();
+        if self.since.elapsed() >= PATIENCE {
+            self.hand_over();
+        }
+    }
+
+    /// No more come.
+    pub(crate) fn end(&mut self) {
+        self.hand_over();
+        // When the writer has ended the agent ends.
+        let _ = self.queue.to.send(Message::Ended(Arc::clone(&self.of)));
+    }
+}
+
+/// Takes all requests of a session.
+pub(crate) struct RowsExporter(pub(crate) Rc<RefCell<Chosen>>);
+
+impl Exporter for RowsExporter {
+    fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
+        self.0.borrow_mut().take(row);
+        Ok(())
+    }
+
+    fn wants_requests(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "parquet")]
+pub(super) mod tests {
+    use super::*;
+
+    /// As the exporter of a session does.
+    pub(in crate::rows) fn exporter(chosen: &mut Chosen) -> impl FnMut(&RequestRow<'_>) {
+        |row| chosen.take(row)
+    }
+}

@@ -1,0 +1,346 @@
+//! The spool: names of files that are made, and whole files, in; whole files in their partitions, and room for them, out.
+//!
+//! A file is made in the spool as `NAME.parquet.part`, synced, and renamed to its place: at no time does the target have a
+//! part of a file, and a name is given once. What a killed agent has left half-made is removed at the next start.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use reqtrace_base::error::{Error, Result};
+use reqtrace_output::parquet::ParquetFile;
+use rustix::fs::{FlockOperation, flock, statvfs};
+
+use super::paths::{escaped, file, folders, make, partition, plain, sync};
+use crate::config::Rows;
+
+const PART: &str = ".part";
+/// The number of the next file.
+const NEXT: &str = "next";
+const LOCK: &str = "lock";
+/// How long it is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+const TRIAL: &str = ".reqtrace-trial";
+
+/// Both folders.
+#[derive(Debug)]
+pub(super) struct Spool {
+    dir: PathBuf,
+    spool: PathBuf,
+    /// Held as long as the agent lives.
+    _lock: File,
+    pub(super) host: String,
+    /// `rows-HOST-`, and with the boot.
+    of_host: String,
+    prefix: String,
+    next: u64,
+    max: u64,
+    keep_free: f64,
+    /// Files that were handed over and are still there, the oldest first.
+    kept: VecDeque<Kept>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    /// `date=…/hour=…`
+    hour: PathBuf,
+    modified: SystemTime,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// A file that was removed to make room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) rows: u64,
+    pub(super) span_ns: u64,
+}
+
+impl Spool {
+    /// Opens both folders, makes them where they are not there, and removes half-made files; how many these were.
+    ///
+    /// # Errors
+    ///
+    /// Usage errors: they are on two file systems, cannot be written, or another agent has them.
+    pub(super) fn open(config: &Rows) -> Result<(Self, u64)> {
+        let (dir, spool) = (&config.dir, &config.spool);
+        for folder in [dir, spool] {
+            make(folder).map_err(|error| {
+                Error::usage(format!("[rows]: {} cannot be made", folder.display()))
+                    .because(error)
+                    .next(
+                        "give a folder that the agent may write: dir = \"/var/lib/reqtrace/rows\"",
+                    )
+            })?;
+        }
+        let cannot = |error: io::Error| {
+            Error::usage(format!(
+                "[rows]: the spool {} cannot be written",
+                spool.display()
+            ))
+            .because(error)
+            .next("give a folder that the agent may write: spool = \"/var/lib/reqtrace/spool\"")
+        };
+        let lock = file(&spool.join(LOCK), false).map_err(cannot)?;
+        lock_it(&lock).map_err(|error| {
+            Error::usage(format!(
+                "[rows]: another agent has the spool {}",
+                spool.display()
+            ))
+            .because(error)
+            .next("give each agent a spool and a dir of its own, or end the other one")
+        })?;
+        rename_works(dir, spool)?;
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+            Error::failed("[rows]: the boot has no id, which names of files need").because(error)
+        })?;
+        let boot: String = boot
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .take(12)
+            .collect();
+        let of_host = format!("rows-{}-", plain(&host));
+        let mut own = Self {
+            dir: dir.clone(),
+            spool: spool.clone(),
+            _lock: lock,
+            host,
+            prefix: format!("{of_host}{boot}-"),
+            of_host,
+            next: 0,
+            max: config.max,
+            keep_free: config.keep_free.percent() / 100.0,
+            kept: VecDeque::new(),
+        };
+        own.look();
+        own.next = own.first_number();
+        let half_made = own.remove_half_made().map_err(cannot)?;
+        Ok((own, half_made))
+    }
+
+    /// Above all that were given: those of files that a reader has taken away are in the spool's own.
+    fn first_number(&self) -> u64 {
+        let written = fs::read_to_string(self.spool.join(NEXT)).ok();
+        let written = written.and_then(|text| text.trim().parse::<u64>().ok());
+        let there = self.kept.iter().filter_map(|kept| {
+            let name = kept
+                .path
+                .file_name()?
+                .to_str()?
+                .strip_prefix(&self.prefix)?;
+            name.strip_suffix(".parquet")?.parse::<u64>().ok()
+        });
+        let beyond = there.max().map_or(1, |number| number + 1);
+        written.unwrap_or(1).max(beyond)
+    }
+
+    fn remove_half_made(&self) -> io::Result<u64> {
+        let mut removed = 0;
+        for entry in fs::read_dir(&self.spool)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|end| end == &PART[1..]) {
+                fs::remove_file(path)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// A file to be made, and its name, which no other gets.
+    pub(super) fn begin(&mut self) -> io::Result<(String, File)> {
+        let number = self.next;
+        let next = self.spool.join(NEXT);
+        let new = self.spool.join("next.new");
+        let mut to = file(&new, true)?;
+        write!(to, "{}", number + 1)?;
+        to.sync_all()?;
+        fs::rename(&new, &next)?;
+        sync(&self.spool)?;
+        self.next += 1;
+        let name = format!("{}{number:08}.parquet", self.prefix);
+        let made = file(&self.part(&name), true)?;
+        Ok((name, made))
+    }
+
+    fn part(&self, name: &str) -> PathBuf {
+        self.spool.join(format!("{name}{PART}"))
+    }
+
+    /// Nothing becomes of it.
+    pub(super) fn abandon(&self, name: &str) {
+        // If it cannot be removed now, the next start does.
+        let _ = fs::remove_file(self.part(name));
+    }
+
+    /// Hands a whole file over: it is in its partition, or not at all. Gives its bytes.
+    pub(super) fn hand_over(
+        &mut self,
+        name: &str,
+        made: &File,
+        service: &str,
+        hour: u64,
+    ) -> io::Result<u64> {
+        made.sync_all()?;
+        let bytes = made.metadata()?.len();
+        sync(&self.spool)?;
+        let hour = partition(hour);
+        let folder = self
+            .dir
+            .join(&hour)
+            .join(format!("service={}", escaped(service)));
+        let path = folder.join(name);
+        let rename = || {
+            make(&folder)?;
+            fs::rename(self.part(name), &path)
+        };
+        // Who cleans up may take an empty folder away in between.
+        rename().or_else(|error| match error.kind() {
+            ErrorKind::NotFound => rename(),
+            _ => Err(error),
+        })?;
+        sync(&folder)?;
+        self.kept.push_back(Kept {
+            hour,
+            modified: SystemTime::now(),
+            path,
+            bytes,
+        });
+        Ok(bytes)
+    }
+
+    /// Bytes of files that were handed over and are still there.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|kept| kept.bytes).sum()
+    }
+
+    /// Looks which files are there: readers take some away.
+    pub(super) fn look(&mut self) {
+        let mut kept = Vec::new();
+        for date in folders(&self.dir, "date=") {
+            for hour in folders(&date, "hour=") {
+                for service in folders(&hour, "service=") {
+                    kept.extend(self.files(&service, &hour));
+                }
+            }
+        }
+        kept.sort();
+        self.kept = kept.into();
+    }
+
+    fn files(&self, folder: &Path, hour: &Path) -> Vec<Kept> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let own = entries.filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(&self.of_host) && name.ends_with(".parquet")
+        });
+        let kept = own.filter_map(|entry| {
+            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some(Kept {
+                hour: hour.strip_prefix(&self.dir).ok()?.to_owned(),
+                modified: metadata.modified().ok()?,
+                path: entry.path(),
+                bytes: metadata.len(),
+            })
+        });
+        kept.collect()
+    }
+
+    /// Whether there is room beside `open` bytes of files that are being made. The oldest files go for it.
+    pub(super) fn make_room(&mut self, open: u64) -> (bool, Vec<Gone>) {
+        let mut gone = Vec::new();
+        if self.has_room(open) {
+            return (true, gone);
+        }
+        self.look();
+        while !self.has_room(open) {
+            let Some(oldest) = self.kept.pop_front() else {
+                return (false, gone);
+            };
+            gone.extend(remove(&oldest.path));
+        }
+        (true, gone)
+    }
+
+    fn has_room(&self, open: u64) -> bool {
+        self.kept_bytes() + open <= self.max && self.is_free()
+    }
+
+    fn is_free(&self) -> bool {
+        // What cannot be asked is found out by writing.
+        statvfs(&self.dir)
+            .is_ok_and(|all| all.f_bavail as f64 >= self.keep_free * all.f_blocks as f64)
+    }
+}
+
+/// Removes a file and folders that are empty then; what was in it.
+fn remove(path: &Path) -> Option<Gone> {
+    let file = ParquetFile::open(path);
+    fs::remove_file(path).ok()?;
+    for folder in path.ancestors().skip(1).take(3) {
+        // Those with other files stay.
+        let _ = fs::remove_dir(folder);
+    }
+    let gone = file.map(|file| Gone {
+        rows: file.rows(),
+        span_ns: file.meta().duration_ns,
+    });
+    Some(gone.unwrap_or_default())
+}
+
+/// An agent that was killed a moment ago has it until the kernel has taken it apart.
+fn lock_it(lock: &File) -> rustix::io::Result<()> {
+    let since = Instant::now();
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if since.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A rename from one folder to the other has to be one step.
+fn rename_works(dir: &Path, spool: &Path) -> Result<()> {
+    let (from, to) = (spool.join(TRIAL), dir.join(TRIAL));
+    let result = file(&from, true).and_then(|_| fs::rename(&from, &to));
+    let _ = fs::remove_file(&from);
+    let _ = fs::remove_file(&to);
+    let refused = match result {
+        Ok(()) => return Ok(()),
+        // It gets room, or rows are dropped and counted.
+        Err(error) if is_full(&error) => return Ok(()),
+        Err(error) => error,
+    };
+    let what = match refused.kind() {
+        ErrorKind::CrossesDevices => format!(
+            "[rows]: spool {} and dir {} are on two file systems: a file could not be handed over in one step",
+            spool.display(),
+            dir.display()
+        ),
+        _ => format!(
+            "[rows]: no file can be moved from the spool {} to {}",
+            spool.display(),
+            dir.display()
+        ),
+    };
+    Err(Error::usage(what).because(refused).next(
+        "leave spool out, or give a folder on the file system of dir that the agent may write",
+    ))
+}
+
+/// Whether there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
+}

@@ -1,0 +1,385 @@
+//! The writer: batches of rows in; files in the spool, handed over when they are old or large enough, out. It has a thread
+//! of its own: a disk that stands still holds up nobody else.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use log::{debug, info, warn};
+use reqtrace_analysis::report::blame::Blame;
+use reqtrace_analysis::report::{Exporter as _, Report, TraceInfo};
+use reqtrace_base::error::{Error, Result};
+use reqtrace_output::csv::Limits;
+use reqtrace_output::parquet::ParquetExporter;
+
+use super::Dropped;
+use super::paths::hour;
+use super::queue::{Batch, Message, Of, Queue};
+use super::row::Row;
+use super::spool::Spool;
+use crate::config::Rows;
+use crate::metrics::Metrics;
+
+/// How often it looks for files that are old enough, and for room.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it looks which files readers have taken.
+const LOOK_AT_ALL: Duration = Duration::from_secs(30);
+/// After a file could not be written.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) queue: Queue,
+    thread: JoinHandle<()>,
+}
+
+/// A file that is being made.
+struct Open {
+    of: Arc<Of>,
+    slow_ns: Option<u64>,
+    name: String,
+    file: File,
+    exporter: ParquetExporter,
+    rows: u64,
+    hour: u64,
+    start_unix_ns: u64,
+    start_ns: i64,
+    first_end_ns: u64,
+    last_end_ns: u64,
+    since: Instant,
+}
+
+struct Thread {
+    config: Rows,
+    spool: Spool,
+    metrics: Arc<Metrics>,
+    waiting: Arc<AtomicUsize>,
+    /// By service.
+    open: BTreeMap<String, Open>,
+    /// Nothing is tried before.
+    not_before: Option<Instant>,
+    /// A line in the log for the first failure of several.
+    has_failed: bool,
+}
+
+impl Writer {
+    /// Begins with these folders.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub(crate) fn start(config: &Rows, metrics: &Arc<Metrics>) -> Result<Self> {
+        let (spool, half_made) = Spool::open(config)?;
+        if half_made > 0 {
+            warn!("rows: half-made files of an agent that was killed were removed: {half_made}");
+        }
+        metrics.rows(|of| {
+            of.half_made += half_made;
+            of.kept_bytes = spool.kept_bytes();
+        });
+        let (to, from) = mpsc::channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let queue = Queue {
+            to,
+            waiting: Arc::clone(&waiting),
+            metrics: Arc::clone(metrics),
+            one_in: config.one_in,
+            keep_slow_ns: config
+                .keep_slow
+                .map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let (config, metrics) = (config.clone(), Arc::clone(metrics));
+        let thread = Builder::new()
+            .name("reqtrace-rows".to_owned())
+            .spawn(move || {
+                let mut thread = Thread {
+                    config,
+                    spool,
+                    metrics,
+                    waiting,
+                    open: BTreeMap::new(),
+                    not_before: None,
+                    has_failed: false,
+                };
+                thread.run(&from);
+            })
+            .map_err(|error| Error::failed("the writer of rows could not begin").because(error))?;
+        Ok(Self { queue, thread })
+    }
+
+    /// Hands over all that has come, and ends.
+    pub(crate) fn end(self) {
+        let _ = self.queue.to.send(Message::Stop);
+        if self.thread.join().is_err() {
+            warn!("the writer of rows panicked: please report this as a bug");
+        }
+    }
+}
+
+impl Thread {
+    fn run(&mut self, from: &Receiver<Message>) {
+        let (mut looked, mut looked_at_all) = (Instant::now(), Instant::now());
+        loop {
+            let wait = LOOK.saturating_sub(looked.elapsed());
+            match from.recv_timeout(wait) {
+                Ok(Message::Rows(batch)) => {
+                    self.rows(&batch);
+                    self.waiting.fetch_sub(batch.bytes, Ordering::Relaxed);
+                }
+                Ok(Message::Ended(of)) => {
+                    let is_own = self.open.get(&of.service);
+                    if is_own.is_some_and(|open| Arc::ptr_eq(&open.of, &of)) {
+                        self.close(&of.service);
+                    }
+                }
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if looked_at_all.elapsed() >= LOOK_AT_ALL {
+                looked_at_all = Instant::now();
+                self.spool.look();
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.look();
+            }
+        }
+        self.close_all(|_| true);
+        self.figures();
+    }
+
+    /// Closes files that are old enough, and makes room.
+    fn look(&mut self) {
+        let every = self.config.every;
+        self.close_all(|open| open.since.elapsed() >= every);
+        if !self.open.is_empty() && !self.make_room(0) {
+            // They go while there is as much room as there was for them.
+            self.close_all(|_| true);
+        }
+        self.figures();
+    }
+
+    fn figures(&self) {
+        let (spool_bytes, kept_bytes) = (self.open_bytes(), self.spool.kept_bytes());
+        self.metrics
+            .rows(|of| (of.spool_bytes, of.kept_bytes) = (spool_bytes, kept_bytes));
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.open.values().map(|open| open.exporter.size()).sum()
+    }
+
+    fn close_all(&mut self, which: impl Fn(&Open) -> bool) {
+        let those = self.open.iter().filter(|(_, open)| which(open));
+        let those: Vec<String> = those.map(|(service, _)| service.clone()).collect();
+        those.iter().for_each(|service| self.close(service));
+    }
+
+    /// Whether there is room for files that are being made and so many bytes more; the oldest files went for it.
+    fn make_room(&mut self, more: u64) -> bool {
+        let (has_room, gone) = self.spool.make_room(self.open_bytes() + more);
+        if !gone.is_empty() {
+            info!(
+                "rows: the oldest files were removed to make room: {}",
+                gone.len()
+            );
+        }
+        for gone in gone {
+            self.metrics
+                .rows(|of| of.dropped(Dropped::Oldest, gone.rows, gone.span_ns));
+        }
+        has_room
+    }
+
+    fn rows(&mut self, batch: &Batch) {
+        let dropped = self.write(batch);
+        if dropped > 0 {
+            let span_ns = batch.span_ns();
+            self.metrics
+                .rows(|of| of.dropped(Dropped::Disk, dropped, span_ns));
+        }
+    }
+
+    /// Writes a batch; how many of its rows there was no file for. What was in a file that fails is counted with that.
+    fn write(&mut self, batch: &Batch) -> u64 {
+        let service = &batch.of.service;
+        // All files have room in `max` together, and one more.
+        let share = self.config.max / (self.open.len() as u64 + 1).max(2);
+        let most = self.config.bytes.min(share);
+        let mut dropped = 0;
+        for row in &batch.rows {
+            let is_over = |open: &Open| {
+                !Arc::ptr_eq(&open.of, &batch.of)
+                    || open.slow_ns != batch.slow_ns
+                    || open.is_over(row, self.config.every)
+                    || open.exporter.size() >= most
+            };
+            if self.open.get(service).is_some_and(is_over) {
+                self.close(service);
+            }
+            if !self.open.contains_key(service) && !self.begin(batch, row, most) {
+                dropped += 1;
+                continue;
+            }
+            let Some(open) = self.open.get_mut(service) else {
+                continue;
+            };
+            if let Err(error) = open.add(row, &self.spool.host) {
+                self.fail(service, &error);
+            }
+        }
+        dropped
+    }
+
+    /// Begins a file with this row, if there is room for one of `most` bytes.
+    fn begin(&mut self, batch: &Batch, row: &Row, most: u64) -> bool {
+        if self.not_before.is_some_and(|at| at > Instant::now()) {
+            return false;
+        }
+        self.not_before = None;
+        if !self.make_room(most) {
+            self.pause(&"no room: less than keep-free is free, or files are above max");
+            return false;
+        }
+        let begun = self.spool.begin().and_then(|(name, file)| {
+            let to = file.try_clone()?;
+            Ok((name, file, to))
+        });
+        let (name, file, to) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.pause(&error);
+                return false;
+            }
+        };
+        let of = &batch.of;
+        let exporter = ParquetExporter::new(Box::new(to), &name, &of.columns, Limits::default());
+        let end_ns = row.end_unix_ns();
+        let open = Open {
+            of: Arc::clone(of),
+            slow_ns: batch.slow_ns,
+            name,
+            file,
+            exporter,
+            rows: 0,
+            hour: hour(end_ns),
+            start_unix_ns: row.start_unix_ns,
+            start_ns: row.since_start_ns,
+            first_end_ns: end_ns,
+            last_end_ns: end_ns,
+            since: Instant::now(),
+        };
+        self.open.insert(of.service.clone(), open);
+        true
+    }
+
+    fn pause(&mut self, why: &dyn std::fmt::Display) {
+        self.not_before = Some(Instant::now() + PAUSE);
+        if !std::mem::replace(&mut self.has_failed, true) {
+            warn!("rows are dropped, and counted in reqtrace_rows_dropped_total: {why}");
+        }
+    }
+
+    /// Hands a file over.
+    fn close(&mut self, service: &str) {
+        let Some(mut open) = self.open.remove(service) else {
+            return;
+        };
+        let report = open.report(&self.config, &self.spool.host);
+        let handed = open.exporter.finish(&report).and_then(|()| {
+            let handed = self
+                .spool
+                .hand_over(&open.name, &open.file, service, open.hour);
+            handed.map_err(|error| {
+                Error::failed(format!("{} could not be handed over", open.name)).because(error)
+            })
+        });
+        match handed {
+            Ok(bytes) => {
+                if std::mem::take(&mut self.has_failed) {
+                    info!("rows are written again");
+                }
+                debug!(
+                    "{service}: {} has {} rows, {bytes} bytes",
+                    open.name, open.rows
+                );
+                self.metrics.rows(|of| {
+                    of.written += open.rows;
+                    of.files += 1;
+                    of.bytes += bytes;
+                });
+            }
+            Err(error) => {
+                self.open.insert(service.to_owned(), open);
+                self.fail(service, &error);
+            }
+        }
+    }
+
+    /// Nothing becomes of a file, and its rows are lost.
+    fn fail(&mut self, service: &str, error: &Error) {
+        let Some(open) = self.open.remove(service) else {
+            return;
+        };
+        self.spool.abandon(&open.name);
+        let because = std::error::Error::source(error)
+            .map_or_else(String::new, |cause| format!(", because {cause}"));
+        self.pause(&format_args!("{service}: {error}{because}"));
+        let span_ns = open.last_end_ns - open.first_end_ns;
+        self.metrics
+            .rows(|of| of.dropped(Dropped::Disk, open.rows, span_ns));
+    }
+}
+
+impl Open {
+    /// Whether a row does not belong into it any more.
+    fn is_over(&self, row: &Row, every: Duration) -> bool {
+        let end_ns = row.end_unix_ns();
+        let age = Duration::from_nanos(end_ns.saturating_sub(self.first_end_ns));
+        hour(end_ns) != self.hour || age >= every
+    }
+
+    fn add(&mut self, row: &Row, host: &str) -> Result<()> {
+        // It is one of those that are lost when it fails.
+        self.rows += 1;
+        self.first_end_ns = self.first_end_ns.min(row.end_unix_ns());
+        self.last_end_ns = self.last_end_ns.max(row.end_unix_ns());
+        let row = row.lend(host, &self.of.service, self.start_ns);
+        self.exporter.request(&row)
+    }
+
+    /// What its metadata says.
+    fn report(&self, config: &Rows, host: &str) -> Report {
+        let slow = self
+            .slow_ns
+            .map_or_else(|| "none".to_owned(), |ns| format!("{ns} ns"));
+        let alike = [
+            (
+                "--labels",
+                if self.of.texts { "yes" } else { "no" }.to_owned(),
+            ),
+            ("one in", config.one_in.to_string()),
+            ("slow above", slow),
+        ];
+        Report {
+            trace: TraceInfo {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                profile: self.of.profile.clone(),
+                kernel: self.of.kernel.clone(),
+                host: host.to_owned(),
+                start_unix_ns: self.start_unix_ns,
+                duration_ns: self.last_end_ns.saturating_sub(self.start_unix_ns),
+                ended_by: "file closed".to_owned(),
+                alike: alike.map(|(name, value)| (name.to_owned(), value)).into(),
+                ..TraceInfo::default()
+            },
+            blame: self.of.has_causes.then(Blame::default),
+            ..Report::default()
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Contention: slow requests with who held them up in; where they waited for each other, whoever was first, out.
+//!
+//! Asked where no root cause explains them. Of many who take turns at one thing each may do something else with it, or
+//! wait for a CPU: what they have in common is that thing, and maybe their statements.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::collect::{Share, Slow, Sum, Who};
+use super::episodes::{self, Excess};
+use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
+use super::named::{most, text_of};
+use super::patterns::{Family, PATTERNS};
+use super::periods;
+use super::random::Random;
+use crate::blame::ThreadId;
+use crate::report::verdict::{Class, Culprit, Evidence, Verdict};
+use reqtrace_base::plain::Plain;
+
+/// Fewer threads do not take turns.
+const FEWEST_THREADS: usize = 3;
+/// Those who queue may do so without a break, in one episode: what is sure is found by choices of seconds.
+const BLOCK_NS: u64 = 1_000_000_000;
+const FEWEST_BLOCKS: usize = 5;
+/// They are those who together have so much of it: who has it for a moment is none of them.
+const NEARLY_ALL: f64 = 0.95;
+
+impl Share {
+    /// Whom it waited for, if that was a thread that held it up: by computing, sleeping, idling or waiting for a CPU. One
+    /// that waits for a disk or a peer holds nobody up itself.
+    pub(super) fn holder(&self) -> Option<ThreadId> {
+        let family = PATTERNS[usize::from(self.pattern)].family;
+        match self.who {
+            Who::Thread(thread) if matches!(family, Family::Held | Family::Cpu) => Some(thread),
+            _ => None,
+        }
+    }
+
+    fn is_queued_in(&self, class: u16) -> bool {
+        self.class == Some(class) && self.holder().is_some()
+    }
+}
+
+impl Slow {
+    fn queued_ns(&self, class: u16) -> u64 {
+        let shares = self.shares.iter();
+        let queued = shares.filter(|share| share.is_queued_in(class));
+        queued.map(|share| share.ns).sum()
+    }
+}
+
+impl<F: Facts> Judge<'_, F> {
+    /// The verdict that they wait for each other, if it is one.
+    pub(super) fn contention(
+        &self,
+        slow: &[&Slow],
+        typical: &Sum,
+        evidence: Evidence,
+    ) -> Option<Verdict> {
+        let shares = slow
+            .iter()
+            .flat_map(|slow| slow.shares.iter().map(|share| (share, slow.weight)));
+        let held = shares.filter(|(share, _)| share.holder().is_some());
+        let class = most(
+            held.clone()
+                .filter_map(|(share, weight)| Some((share.class?, share.ns * weight))),
+        );
+        let (class, _) = class?;
+        let mut blocks: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        for slow in slow {
+            let (own, all) = blocks.entry(slow.end_ns / BLOCK_NS).or_default();
+            *own += (slow.queued_ns(class) * slow.weight) as f64;
+            *all += Excess::of(slow, typical).all;
+        }
+        if blocks.len() < FEWEST_BLOCKS {
+            return None;
+        }
+        let mut random = Random::of(blocks.keys().copied());
+        let parts: Vec<(f64, f64)> = blocks.into_values().collect();
+        let sum = parts
+            .iter()
+            .fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let share = (sum.0 / sum.1.max(1.0)).min(1.0);
+        let least = episodes::least_of(&parts, &mut random).min(1.0);
+        if share < CAUSE || least < CAUSE_LEAST {
+            return None;
+        }
+        let mut threads: BTreeMap<ThreadId, u64> = BTreeMap::new();
+        for (share, weight) in held.filter(|(share, _)| share.is_queued_in(class)) {
+            *threads.entry(share.holder()?).or_default() += share.ns * weight;
+        }
+        let all_ns: u64 = threads.values().sum();
+        let mut threads: Vec<(ThreadId, u64)> = threads.into_iter().collect();
+        threads.sort_by_key(|(_, ns)| Reverse(*ns));
+        let mut before_ns = 0;
+        threads.retain(|(_, ns)| {
+            let is_one = (before_ns as f64) < NEARLY_ALL * all_ns as f64;
+            before_ns += ns;
+            is_one
+        });
+        let (_, largest_ns) = threads.first()?;
+        if threads.len() < FEWEST_THREADS || *largest_ns as f64 >= CULPRIT * all_ns as f64 {
+            return None;
+        }
+        let threads = threads.into_iter().map(|(thread, _)| thread).collect();
+        let own: Vec<&Slow> = slow
+            .iter()
+            .filter(|slow| slow.queued_ns(class) as f64 >= CAUSE_LEAST * slow.latency_ns() as f64)
+            .copied()
+            .collect();
+        let episodes = episodes::largest(episodes::of(&own, typical));
+        let begins: Vec<u64> = episodes.iter().map(|episode| episode.from_ns).collect();
+        let longest = episodes.iter().map(|episode| {
+            let requests = episode.requests.iter();
+            requests
+                .map(|at| own[*at].queued_ns(class))
+                .max()
+                .unwrap_or(0)
+        });
+        let mut longest: Vec<u64> = longest.collect();
+        longest.sort_unstable();
+        Some(Verdict {
+            class: Class::Contended,
+            request: self.of.name.to_owned(),
+            also: Vec::new(),
+            culprit: Some(self.those(&threads, &own)),
+            object: Plain::of(self.facts.class(Some(class))),
+            episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
+            times: episodes.len() as u64,
+            knows_takers: self.collector.knows_takers,
+            cadence: periods::of(&begins, false),
+            evidence: Evidence {
+                cause: mille(share),
+                cause_least: mille(least),
+                culprit: mille(1.0),
+                ..evidence
+            },
+        })
+    }
+
+    /// Several threads; with the statements that most of them ran.
+    pub(super) fn those(&self, threads: &BTreeSet<ThreadId>, own: &[&Slow]) -> Culprit {
+        let pids: BTreeSet<u32> = threads.iter().map(|thread| thread.tgid).collect();
+        let names: BTreeSet<Plain> = threads.iter().map(|one| self.facts.comm(*one)).collect();
+        let only = |set: BTreeSet<u32>| {
+            if set.len() == 1 {
+                set.first().copied()
+            } else {
+                None
+            }
+        };
+        Culprit {
+            pid: only(pids).unwrap_or(0),
+            threads: threads.len() as u64,
+            comm: match names.len() {
+                1 => names.into_iter().next().unwrap_or_default(),
+                _ => Plain::default(),
+            },
+            statements: text_of(self.collector, &in_common(own)),
+            ..Culprit::default()
+        }
+    }
+}
+
+/// The statements that who held most of these up ran, each in its usual place.
+fn in_common(own: &[&Slow]) -> Vec<u32> {
+    let time = |slow: &Slow| slow.latency_ns() * slow.weight;
+    let all_ns: u64 = own.iter().map(|slow| time(slow)).sum();
+    let mut ran: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
+    for slow in own {
+        let statements: BTreeSet<u32> = slow.by_culprit.iter().copied().collect();
+        for statement in statements {
+            let place = slow.by_culprit.iter().position(|one| *one == statement);
+            let (ns, places) = ran.entry(statement).or_default();
+            *ns += time(slow);
+            *places += time(slow) as f64 * place.unwrap_or(0) as f64;
+        }
+    }
+    ran.retain(|_, (ns, _)| *ns as f64 >= CULPRIT * all_ns as f64);
+    let mut common: Vec<(u32, f64)> = ran
+        .into_iter()
+        .map(|(statement, (ns, places))| (statement, places / ns as f64))
+        .collect();
+    common.sort_by(|one, other| one.1.total_cmp(&other.1));
+    common.into_iter().map(|(statement, _)| statement).collect()
+}

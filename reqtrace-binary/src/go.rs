@@ -1,0 +1,177 @@
+//! What the linker of Go writes into a program: its sections' bytes in, the version of Go and the functions out.
+
+use crate::elf::{DefinedSymbol, DefinedSymbols};
+
+/// What `.go.buildinfo` begins with.
+const BUILDINFO: &[u8] = b"\xff Go buildinf:";
+
+/// Bytes of its header; the version stands behind it.
+const HEADER: usize = 32;
+
+/// Of the byte behind the size of a pointer: strings follow, and no addresses of them (from Go 1.18 on).
+const INLINE: u8 = 2;
+
+/// The version that `.go.buildinfo` names, such as `go1.26.6`.
+#[must_use]
+pub fn version(section: &[u8]) -> Option<String> {
+    let rest = section.strip_prefix(BUILDINFO)?;
+    if rest.get(1)? & INLINE == 0 {
+        return None;
+    }
+    let behind = section.get(HEADER..)?;
+    // One byte has seven bits of the length, and no version has 128 letters.
+    let length = usize::from(*behind.first()?);
+    let text = behind.get(1..1 + length).filter(|_| length < 0x80)?;
+    let text = std::str::from_utf8(text).ok()?;
+    text.starts_with("go").then(|| text.to_owned())
+}
+
+/// What `.gopclntab` begins with, of Go 1.18 and 1.19, and from 1.20 on; and the instructions' unit of x86-64 and the size of
+/// a pointer, behind two zeros.
+const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+const OF_X86_64: [u8; 4] = [0, 0, 1, 8];
+
+/// Where `.gopclntab` has the number of functions, the address of the first, and where names and the table of functions are.
+const COUNT: usize = 8;
+const TEXT: usize = 24;
+const NAMES: usize = 32;
+const TABLE: usize = 64;
+
+/// Where the section `.go.module` (from 1.26 on, when `.gopclntab` no longer has it) has the address of the first function.
+const MODULE_TEXT: usize = 22 * 8;
+
+/// Longest name of a function that is read.
+const MAX_NAME: usize = 4096;
+
+/// The functions that `.gopclntab` names, which is in stripped programs too. `module` is the section `.go.module`, if there is
+/// one, and `text` where `.text` begins.
+#[must_use]
+pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<DefinedSymbols> {
+    let magic = u32::from_le_bytes(*table.first_chunk()?);
+    if !MAGICS.contains(&magic) || table.get(4..8)? != OF_X86_64 {
+        return None;
+    }
+    let at = |offset: usize| usize::try_from(word(table, offset)?).ok();
+    let first = [
+        word(table, TEXT)?,
+        module
+            .and_then(|module| word(module, MODULE_TEXT))
+            .unwrap_or(0),
+        text,
+    ];
+    let first = first.into_iter().find(|address| *address != 0)?;
+    let names = table.get(at(NAMES)?..)?;
+    let entries = table.get(at(TABLE)?..)?;
+    let count = at(COUNT)?;
+    // Of each function two halves, its begin and where more of it stands; then the end of the last one.
+    if count > entries.len() / 8 {
+        return None;
+    }
+    let mut found = DefinedSymbols::default();
+    for index in 0..count {
+        let (Some(begin), Some(more), Some(end)) = (
+            half(entries, index * 8),
+            half(entries, index * 8 + 4),
+            half(entries, index * 8 + 8),
+        ) else {
+            return None;
+        };
+        let name = half(entries, more as usize + 4);
+        let Some(name) = name.and_then(|name| names.get(name as usize..)) else {
+            continue;
+        };
+        let name = &name[..name.len().min(MAX_NAME)];
+        let Some(length) = name.iter().position(|byte| *byte == 0) else {
+            continue;
+        };
+        found.symbols.push(DefinedSymbol {
+            name: found.strings.len(),
+            address: first.checked_add(begin.into())?,
+            size: end.saturating_sub(begin).into(),
+        });
+        found.strings.extend(&name[..=length]);
+    }
+    Some(found)
+}
+
+fn word(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+fn half(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_where_it_is_in_line() {
+        let mut section = BUILDINFO.to_vec();
+        section.extend([8, 2]);
+        section.resize(HEADER, 0);
+        section.extend(b"\x08go1.26.6rest");
+        assert_eq!(version(&section).as_deref(), Some("go1.26.6"));
+        for length in 0..HEADER + 9 {
+            assert_eq!(version(&section[..length]), None, "{length}");
+        }
+        section[15] = 0;
+        assert_eq!(version(&section), None);
+        section[15] = 2;
+        section[HEADER] = 0x88;
+        assert_eq!(version(&section), None);
+    }
+
+    /// A table of two functions, of which the first stands where `text` says, or else `.text`.
+    fn table(text: u64) -> Vec<u8> {
+        let mut table = MAGICS[1].to_le_bytes().to_vec();
+        table.extend(OF_X86_64);
+        for word in [2_u64, 0, text, 72, 0, 0, 0, 88] {
+            table.extend(word.to_le_bytes());
+        }
+        table.extend(b"main.f\0main.(*T)");
+        table.resize(88, 0);
+        let entries = [0_u32, 20, 0x30, 28, 0x50, 0, 0, 0x30, 7];
+        table.extend(entries.iter().flat_map(|half| half.to_le_bytes()));
+        table
+    }
+
+    fn named(found: &DefinedSymbols) -> Vec<(&str, u64, u64)> {
+        let sizes = found.symbols.iter().map(|symbol| symbol.size);
+        let named = found.named().zip(sizes);
+        named
+            .map(|((name, address), size)| (name, address, size))
+            .collect()
+    }
+
+    #[test]
+    fn functions_have_names_and_sizes() {
+        let both = |first: u64| [("main.f", first, 0x30), ("main.(*T)", first + 0x30, 0x20)];
+        let found = functions(&table(0x1000), None, 0x9000).unwrap();
+        assert_eq!(named(&found), both(0x1000));
+        let mut module = vec![0; MODULE_TEXT];
+        module.extend(0x2000_u64.to_le_bytes());
+        let found = functions(&table(0), Some(&module), 0x9000).unwrap();
+        assert_eq!(named(&found), both(0x2000));
+        assert_eq!(
+            named(&functions(&table(0), None, 0x9000).unwrap()),
+            both(0x9000)
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_or_of_another_version_has_none_or_fewer() {
+        let whole = table(0x1000);
+        for length in 0..whole.len() {
+            let some = functions(&whole[..length], None, 0);
+            assert!(some.is_none_or(|some| some.symbols.len() <= 2), "{length}");
+        }
+        let mut other = whole.clone();
+        other[0] = 0xfb;
+        assert_eq!(functions(&other, None, 0), None);
+        let mut many = whole;
+        many[COUNT..COUNT + 8].fill(0xff);
+        assert_eq!(functions(&many, None, 0), None);
+    }
+}

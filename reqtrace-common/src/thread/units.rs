@@ -1,0 +1,128 @@
+//! Units of a runtime, such as tasks: which of them a thread enters and leaves in; the one that it runs out.
+
+/// Units that a thread can run one inside the other and still be known by.
+const MAX_UNITS: usize = 4;
+
+/// The units that a thread runs. One is inside another where a unit drives a runtime of its own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// From the outermost on; means nothing from `depth` on.
+    keys: [u64; MAX_UNITS],
+    /// How many there are, those without room in `keys` too.
+    depth: u32,
+    pad: u32,
+}
+
+impl Units {
+    /// None.
+    pub const NONE: Self = Self {
+        keys: [0; MAX_UNITS],
+        depth: 0,
+        pad: 0,
+    };
+
+    /// The thread runs this unit from now on. One that it runs already is the innermost then: what was inside was left
+    /// unseen.
+    #[inline(always)]
+    pub fn enter(&mut self, key: u64) {
+        let mut at = self.find(key);
+        if at == NOWHERE {
+            at = self.depth;
+        }
+        if at < MAX_UNITS as u32 {
+            // A mask, and no comparison, which Linux 6.1 forgets.
+            self.keys[at as usize & (MAX_UNITS - 1)] = key;
+        }
+        self.depth = at + 1;
+    }
+
+    /// It runs it no more, nor what is inside.
+    #[inline(always)]
+    pub fn leave(&mut self, key: u64) {
+        let at = self.find(key);
+        if at != NOWHERE {
+            self.depth = at;
+        } else if self.depth > MAX_UNITS as u32 {
+            self.depth -= 1;
+        }
+    }
+
+    /// The innermost; `0` when it runs none, or one that has no room.
+    #[must_use]
+    #[inline(always)]
+    pub fn current(&self) -> u64 {
+        let depth = self.depth;
+        if depth == 0 || depth > MAX_UNITS as u32 {
+            return 0;
+        }
+        self.keys[(depth - 1) as usize & (MAX_UNITS - 1)]
+    }
+
+    #[inline(always)]
+    fn find(&self, key: u64) -> u32 {
+        let mut at = 0;
+        while at < MAX_UNITS {
+            if (at as u32) < self.depth && self.keys[at] == key {
+                return at as u32;
+            }
+            at += 1;
+        }
+        NOWHERE
+    }
+}
+
+/// Not among those that are known.
+const NOWHERE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Enters these, and says what is run then.
+    fn entered(keys: &[u64]) -> Units {
+        let mut units = Units::NONE;
+        for key in keys {
+            units.enter(*key);
+        }
+        units
+    }
+
+    #[test]
+    fn the_innermost_is_run_and_what_is_left_takes_what_is_inside_along() {
+        let mut units = entered(&[]);
+        assert_eq!(units.current(), 0);
+        units.leave(7);
+        assert_eq!(units.current(), 0);
+        units = entered(&[7, 8, 9]);
+        assert_eq!(units.current(), 9);
+        units.leave(9);
+        assert_eq!(units.current(), 8);
+        units.leave(5);
+        assert_eq!(units.current(), 8);
+        units.leave(7);
+        assert_eq!(units.current(), 0);
+    }
+
+    #[test]
+    fn what_is_run_already_is_entered_once() {
+        let mut units = entered(&[7, 8, 7]);
+        assert_eq!(units, entered(&[7, 8, 7, 7]));
+        assert_eq!(units.current(), 7);
+        units.leave(7);
+        assert_eq!(units.current(), 0);
+    }
+
+    #[test]
+    fn a_unit_without_room_is_not_taken_for_another_one() {
+        let mut units = entered(&[1, 2, 3, 4, 5, 6]);
+        assert_eq!(units.current(), 0);
+        units.leave(6);
+        assert_eq!(units.current(), 0);
+        units.leave(5);
+        assert_eq!(units.current(), 4);
+        units = entered(&[1, 2, 3, 4, 5]);
+        units.leave(2);
+        assert_eq!(units.current(), 1);
+    }
+}

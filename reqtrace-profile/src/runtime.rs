@@ -1,0 +1,212 @@
+//! Units of a runtime, tasks of tokio and goroutines: what kind of request they are in; the markers at the runtime's edges,
+//! and which state of a task is meant at each, out.
+//!
+//! A goroutine is named by the address of its `g`, which is in a register wherever Go code runs and the first argument
+//! where the runtime changes its state. That argument alone tells which one is meant, and the place what happens to it.
+//!
+//! A unit of tokio is named by the address of its header. Its first word is the state that the runtime changes: bits, and above
+//! them a count of references. Behind the edge of a queue that word says whether a task is new, as nothing but the
+//! list of tasks, the queue and its handle refer to one that was just spawned. At the edge of leaving it is read
+//! before the runtime changes it: the task may be gone afterwards.
+
+use reqtrace_common::registers::Register;
+
+use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
+
+/// Where a request is that is ready and waits for a thread of its runtime: the name of the place.
+pub const RUNTIME: &str = "waited for the runtime";
+
+/// What happens to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// It is put into a queue of the runtime: spawned, woken, or because it has yielded.
+    Queue,
+    /// A thread is about to run it.
+    Resume,
+    /// A thread has run it, and it is not done.
+    Leave,
+    /// It is done.
+    Done,
+    /// The state of a goroutine is about to change.
+    Goroutine(Change),
+}
+
+/// How the state of a goroutine changes, as far as requests see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// From waiting to runnable: what it waited for has come.
+    Ready,
+    /// From runnable to running: a thread is about to run it.
+    Resume,
+    /// From running to waiting.
+    Park,
+    /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
+    Leave,
+    /// It is done.
+    Done,
+}
+
+impl Edge {
+    /// Where the unit is.
+    const fn unit(self) -> ValueSource {
+        match self {
+            Self::Queue => ValueSource::Argument(1),
+            Self::Resume | Self::Leave | Self::Done => ValueSource::Argument(0),
+            Self::Goroutine(_) => ValueSource::Register(Register::Rax),
+        }
+    }
+
+    /// What it is, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Queue => "a task is put into a queue of tokio",
+            Self::Resume => "a thread of tokio is about to run a task",
+            Self::Leave => "a thread of tokio leaves a task that is not done",
+            Self::Done => "a task of tokio is done",
+            Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
+            Self::Goroutine(Change::Resume) => "a thread is about to run a goroutine",
+            Self::Goroutine(Change::Park) => "a goroutine begins to wait",
+            Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
+            Self::Goroutine(Change::Done) => "a goroutine is done",
+        }
+    }
+}
+
+/// Bits of a task's state.
+const RUNNING: u64 = 1;
+const COMPLETE: u64 = 2;
+const NOTIFIED: u64 = 4;
+const HAS_HANDLE: u64 = 8;
+const CANCELLED: u64 = 32;
+
+/// The state of a task that was just spawned: three references above six bits.
+const SPAWNED: u64 = 3 << 6 | HAS_HANDLE | NOTIFIED;
+
+/// Where a task's header has the address of its table of functions, the first of which polls it.
+const TABLE: i32 = 16;
+
+/// The markers of requests that are units, or that are within units, but for begin and end.
+pub(super) struct Edges {
+    pub(super) resume: Vec<MarkerSpec>,
+    pub(super) park: Vec<MarkerSpec>,
+    pub(super) ready: Vec<MarkerSpec>,
+}
+
+impl Edges {
+    /// `queue` is the index of [`RUNTIME`] among the places.
+    pub(super) fn new(queue: usize) -> Self {
+        let is_idle = bits(Edge::Resume, RUNNING | COMPLETE, 0);
+        let is_parked = bits(Edge::Leave, NOTIFIED | CANCELLED, 0);
+        let is_woken = bits(Edge::Leave, NOTIFIED | CANCELLED, NOTIFIED);
+        let queued = |marker| MarkerSpec {
+            waits_in: Some(queue),
+            ..marker
+        };
+        Self {
+            resume: vec![marker(Role::Resume, Edge::Resume, vec![is_idle])],
+            park: vec![marker(Role::Park, Edge::Leave, vec![is_parked])],
+            ready: vec![
+                queued(marker(Role::Ready, Edge::Queue, Vec::new())),
+                queued(marker(Role::Ready, Edge::Leave, vec![is_woken])),
+            ],
+        }
+    }
+
+    /// The same of goroutines.
+    pub(super) fn of_goroutines(queue: usize) -> Self {
+        let at = |role, change| marker(role, Edge::Goroutine(change), Vec::new());
+        let queued = |change| MarkerSpec {
+            waits_in: Some(queue),
+            ..at(Role::Ready, change)
+        };
+        Self {
+            resume: vec![at(Role::Resume, Change::Resume)],
+            park: vec![at(Role::Park, Change::Park)],
+            ready: vec![queued(Change::Ready), queued(Change::Leave)],
+        }
+    }
+}
+
+/// The goroutine that a thread runs, wherever Go code runs.
+pub(super) fn goroutine() -> ValueSpec {
+    ValueSpec {
+        source: ValueSource::Register(Register::R14),
+        deref: Vec::new(),
+        add: 0,
+        size: Some(8),
+    }
+}
+
+/// The spawn of a unit whose type fits a glob.
+pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
+    let mut when = vec![ConditionSpec {
+        value: state(Edge::Queue),
+        test: Test::OneOf(vec![SPAWNED.cast_signed()]),
+        negate: false,
+    }];
+    if pattern != "*" {
+        when.push(ConditionSpec {
+            value: ValueSpec {
+                deref: vec![TABLE, 0],
+                ..state(Edge::Queue)
+            },
+            test: Test::Unit(pattern.to_owned()),
+            negate: false,
+        });
+    }
+    MarkerSpec {
+        waits_in: Some(queue),
+        is_touch: false,
+        is_queued: true,
+        ..marker(Role::Begin, Edge::Queue, when)
+    }
+}
+
+/// Where a unit is done: its end, or that of what is in it.
+pub(super) fn done(role: Role) -> MarkerSpec {
+    marker(role, Edge::Done, Vec::new())
+}
+
+/// Where a goroutine is done, and with it what is in it.
+pub(super) fn goroutine_done() -> MarkerSpec {
+    marker(Role::Done, Edge::Goroutine(Change::Done), Vec::new())
+}
+
+fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {
+    let unit = ValueSpec {
+        deref: Vec::new(),
+        ..state(edge)
+    };
+    MarkerSpec {
+        role,
+        place: PlaceSpec::Edge(edge),
+        object: None,
+        called_by: None,
+        is_all: true,
+        when,
+        key: KeySpec::Key(vec![unit]),
+        to: None,
+        waits_in: None,
+        is_touch: true,
+        is_queued: false,
+    }
+}
+
+/// The state of the unit at an edge.
+fn state(edge: Edge) -> ValueSpec {
+    ValueSpec {
+        source: edge.unit(),
+        deref: vec![0],
+        add: 0,
+        size: Some(8),
+    }
+}
+
+fn bits(edge: Edge, mask: u64, are: u64) -> ConditionSpec {
+    ConditionSpec {
+        value: state(edge),
+        test: Test::Bits { mask, are },
+        negate: false,
+    }
+}

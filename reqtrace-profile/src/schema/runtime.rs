@@ -1,0 +1,18 @@
+//! The keys of `[runtime]`, as serde sees them.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// What multiplexes units over threads in the program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Runtime {
+    pub(crate) kind: Spanned<Kind>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    Tokio,
+    Go,
+}

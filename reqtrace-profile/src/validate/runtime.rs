@@ -1,0 +1,219 @@
+//! Requests that are units of the program's runtime, or within them: what `schema` read in, checked out.
+
+use std::ops::Range;
+
+use reqtrace_base::error::{Error, Result};
+use reqtrace_common::cookie;
+use toml::Spanned;
+
+use super::Checker;
+use super::steps::Steps;
+use crate::attribute;
+use crate::runtime::{Edges, done, goroutine, goroutine_done, spawned};
+use crate::schema::runtime::Kind;
+use crate::schema::{self, marker};
+use crate::{KeySpec, RUNTIME, RequestSpec, ReturnProbe, Role};
+
+/// The only place of requests that are units.
+const QUEUE: usize = 0;
+
+/// How a request is tied to units of the runtime.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tie {
+    /// It is one.
+    Whole,
+    /// It is within one.
+    Within,
+}
+
+impl Checker<'_> {
+    /// How a request is tied to units, if it is.
+    pub(super) fn tie(request: &schema::Request) -> Option<(Tie, Range<usize>)> {
+        if let Some(unit) = &request.unit {
+            return Some((Tie::Whole, unit.span()));
+        }
+        let key = request.key.as_ref()?;
+        matches!(key.get_ref(), marker::Key::Unit).then(|| (Tie::Within, key.span()))
+    }
+
+    /// Whether the profile has a runtime if requests are tied to its units, and only then.
+    pub(super) fn suits_the_runtime(&self, file: &schema::File) -> Result<()> {
+        let mut ties = file
+            .request
+            .iter()
+            .filter_map(|request| Self::tie(request.get_ref()));
+        let tie = ties.next();
+        if let Some((first, _)) = tie
+            && let Some((_, span)) = ties.find(|(other, _)| *other != first)
+        {
+            return Err(self
+                .source
+                .error(
+                    span,
+                    "some requests of the profile are units, and some are within units: a thread is in one request at a time",
+                )
+                .next("make them two profiles, and trace them one at a time"));
+        }
+        if self.runtime == Some(Kind::Go)
+            && let Some((Tie::Whole, span)) = &tie
+        {
+            return Err(self
+                .source
+                .error(
+                    span.clone(),
+                    "a goroutine as a whole is no request: with kind = \"go\" a request is within a goroutine",
+                )
+                .next("have key = \"unit\" with `begin` and `end` instead of `unit`"));
+        }
+        match (&file.runtime, tie) {
+            (None, Some((_, span))) => Err(self
+                .source
+                .error(
+                    span,
+                    "a unit is what a runtime runs, and the profile has none",
+                )
+                .next("add [runtime] with kind = \"tokio\" or \"go\"")),
+            (Some(runtime), None) => Err(self
+                .source
+                .error(
+                    runtime.get_ref().kind.span(),
+                    "no request of the profile is about a unit of the runtime",
+                )
+                .next(
+                    "add unit = \"*name*\" to a [[request]] that is a task of this type, or key = \
+                     \"unit\" to one that is within a task; or leave [runtime] out",
+                )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the runtime says cannot be said again.
+    pub(super) fn suits_the_tie(&self, request: &schema::Request, tie: Tie) -> Result<()> {
+        let is_whole = tie == Tie::Whole;
+        let span =
+            |given: Option<Range<usize>>, of_whole: bool| given.filter(|_| is_whole || !of_whole);
+        let of_list = |list: &Option<Spanned<schema::Markers>>| list.as_ref().map(Spanned::span);
+        let refused = [
+            ("key", span(request.key.as_ref().map(Spanned::span), true)),
+            (
+                "begin",
+                span(request.begin.as_ref().map(Spanned::span), true),
+            ),
+            ("end", span(request.end.as_ref().map(Spanned::span), true)),
+            (
+                "label",
+                span(request.label.as_ref().map(Spanned::span), true),
+            ),
+            ("resume", of_list(&request.resume)),
+            ("park", of_list(&request.park)),
+            ("idle", of_list(&request.idle)),
+            ("ready", of_list(&request.ready)),
+            ("adopt", of_list(&request.adopt)),
+            ("reentry", request.reentry.as_ref().map(Spanned::span)),
+            (
+                "return-probe",
+                request.return_probe.as_ref().map(Spanned::span),
+            ),
+            ("instead", request.instead.first().map(Spanned::span)),
+        ];
+        for (key, span) in refused {
+            if let Some(span) = span {
+                let (what, next) = if is_whole {
+                    (
+                        format!(
+                            "a request that is a unit has no `{key}`: it is the unit, from its spawn to its end"
+                        ),
+                        "leave it out, or have key = \"unit\" with `begin` and `end` instead of `unit`",
+                    )
+                } else {
+                    (
+                        format!(
+                            "a request with key = \"unit\" has no `{key}`: the runtime says where its unit is"
+                        ),
+                        "leave it out",
+                    )
+                };
+                return Err(self.source.error(span, what).next(next));
+            }
+        }
+        Ok(())
+    }
+
+    /// A request type whose requests are units.
+    pub(super) fn whole_unit(&self, request: schema::Request) -> Result<RequestSpec> {
+        let name = self.name(&request.name, "a request's name")?;
+        let Some(unit) = request.unit else {
+            return Err(Error::failed("a request is no unit"));
+        };
+        self.not_empty(unit.get_ref(), unit.span(), "unit")?;
+        let begin = spawned(unit.get_ref(), QUEUE);
+        let end = done(Role::End);
+        let steps = Steps {
+            checker: self,
+            key: Some(&[]),
+            is_unit: true,
+            places: &[],
+        };
+        for attribute in &request.attribute {
+            if attribute.get_ref().marker.is_none() {
+                return Err(self
+                    .source
+                    .error(
+                        attribute.span(),
+                        "where a unit is spawned and done nothing of it can be read",
+                    )
+                    .next("add function = \"…\", one that the unit calls"));
+            }
+        }
+        let attributes = attribute::Checker {
+            source: &self.source,
+            begin: &begin.place,
+            end: Some(&end.place),
+        };
+        let attributes = attributes.all(request.attribute, |marker| {
+            steps.marker(Role::Attribute, marker)
+        })?;
+        let edges = Edges::new(QUEUE);
+        Ok(RequestSpec {
+            name,
+            begin,
+            end: Some(end),
+            reentry: cookie::Reentry::Nest,
+            return_probe: ReturnProbe::Sites,
+            labels: Vec::new(),
+            is_keyed: true,
+            resume: edges.resume,
+            park: edges.park,
+            ready: edges.ready,
+            adopt: Vec::new(),
+            done: Vec::new(),
+            places: vec![RUNTIME.to_owned()],
+            attributes,
+            instead: Vec::new(),
+        })
+    }
+
+    /// Adds the edges of its unit to a request type that is within units.
+    pub(super) fn within_unit(&self, mut request: RequestSpec) -> RequestSpec {
+        let (edges, done) = if self.runtime == Some(Kind::Go) {
+            // Go code has its goroutine in a register: nothing need be kept for the thread.
+            for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
+                marker.key = KeySpec::Key(vec![goroutine()]);
+            }
+            (Edges::of_goroutines(QUEUE), goroutine_done())
+        } else {
+            (Edges::new(QUEUE), done(Role::Done))
+        };
+        RequestSpec {
+            resume: edges.resume,
+            park: edges.park,
+            ready: edges.ready,
+            done: vec![done],
+            places: vec![RUNTIME.to_owned()],
+            ..request
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

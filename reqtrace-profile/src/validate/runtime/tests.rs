@@ -1,0 +1,162 @@
+use crate::{Change, Edge, KeySpec, Origin, PlaceSpec, Profile, RUNTIME, Role, Test};
+use reqtrace_base::error::Result;
+
+const HEAD: &str = "[profile]\nname = \"p\"\n";
+const TOKIO: &str = "[runtime]\nkind = \"tokio\"\n";
+
+fn parse(lines: &str) -> Result<Profile> {
+    Profile::parse(&format!("{HEAD}{lines}"), "p.toml", Origin::BuiltIn)
+}
+
+#[track_caller]
+fn refused(lines: &str, place: &str, words: &str) {
+    let text = parse(lines).unwrap_err().to_string();
+    assert!(
+        text.starts_with(&format!("p.toml:{place}: ")) && text.contains(words),
+        "{text}"
+    );
+}
+
+fn whole(lines: &str) -> String {
+    format!("{TOKIO}[[request]]\nname = \"job\"\nunit = \"*job*\"\n{lines}")
+}
+
+fn within(lines: &str) -> String {
+    format!(
+        "{TOKIO}[[request]]\nname = \"http\"\nkey = \"unit\"\nbegin = {{ function = \"b\" }}\n{lines}"
+    )
+}
+
+#[test]
+fn a_unit_is_a_request_from_its_spawn_to_its_end() {
+    let profile = parse(&whole("")).unwrap();
+    let job = &profile.requests[0];
+    assert_eq!(job.unit(), Some("*job*"));
+    assert!(job.is_keyed && job.begin.is_queued && !job.begin.is_touch);
+    assert_eq!(job.places, [RUNTIME]);
+    assert_eq!(job.begin.waits_in, Some(0));
+    assert_eq!(job.begin.when.len(), 2);
+    let markers: Vec<(Role, &PlaceSpec)> = job
+        .more_markers()
+        .map(|one| (one.role, &one.place))
+        .collect();
+    assert_eq!(
+        markers,
+        [
+            (Role::Resume, &PlaceSpec::Edge(Edge::Resume)),
+            (Role::Park, &PlaceSpec::Edge(Edge::Leave)),
+            (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
+            (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
+        ]
+    );
+    // Tasks that are no request pass.
+    assert!(job.more_markers().chain(&job.end).all(|one| one.is_touch));
+    assert_eq!(job.end.as_ref().unwrap().place, PlaceSpec::Edge(Edge::Done));
+    // All tasks need no type.
+    let all = parse(&whole("").replace("*job*", "*")).unwrap();
+    let begin = &all.requests[0].begin;
+    assert!(
+        !begin
+            .when
+            .iter()
+            .any(|when| matches!(when.test, Test::Unit(_)))
+    );
+    assert_eq!(all.requests[0].unit(), Some("*"));
+}
+
+#[test]
+fn a_request_within_a_unit_has_its_own_begin_and_end() {
+    let profile = parse(&within("end = { function = \"e\", at = \"return\" }\n")).unwrap();
+    let http = &profile.requests[0];
+    assert_eq!(http.unit(), None);
+    assert!(http.is_keyed && !http.begin.is_queued);
+    assert_eq!(
+        (&http.begin.key, &http.end.as_ref().unwrap().key),
+        (&KeySpec::Unit, &KeySpec::Unit)
+    );
+    assert_eq!(http.done.len(), 1);
+    assert_eq!(http.done[0].role, Role::Done);
+    assert_eq!(http.more_markers().count(), 5);
+}
+
+#[test]
+fn what_the_runtime_says_is_not_said_again() {
+    for (line, key) in [
+        ("begin = { function = \"b\" }\n", "begin"),
+        ("end = { function = \"b\" }\n", "end"),
+        ("key = { arg = 0 }\n", "key"),
+        ("label = { arg = 0 }\n", "label"),
+        ("ready = { function = \"r\" }\n", "ready"),
+        ("reentry = \"nest\"\n", "reentry"),
+    ] {
+        let column = key.len() + 4;
+        refused(
+            &whole(line),
+            &format!("8:{column}"),
+            &format!("a unit has no `{key}`"),
+        );
+    }
+    refused(
+        &within("park = { function = \"p\" }\n"),
+        "9:8",
+        "key = \"unit\" has no `park`",
+    );
+    refused(&within(""), "8:9", "needs an `end`");
+    let end = "end = { function = \"e\", key = { arg = 0 } }\n";
+    refused(&within(end), "9:31", "is its unit");
+    let attribute = "[[request.attribute]]\nname = \"n\"\narg = 0\n";
+    refused(&whole(attribute), "8:1", "nothing of it can be read");
+}
+
+#[test]
+fn a_runtime_and_its_units_belong_together() {
+    let job = "[[request]]\nname = \"job\"\nunit = \"*job*\"\n";
+    refused(job, "5:8", "the profile has none");
+    let plain = "[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
+    refused(&format!("{TOKIO}{plain}"), "4:8", "about a unit");
+    refused(
+        &format!("[runtime]\nkind = \"java\"\n{job}"),
+        "4:8",
+        "unknown variant `java`",
+    );
+    let both = within("end = { function = \"e\" }\n") + job;
+    refused(&both, "12:8", "some are within units");
+    refused(&whole("").replace("*job*", ""), "7:8", "unit is empty");
+    let marker = "[[request]]\nname = \"r\"\nkey = { arg = 0 }\nbegin = { function = \"f\", key = \"unit\" }\nend = { function = \"e\" }\n";
+    refused(marker, "6:33", "of all markers of a request, or of none");
+    refused(
+        &plain.replace("begin = { function = \"f\" }\n", ""),
+        "4:8",
+        "missing field `begin`",
+    );
+}
+
+#[test]
+fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
+    let text = within("end = { function = \"e\" }\n").replace("tokio", "go");
+    let profile = parse(&text).unwrap();
+    assert!(profile.is_about_goroutines());
+    let http = &profile.requests[0];
+    let key = KeySpec::Key(vec![crate::runtime::goroutine()]);
+    assert_eq!(
+        (&http.begin.key, &http.end.as_ref().unwrap().key),
+        (&key, &key)
+    );
+    let markers: Vec<(Role, &PlaceSpec)> = http
+        .more_markers()
+        .map(|one| (one.role, &one.place))
+        .collect();
+    let at = [
+        (Role::Resume, Change::Resume),
+        (Role::Park, Change::Park),
+        (Role::Ready, Change::Ready),
+        (Role::Ready, Change::Leave),
+        (Role::Done, Change::Done),
+    ]
+    .map(|(role, change)| (role, PlaceSpec::Edge(Edge::Goroutine(change))));
+    let at: Vec<(Role, &PlaceSpec)> = at.iter().map(|(role, place)| (*role, place)).collect();
+    assert_eq!(markers, at);
+    assert!(http.more_markers().all(|one| one.is_touch));
+    let whole = whole("").replace("tokio", "go");
+    refused(&whole, "7:8", "a goroutine as a whole is no request");
+}

@@ -1,0 +1,167 @@
+use super::*;
+use crate::fixtures::Fixture;
+
+/// As Go's compiler writes the functions that change the state of goroutines, and one of the program.
+const RUNTIME: &str = r#"
+    .section .go.buildinfo, "a"
+    .ascii "\377 Go buildinf:\10\2"
+    .zero 16
+    .byte 8
+    .ascii "VERSION"
+
+    .text
+    .macro function name
+    .type "\name", @function
+    "\name":
+    .endm
+    .macro calls name, from, to, callee=runtime.casgstatus
+    function "\name"
+    mov 0x18(%rsp), %rax
+    mov $\from, %ebx
+    mov $\to, %ecx
+    call "\callee"
+    ret
+    .size "\name", .-"\name"
+    .endm
+
+    function runtime.casgstatus
+    ret
+    .size runtime.casgstatus, .-runtime.casgstatus
+    function runtime.casGToPreemptScan
+    ret
+    .size runtime.casGToPreemptScan, .-runtime.casGToPreemptScan
+    calls runtime.ready, 4, 1
+    calls runtime.findRunnable, 4, 1
+    calls runtime.injectglist, 4, 1
+    calls runtime.execute, 1, 2
+    calls runtime.preemptPark, 2, 0x1009, runtime.casGToPreemptScan
+    calls runtime.goschedImpl, 2, 1
+    calls runtime.exitsyscall0, 3, 1
+    calls runtime.gdestroy, 2, 6
+    calls runtime.reentersyscall, 2, 3
+    calls runtime.stopTheWorld, 2, 4
+    calls runtime.debugCallWrap, 4, 1
+
+    # Two of them, of which one is for another edge.
+    function runtime.park_m
+    mov $2, %ebx
+    mov $4, %ecx
+    call runtime.casgstatus
+    mov $4, %ebx
+    mov $1, %ecx
+    call runtime.casgstatus
+    ret
+    .size runtime.park_m, .-runtime.park_m
+
+    function main.large
+    lea -0x3f98(%rsp), %r12
+    cmp 0x10(%r14), %r12
+    jbe 1f
+    push %rbp
+    test %rbx, %rbx
+    je 2f
+    pop %rbp
+2:  ret
+1:  mov %rax, 0x8(%rsp)
+    call runtime.morestack_noctxt
+    mov 0x8(%rsp), %rax
+    jmp main.large
+    .size main.large, .-main.large
+
+    function main.nosplit
+    test %rbx, %rbx
+    je 1f
+    nop
+1:  ret
+    .size main.nosplit, .-main.nosplit
+
+    function runtime.morestack_noctxt
+    ret
+    .size runtime.morestack_noctxt, .-runtime.morestack_noctxt
+"#;
+
+fn program(version: &str) -> Object {
+    assert_eq!(version.len(), 8);
+    Fixture::assembly(&RUNTIME.replace("VERSION", version)).object()
+}
+
+fn inside(object: &Object, calls: &[u64]) -> Vec<String> {
+    let around = |call: &u64| {
+        let mut symbols = object.symbols().iter();
+        symbols.rfind(|symbol| symbol.address <= *call)
+    };
+    let named = calls.iter().filter_map(around);
+    named.map(|symbol| object.name(symbol).to_owned()).collect()
+}
+
+#[test]
+fn edges_are_the_calls_with_their_constants() {
+    let object = program("go1.26.6");
+    for (change, functions) in [
+        (
+            Change::Ready,
+            &["ready", "findRunnable", "injectglist", "park_m"][..],
+        ),
+        (Change::Resume, &["execute"]),
+        (Change::Park, &["preemptPark", "park_m"]),
+        (Change::Leave, &["goschedImpl", "exitsyscall0"]),
+        (Change::Done, &["gdestroy"]),
+    ] {
+        let calls = edge(&object, change).unwrap();
+        let wanted: Vec<String> = functions
+            .iter()
+            .map(|name| format!("runtime.{name}"))
+            .collect();
+        assert_eq!(inside(&object, &calls), wanted, "{change:?}");
+        for call in calls {
+            let instruction = decoder(&object, call..call + 16).next().unwrap();
+            assert_eq!(instruction.flow_control(), FlowControl::Call);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_its_name() {
+    let old = edge(&program("go1.18.9"), Change::Done)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        old.contains("go1.18.9") && old.contains("Go 1.19 to 1.27"),
+        "{old}"
+    );
+    let without = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("runtime.exitsyscall0", "runtime.exitsyscall1");
+    let object = Fixture::assembly(&without).object();
+    let missing = edge(&object, Change::Leave).unwrap_err().to_string();
+    assert!(missing.contains("runtime.exitsyscallNoP"), "{missing}");
+    let other = Fixture::c("int main(void) { return 0; }", &[]);
+    let other = edge(&other.object(), Change::Done).unwrap_err().to_string();
+    assert!(other.contains("is no program of Go"), "{other}");
+    let unsaid = RUNTIME.replace(".section .go.buildinfo", ".section .gopclntab");
+    let object = Fixture::assembly(&unsaid).object();
+    let unsaid = edge(&object, Change::Done).unwrap_err().to_string();
+    assert!(unsaid.contains("does not say which version"), "{unsaid}");
+}
+
+#[test]
+fn a_function_begins_behind_the_check_of_its_stack() {
+    let object = program("go1.26.6");
+    let large = body(&object, function(&object, "main.large").unwrap());
+    let site = begin(&object, &large).unwrap();
+    let jump = decoder(&object, site.address..large.end).next().unwrap();
+    assert_eq!(jump.mnemonic(), Mnemonic::Jbe);
+    // Counts when `ja` would be taken.
+    assert_eq!(site.condition, Some(7));
+    assert_eq!(site.distance, site.address - large.start);
+    let nosplit = body(&object, function(&object, "main.nosplit").unwrap());
+    assert_eq!(begin(&object, &nosplit), None);
+    let code = decoder(&object, large.clone());
+    let jumps: Vec<u64> = code
+        .filter(|code| code.mnemonic() == Mnemonic::Jmp)
+        .map(|code| code.ip())
+        .collect();
+    let site = |address| Site::itself(address, None);
+    assert!(restarts(&object, &large, &site(jumps[0])));
+    assert!(!restarts(&object, &large, &site(large.start)));
+}

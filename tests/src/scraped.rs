@@ -1,0 +1,166 @@
+//! An agent under test: a configuration in; a running `reqtrace agent`, and what a reader of its metrics has, out.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{Child, Stream, until};
+use crate::reqtrace::command;
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(60);
+const STARTED: &str = "reqtrace agent: ";
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    process: Child,
+    file: PathBuf,
+    address: String,
+}
+
+/// Values by the name of the metric with its labels.
+pub type Scrape = BTreeMap<String, f64>;
+
+/// Configurations listen at a free port and refuse nothing that is dear beside other tests.
+#[must_use]
+pub fn configuration(rules: &str) -> String {
+    format!(
+        "[agent]\nwindow = \"1s\"\nmax-cost = \"100%\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n{rules}"
+    )
+}
+
+impl Agent {
+    /// Starts one with these rules, and its files in this folder.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start(folder: &Path, rules: &str) -> Result<Self> {
+        let file = folder.join("agent.toml");
+        std::fs::write(&file, configuration(rules))?;
+        let config = file.display().to_string();
+        let mut process = Child::start(
+            command(["agent", "-v", "--config", &config])?,
+            folder,
+            "agent",
+        )?;
+        let line = process.wait_for_line(Stream::Err, STARTED, LIMIT)?;
+        let (_, address) = line.split_once("http://").context(line.clone())?;
+        let (address, _) = address.split_once('/').context(line.clone())?;
+        let address = address.to_owned();
+        Ok(Self {
+            process,
+            file,
+            address,
+        })
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.process.output(Stream::Err)
+    }
+
+    /// Sends bytes to its listener, and gives the answer.
+    ///
+    /// # Errors
+    ///
+    /// When it does not listen.
+    pub fn ask(&self, bytes: &[u8]) -> Result<String> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        // It may be closed before all is written.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Reads its metrics.
+    ///
+    /// # Errors
+    ///
+    /// When they are not served whole.
+    pub fn scrape(&self) -> Result<Scrape> {
+        let answer = self.ask(b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
+        ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        ensure!(answer.ends_with("# EOF\n"), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+        let lines = body.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| {
+                let (name, value) = line.rsplit_once(' ').context(line.to_owned())?;
+                Ok((name.to_owned(), value.parse()?))
+            })
+            .collect()
+    }
+
+    /// Waits until a metric has this value, and gives the scrape.
+    ///
+    /// # Errors
+    ///
+    /// When it does not get it in a minute.
+    pub fn wait_for(&self, name: &str, value: f64) -> Result<Scrape> {
+        until(LIMIT, &format!("{name} = {value}"), || {
+            let scrape = self.scrape()?;
+            Ok((scrape.get(name) == Some(&value)).then_some(scrape))
+        })
+        .with_context(|| format!("{:#?}\n{}", self.scrape(), self.said()))
+    }
+
+    /// Writes another configuration, and tells it to read it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written or told.
+    pub fn reload(&mut self, text: &str) -> Result<()> {
+        std::fs::write(&self.file, text)?;
+        self.process.signal(libc::SIGHUP)
+    }
+
+    /// Kills it: it can do nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.signal(libc::SIGKILL)?;
+        self.process.wait(LIMIT).map(|_| ())
+    }
+
+    /// Ends it, and gives its exit code and what it has said.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end.
+    pub fn end(mut self) -> Result<(Option<i32>, String)> {
+        let status = self.process.stop()?;
+        Ok((status.code(), self.said()))
+    }
+}
+
+/// Σ of the parts of a request type, and of its durations, s.
+#[must_use]
+pub fn sums(scrape: &Scrape, service: &str, of_type: &str) -> [f64; 2] {
+    let labels = format!("service=\"{service}\",type=\"{of_type}\"");
+    let of = |name: &str| -> f64 {
+        let all = scrape.iter();
+        let all = all.filter(|(metric, _)| metric.starts_with(name) && metric.contains(&labels));
+        all.map(|(_, value)| value).sum()
+    };
+    [
+        of("reqtrace_request_part_seconds_total"),
+        of("reqtrace_request_duration_seconds_sum"),
+    ]
+}

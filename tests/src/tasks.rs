@@ -1,0 +1,156 @@
+//! The example `tasks`: started, told to do its jobs, and held against its trace one by one. The form of its log is
+//! described in `examples/tasks/src/measured.rs`.
+//!
+//! In: a kind of runtime. Out: what was traced, the log, and what does not fit.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::jobs::{self, Measured, Running};
+use crate::reqtrace::Outcome;
+use crate::rows::Row;
+use crate::truth::log::{Interval, each_line, interval};
+use crate::workspace;
+
+/// The kinds of jobs, all of which the profile knows.
+pub const KINDS: usize = 13;
+
+/// One job, as it measured itself.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What kind of job it is.
+    pub kind: String,
+    /// Its number among those.
+    pub number: u64,
+    /// When it was spawned, `CLOCK_MONOTONIC` ns.
+    pub begin: Interval,
+    /// When it was done.
+    pub end: Interval,
+    /// How long it waited for an event, ns.
+    pub parked: Interval,
+    /// How long it waited for a thread.
+    pub queued: Interval,
+}
+
+/// Path of a profile of the example.
+#[must_use]
+pub fn profile(name: &str) -> PathBuf {
+    workspace::root().join("examples/tasks").join(name)
+}
+
+/// Traces so many jobs of each kind, all that there are.
+///
+/// # Errors
+///
+/// When something does not run, or the log cannot be read.
+pub fn trace(runtime: &str, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
+    let (outcome, log) = start(runtime, jobs)?.trace(&profile("tasks.toml"), more)?;
+    Ok((outcome, each_line(&log, read_line)?))
+}
+
+/// Starts it with jobs that are to be done.
+///
+/// # Errors
+///
+/// When it does not build or start.
+pub fn start(runtime: &str, jobs: u64) -> Result<Running> {
+    let mut command = Command::new(workspace::tasks()?);
+    command.args(["jobs", "--runtime", runtime, "--jobs", &jobs.to_string()]);
+    Running::jobs(command, "--")
+}
+
+/// Starts it as a server, and gives its address.
+///
+/// # Errors
+///
+/// When it does not build or start.
+pub fn server(runtime: &str) -> Result<(Running, String)> {
+    let mut command = Command::new(workspace::tasks()?);
+    command.args(["http", "--runtime", runtime]);
+    let (server, line) = Running::server(command, "listening on ")?;
+    let address = line.strip_prefix("listening on ").context("no address")?;
+    Ok((server, address.to_owned()))
+}
+
+/// Checks that each job of the log is one complete row, within its brackets.
+///
+/// # Errors
+///
+/// With the first ten things that do not fit, and their number.
+pub fn check(lines: &[Line], rows: &[Row], monotonic_to_unix_ns: i64) -> Result<()> {
+    jobs::check(lines, rows, monotonic_to_unix_ns)
+}
+
+impl Measured for Line {
+    fn job(&self) -> (&str, u64) {
+        (&self.kind, self.number)
+    }
+
+    fn faults(&self, row: &Row, begin_ns: i128) -> Vec<String> {
+        if !row.complete {
+            return vec![format!("is incomplete: {}", row.reason)];
+        }
+        jobs::outside(vec![
+            ("begin", self.begin, begin_ns),
+            ("end", self.end, begin_ns + i128::from(row.latency_ns)),
+            ("parked", self.parked, row.parked_ns.into()),
+            ("queued", self.queued, row.queued_ns.into()),
+        ])
+    }
+}
+
+fn read_line(line: &str) -> Result<Line> {
+    let words: Vec<_> = line.split(' ').collect();
+    let [kind, number, begin, end, parked, queued] = words.as_slice() else {
+        bail!("{} words", words.len());
+    };
+    Ok(Line {
+        kind: (*kind).to_owned(),
+        number: number.parse()?,
+        begin: interval(begin)?,
+        end: interval(end)?,
+        parked: interval(parked)?,
+        queued: interval(queued)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(parked_ns: u64) -> Row {
+        let attributes = [("kind", "sleeps"), ("number", "3")];
+        Row {
+            start_unix_ns: 1105,
+            complete: true,
+            latency_ns: 100,
+            parked_ns,
+            queued_ns: 25,
+            attributes: attributes
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Row::default()
+        }
+    }
+
+    fn fault(rows: &[Row]) -> String {
+        let line = read_line("sleeps 3 100..110 200..210 0..50 20..30").unwrap();
+        let checked = check(&[line], rows, 1000);
+        checked.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn one_nanosecond_outside_is_found_and_each_job_is_one_row() {
+        assert_eq!(fault(&[row(50)]), "");
+        assert!(fault(&[row(51)]).ends_with("sleeps 3: parked 0 ns too small, 1 ns too large"));
+        assert!(fault(&[]).ends_with("was not traced"));
+        assert!(fault(&[row(50), row(50)]).contains("comes twice"));
+        let incomplete = Row {
+            complete: false,
+            ..row(50)
+        };
+        assert!(fault(&[incomplete]).contains("incomplete"));
+    }
+}

@@ -1,0 +1,101 @@
+//! `reqtrace agent --check` and `--print-effective-config`: what would be traced is printed, and nothing is.
+//!
+//! Needs root.
+
+use std::process::Command;
+
+use reqtrace_tests::probed::is_as_in_its_files;
+use reqtrace_tests::scraped::configuration;
+use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::{reqtrace, workspace};
+
+use crate::agent::rule_of_shop;
+
+#[test]
+fn what_would_be_traced_is_said_without_tracing() {
+    let folder = workspace::scratch().unwrap();
+    let program = folder.path().join("shop");
+    workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
+    let shop = Shop::open_from(&program).unwrap();
+    let file = folder.path().join("agent.toml");
+    std::fs::write(&file, configuration(&rule_of_shop(&program))).unwrap();
+    let config = file.display().to_string();
+    let run = |option: &str| {
+        let command = reqtrace::command(["agent", "--config", &config, option]).unwrap();
+        let outcome = reqtrace::run(command).unwrap();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let check = run("--check");
+    let line = check.lines().nth(1).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        words[..3],
+        [&*shop.pid().to_string(), "shop", "shop"],
+        "{check}"
+    );
+    assert!(line.contains("traced by the rule at line 6"), "{check}");
+    assert!(check.contains("no rule matches"), "{check}");
+    is_as_in_its_files(shop.pid()).unwrap();
+    assert!(!check.contains("other users"), "{check}");
+    let effective = run("--print-effective-config");
+    assert!(effective.contains("memory = \"256MB\"\n"), "{effective}");
+    assert!(effective.contains("blame = false\n"), "{effective}");
+
+    // Another user sees his own processes only, and may not trace. The program may be in a folder that he may not enter.
+    let binary = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(binary.path(), open).unwrap();
+    for (from, to) in [
+        (workspace::reqtrace().unwrap(), "reqtrace"),
+        (file.clone(), "agent.toml"),
+    ] {
+        workspace::copy_program(&from, &binary.path().join(to)).unwrap();
+    }
+    let profile = shop::profile().display().to_string();
+    let text = configuration(&rule_of_shop(&program)).replace(&profile, "redis");
+    std::fs::write(binary.path().join("agent.toml"), text).unwrap();
+    let as_nobody = |options: &[&str]| {
+        let mut command = Command::new(workspace::program("setpriv").unwrap());
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args([
+                "--inh-caps=-all",
+                "--",
+                "./reqtrace",
+                "agent",
+                "--config",
+                "agent.toml",
+            ])
+            .args(options)
+            .current_dir(binary.path());
+        reqtrace::run(command).unwrap()
+    };
+    let outcome = as_nobody(&["--check"]);
+    let hint = "processes of other users were not looked at";
+    assert!(
+        outcome.code == Some(0) && outcome.stdout.contains(hint),
+        "{outcome:?}"
+    );
+    assert!(
+        !outcome.stdout.contains(&shop.pid().to_string()),
+        "{outcome:?}"
+    );
+    let outcome = as_nobody(&[]);
+    assert!(
+        outcome.code == Some(3) && outcome.stderr.contains("CAP_BPF"),
+        "{outcome:?}"
+    );
+
+    std::fs::write(&file, "[metrics]\nlisten = \"0.0.0.0:1\"\n").unwrap();
+    let outcome =
+        reqtrace::run(reqtrace::command(["agent", "--config", &config]).unwrap()).unwrap();
+    assert_eq!(outcome.code, Some(2));
+    assert!(
+        outcome
+            .stderr
+            .contains("agent.toml:2: listen = \"0.0.0.0:1\""),
+        "{}",
+        outcome.stderr
+    );
+}
