@@ -100,13 +100,14 @@ fn the_step_of_the_shop_that_got_slower() {
         let scratch = workspace::scratch().unwrap();
         let mut shops = vec![Shop::open().unwrap()];
         shops.extend(STEPS.map(|step| Shop::open_slower(step.name).unwrap()));
-        let limit = Limited::to(2_000).unwrap();
+        let limit = Limited::loose().unwrap();
         shops.push(Shop::open().unwrap());
         limit.take(shops[STEPS.len() + 1].pid()).unwrap();
         let loads: Vec<Load> = shops
             .iter()
             .map(|shop| shop.start_load_for(2, LOADED, 10).unwrap())
             .collect();
+        eprintln!("limit: {} µs", limit.tighten().unwrap());
         let pids: Vec<u32> = shops.iter().map(Shop::pid).collect();
         let recordings = record(&shop::profile(), &pids, &["--blame"], scratch.path());
         for load in loads {
@@ -171,13 +172,14 @@ fn what_changed_in_mariadb() {
         let servers = [&[][..], &[], &[], &durable, &[]].map(mariadb);
         let trigger = "create trigger sbtest.slow before update on sbtest.sbtest1 for each row set @x = sleep(0.002)";
         servers[1].sql(trigger).unwrap();
-        let limit = Limited::to(1_000).unwrap();
+        let limit = Limited::loose().unwrap();
         limit.take(servers[4].pid()).unwrap();
         let locked = ["other", "other", "sbtest1", "other", "other"];
         let clients = servers.iter().zip(locked);
         let clients = clients
             .flat_map(|(server, locked)| updated(server, locked))
             .collect();
+        eprintln!("limit: {} µs", limit.tighten().unwrap());
         let pids = servers.each_ref().map(MariaDb::pid);
         let recordings = record(Path::new("mysql.toml"), &pids, &[], scratch.path());
         stop(clients);
@@ -245,13 +247,14 @@ fn what_changed_in_postgresql() {
         servers[1]
             .run("psql", &["-qc", slow, "-c", trigger])
             .unwrap();
-        let limit = Limited::to(2_000).unwrap();
+        let limit = Limited::loose().unwrap();
         limit.take(servers[4].pid()).unwrap();
         let locked = ["other", "other", "t", "other", "other"];
         let clients = servers.iter().zip(locked);
         let clients = clients
             .flat_map(|(server, locked)| updated_rows(server, scratch.path(), locked))
             .collect();
+        eprintln!("limit: {} µs", limit.tighten().unwrap());
         let pids = servers.each_ref().map(Server::pid);
         let recordings = record(Path::new("postgresql.toml"), &pids, &[], scratch.path());
         stop(clients);
