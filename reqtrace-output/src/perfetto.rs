@@ -10,7 +10,7 @@ mod wire;
 use std::collections::HashMap;
 use std::io::Write;
 
-use self::packets::{Arrow, Said, Track, group, number, text};
+use self::packets::{Arrow, Shown, Track, group, number, text};
 use self::wire::{DebugAnnotation, Trace, TracePacket};
 use super::chunks::Chunks;
 use super::csv::Limits;
@@ -22,16 +22,16 @@ use reqtrace_analysis::report::{
 };
 use reqtrace_base::error::Result;
 
-/// Threads whose tracks are known as said; beyond it all are said again.
+/// Threads whose tracks are known to be sent; beyond it all are sent again.
 const MAX_TRACKS: usize = 1 << 16;
 
 /// Writes a Perfetto trace.
 pub struct PerfettoExporter {
     records: Chunks,
     has_begun: bool,
-    /// Tracks that were said, and whether with a name.
-    said: HashMap<Track, bool>,
-    /// What `records` had lost when they were said.
+    /// Tracks that were sent, and whether with a name.
+    sent: HashMap<Track, bool>,
+    /// What `records` had lost when they were sent.
     unread: u64,
     /// What is in the request that comes next.
     inside: Vec<TracePacket>,
@@ -50,7 +50,7 @@ impl PerfettoExporter {
         Self {
             records: Chunks::new(out, name, limits),
             has_begun: false,
-            said: HashMap::new(),
+            sent: HashMap::new(),
             unread: 0,
             inside: Vec::new(),
             others: Vec::new(),
@@ -74,23 +74,23 @@ impl PerfettoExporter {
         self.records.bytes().extend(trace.encode_to_vec());
     }
 
-    /// Says that a thread has a track, unless that was said.
+    /// Sends that a thread has a track, unless that was sent.
     fn track(&mut self, pid: u32, tid: u32, comm: &str, packets: &mut Vec<TracePacket>) -> Track {
         let track = Track::thread(pid, tid);
         let has_name = !comm.is_empty();
-        if self.said.get(&track).is_none_or(|named| has_name && !named) {
-            self.said.insert(track, has_name);
+        if self.sent.get(&track).is_none_or(|named| has_name && !named) {
+            self.sent.insert(track, has_name);
             packets.push(packets::thread(pid, tid, comm));
         }
         track
     }
 
-    /// What was said may have been left out.
+    /// What was sent may have been left out.
     fn say_again(&mut self) {
         let unread = self.records.unread();
-        if self.said.len() >= MAX_TRACKS || self.unread != unread {
+        if self.sent.len() >= MAX_TRACKS || self.unread != unread {
             self.unread = unread;
-            self.said.clear();
+            self.sent.clear();
         }
     }
 
@@ -124,7 +124,7 @@ fn words(what: &str, place: &str) -> String {
     }
 }
 
-/// The end of a wait, as what is said of the slices around it.
+/// The end of a wait, as the slices around it show it.
 fn waker(row: &IntervalRow<'_>) -> Vec<DebugAnnotation> {
     let kind = match row.waker {
         None => return Vec::new(),
@@ -184,13 +184,13 @@ impl Exporter for PerfettoExporter {
                 IntervalKind::Queued => ("queued", words("queued", row.class), row.run_queue_ns),
                 _ => ("preempted", "preempted".to_owned(), row.off_ns),
             };
-            let said = Said {
+            let shown = Shown {
                 category,
                 name,
                 notes: vec![number("request_id", row.request_id)],
                 arrow: None,
             };
-            let slice = packets::slice(own, row.start_unix_ns, ns, said);
+            let slice = packets::slice(own, row.start_unix_ns, ns, shown);
             self.inside.extend(slice);
             return Ok(());
         };
@@ -203,13 +203,13 @@ impl Exporter for PerfettoExporter {
                 (_, "") => ("blocked", "unattributed".to_owned()),
                 (_, class) => ("blocked", class.to_owned()),
             };
-            let said = Said {
+            let shown = Shown {
                 category,
                 name,
                 notes: notes.clone(),
                 arrow: None,
             };
-            let slice = packets::slice(own, row.start_unix_ns, row.off_ns, said);
+            let slice = packets::slice(own, row.start_unix_ns, row.off_ns, shown);
             self.inside.extend(slice);
         }
         let mut arrow = None;
@@ -219,7 +219,7 @@ impl Exporter for PerfettoExporter {
             self.others.push((pid, tid, row.waker_comm.to_owned()));
             self.arrows += 1;
             arrow = Some(Arrow::To(self.arrows));
-            let said = Said {
+            let shown = Shown {
                 category: "wakeup",
                 name: "wakes".to_owned(),
                 notes: vec![
@@ -229,16 +229,16 @@ impl Exporter for PerfettoExporter {
                 arrow: Some(Arrow::From(self.arrows)),
             };
             let from = Track::thread(pid, tid);
-            self.inside.push(packets::moment(from, woken_ns, said));
+            self.inside.push(packets::moment(from, woken_ns, shown));
         }
         if row.run_queue_ns > 0 || arrow.is_some() {
-            let said = Said {
+            let shown = Shown {
                 category: "run queue",
                 name: "run queue".to_owned(),
                 notes,
                 arrow,
             };
-            let slice = packets::slice(own, woken_ns, row.run_queue_ns, said);
+            let slice = packets::slice(own, woken_ns, row.run_queue_ns, shown);
             self.inside.extend(slice);
         }
         Ok(())
@@ -293,13 +293,13 @@ impl Exporter for PerfettoExporter {
         if row.weight > 1 {
             notes.push(number("weight", row.weight.into()));
         }
-        let said = Said {
+        let shown = Shown {
             category: "request",
             name: row.request.to_owned(),
             notes,
             arrow: None,
         };
-        let [begin, end] = packets::slice(track, row.start_unix_ns, row.ledger.latency_ns, said);
+        let [begin, end] = packets::slice(track, row.start_unix_ns, row.ledger.latency_ns, shown);
         packets.push(begin);
         packets.extend(inside);
         packets.push(end);

@@ -21,8 +21,8 @@ use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Regis
 const SPARE_ROWS: u32 = 256 << 10;
 /// The same for index entries.
 const SPARE_INDEX: u32 = 64 << 10;
-/// Mappings without a table that are known as said; beyond it all are said again.
-const MAX_SAID: usize = 1 << 12;
+/// Mappings without a table that are known as warned of; beyond it all are warned of again.
+const MAX_WARNED: usize = 1 << 12;
 /// How often at most room is looked for: all that is mapped is looked at then, and what is not known to be
 /// mapped is compiled again when it is.
 const RELEASE_PAUSE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub struct Compiled {
     processes: Vec<(AddressSpace, ProcessTables)>,
     /// Tables of files that no process has mapped yet.
     ahead: Vec<Upload>,
-    said: HashSet<(PathBuf, NoTable)>,
+    warned: HashSet<(PathBuf, NoTable)>,
 }
 
 impl Compiled {
@@ -46,7 +46,7 @@ impl Compiled {
             registry,
             processes: Vec::new(),
             ahead,
-            said: HashSet::new(),
+            warned: HashSet::new(),
         }
     }
 
@@ -71,15 +71,15 @@ impl Compiled {
         if stats.unsupported_rows > 0 {
             debug!("{} unwind rows are not understood", stats.unsupported_rows);
         }
-        let mut said = HashSet::new();
+        let mut warned = HashSet::new();
         for (_, tables) in &processes {
-            say_without(&registry, tables, &mut said);
+            warn_without(&registry, tables, &mut warned);
         }
         Self {
             registry,
             processes,
             ahead: Vec::new(),
-            said,
+            warned,
         }
     }
 
@@ -139,7 +139,7 @@ pub(super) struct UnwindTables {
     /// Of the mappings that were stored last.
     generation: u32,
     full: bool,
-    said: HashSet<(PathBuf, NoTable)>,
+    warned: HashSet<(PathBuf, NoTable)>,
 }
 
 impl UnwindTables {
@@ -153,7 +153,7 @@ impl UnwindTables {
             stored: StdHashMap::new(),
             generation: 0,
             full: false,
-            said: compiled.said,
+            warned: compiled.warned,
         };
         // The arrays were made before they were known to be enough.
         let room = |blocks: u32| blocks.saturating_mul(BLOCK as u32);
@@ -179,7 +179,7 @@ impl UnwindTables {
         if self.registry.is_full() && self.make_room(grace)? {
             process = self.registry.tables(space.tgid, mapped);
         }
-        say_without(&self.registry, &process, &mut self.said);
+        warn_without(&self.registry, &process, &mut self.warned);
         self.store(space, process)
     }
 
@@ -195,7 +195,7 @@ impl UnwindTables {
         // A walk may have found a mapping that was taken out just now.
         grace.wait()?;
         self.registry.release(&in_use);
-        self.said.clear();
+        self.warned.clear();
         self.released = Some(Instant::now());
         Ok(true)
     }
@@ -273,21 +273,21 @@ impl UnwindTables {
 }
 
 /// Says once of each mapping that has no table, why, and how it is walked.
-fn say_without(
+fn warn_without(
     registry: &Registry,
     tables: &ProcessTables,
-    said: &mut HashSet<(PathBuf, NoTable)>,
+    warned: &mut HashSet<(PathBuf, NoTable)>,
 ) {
     let how = if registry.frame_pointers() {
         "walked by frame pointers"
     } else {
         "stacks stop there"
     };
-    if said.len() >= MAX_SAID {
-        said.clear();
+    if warned.len() >= MAX_WARNED {
+        warned.clear();
     }
     for without in &tables.without {
-        if said.insert((without.name.clone(), without.cause)) {
+        if warned.insert((without.name.clone(), without.cause)) {
             let name = match without.name.to_string_lossy() {
                 name if name.is_empty() => "anonymous memory".into(),
                 name => name,

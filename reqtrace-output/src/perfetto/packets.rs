@@ -39,9 +39,9 @@ pub(super) enum Arrow {
     To(u64),
 }
 
-/// What an event is called, and what is said of it.
+/// What an event is called, and what is shown of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Shown {
     pub(super) category: &'static str,
     pub(super) name: String,
     pub(super) notes: Vec<DebugAnnotation>,
@@ -98,19 +98,19 @@ pub(super) fn thread(pid: u32, tid: u32, name: &str) -> TracePacket {
 }
 
 /// A slice, which lies in those of its track that began before and end later.
-pub(super) fn slice(track: Track, begin_ns: u64, ns: u64, said: Said) -> [TracePacket; 2] {
-    let [from, to] = arrow(said.arrow);
+pub(super) fn slice(track: Track, begin_ns: u64, ns: u64, shown: Shown) -> [TracePacket; 2] {
+    let [from, to] = arrow(shown.arrow);
     [
         event(
             begin_ns,
             TrackEvent {
-                categories: vec![said.category.to_owned()],
-                name: Some(said.name),
+                categories: vec![shown.category.to_owned()],
+                name: Some(shown.name),
                 r#type: Some(EventType::SliceBegin.into()),
                 track_uuid: Some(track.0),
                 flow_ids: from,
                 terminating_flow_ids: to,
-                debug_annotations: said.notes,
+                debug_annotations: shown.notes,
             },
         ),
         event(
@@ -125,23 +125,23 @@ pub(super) fn slice(track: Track, begin_ns: u64, ns: u64, said: Said) -> [TraceP
 }
 
 /// Something that takes no time.
-pub(super) fn moment(track: Track, at_ns: u64, said: Said) -> TracePacket {
-    let [from, to] = arrow(said.arrow);
+pub(super) fn moment(track: Track, at_ns: u64, shown: Shown) -> TracePacket {
+    let [from, to] = arrow(shown.arrow);
     event(
         at_ns,
         TrackEvent {
-            categories: vec![said.category.to_owned()],
-            name: Some(said.name),
+            categories: vec![shown.category.to_owned()],
+            name: Some(shown.name),
             r#type: Some(EventType::Instant.into()),
             track_uuid: Some(track.0),
             flow_ids: from,
             terminating_flow_ids: to,
-            debug_annotations: said.notes,
+            debug_annotations: shown.notes,
         },
     )
 }
 
-/// A number that is said of an event.
+/// A number of an event.
 pub(super) fn number(name: &str, value: u64) -> DebugAnnotation {
     DebugAnnotation {
         name: Some(name.to_owned()),
@@ -150,7 +150,7 @@ pub(super) fn number(name: &str, value: u64) -> DebugAnnotation {
     }
 }
 
-/// A text that is said of an event.
+/// A text of an event.
 pub(super) fn text(name: &str, value: &str) -> DebugAnnotation {
     DebugAnnotation {
         name: Some(name.to_owned()),
@@ -159,7 +159,7 @@ pub(super) fn text(name: &str, value: &str) -> DebugAnnotation {
     }
 }
 
-/// Several things that are said of an event, under one name.
+/// Several things of an event, under one name.
 pub(super) fn group(name: &str, entries: Vec<DebugAnnotation>) -> DebugAnnotation {
     DebugAnnotation {
         name: Some(name.to_owned()),

@@ -32,7 +32,7 @@ enum Does {
 struct Did {
     does: Does,
     request: Option<u64>,
-    /// Its intervals are told.
+    /// Its intervals are recorded.
     watched: bool,
     /// The number of its block.
     block: usize,
@@ -44,7 +44,7 @@ struct Thread {
     request: Option<u64>,
     out_ns: u64,
     /// It was watched when it left its CPU.
-    told: bool,
+    recorded: bool,
     /// Since when it is watched.
     since: Option<u64>,
     did: Vec<Did>,
@@ -92,7 +92,7 @@ struct Pool {
     blocks: Vec<(u64, u32, u64, u64, By)>,
     /// Where requests were, by begin and time.
     were: BTreeMap<(u64, u64), Where>,
-    told: Told,
+    recorded: Recorded,
     dice: u64,
     began: u64,
 }
@@ -105,7 +105,7 @@ impl Pool {
             does: Does::Runs,
             request: None,
             out_ns: 0,
-            told: false,
+            recorded: false,
             since: None,
             did: Vec::new(),
             blocks: Vec::new(),
@@ -117,7 +117,7 @@ impl Pool {
             ended: Vec::new(),
             blocks: Vec::new(),
             were: BTreeMap::new(),
-            told: Told::new(),
+            recorded: Recorded::new(),
             dice: seed,
             began: 0,
         };
@@ -196,7 +196,7 @@ impl Pool {
         if let Some(begin_ns) = self.threads[number].request {
             if ends || self.once_in(4) {
                 self.ran(number);
-                self.told.keyed_record(tid, begin_ns, now);
+                self.recorded.keyed_record(tid, begin_ns, now);
                 self.ended.push((begin_ns, now));
             } else if self.once_in(2) {
                 self.parked.push(Parked {
@@ -298,7 +298,7 @@ impl Pool {
             Away::Parked
         };
         let times = [parked.since_ns, now];
-        self.told.away(
+        self.recorded.away(
             parked.from,
             parked.begin_ns,
             times,
@@ -307,13 +307,13 @@ impl Pool {
             source,
         );
         let of = keyed(parked.begin_ns);
-        let timelines = &mut self.told.timelines;
+        let timelines = &mut self.recorded.timelines;
         assert!(kind == Away::Queued || timelines.source(thread(1), of, now, source));
     }
 
     fn leave(&mut self, number: usize, now: u64, does: Does) {
         let thread = &mut self.threads[number];
-        thread.told = thread.since.is_some();
+        thread.recorded = thread.since.is_some();
         (thread.does, thread.out_ns) = (does, now);
         if does == Does::Blocked {
             thread.blocks.push(None);
@@ -324,13 +324,13 @@ impl Pool {
         let any = self.below(self.threads.len() as u64 + 2) as usize;
         let one = waker.unwrap_or(any);
         let runs = |thread: &&Thread| thread.does == Does::Runs;
-        let told = self.threads[number].told;
+        let recorded = self.threads[number].recorded;
         let by = if self.threads.get(one).filter(runs).is_some() {
             let thread = &mut self.threads[one];
             let is = match (thread.request, thread.since) {
                 (Some(begin_ns), _) => WakerIs::InRequest(keyed(begin_ns)),
                 (None, Some(since)) => WakerIs::Helper(since),
-                (None, None) if told => WakerIs::Helper(*thread.since.insert(now)),
+                (None, None) if recorded => WakerIs::Helper(*thread.since.insert(now)),
                 (None, None) => WakerIs::Unknown,
             };
             By::Thread(super::thread(one as u32 + 1), is)
@@ -353,7 +353,7 @@ impl Pool {
     fn arrive(&mut self, number: usize, now: u64, by: Option<By>) {
         let thread = &mut self.threads[number];
         thread.does = Does::Runs;
-        if !thread.told {
+        if !thread.recorded {
             return;
         }
         let woken_ns = thread
@@ -367,7 +367,7 @@ impl Pool {
         };
         let times = [thread.out_ns, wake_ns, now];
         let request = thread.request;
-        self.told
+        self.recorded
             .interval_of(number as u32 + 1, request.map(keyed), times, by);
     }
 
@@ -478,7 +478,7 @@ impl WasParked {
     }
 }
 
-impl Told {
+impl Recorded {
     fn keyed_record(&mut self, tid: u32, begin_ns: u64, end_ns: u64) {
         self.timelines.request(&Request {
             id: begin_ns,
@@ -546,7 +546,7 @@ fn without_reasons(sums: BTreeMap<Outcome, u64>) -> BTreeMap<Outcome, u64> {
 
 fn check(pool: &Pool) {
     for &(begin_ns, end_ns) in &pool.ended {
-        let timelines = &pool.told.timelines;
+        let timelines = &pool.recorded.timelines;
         let parts = split(timelines, thread(1), keyed(begin_ns), end_ns);
         let mut sums = BTreeMap::new();
         for piece in &parts.pieces {
@@ -604,11 +604,11 @@ fn what_is_forgotten_is_bounded_and_said() {
 
 #[test]
 fn a_thread_of_which_nothing_is_known_is_not_blamed() {
-    let mut told = Told::new();
+    let mut recorded = Recorded::new();
     let parked = by(2, WakerIs::BetweenRequests);
-    told.away(1, 10, [20, 30], Away::Parked, parked, Source::Ready);
-    told.keyed_record(3, 10, 40);
-    let parts = split(&told.timelines, thread(3), keyed(10), 40);
+    recorded.away(1, 10, [20, 30], Away::Parked, parked, Source::Ready);
+    recorded.keyed_record(3, 10, 40);
+    let parts = split(&recorded.timelines, thread(3), keyed(10), 40);
     let wanted = [unknown(Reason::WakerNotKnown, 1)];
     let outcomes = parts.pieces.iter().map(|piece| piece.outcome);
     assert_eq!(outcomes.collect::<Vec<_>>(), wanted);

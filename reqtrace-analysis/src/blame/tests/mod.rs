@@ -31,14 +31,14 @@ pub(super) const fn began(begin_ns: u64) -> RequestOf {
     }
 }
 
-/// Events of threads, each told in one line.
+/// Events of threads, each recorded in one line.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Recorded {
     pub(super) timelines: Timelines,
     sequences: BTreeMap<u32, u32>,
 }
 
-impl Told {
+impl Recorded {
     pub(super) fn new() -> Self {
         Self::of_at_most(64 << 20)
     }

@@ -8,7 +8,7 @@ use reqtrace_recording::WakerIs;
 use super::super::MAX_DEPTH;
 use super::*;
 
-/// An interval, as it was told.
+/// An interval, as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Off {
     pub(super) tid: u32,
@@ -19,7 +19,7 @@ pub(super) struct Off {
     pub(super) lost: bool,
 }
 
-/// A request's record, as it was told.
+/// A request's record, as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) tid: u32,
@@ -30,7 +30,7 @@ pub(super) struct Record {
     pub(super) weight: u32,
 }
 
-/// All that was told of threads. Intervals of a thread are in order.
+/// All that was recorded of threads. Intervals of a thread are in order.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     pub(super) intervals: Vec<Off>,
@@ -39,18 +39,18 @@ pub(super) struct Events {
 
 impl Events {
     /// Tells them.
-    pub(super) fn told(&self) -> Told {
-        let mut told = Told::new();
+    pub(super) fn recorded(&self) -> Recorded {
+        let mut recorded = Recorded::new();
         for off in &self.intervals {
             if off.lost {
-                told.lose(off.tid);
+                recorded.lose(off.tid);
             } else {
-                told.interval(off.tid, off.request, off.times, off.by);
+                recorded.interval(off.tid, off.request, off.times, off.by);
             }
         }
         for record in self.records.iter().filter(|record| !record.lost) {
             let incomplete = record.ran_at_start.then_some(Incomplete::RunningAtStart);
-            told.record(
+            recorded.record(
                 record.tid,
                 record.begin_ns,
                 record.end_ns,
@@ -58,7 +58,7 @@ impl Events {
                 record.weight,
             );
         }
-        told
+        recorded
     }
 
     fn arrived(&self) -> impl Iterator<Item = &Off> {
@@ -257,12 +257,12 @@ impl Events {
 
 /// Whether the split of each request of these events is what the oracle says.
 pub(super) fn check(events: &Events) {
-    let told = events.told();
+    let recorded = events.recorded();
     let tids: std::collections::BTreeSet<u32> =
         events.intervals.iter().map(|off| off.tid).collect();
     for tid in tids {
         for (begin_ns, until_ns, _) in events.requests(tid) {
-            let blame = told.blame(tid, begin_ns, until_ns);
+            let blame = recorded.blame(tid, begin_ns, until_ns);
             assert_eq!(
                 blame,
                 events.blame(tid, begin_ns),

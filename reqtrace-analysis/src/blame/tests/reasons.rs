@@ -4,15 +4,15 @@ use reqtrace_recording::WakerIs as Is;
 
 use super::*;
 
-fn sums(told: &Told) -> Vec<(Outcome, u64)> {
-    told.blame(1, 50, 300).into_iter().collect()
+fn sums(recorded: &Recorded) -> Vec<(Outcome, u64)> {
+    recorded.blame(1, 50, 300).into_iter().collect()
 }
 
 /// Thread 1 is blocked from 100 to 200.
-fn blocked(by: By) -> Told {
-    let mut told = Told::new();
-    told.interval(1, Some(50), [100, 200, 220], Some(by));
-    told
+fn blocked(by: By) -> Recorded {
+    let mut recorded = Recorded::new();
+    recorded.interval(1, Some(50), [100, 200, 220], Some(by));
+    recorded
 }
 
 #[test]
@@ -32,17 +32,17 @@ fn the_waker_says_nothing() {
         (Is::NotRecorded, Reason::NotRecorded),
         (Is::Helper(200), Reason::NotYetWatched),
     ] {
-        let told = blocked(By::Thread(thread(2), is));
-        assert_eq!(sums(&told), [(unknown(reason, 1), 100)]);
+        let recorded = blocked(By::Thread(thread(2), is));
+        assert_eq!(sums(&recorded), [(unknown(reason, 1), 100)]);
     }
 }
 
 #[test]
 fn between_recorded_requests_there_may_be_others_when_requests_are_sampled() {
-    let mut told = blocked(By::Thread(thread(2), Is::BetweenRequests));
-    told.record(2, 90, 130, None, 4);
+    let mut recorded = blocked(By::Thread(thread(2), Is::BetweenRequests));
+    recorded.record(2, 90, 130, None, 4);
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 90), 1), 30),
             (unknown(Reason::NotRecorded, 1), 70),
@@ -52,23 +52,24 @@ fn between_recorded_requests_there_may_be_others_when_requests_are_sampled() {
 
 #[test]
 fn a_request_that_ran_at_the_start_has_no_intervals() {
-    let mut told = blocked(By::Thread(thread(2), Is::BetweenRequests));
-    told.record(2, 0, 130, Some(Incomplete::RunningAtStart), 1);
+    let mut recorded = blocked(By::Thread(thread(2), Is::BetweenRequests));
+    recorded.record(2, 0, 130, Some(Incomplete::RunningAtStart), 1);
     let between = outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1);
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [(between, 70), (unknown(Reason::NotRecorded, 1), 30)]
     );
 }
 
 #[test]
 fn lost_intervals_leave_a_gap() {
-    let mut told = blocked(By::Thread(thread(2), Is::InRequest(began(150))));
-    told.interval(2, Some(40), [80, 80, 105], None).lose(2);
-    told.interval(2, Some(150), [180, 180, 190], None)
+    let mut recorded = blocked(By::Thread(thread(2), Is::InRequest(began(150))));
+    recorded.interval(2, Some(40), [80, 80, 105], None).lose(2);
+    recorded
+        .interval(2, Some(150), [180, 180, 190], None)
         .request(2, 40, 120);
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 150), 1), 10),
             (outcome(Cause::Preempted, request_of(2, 40), 1), 5),
@@ -82,12 +83,12 @@ fn lost_intervals_leave_a_gap() {
         ]
     );
     // The same for a helper.
-    let mut told = blocked(By::Thread(thread(2), Is::Helper(60)));
-    told.interval(2, None, [70, 70, 105], None).lose(2);
-    told.interval(2, None, [180, 180, 190], None);
+    let mut recorded = blocked(By::Thread(thread(2), Is::Helper(60)));
+    recorded.interval(2, None, [70, 70, 105], None).lose(2);
+    recorded.interval(2, None, [180, 180, 190], None);
     let helper = Culprit::Thread(thread(2));
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [
             (outcome(Cause::OnCpu, helper, 1), 10),
             (outcome(Cause::Preempted, helper, 1), 5 + 10),
@@ -98,10 +99,10 @@ fn lost_intervals_leave_a_gap() {
 
 #[test]
 fn the_end_of_a_request_without_record_is_not_known() {
-    let mut told = blocked(By::Thread(thread(2), Is::BetweenRequests));
-    told.interval(2, Some(80), [110, 110, 120], None);
+    let mut recorded = blocked(By::Thread(thread(2), Is::BetweenRequests));
+    recorded.interval(2, Some(80), [110, 110, 120], None);
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 80), 1), 10),
             (outcome(Cause::Preempted, request_of(2, 80), 1), 10),
@@ -112,24 +113,25 @@ fn the_end_of_a_request_without_record_is_not_known() {
 
 #[test]
 fn what_was_forgotten_is_not_made_up() {
-    let mut told = Told::new();
-    told.interval(
-        2,
-        Some(20),
-        [100, 110, 115],
-        Some(By::Interrupt(Cause::Disk)),
-    )
-    .interval(
-        2,
-        Some(20),
-        [130, 140, 145],
-        Some(By::Interrupt(Cause::Disk)),
-    )
-    .interval(1, Some(50), [90, 200, 220], by(2, Is::InRequest(began(20))));
-    told.timelines.forget_oldest();
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(
+            2,
+            Some(20),
+            [100, 110, 115],
+            Some(By::Interrupt(Cause::Disk)),
+        )
+        .interval(
+            2,
+            Some(20),
+            [130, 140, 145],
+            Some(By::Interrupt(Cause::Disk)),
+        )
+        .interval(1, Some(50), [90, 200, 220], by(2, Is::InRequest(began(20))));
+    recorded.timelines.forget_oldest();
     let whose = request_of(2, 20);
     assert_eq!(
-        sums(&told),
+        sums(&recorded),
         [
             (outcome(Cause::OnCpu, whose, 1), 15 + 55),
             (outcome(Cause::RunQueue, whose, 1), 5),
@@ -138,8 +140,8 @@ fn what_was_forgotten_is_not_made_up() {
         ]
     );
     // Of a request that is forgotten nobody says that its thread was between requests.
-    told.timelines.forget_oldest();
-    let sums = sums(&told);
+    recorded.timelines.forget_oldest();
+    let sums = sums(&recorded);
     assert!(!sums.is_empty());
     assert!(
         sums.iter()
@@ -150,18 +152,18 @@ fn what_was_forgotten_is_not_made_up() {
 
 #[test]
 fn a_chain_has_an_end() {
-    let mut told = Told::new();
+    let mut recorded = Recorded::new();
     for tid in 1..=9 {
         let waker = by(tid + 1, Is::InRequest(began(50)));
-        told.interval(tid, Some(50), [100, 200 - u64::from(tid), 210], waker);
+        recorded.interval(tid, Some(50), [100, 200 - u64::from(tid), 210], waker);
     }
-    told.interval(
+    recorded.interval(
         10,
         Some(50),
         [100, 150, 210],
         Some(By::Interrupt(Cause::Timer)),
     );
-    let sums = told.blame(1, 50, 300);
+    let sums = recorded.blame(1, 50, 300);
     assert_eq!(sums.values().sum::<u64>(), 99);
     // 1 waits for 2, and so on until 9, the eighth of them, which waits for the ninth.
     assert_eq!(sums[&unknown(Reason::TooDeep, 8)], 200 - 9 - 100);
@@ -170,14 +172,14 @@ fn a_chain_has_an_end() {
 
 #[test]
 fn the_work_for_a_request_has_an_end() {
-    let mut told = Told::new();
+    let mut recorded = Recorded::new();
     let preemptions = 2 * MAX_PIECES as u64;
     for at in 0..preemptions {
-        told.interval(2, None, [10 * at + 100, 10 * at + 100, 10 * at + 105], None);
+        recorded.interval(2, None, [10 * at + 100, 10 * at + 100, 10 * at + 105], None);
     }
     let end = 10 * preemptions + 100;
-    told.interval(1, Some(50), [100, end, end + 1], by(2, Is::Helper(60)));
-    let sums = told.blame(1, 50, end + 2);
+    recorded.interval(1, Some(50), [100, end, end + 1], by(2, Is::Helper(60)));
+    let sums = recorded.blame(1, 50, end + 2);
     assert_eq!(sums.values().sum::<u64>(), end - 100);
     let left = sums[&unknown(Reason::TooMany, 1)];
     assert!((end / 2..end).contains(&left), "{left} of {end}");
@@ -186,20 +188,21 @@ fn the_work_for_a_request_has_an_end() {
 #[test]
 fn threads_that_come_and_go_take_no_memory_without_end() {
     const MOST: usize = 32 << 20;
-    let mut told = Told::of_at_most(MOST);
+    let mut recorded = Recorded::of_at_most(MOST);
     for tid in 0..300_000 {
         let at = u64::from(tid) * 10 + 100;
-        told.interval(
-            tid,
-            Some(at),
-            [at + 1, at + 2, at + 3],
-            Some(By::Interrupt(Cause::Disk)),
-        )
-        .request(tid, at, at + 5);
-        let bytes = told.timelines.bytes;
+        recorded
+            .interval(
+                tid,
+                Some(at),
+                [at + 1, at + 2, at + 3],
+                Some(By::Interrupt(Cause::Disk)),
+            )
+            .request(tid, at, at + 5);
+        let bytes = recorded.timelines.bytes;
         assert!(bytes <= MOST + (1 << 10), "{bytes} bytes at {tid}");
     }
-    let (threads, intervals, requests) = told.timelines.kept();
+    let (threads, intervals, requests) = recorded.timelines.kept();
     assert!(
         intervals > 20_000 && requests > 20_000,
         "{intervals} {requests}"

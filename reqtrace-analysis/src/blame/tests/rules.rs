@@ -3,62 +3,63 @@
 use super::*;
 
 /// Thread 1 is blocked in its request from 100 to 200 until thread 2 wakes it.
-fn blocked(is: WakerIs) -> Told {
-    let mut told = Told::new();
-    told.interval(1, Some(50), [100, 200, 220], by(2, is));
-    told
+fn blocked(is: WakerIs) -> Recorded {
+    let mut recorded = Recorded::new();
+    recorded.interval(1, Some(50), [100, 200, 220], by(2, is));
+    recorded
 }
 
-fn blame(told: &mut Told) -> Vec<(Outcome, u64)> {
-    told.request(1, 50, 300);
-    told.blame(1, 50, 300).into_iter().collect()
+fn blame(recorded: &mut Recorded) -> Vec<(Outcome, u64)> {
+    recorded.request(1, 50, 300);
+    recorded.blame(1, 50, 300).into_iter().collect()
 }
 
 #[test]
 fn an_interrupt_ends_the_own_block() {
-    let mut told = Told::new();
-    told.interval(
+    let mut recorded = Recorded::new();
+    recorded.interval(
         1,
         Some(50),
         [100, 180, 220],
         Some(By::Interrupt(Cause::Disk)),
     );
     let wanted = outcome(Cause::Disk, Culprit::OwnInterrupt, 0);
-    assert_eq!(blame(&mut told), [(wanted, 80)]);
+    assert_eq!(blame(&mut recorded), [(wanted, 80)]);
 }
 
 #[test]
 fn a_preemption_of_the_request_is_no_blocked_time() {
-    let mut told = Told::new();
-    told.interval(1, Some(50), [100, 100, 220], None);
-    assert_eq!(blame(&mut told), []);
+    let mut recorded = Recorded::new();
+    recorded.interval(1, Some(50), [100, 100, 220], None);
+    assert_eq!(blame(&mut recorded), []);
 }
 
 #[test]
 fn the_window_is_split_by_what_the_waker_did_in_its_request() {
-    let mut told = Told::new();
-    told.interval(
-        2,
-        Some(20),
-        [90, 110, 120],
-        Some(By::Interrupt(Cause::Timer)),
-    )
-    .interval(2, Some(20), [140, 140, 150], None)
-    .interval(
-        2,
-        Some(20),
-        [160, 180, 185],
-        Some(By::Interrupt(Cause::Disk)),
-    )
-    .interval(
-        1,
-        Some(50),
-        [100, 200, 220],
-        by(2, WakerIs::InRequest(began(20))),
-    );
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(
+            2,
+            Some(20),
+            [90, 110, 120],
+            Some(By::Interrupt(Cause::Timer)),
+        )
+        .interval(2, Some(20), [140, 140, 150], None)
+        .interval(
+            2,
+            Some(20),
+            [160, 180, 185],
+            Some(By::Interrupt(Cause::Disk)),
+        )
+        .interval(
+            1,
+            Some(50),
+            [100, 200, 220],
+            by(2, WakerIs::InRequest(began(20))),
+        );
     let whose = request_of(2, 20);
     assert_eq!(
-        blame(&mut told),
+        blame(&mut recorded),
         [
             (outcome(Cause::OnCpu, whose, 1), 20 + 10 + 15),
             (outcome(Cause::RunQueue, whose, 1), 10 + 5),
@@ -71,23 +72,24 @@ fn the_window_is_split_by_what_the_waker_did_in_its_request() {
 
 #[test]
 fn a_waker_that_was_blocked_passes_it_on() {
-    let mut told = Told::new();
-    told.interval(
-        3,
-        None,
-        [130, 150, 160],
-        Some(By::Interrupt(Cause::Network)),
-    )
-    .interval(2, Some(20), [80, 190, 195], by(3, WakerIs::Helper(110)))
-    .interval(
-        1,
-        Some(50),
-        [100, 200, 220],
-        by(2, WakerIs::InRequest(began(20))),
-    );
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(
+            3,
+            None,
+            [130, 150, 160],
+            Some(By::Interrupt(Cause::Network)),
+        )
+        .interval(2, Some(20), [80, 190, 195], by(3, WakerIs::Helper(110)))
+        .interval(
+            1,
+            Some(50),
+            [100, 200, 220],
+            by(2, WakerIs::InRequest(began(20))),
+        );
     let helper = Culprit::Thread(thread(3));
     assert_eq!(
-        blame(&mut told),
+        blame(&mut recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 20), 1), 5),
             (outcome(Cause::OnCpu, helper, 2), 20 + 30),
@@ -101,8 +103,9 @@ fn a_waker_that_was_blocked_passes_it_on() {
 
 /// Thread 2 helps; it sleeps until 150, and waits for what thread 3 has, which waits for a device from 120 on.
 fn slept_before(had: By) -> Vec<(Outcome, u64)> {
-    let mut told = Told::new();
-    told.interval(3, Some(20), [120, 190, 191], Some(had))
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(3, Some(20), [120, 190, 191], Some(had))
         .interval(2, None, [90, 150, 152], Some(By::Interrupt(Cause::Timer)))
         .interval(
             2,
@@ -111,7 +114,7 @@ fn slept_before(had: By) -> Vec<(Outcome, u64)> {
             by(3, WakerIs::InRequest(began(20))),
         )
         .interval(1, Some(50), [100, 200, 220], by(2, WakerIs::Helper(10)));
-    blame(&mut told)
+    blame(&mut recorded)
 }
 
 #[test]
@@ -138,14 +141,14 @@ fn who_slept_and_then_waited_for_what_another_had_all_the_while_held_nobody_up()
 
 #[test]
 fn time_between_requests_is_that_whatever_the_thread_did() {
-    let mut told = blocked(WakerIs::BetweenRequests);
+    let mut recorded = blocked(WakerIs::BetweenRequests);
     let between = outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1);
-    assert_eq!(blame(&mut told), [(between, 100)]);
+    assert_eq!(blame(&mut recorded), [(between, 100)]);
     // It served a request until 130, and the next one from 170 on, in which it woke thread 1.
-    let mut told = blocked(WakerIs::InRequest(began(170)));
-    told.request(2, 10, 130).request(2, 170, 400);
+    let mut recorded = blocked(WakerIs::InRequest(began(170)));
+    recorded.request(2, 10, 130).request(2, 170, 400);
     assert_eq!(
-        blame(&mut told),
+        blame(&mut recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 10), 1), 30),
             (outcome(Cause::OnCpu, request_of(2, 170), 1), 30),
@@ -156,9 +159,9 @@ fn time_between_requests_is_that_whatever_the_thread_did() {
 
 #[test]
 fn a_request_that_has_not_ended_is_known_by_its_wakeup() {
-    let mut told = blocked(WakerIs::InRequest(began(120)));
+    let mut recorded = blocked(WakerIs::InRequest(began(120)));
     assert_eq!(
-        blame(&mut told),
+        blame(&mut recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 120), 1), 80),
             (
@@ -171,8 +174,9 @@ fn a_request_that_has_not_ended_is_known_by_its_wakeup() {
 
 #[test]
 fn a_helper_that_serves_its_first_request_was_a_helper_before() {
-    let mut told = Told::new();
-    told.interval(4, Some(5), [10, 120, 121], by(2, WakerIs::Helper(120)))
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(4, Some(5), [10, 120, 121], by(2, WakerIs::Helper(120)))
         .interval(2, None, [130, 140, 145], Some(By::Interrupt(Cause::Disk)))
         .interval(
             1,
@@ -182,7 +186,7 @@ fn a_helper_that_serves_its_first_request_was_a_helper_before() {
         );
     let helper = Culprit::Thread(thread(2));
     assert_eq!(
-        blame(&mut told),
+        blame(&mut recorded),
         [
             (outcome(Cause::OnCpu, request_of(2, 170), 1), 30),
             (outcome(Cause::OnCpu, helper, 1), 10 + 25),
@@ -197,8 +201,9 @@ fn a_helper_that_serves_its_first_request_was_a_helper_before() {
 fn who_waited_for_the_victim_leads_back_to_it() {
     // 2 holds 1 up; before that 2 had waited for 1, which computed until 100, when it blocked. The clocks
     // of CPUs differ a little, so that 2's wait reaches into 1's.
-    let mut told = Told::new();
-    told.interval(1, Some(50), [60, 65, 98], Some(By::Interrupt(Cause::Timer)))
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(1, Some(50), [60, 65, 98], Some(By::Interrupt(Cause::Timer)))
         .interval(
             2,
             Some(20),
@@ -217,7 +222,7 @@ fn who_waited_for_the_victim_leads_back_to_it() {
             [90, 210, 211],
             by(2, WakerIs::InRequest(began(20))),
         );
-    let own = told.blame(1, 50, 300);
+    let own = recorded.blame(1, 50, 300);
     assert_eq!(
         own.into_iter().collect::<Vec<_>>(),
         [
@@ -226,7 +231,7 @@ fn who_waited_for_the_victim_leads_back_to_it() {
         ]
     );
     // Of 3, the request of 1 is a culprit like any.
-    let of_third: Vec<_> = told.blame(3, 7, 300).into_iter().collect();
+    let of_third: Vec<_> = recorded.blame(3, 7, 300).into_iter().collect();
     assert_eq!(
         of_third,
         [
@@ -241,20 +246,21 @@ fn who_waited_for_the_victim_leads_back_to_it() {
 #[test]
 fn the_own_time_of_the_victim_is_itself() {
     // 2 was woken by 1 at 150, so 1 ran then: of its block only the wakeup was seen late.
-    let mut told = Told::new();
-    told.interval(
-        3,
-        Some(5),
-        [100, 160, 161],
-        by(2, WakerIs::InRequest(began(20))),
-    )
-    .interval(
-        2,
-        Some(20),
-        [90, 150, 152],
-        by(3, WakerIs::InRequest(began(5))),
-    );
-    let own: Vec<_> = told.blame(3, 5, 300).into_iter().collect();
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(
+            3,
+            Some(5),
+            [100, 160, 161],
+            by(2, WakerIs::InRequest(began(20))),
+        )
+        .interval(
+            2,
+            Some(20),
+            [90, 150, 152],
+            by(3, WakerIs::InRequest(began(5))),
+        );
+    let own: Vec<_> = recorded.blame(3, 5, 300).into_iter().collect();
     // 3 waits for 2, which waits for 3, which waits for 2: until it is too deep.
     assert_eq!(
         own,
@@ -264,29 +270,31 @@ fn the_own_time_of_the_victim_is_itself() {
             (unknown(Reason::TooDeep, 8), 50),
         ]
     );
-    let mut told = Told::new();
-    told.interval(
-        1,
-        Some(5),
-        [100, 160, 170],
-        by(2, WakerIs::InRequest(began(20))),
-    )
-    .interval(3, None, [101, 101, 102], None)
-    .interval(2, Some(20), [90, 158, 159], by(1, WakerIs::Helper(0)));
+    let mut recorded = Recorded::new();
+    recorded
+        .interval(
+            1,
+            Some(5),
+            [100, 160, 170],
+            by(2, WakerIs::InRequest(began(20))),
+        )
+        .interval(3, None, [101, 101, 102], None)
+        .interval(2, Some(20), [90, 158, 159], by(1, WakerIs::Helper(0)));
     // As the kernel would never tell it: 1's own run-queue time within the window of another block.
-    told.interval(
-        1,
-        Some(5),
-        [180, 220, 221],
-        by(4, WakerIs::InRequest(began(30))),
-    )
-    .interval(
-        4,
-        Some(30),
-        [110, 215, 216],
-        by(1, WakerIs::InRequest(began(5))),
-    );
-    let own = told.blame(1, 5, 300);
+    recorded
+        .interval(
+            1,
+            Some(5),
+            [180, 220, 221],
+            by(4, WakerIs::InRequest(began(30))),
+        )
+        .interval(
+            4,
+            Some(30),
+            [110, 215, 216],
+            by(1, WakerIs::InRequest(began(5))),
+        );
+    let own = recorded.blame(1, 5, 300);
     assert!(
         own.keys()
             .all(|outcome| outcome.culprit != request_of(1, 5)),

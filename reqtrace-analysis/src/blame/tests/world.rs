@@ -28,7 +28,7 @@ struct Did {
     request: Option<u64>,
     /// It has begun a request, now or before.
     served: bool,
-    /// Intervals of it are told, or nothing needs to be.
+    /// Intervals of it are recorded, or nothing needs to be.
     watched: bool,
 }
 
@@ -181,7 +181,7 @@ impl World {
                 WakerIs::InRequest(began(begin_ns))
             } else if thread.served {
                 WakerIs::BetweenRequests
-            } else if self.is_told(woken) {
+            } else if self.is_recorded(woken) {
                 let since = &mut self.threads[one].since;
                 WakerIs::Helper(*since.get_or_insert(now))
             } else {
@@ -197,15 +197,15 @@ impl World {
         }
     }
 
-    /// Whether the open interval of a thread will be told.
-    fn is_told(&self, number: usize) -> bool {
+    /// Whether the open interval of a thread will be recorded.
+    fn is_recorded(&self, number: usize) -> bool {
         let thread = &self.threads[number];
         let helps = |since| since <= thread.out_ns;
         thread.request.is_some() || !thread.served && thread.since.is_some_and(helps)
     }
 
     fn arrive(&mut self, number: usize, now: u64, block: Option<usize>) {
-        let told = self.is_told(number);
+        let recorded = self.is_recorded(number);
         let thread = &mut self.threads[number];
         thread.does = Does::Runs;
         let block = block.map(|block| thread.blocks[block]);
@@ -220,7 +220,7 @@ impl World {
             by: block.map(|(.., by)| by),
             lost: false,
         };
-        if told {
+        if recorded {
             self.events.intervals.push(off);
         }
     }
@@ -280,12 +280,12 @@ impl World {
     /// and until it woke the thread: had the thread slept less, it would have waited longer.
     fn waits_longer(&self, tid: u32, slept: usize, time: &Range<u64>) -> Option<By> {
         let thread = &self.threads[tid as usize - 1];
-        let is_told = |(out, ..): &&(u64, u64, By)| {
+        let is_recorded = |(out, ..): &&(u64, u64, By)| {
             let did = thread.did[*out as usize - 1];
             did.request.is_some() || !did.served
         };
         let later = thread.blocks[slept + 1..].iter();
-        for &(out, wake, by) in later.filter(is_told).take(8) {
+        for &(out, wake, by) in later.filter(is_recorded).take(8) {
             if out >= time.end {
                 break;
             }
@@ -329,10 +329,10 @@ proptest! {
     #[test]
     fn the_split_is_what_happened(seed: u64, threads in 2_usize..7) {
         let world = World::of(seed, threads);
-        let told = world.events.told();
+        let recorded = world.events.recorded();
         prop_assert!(!world.events.records.is_empty() || threads < 7);
         for record in &world.events.records {
-            let split = told.blame(record.tid, record.begin_ns, record.end_ns);
+            let split = recorded.blame(record.tid, record.begin_ns, record.end_ns);
             let truth = world.blame(record.tid, record.begin_ns);
             prop_assert_eq!(split, truth, "thread {} from {}", record.tid, record.begin_ns);
         }
