@@ -10,7 +10,11 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
-use reqtrace_profile::Change;
+use reqtrace_profile::{Change, GOES_ON};
+
+mod started;
+
+pub(super) use started::{functions as started_by, told_apart};
 
 use super::emulated::writes;
 use super::instructions::{condition_of, decoder, direct_target};
@@ -25,6 +29,9 @@ const CHANGES: &str = "runtime.casgstatus";
 
 /// The same where a goroutine stops for the collector of garbage.
 const STOPS: &str = "runtime.casGToPreemptScan";
+
+/// What keeps where a goroutine goes on before another one runs.
+const KEEPS: &str = "runtime.mcall";
 
 /// States of a goroutine (`runtime2.go`), unchanged in all versions.
 mod state {
@@ -59,6 +66,14 @@ const READY: Transition = Transition {
 /// the collector, is not parked: nothing else runs there.
 const fn transitions(change: Change) -> &'static [Transition] {
     match change {
+        // Coroutines of `iter.Pull` begin there, too, in another state.
+        Change::Spawn => &[Transition {
+            needs: &["runtime.newproc1"],
+            by: &["runtime.newproc1"],
+            through: CHANGES,
+            from: &[state::DEAD],
+            to: state::RUNNABLE,
+        }],
         Change::Ready => &[
             READY,
             Transition {
@@ -126,6 +141,10 @@ const fn transitions(change: Change) -> &'static [Transition] {
 /// When the program is not Go's, or of a version that is not known, or one of its ways is not found, with its name.
 pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     is_known(object)?;
+    if change == Change::Spawn && kept(object) != u64::try_from(GOES_ON).ok() {
+        let what = format!("{KEEPS} that keeps where a goroutine goes on at {GOES_ON:#x}");
+        return Err(not_there(object, &what));
+    }
     let mut all = Vec::new();
     for transition in transitions(change) {
         let callee = function(object, transition.through)
@@ -190,6 +209,15 @@ fn calls(object: &Object, code: &Range<u64>, callee: u64, transition: &Transitio
         }
     }
     found
+}
+
+/// Where the first thing is kept in a goroutine that leaves its thread: the address that it goes on at.
+fn kept(object: &Object) -> Option<u64> {
+    let code = body(object, function(object, KEEPS)?);
+    let stores = decoder(object, code).find(|instruction| {
+        instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::R14
+    });
+    stores.map(|store| store.memory_displacement64())
 }
 
 /// The constant that is in a register behind these instructions; `None` where it is not known.
