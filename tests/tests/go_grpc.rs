@@ -3,11 +3,10 @@
 //!
 //! Needs root, a kernel with BPF, Go and golang-google-grpc-dev.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use reqtrace_tests::go;
 use reqtrace_tests::process::{Child, Stream, run};
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::workspace;
@@ -20,32 +19,8 @@ const STREAMS: u64 = CALLS / 5;
 const PANICS: u64 = CALLS / 10;
 const FAILURES: u64 = CALLS / 20;
 
-/// The program, built without network from what Debian has packaged.
-fn program() -> PathBuf {
-    let to = workspace::target().join("tmp").join("go");
-    fs::create_dir_all(&to).unwrap();
-    let library = "usr/share/gocode/src/google.golang.org/grpc/server.go";
-    workspace::file(library).unwrap();
-    let program = to.join("grpc");
-    let mut command = Command::new(workspace::program("go").unwrap());
-    command
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg("./tests/programs/grpc")
-        .current_dir(workspace::root())
-        .env("HOME", &to)
-        .env("GOCACHE", to.join("cache"))
-        .env("GOPATH", "/usr/share/gocode")
-        .env("GOFLAGS", "")
-        .env("GO111MODULE", "off")
-        .env("GOTOOLCHAIN", "local")
-        .env("CGO_ENABLED", "0");
-    run(&mut command).unwrap();
-    program
-}
-
 fn every_call_is_a_request(workers: u32) {
-    let program = program();
+    let program = go::program("grpc", false).unwrap();
     let folder = workspace::scratch().unwrap();
     let mut command = Command::new(&program);
     command.args(["serve", &workers.to_string()]);

@@ -46,8 +46,7 @@ fn check(outcome: &Outcome, lines: &[Line]) {
     for line in lines {
         let number = line.number.to_string();
         let row = of_jobs[&(line.kind.as_str(), number.as_str())];
-        let begin =
-            i128::from(row.start_unix_ns) - i128::from(summary.trace.monotonic_to_unix_ns);
+        let begin = i128::from(row.start_unix_ns) - i128::from(summary.trace.monotonic_to_unix_ns);
         let end = begin + i128::from(row.latency_ns);
         // Made before its first clock, and in a queue from there on; done behind the last one.
         assert!(begin < line.begin.least, "{line:?} {row:?}");
@@ -127,7 +126,10 @@ fn units_that_no_function_or_that_two_requests_fit_are_refused() {
     for (units, wanted) in [
         (&["main.replies"][..], "no function `main.replies`"),
         (&["*"], ""),
-        (&["*", "main.reply"], "and the profile has 2 types of requests"),
+        (
+            &["*", "main.reply"],
+            "and the profile has 2 types of requests",
+        ),
         (&["main.re*", "*.reply"], "and a goroutine is one request"),
         (&["net.*"], "choose a narrower pattern"),
     ] {

@@ -51,7 +51,11 @@ impl ConditionSpec {
     fn ways(&self) -> usize {
         match &self.test {
             Test::Text(texts) => texts.len(),
-            Test::OneOf(_) | Test::Range(..) | Test::Bits { .. } | Test::Unit(_) | Test::Starts(_) => 1,
+            Test::OneOf(_)
+            | Test::Range(..)
+            | Test::Bits { .. }
+            | Test::Unit(_)
+            | Test::Starts(_) => 1,
         }
     }
 }

@@ -209,7 +209,8 @@ fn a_closure_that_only_calls_a_function_goes_by_its_name() {
     assert_eq!(starts("main.f.func*"), ["main.f.func2", "main.f.func3"]);
     let none = started_by(&object, "main.none").unwrap_err().to_string();
     assert!(none.contains("no function `main.none`"), "{none}");
-    let apart = |units: &[(&str, &str)]| told_apart(&object, units).map_err(|error| error.to_string());
+    let apart =
+        |units: &[(&str, &str)]| told_apart(&object, units).map_err(|error| error.to_string());
     assert_eq!(apart(&[("a", "main.large"), ("b", "main.f.func*")]), Ok(()));
     let both = apart(&[("a", "main.large"), ("b", "*gowrap1")]).unwrap_err();
     assert!(both.contains("start with `main.f.gowrap1`"), "{both}");

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Of so many calls one panics, and one returns an error.
+// Of so many calls two panic, one of which is a stream, and one returns an error.
 const onePanicsIn = 20
 
 type service struct{}
@@ -80,7 +80,7 @@ func call(address string, calls int, count func(codes.Code)) error {
 	for number := 0; number < calls; number++ {
 		name := ""
 		switch number % onePanicsIn {
-		case 4, onePanicsIn - 1:
+		case 7, onePanicsIn - 1:
 			name = "panics"
 		case 2:
 			name = "fails"
