@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use reqtrace_binary::maps;
-use reqtrace_binary::symbolize::{AddressSpace, UserSymbols};
+use reqtrace_binary::symbolize::AddressSpace;
+use reqtrace_binary::symbolize::user::UserSymbols;
 use reqtrace_tests::goroutines;
 
 /// Every so many bytes of the code are looked at.
