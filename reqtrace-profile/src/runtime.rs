@@ -41,6 +41,8 @@ pub enum Change {
     Ready,
     /// From runnable to running: a thread is about to run it.
     Resume,
+    /// A thread goes on with it as another goroutine, a coroutine of `iter.Pull` or who uses that, hands its turn over.
+    Switch,
     /// From running to waiting.
     Park,
     /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
@@ -70,6 +72,7 @@ impl Edge {
             Self::Goroutine(Change::Spawn) => "a goroutine is made",
             Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
             Self::Goroutine(Change::Resume) => "a thread is about to run a goroutine",
+            Self::Goroutine(Change::Switch) => "a thread switches to another goroutine",
             Self::Goroutine(Change::Park) => "a goroutine begins to wait",
             Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
             Self::Goroutine(Change::Done) => "a goroutine is done",
@@ -79,6 +82,9 @@ impl Edge {
 
 /// Where a `g` has the address that its goroutine goes on at, the same in all versions that are known.
 pub const GOES_ON: i32 = 0x40;
+
+/// Where it has what a thread needs to go on with it, of which that is a part.
+pub const SCHED: i32 = 0x38;
 
 /// The state of a goroutine that waits in a queue of the runtime. One that is made for a coroutine begins in another one.
 const RUNNABLE: i64 = 1;
@@ -130,8 +136,13 @@ impl Edges {
             waits_in: Some(queue),
             ..at(Role::Ready, change)
         };
+        let mut switch = at(Role::Resume, Change::Switch);
+        if let KeySpec::Key(key) = &mut switch.key {
+            key.iter_mut()
+                .for_each(|value| value.add = -i64::from(SCHED));
+        }
         Self {
-            resume: vec![at(Role::Resume, Change::Resume)],
+            resume: vec![at(Role::Resume, Change::Resume), switch],
             park: vec![at(Role::Park, Change::Park)],
             ready: vec![queued(Change::Ready), queued(Change::Leave)],
         }

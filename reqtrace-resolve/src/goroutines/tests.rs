@@ -37,6 +37,15 @@ const RUNTIME: &str = r#"
     ret
     .size runtime.mcall, .-runtime.mcall
     calls runtime.newproc1, 6, 1
+    function runtime.gogo
+    ret
+    .size runtime.gogo, .-runtime.gogo
+    function runtime.coroswitch_m
+    lea 0x38(%rdi), %rax
+    mov %rax, (%rsp)
+    call runtime.gogo
+    ret
+    .size runtime.coroswitch_m, .-runtime.coroswitch_m
     calls runtime.ready, 4, 1
     calls runtime.findRunnable, 4, 1
     calls runtime.injectglist, 4, 1
@@ -135,6 +144,7 @@ fn edges_are_the_calls_with_their_constants() {
         (Change::Leave, &["goschedImpl", "exitsyscall0"]),
         (Change::Done, &["gdestroy"]),
         (Change::Spawn, &["newproc1"]),
+        (Change::Switch, &["coroswitch_m"]),
     ] {
         let calls = edge(&object, change).unwrap();
         let wanted: Vec<String> = functions
@@ -164,6 +174,17 @@ fn what_is_not_known_is_refused_with_its_name() {
     let object = Fixture::assembly(&without).object();
     let missing = edge(&object, Change::Leave).unwrap_err().to_string();
     assert!(missing.contains("runtime.exitsyscallNoP"), "{missing}");
+    let without = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("runtime.coroswitch_m", "runtime.other");
+    let object = Fixture::assembly(&without).object();
+    assert_eq!(edge(&object, Change::Switch).unwrap(), []);
+    let other = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("0x38(%rdi)", "0x30(%rdi)");
+    let object = Fixture::assembly(&other).object();
+    let other = edge(&object, Change::Switch).unwrap_err().to_string();
+    assert!(other.contains("has at 0x38"), "{other}");
     let elsewhere = RUNTIME
         .replace("VERSION", "go1.24.1")
         .replace("0x40(%r14)", "0x48(%r14)");

@@ -1,5 +1,5 @@
 // A program that makes everything hard that a tracer of goroutines lives on, and checks its own results: stacks that grow, shrink and
-// move, the collector all the time, signals of the CPU profiler, coroutines (Go 1.23 and later, if asked for), and calls to C and back (with cgo).
+// move, the collector all the time, signals of the CPU profiler, coroutines (Go 1.23 and later), and calls to C and back (with cgo).
 //
 // In: a line on standard input to begin, how many goroutines work, and how many tasks each does, or for how many seconds. Out: how
 // many tasks were done, how many results were wrong, and what was tried.
@@ -121,8 +121,8 @@ func worker(first, step uint64, goes func(uint64) bool, wait *sync.WaitGroup) {
 }
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: stress WORKERS TASKS|SECONDSs [coroutines]")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: stress WORKERS TASKS|SECONDSs")
 		os.Exit(2)
 	}
 	workers, _ := strconv.Atoi(os.Args[1])
@@ -156,6 +156,6 @@ func main() {
 	for _, one := range tried {
 		names = append(names, one.name)
 	}
-	fmt.Printf("%d tasks, %d wrong: %s\n", done.Load(), wrong.Load(), strings.Join(names, " "))
+	fmt.Printf("done %d tasks, %d wrong: %s\n", done.Load(), wrong.Load(), strings.Join(names, " "))
 	_, _ = input.ReadString('\n')
 }

@@ -2,15 +2,9 @@
 
 package main
 
-import (
-	"iter"
-	"os"
-)
+import "iter"
 
 func init() {
-	if len(os.Args) < 4 || os.Args[3] != "coroutines" {
-		return
-	}
 	tried = append(tried, struct {
 		name string
 		work func(uint64) uint64
