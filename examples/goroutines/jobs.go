@@ -76,14 +76,16 @@ func answer(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		go func() {
-			defer stream.Close()
-			question := make([]byte, 1)
-			if _, err := stream.Read(question); err == nil {
-				time.Sleep(held)
-				_, _ = stream.Write([]byte("!"))
-			}
-		}()
+		go reply(stream)
+	}
+}
+
+func reply(stream net.Conn) {
+	defer stream.Close()
+	question := make([]byte, 1)
+	if _, err := stream.Read(question); err == nil {
+		time.Sleep(held)
+		_, _ = stream.Write([]byte("!"))
 	}
 }
 

@@ -1,5 +1,9 @@
 //! What the linker of Go writes into a program: its sections' bytes in, the version of Go and the functions out.
 
+mod inlined;
+
+pub use inlined::Inlined;
+
 use crate::elf::{DefinedSymbol, DefinedSymbols};
 
 /// What `.go.buildinfo` begins with.
@@ -52,14 +56,7 @@ pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<Defin
         return None;
     }
     let at = |offset: usize| usize::try_from(word(table, offset)?).ok();
-    let first = [
-        word(table, TEXT)?,
-        module
-            .and_then(|module| word(module, MODULE_TEXT))
-            .unwrap_or(0),
-        text,
-    ];
-    let first = first.into_iter().find(|address| *address != 0)?;
+    let first = first_function(table, module, text)?;
     let names = table.get(at(NAMES)?..)?;
     let entries = table.get(at(TABLE)?..)?;
     let count = at(COUNT)?;
@@ -92,6 +89,51 @@ pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<Defin
         found.strings.extend(&name[..=length]);
     }
     Some(found)
+}
+
+/// The address of the first function.
+fn first_function(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<u64> {
+    let first = [
+        word(table, TEXT)?,
+        module
+            .and_then(|module| word(module, MODULE_TEXT))
+            .unwrap_or(0),
+        text,
+    ];
+    first.into_iter().find(|address| *address != 0)
+}
+
+/// Where the tables of functions are, of a program of this version whose `.gopclntab` is at this address: what the runtime
+/// knows of the module is somewhere in these bytes. `None` where it is not found, as in one that is relocated when it begins.
+#[must_use]
+pub fn tables(bytes: &[u8], table_at: u64, version: &str) -> Option<u64> {
+    let index = inlined::word_of_tables(version)?;
+    let places = (0..bytes.len()).step_by(8);
+    let mut modules = places
+        .filter(|at| word(bytes, *at) == Some(table_at))
+        .map(|at| &bytes[at..]);
+    // Behind read-only data, which begins right before them.
+    modules.find_map(|module| {
+        let [data, tables] = [index - 1, index].map(|index| word(module, index * 8));
+        tables.filter(|tables| data.is_some_and(|data| data > 0 && data <= *tables))
+    })
+}
+
+/// The inlined calls of a program. `bytes` are those of its tables; the rest is as of [`functions`].
+#[must_use]
+pub fn inlined(
+    table: &[u8],
+    module: Option<&[u8]>,
+    text: u64,
+    bytes: &[u8],
+    version: &str,
+) -> Option<Inlined> {
+    let magic = u32::from_le_bytes(*table.first_chunk()?);
+    if !MAGICS.contains(&magic) || table.get(4..8)? != OF_X86_64 {
+        return None;
+    }
+    let first = first_function(table, module, text)?;
+    Inlined::read(table, bytes, first, version)
 }
 
 fn word(bytes: &[u8], offset: usize) -> Option<u64> {

@@ -36,6 +36,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/apache.toml"),
     },
     BuiltIn {
+        name: "go-grpc",
+        text: include_str!("../../profiles/go-grpc.toml"),
+    },
+    BuiltIn {
         name: "go-http",
         text: include_str!("../../profiles/go-http.toml"),
     },

@@ -26,7 +26,7 @@ use reqtrace_base::text::glob_matches;
 pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
-pub use runtime::{Change, Edge, RUNTIME};
+pub use runtime::{Change, Edge, GOES_ON, RUNTIME, SCHED};
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
@@ -148,15 +148,19 @@ impl RequestSpec {
         names
     }
 
-    /// The glob over types of units, if its requests are units of the program's runtime.
+    /// The glob over types of units or functions that they start with, if its requests are units of the program's runtime.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
-        if self.begin.place != PlaceSpec::Edge(Edge::Queue) {
+        let is_spawn = matches!(
+            self.begin.place,
+            PlaceSpec::Edge(Edge::Queue | Edge::Goroutine(Change::Spawn))
+        );
+        if !is_spawn {
             return None;
         }
         let tests = self.begin.when.iter();
         let mut pattern = tests.filter_map(|when| match &when.test {
-            Test::Unit(pattern) => Some(pattern.as_str()),
+            Test::Unit(pattern) | Test::Starts(pattern) => Some(pattern.as_str()),
             _ => None,
         });
         Some(pattern.next_back().unwrap_or("*"))

@@ -3,6 +3,7 @@
 //!
 //! A goroutine is named by the address of its `g`, which is in a register wherever Go code runs and the first argument
 //! where the runtime changes its state. That argument alone tells which one is meant, and the place what happens to it.
+//! Where it is made, the address that it goes on at is the function that it starts with.
 //!
 //! A unit of tokio is named by the address of its header. Its first word is the state that the runtime changes: bits, and above
 //! them a count of references. Behind the edge of a queue that word says whether a task is new, as nothing but the
@@ -34,10 +35,14 @@ pub enum Edge {
 /// How the state of a goroutine changes, as far as requests see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// A `go` statement has made it.
+    Spawn,
     /// From waiting to runnable: what it waited for has come.
     Ready,
     /// From runnable to running: a thread is about to run it.
     Resume,
+    /// A thread goes on with it as another goroutine, a coroutine of `iter.Pull` or who uses that, hands its turn over.
+    Switch,
     /// From running to waiting.
     Park,
     /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
@@ -64,14 +69,25 @@ impl Edge {
             Self::Resume => "a thread of tokio is about to run a task",
             Self::Leave => "a thread of tokio leaves a task that is not done",
             Self::Done => "a task of tokio is done",
+            Self::Goroutine(Change::Spawn) => "a goroutine is made",
             Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
             Self::Goroutine(Change::Resume) => "a thread is about to run a goroutine",
+            Self::Goroutine(Change::Switch) => "a thread switches to another goroutine",
             Self::Goroutine(Change::Park) => "a goroutine begins to wait",
             Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
             Self::Goroutine(Change::Done) => "a goroutine is done",
         }
     }
 }
+
+/// Where a `g` has the address that its goroutine goes on at, the same in all versions that are known.
+pub const GOES_ON: i32 = 0x40;
+
+/// Where it has what a thread needs to go on with it, of which that is a part.
+pub const SCHED: i32 = 0x38;
+
+/// The state of a goroutine that waits in a queue of the runtime. One that is made for a coroutine begins in another one.
+const RUNNABLE: i64 = 1;
 
 /// Bits of a task's state.
 const RUNNING: u64 = 1;
@@ -120,8 +136,13 @@ impl Edges {
             waits_in: Some(queue),
             ..at(Role::Ready, change)
         };
+        let mut switch = at(Role::Resume, Change::Switch);
+        if let KeySpec::Key(key) = &mut switch.key {
+            key.iter_mut()
+                .for_each(|value| value.add = -i64::from(SCHED));
+        }
         Self {
-            resume: vec![at(Role::Resume, Change::Resume)],
+            resume: vec![at(Role::Resume, Change::Resume), switch],
             park: vec![at(Role::Park, Change::Park)],
             ready: vec![queued(Change::Ready), queued(Change::Leave)],
         }
@@ -163,14 +184,44 @@ pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
     }
 }
 
+/// The spawn of a goroutine that starts with a function that fits a glob.
+pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
+    let edge = Edge::Goroutine(Change::Spawn);
+    let of_goroutine = |test, value| ConditionSpec {
+        value,
+        test,
+        negate: false,
+    };
+    let new_state = ValueSpec {
+        source: ValueSource::Register(Register::Rcx),
+        deref: Vec::new(),
+        add: 0,
+        size: Some(4),
+    };
+    let mut when = vec![of_goroutine(Test::OneOf(vec![RUNNABLE]), new_state)];
+    if pattern != "*" {
+        let start = ValueSpec {
+            deref: vec![GOES_ON],
+            ..state(edge)
+        };
+        when.push(of_goroutine(Test::Starts(pattern.to_owned()), start));
+    }
+    MarkerSpec {
+        waits_in: Some(queue),
+        is_touch: false,
+        is_queued: true,
+        ..marker(Role::Begin, edge, when)
+    }
+}
+
 /// Where a unit is done: its end, or that of what is in it.
 pub(super) fn done(role: Role) -> MarkerSpec {
     marker(role, Edge::Done, Vec::new())
 }
 
-/// Where a goroutine is done, and with it what is in it.
-pub(super) fn goroutine_done() -> MarkerSpec {
-    marker(Role::Done, Edge::Goroutine(Change::Done), Vec::new())
+/// The same of a goroutine.
+pub(super) fn goroutine_done(role: Role) -> MarkerSpec {
+    marker(role, Edge::Goroutine(Change::Done), Vec::new())
 }
 
 fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {

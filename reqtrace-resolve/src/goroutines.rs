@@ -10,7 +10,11 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
-use reqtrace_profile::Change;
+use reqtrace_profile::{Change, GOES_ON, SCHED};
+
+mod started;
+
+pub(super) use started::{functions as started_by, told_apart};
 
 use super::emulated::writes;
 use super::instructions::{condition_of, decoder, direct_target};
@@ -25,6 +29,13 @@ const CHANGES: &str = "runtime.casgstatus";
 
 /// The same where a goroutine stops for the collector of garbage.
 const STOPS: &str = "runtime.casGToPreemptScan";
+
+/// What hands a goroutine's turn over to another one, and what goes on with that.
+const SWITCHES: &str = "runtime.coroswitch_m";
+const GOES: [&str; 2] = ["runtime.gogo.abi0", "runtime.gogo"];
+
+/// What keeps where a goroutine goes on before another one runs.
+const KEEPS: &str = "runtime.mcall";
 
 /// States of a goroutine (`runtime2.go`), unchanged in all versions.
 mod state {
@@ -59,6 +70,14 @@ const READY: Transition = Transition {
 /// the collector, is not parked: nothing else runs there.
 const fn transitions(change: Change) -> &'static [Transition] {
     match change {
+        // Coroutines of `iter.Pull` begin there, too, in another state.
+        Change::Spawn => &[Transition {
+            needs: &["runtime.newproc1"],
+            by: &["runtime.newproc1"],
+            through: CHANGES,
+            from: &[state::DEAD],
+            to: state::RUNNABLE,
+        }],
         Change::Ready => &[
             READY,
             Transition {
@@ -70,6 +89,7 @@ const fn transitions(change: Change) -> &'static [Transition] {
                 ..READY
             },
         ],
+        Change::Switch => &[],
         Change::Resume => &[Transition {
             needs: &["runtime.execute"],
             by: &["runtime.execute", "runtime.coroswitch_m"],
@@ -126,6 +146,13 @@ const fn transitions(change: Change) -> &'static [Transition] {
 /// When the program is not Go's, or of a version that is not known, or one of its ways is not found, with its name.
 pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     is_known(object)?;
+    if change == Change::Spawn && kept(object) != u64::try_from(GOES_ON).ok() {
+        let what = format!("{KEEPS} that keeps where a goroutine goes on at {GOES_ON:#x}");
+        return Err(not_there(object, &what));
+    }
+    if change == Change::Switch {
+        return switches(object);
+    }
     let mut all = Vec::new();
     for transition in transitions(change) {
         let callee = function(object, transition.through)
@@ -190,6 +217,48 @@ fn calls(object: &Object, code: &Range<u64>, callee: u64, transition: &Transitio
         }
     }
     found
+}
+
+/// Where a goroutine hands its turn over to another one: nowhere in a program without coroutines. What the other one goes on
+/// with is in RAX there.
+fn switches(object: &Object) -> Result<Vec<u64>> {
+    let Some(address) = function(object, SWITCHES) else {
+        return Ok(Vec::new());
+    };
+    let code: Vec<Instruction> = decoder(object, body(object, address)).collect();
+    let goes_on: Vec<u64> = GOES
+        .iter()
+        .filter_map(|name| function(object, name))
+        .collect();
+    let is_call = |one: &&Instruction| {
+        one.flow_control() == FlowControl::Call && goes_on.contains(&one.near_branch_target())
+    };
+    let call = code.iter().position(|one| is_call(&one));
+    let loads = |at: usize| {
+        let mut before = code[..at].iter().rev();
+        before
+            .find(|one| writes(one, Register::RAX))
+            .is_some_and(|load| {
+                load.mnemonic() == Mnemonic::Lea
+                    && Ok(SCHED) == i32::try_from(load.memory_displacement64())
+            })
+    };
+    match call.filter(|at| loads(*at)) {
+        Some(at) => Ok(vec![code[at].ip()]),
+        None => {
+            let what = format!("{SWITCHES} that goes on with what a goroutine has at {SCHED:#x}");
+            Err(not_there(object, &what))
+        }
+    }
+}
+
+/// Where the first thing is kept in a goroutine that leaves its thread: the address that it goes on at.
+fn kept(object: &Object) -> Option<u64> {
+    let code = body(object, function(object, KEEPS)?);
+    let stores = decoder(object, code).find(|instruction| {
+        instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::R14
+    });
+    stores.map(|store| store.memory_displacement64())
 }
 
 /// The constant that is in a register behind these instructions; `None` where it is not known.

@@ -147,7 +147,11 @@ impl Resolver<'_> {
             return Ok(());
         }
         let file = self.target.object(None)?.clone();
-        runtime::told_apart(&*self.open(&file)?, &units)
+        let object = self.open(&file)?;
+        if object.is_go() {
+            return goroutines::told_apart(&object, &units);
+        }
+        runtime::told_apart(&object, &units)
     }
 
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {

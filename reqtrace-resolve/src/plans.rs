@@ -10,6 +10,7 @@ use reqtrace_common::marker::{
     op,
 };
 
+use super::goroutines;
 use super::labels;
 use super::readings::{INT, POINTER, Place};
 use super::runtime;
@@ -179,11 +180,14 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
             let numbers = [mask.cast_signed(), are.cast_signed()];
             number(condition_kind::BITS, &numbers)
         }
-        Test::Unit(pattern) => {
+        Test::Unit(pattern) | Test::Starts(pattern) => {
             let here = place.address.unwrap_or_default();
-            let polls = runtime::polls(place.object, pattern)?;
-            let from_here = |poll: &u64| poll.wrapping_sub(here).cast_signed();
-            let from_here: Vec<i64> = polls.iter().map(from_here).collect();
+            let functions = match &spec.test {
+                Test::Unit(_) => runtime::polls(place.object, pattern)?,
+                _ => goroutines::started_by(place.object, pattern)?,
+            };
+            let from_here = |function: &u64| function.wrapping_sub(here).cast_signed();
+            let from_here: Vec<i64> = functions.iter().map(from_here).collect();
             let ways = from_here.chunks(MAX_NUMBERS);
             let ways = ways.map(|few| number(condition_kind::CODE, few));
             Ok(ways.collect::<Result<Vec<_>>>()?.concat())

@@ -72,7 +72,12 @@ pub fn stripped() -> Result<PathBuf> {
     build("stripped", &["-buildvcs=false", "-ldflags=-s -w"])
 }
 
-fn build(name: &str, options: &[&str]) -> Result<PathBuf> {
+/// The same, built with options of one's own, in a folder of this name.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn build(name: &str, options: &[&str]) -> Result<PathBuf> {
     let to = workspace::target().join("tmp").join("go");
     fs::create_dir_all(&to)?;
     let program = to.join(name).join("goroutines");

@@ -15,6 +15,7 @@ pub mod chains;
 pub mod corpus;
 pub mod faults;
 pub mod fixtures;
+pub mod go;
 pub mod goroutines;
 pub mod held;
 pub mod http;

@@ -30,7 +30,7 @@ struct Server {
     program: &'static str,
 }
 
-const SERVERS: [Server; 8] = [
+const SERVERS: [Server; 10] = [
     Server {
         packages: &["postgresql-15", "postgresql-client-15"],
         program: "usr/lib/postgresql/15/bin/postgres",
@@ -63,6 +63,15 @@ const SERVERS: [Server; 8] = [
     Server {
         packages: &["php8.2-mysql"],
         program: "usr/lib/php/20220829/mysqli.so",
+    },
+    // Programs in Go.
+    Server {
+        packages: &["prometheus"],
+        program: "usr/bin/prometheus",
+    },
+    Server {
+        packages: &["etcd-server"],
+        program: "usr/bin/etcd",
     },
 ];
 

@@ -69,8 +69,12 @@ impl Need {
                 Package::with_command("bpftrace", "bpftrace"),
                 // Delays packets.
                 Package::with_command("iproute2", "tc"),
-                // Read what is exported.
+                // Reads what is exported, and builds services in Go; a library of these.
                 Package::with_command("golang-go", "go"),
+                Package::with_file(
+                    "golang-google-grpc-dev",
+                    "/usr/share/gocode/src/google.golang.org/grpc/server.go",
+                ),
                 Package::with_command("python3", "python3"),
                 // The page is looked at in a browser.
                 Package::with_command("chromium", "chromium"),

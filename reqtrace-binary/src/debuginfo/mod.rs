@@ -18,6 +18,7 @@ use log::debug;
 
 use crate::elf::Sections;
 pub use crate::elf::{DefinedSymbol, DefinedSymbols};
+use crate::go::Inlined;
 pub use rooted::{Root, reopen_regular};
 
 /// Where debug files are kept, in any root.
@@ -245,6 +246,12 @@ pub fn functions(file: &File) -> io::Result<DefinedSymbols> {
 #[must_use]
 pub fn functions_of_go(file: &File) -> Option<DefinedSymbols> {
     Sections::read(file).ok()?.functions_of_go(file)
+}
+
+/// The calls that the compiler of Go has inlined into a program's functions.
+#[must_use]
+pub fn inlined_by_go(file: &File) -> Option<Inlined> {
+    Sections::read(file).ok()?.inlined_by_go(file)
 }
 
 /// The variables of a file: of its symbol table, or else those that it exports.

@@ -18,6 +18,8 @@ const MAX_SMALL_BYTES: u64 = 1 << 20;
 /// The largest symbol table and table of its names that is read: millions of functions.
 const MAX_SYMBOL_BYTES: u64 = 1 << 30;
 const SYMBOL_BYTES: u64 = 24;
+/// Where the runtime of Go has what it knows of the program, from 1.26 on in the first one.
+const MODULES: [&str; 4] = [".go.module", ".noptrdata", ".data.rel.ro", ".data"];
 /// The longest name of a section that is read; those that are looked for have some 20 bytes.
 const MAX_NAME: usize = 128;
 
@@ -186,13 +188,35 @@ impl Sections {
         if self.has_symtab() {
             return None;
         }
-        let table = self
-            .find(".gopclntab")
-            .or_else(|| self.find(".data.rel.ro.gopclntab"))?;
-        let table = read(source, table, MAX_SYMBOL_BYTES).ok()?;
-        let module = self.find(".go.module");
-        let module = module.and_then(|module| read(source, module, MAX_SMALL_BYTES).ok());
+        let table = read(source, self.table_of_go()?, MAX_SYMBOL_BYTES).ok()?;
+        let module = self.contents(source, ".go.module");
         go::functions(&table, module.as_deref(), self.find(".text")?.sh_addr)
+    }
+
+    fn table_of_go(&self) -> Option<&SectionHeader> {
+        self.find(".gopclntab")
+            .or_else(|| self.find(".data.rel.ro.gopclntab"))
+    }
+
+    /// The calls that the compiler of Go has inlined, as the runtime knows them.
+    pub(crate) fn inlined_by_go<S: ReadAt + ?Sized>(&self, source: &S) -> Option<go::Inlined> {
+        let table = self.table_of_go()?;
+        let version = go::version(&self.contents(source, ".go.buildinfo")?)?;
+        let tables = MODULES.iter().find_map(|name| {
+            let bytes = read(source, self.find(name)?, MAX_SYMBOL_BYTES).ok()?;
+            go::tables(&bytes, table.sh_addr, &version)
+        })?;
+        let within = self.headers.iter().find(|section| {
+            let size = section.sh_size;
+            section.sh_type != SHT_NOBITS
+                && (section.sh_addr..section.sh_addr.saturating_add(size)).contains(&tables)
+        })?;
+        let bytes = read(source, within, MAX_SYMBOL_BYTES).ok()?;
+        let bytes = bytes.get(usize::try_from(tables - within.sh_addr).ok()?..)?;
+        let table = read(source, table, MAX_SYMBOL_BYTES).ok()?;
+        let module = self.contents(source, ".go.module");
+        let text = self.find(".text")?.sh_addr;
+        go::inlined(&table, module.as_deref(), text, bytes, &version)
     }
 
     /// The variables of `.symtab`, or, in a file without one, of `.dynsym`.

@@ -13,6 +13,7 @@ use super::copy::{Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
 use crate::elf::{DefinedSymbols, FileHeader};
+use crate::go::Inlined;
 use crate::unwind::{Object, function_ranges};
 
 /// A mapped file.
@@ -42,12 +43,21 @@ struct Names {
     dwarf: Option<Dwarf>,
     /// What the runtime of Go calls its functions, of a program that was stripped of their symbols.
     go: Option<DefinedSymbols>,
+    /// What Go's compiler has inlined, where no DWARF is read.
+    inlined_by_go: Option<Inlined>,
 }
 
 #[derive(Clone, std::marker::Copy, Debug)]
 enum Dwarf {
     Own,
     Debug,
+}
+
+impl Names {
+    fn inlined_at(&self, address: u64) -> Vec<&str> {
+        let inlined = self.inlined_by_go.iter();
+        inlined.flat_map(|inlined| inlined.at(address)).collect()
+    }
 }
 
 impl Module {
@@ -123,7 +133,8 @@ impl Module {
         let symbol = symbol(own, false).or_else(|| symbol(separate, false));
         let Some(outer) = symbol.as_ref().or(debug.as_ref()) else {
             if let Some(name) = names.go.as_ref().and_then(|go| go.covering(address)) {
-                return vec![Frame::new(name)];
+                let all = names.inlined_at(address).into_iter().chain([name]);
+                return all.map(Frame::new).collect();
             }
             let start = self.function_start(address);
             let shown = if start == address {
@@ -136,6 +147,7 @@ impl Module {
         let inlined = debug.iter().flat_map(|debug| debug.inlined.iter().rev());
         let mut names: Vec<String> = inlined
             .map(|function| function.name.as_ref())
+            .chain(names.inlined_at(address))
             .chain([outer.name.as_ref()])
             .filter(|name| !name.is_empty())
             .map(signature)
@@ -171,6 +183,10 @@ impl Module {
                 .and_then(|debug| of(&debug.file, matches!(dwarf, Some(Dwarf::Debug)))),
             dwarf,
             go: file.as_deref().and_then(debuginfo::functions_of_go),
+            inlined_by_go: file
+                .as_deref()
+                .filter(|_| dwarf.is_none())
+                .and_then(debuginfo::inlined_by_go),
         }
     }
 

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::Checker;
 use super::steps::Steps;
 use crate::attribute;
-use crate::runtime::{Edges, done, goroutine, goroutine_done, spawned};
+use crate::runtime::{Edges, done, goroutine, goroutine_done, goroutine_spawned, spawned};
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
 use crate::{KeySpec, RUNTIME, RequestSpec, ReturnProbe, Role};
@@ -54,17 +54,6 @@ impl Checker<'_> {
                 )
                 .next("make them two profiles, and trace them one at a time"));
         }
-        if self.runtime == Some(Kind::Go)
-            && let Some((Tie::Whole, span)) = &tie
-        {
-            return Err(self
-                .source
-                .error(
-                    span.clone(),
-                    "a goroutine as a whole is no request: with kind = \"go\" a request is within a goroutine",
-                )
-                .next("have key = \"unit\" with `begin` and `end` instead of `unit`"));
-        }
         match (&file.runtime, tie) {
             (None, Some((_, span))) => Err(self
                 .source
@@ -80,8 +69,8 @@ impl Checker<'_> {
                     "no request of the profile is about a unit of the runtime",
                 )
                 .next(
-                    "add unit = \"*name*\" to a [[request]] that is a task of this type, or key = \
-                     \"unit\" to one that is within a task; or leave [runtime] out",
+                    "add unit = \"*name*\" to a [[request]] that is a task of this type, or a goroutine that starts with this \
+                     function, or key = \"unit\" to one that is within a unit; or leave [runtime] out",
                 )),
             _ => Ok(()),
         }
@@ -146,8 +135,19 @@ impl Checker<'_> {
             return Err(Error::failed("a request is no unit"));
         };
         self.not_empty(unit.get_ref(), unit.span(), "unit")?;
-        let begin = spawned(unit.get_ref(), QUEUE);
-        let end = done(Role::End);
+        let (edges, begin, end) = if self.runtime == Some(Kind::Go) {
+            (
+                Edges::of_goroutines(QUEUE),
+                goroutine_spawned(unit.get_ref(), QUEUE),
+                goroutine_done(Role::End),
+            )
+        } else {
+            (
+                Edges::new(QUEUE),
+                spawned(unit.get_ref(), QUEUE),
+                done(Role::End),
+            )
+        };
         let steps = Steps {
             checker: self,
             key: Some(&[]),
@@ -173,7 +173,6 @@ impl Checker<'_> {
         let attributes = attributes.all(request.attribute, |marker| {
             steps.marker(Role::Attribute, marker)
         })?;
-        let edges = Edges::new(QUEUE);
         Ok(RequestSpec {
             name,
             begin,
@@ -200,7 +199,7 @@ impl Checker<'_> {
             for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
                 marker.key = KeySpec::Key(vec![goroutine()]);
             }
-            (Edges::of_goroutines(QUEUE), goroutine_done())
+            (Edges::of_goroutines(QUEUE), goroutine_done(Role::Done))
         } else {
             (Edges::new(QUEUE), done(Role::Done))
         };

@@ -42,6 +42,8 @@ pub enum Test {
     },
     /// It is the function that polls a unit whose type fits this glob.
     Unit(String),
+    /// It is a function that a goroutine starts with, whose name fits this glob.
+    Starts(String),
 }
 
 impl ConditionSpec {
@@ -49,7 +51,11 @@ impl ConditionSpec {
     fn ways(&self) -> usize {
         match &self.test {
             Test::Text(texts) => texts.len(),
-            Test::OneOf(_) | Test::Range(..) | Test::Bits { .. } | Test::Unit(_) => 1,
+            Test::OneOf(_)
+            | Test::Range(..)
+            | Test::Bits { .. }
+            | Test::Unit(_)
+            | Test::Starts(_) => 1,
         }
     }
 }

@@ -30,6 +30,22 @@ const RUNTIME: &str = r#"
     function runtime.casGToPreemptScan
     ret
     .size runtime.casGToPreemptScan, .-runtime.casGToPreemptScan
+    function runtime.mcall
+    mov (%rsp), %rbx
+    mov %rbx, 0x40(%r14)
+    mov %rbp, 0x68(%r14)
+    ret
+    .size runtime.mcall, .-runtime.mcall
+    calls runtime.newproc1, 6, 1
+    function runtime.gogo
+    ret
+    .size runtime.gogo, .-runtime.gogo
+    function runtime.coroswitch_m
+    lea 0x38(%rdi), %rax
+    mov %rax, (%rsp)
+    call runtime.gogo
+    ret
+    .size runtime.coroswitch_m, .-runtime.coroswitch_m
     calls runtime.ready, 4, 1
     calls runtime.findRunnable, 4, 1
     calls runtime.injectglist, 4, 1
@@ -67,6 +83,27 @@ const RUNTIME: &str = r#"
     mov 0x8(%rsp), %rax
     jmp main.large
     .size main.large, .-main.large
+
+    # What a goroutine starts with for `go large(…)`; one that does more; one whose function is not known.
+    function main.f.gowrap1
+    cmp 0x10(%r14), %rsp
+    jbe 1f
+    mov 0x8(%rdx), %rax
+    call main.large
+    ret
+1:  call runtime.morestack_noctxt
+    jmp main.f.gowrap1
+    .size main.f.gowrap1, .-main.f.gowrap1
+    function main.f.func2
+    call main.nosplit
+    call main.large
+    ret
+    .size main.f.func2, .-main.f.func2
+    function main.f.func3
+    call *(%rdx)
+    call main.large
+    ret
+    .size main.f.func3, .-main.f.func3
 
     function main.nosplit
     test %rbx, %rbx
@@ -106,6 +143,8 @@ fn edges_are_the_calls_with_their_constants() {
         (Change::Park, &["preemptPark", "park_m"]),
         (Change::Leave, &["goschedImpl", "exitsyscall0"]),
         (Change::Done, &["gdestroy"]),
+        (Change::Spawn, &["newproc1"]),
+        (Change::Switch, &["coroswitch_m"]),
     ] {
         let calls = edge(&object, change).unwrap();
         let wanted: Vec<String> = functions
@@ -135,6 +174,23 @@ fn what_is_not_known_is_refused_with_its_name() {
     let object = Fixture::assembly(&without).object();
     let missing = edge(&object, Change::Leave).unwrap_err().to_string();
     assert!(missing.contains("runtime.exitsyscallNoP"), "{missing}");
+    let without = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("runtime.coroswitch_m", "runtime.other");
+    let object = Fixture::assembly(&without).object();
+    assert_eq!(edge(&object, Change::Switch).unwrap(), []);
+    let other = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("0x38(%rdi)", "0x30(%rdi)");
+    let object = Fixture::assembly(&other).object();
+    let other = edge(&object, Change::Switch).unwrap_err().to_string();
+    assert!(other.contains("has at 0x38"), "{other}");
+    let elsewhere = RUNTIME
+        .replace("VERSION", "go1.24.1")
+        .replace("0x40(%r14)", "0x48(%r14)");
+    let object = Fixture::assembly(&elsewhere).object();
+    let elsewhere = edge(&object, Change::Spawn).unwrap_err().to_string();
+    assert!(elsewhere.contains("goes on at 0x40"), "{elsewhere}");
     let other = Fixture::c("int main(void) { return 0; }", &[]);
     let other = edge(&other.object(), Change::Done).unwrap_err().to_string();
     assert!(other.contains("is no program of Go"), "{other}");
@@ -164,4 +220,21 @@ fn a_function_begins_behind_the_check_of_its_stack() {
     let site = |address| Site::itself(address, None);
     assert!(restarts(&object, &large, &site(jumps[0])));
     assert!(!restarts(&object, &large, &site(large.start)));
+}
+
+#[test]
+fn a_closure_that_only_calls_a_function_goes_by_its_name() {
+    let object = program("go1.26.6");
+    let starts = |pattern: &str| inside(&object, &started_by(&object, pattern).unwrap());
+    assert_eq!(starts("main.large"), ["main.large", "main.f.gowrap1"]);
+    assert_eq!(starts("main.f.func*"), ["main.f.func2", "main.f.func3"]);
+    let none = started_by(&object, "main.none").unwrap_err().to_string();
+    assert!(none.contains("no function `main.none`"), "{none}");
+    let apart =
+        |units: &[(&str, &str)]| told_apart(&object, units).map_err(|error| error.to_string());
+    assert_eq!(apart(&[("a", "main.large"), ("b", "main.f.func*")]), Ok(()));
+    let both = apart(&[("a", "main.large"), ("b", "*gowrap1")]).unwrap_err();
+    assert!(both.contains("start with `main.f.gowrap1`"), "{both}");
+    let all = apart(&[("a", "main.large"), ("b", "*")]).unwrap_err();
+    assert!(all.contains("all goroutines are requests of `b`"), "{all}");
 }

@@ -101,6 +101,10 @@ impl Resolver<'_> {
                 continue;
             }
             let found = self.find(spec).map_err(named(spec.role.name()))?;
+            // A program without coroutines never switches to one.
+            if found.is_fixed && found.instructions.is_empty() {
+                continue;
+            }
             let place = places.add(found, use_of(reads(plans::values_of_marker(spec))));
             more.push(Step {
                 role: spec.role,

@@ -148,6 +148,7 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
         .collect();
     let at = [
         (Role::Resume, Change::Resume),
+        (Role::Resume, Change::Switch),
         (Role::Park, Change::Park),
         (Role::Ready, Change::Ready),
         (Role::Ready, Change::Leave),
@@ -157,6 +158,23 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
     let at: Vec<(Role, &PlaceSpec)> = at.iter().map(|(role, place)| (*role, place)).collect();
     assert_eq!(markers, at);
     assert!(http.more_markers().all(|one| one.is_touch));
-    let whole = whole("").replace("tokio", "go");
-    refused(&whole, "7:8", "a goroutine as a whole is no request");
+}
+
+#[test]
+fn a_request_that_is_a_goroutine_begins_in_a_queue_where_it_is_made() {
+    let profile = parse(&whole("").replace("tokio", "go")).unwrap();
+    let job = &profile.requests[0];
+    assert!(job.is_keyed && job.begin.is_queued && !job.begin.is_touch);
+    let at = |change| PlaceSpec::Edge(Edge::Goroutine(change));
+    let end = job.end.as_ref().unwrap();
+    assert_eq!(
+        (&job.begin.place, &end.place, end.role),
+        (&at(Change::Spawn), &at(Change::Done), Role::End)
+    );
+    assert!(job.done.is_empty() && profile.is_about_goroutines());
+    assert_eq!(job.unit(), Some("*job*"));
+    let all = whole("").replace("tokio", "go").replace("*job*", "*");
+    let all = &parse(&all).unwrap().requests[0];
+    // Only that it is no coroutine.
+    assert_eq!((all.unit(), all.begin.when.len()), (Some("*"), 1));
 }

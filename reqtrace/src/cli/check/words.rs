@@ -68,6 +68,7 @@ fn condition(spec: &ConditionSpec) -> String {
         Test::Range(from, to) => format!("{value} is from {from} to {to}"),
         Test::Bits { mask, are } => format!("of {value} the bits {mask:#x} are {are:#x}"),
         Test::Unit(pattern) => format!("{value} polls a task of the type {pattern}"),
+        Test::Starts(pattern) => format!("{value} is the function {pattern}"),
         Test::Text(texts) => {
             let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
             let points = if spec.negate {
