@@ -10,12 +10,15 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
+use reqtrace_common::marker::ParkPlan;
 use reqtrace_profile::Change;
 
 use super::emulated::writes;
 use super::instructions::{condition_of, decoder, direct_target};
 use super::returns::Site;
 use super::symbols::body;
+
+mod park;
 
 /// Minor versions of Go 1 whose edges are known.
 const KNOWN: std::ops::RangeInclusive<u32> = 19..=27;
@@ -77,22 +80,20 @@ const fn transitions(change: Change) -> &'static [Transition] {
             from: &[state::RUNNABLE],
             to: state::RUNNING,
         }],
-        Change::Park => &[
-            Transition {
-                needs: &["runtime.park_m"],
-                by: &["runtime.park_m", "runtime.coroswitch_m"],
-                through: CHANGES,
-                from: &[state::RUNNING],
-                to: state::WAITING,
-            },
-            Transition {
-                needs: &["runtime.preemptPark"],
-                by: &["runtime.preemptPark"],
-                through: STOPS,
-                from: &[state::RUNNING],
-                to: state::PREEMPTED,
-            },
-        ],
+        Change::Park => &[Transition {
+            needs: &["runtime.park_m"],
+            by: &["runtime.park_m", "runtime.coroswitch_m"],
+            through: CHANGES,
+            from: &[state::RUNNING],
+            to: state::WAITING,
+        }],
+        Change::Stop => &[Transition {
+            needs: &["runtime.preemptPark"],
+            by: &["runtime.preemptPark"],
+            through: STOPS,
+            from: &[state::RUNNING],
+            to: state::PREEMPTED,
+        }],
         Change::Leave => &[
             Transition {
                 needs: &["runtime.goschedImpl"],
@@ -150,6 +151,11 @@ pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// What is read of a goroutine that waits, and sentences on what is not known of it.
+pub(super) fn park(object: &Object) -> (ParkPlan, Vec<String>) {
+    park::plan(object)
 }
 
 /// Functions of the runtime: these, or all but those that call functions for a debugger.

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::Checker;
 use super::steps::Steps;
 use crate::attribute;
-use crate::runtime::{Edges, done, goroutine, goroutine_done, spawned};
+use crate::runtime::{Edges, done, goroutine, goroutine_done, places_of_goroutines, spawned};
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
 use crate::{KeySpec, RUNTIME, RequestSpec, ReturnProbe, Role};
@@ -195,21 +195,23 @@ impl Checker<'_> {
 
     /// Adds the edges of its unit to a request type that is within units.
     pub(super) fn within_unit(&self, mut request: RequestSpec) -> RequestSpec {
-        let (edges, done) = if self.runtime == Some(Kind::Go) {
+        let (edges, done, places) = if self.runtime == Some(Kind::Go) {
             // Go code has its goroutine in a register: nothing need be kept for the thread.
             for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
                 marker.key = KeySpec::Key(vec![goroutine()]);
             }
-            (Edges::of_goroutines(QUEUE), goroutine_done())
+            let places = places_of_goroutines();
+            (Edges::of_goroutines(QUEUE), goroutine_done(), places)
         } else {
-            (Edges::new(QUEUE), done(Role::Done))
+            let places = vec![RUNTIME.to_owned()];
+            (Edges::new(QUEUE), done(Role::Done), places)
         };
         RequestSpec {
             resume: edges.resume,
             park: edges.park,
             ready: edges.ready,
             done: vec![done],
-            places: vec![RUNTIME.to_owned()],
+            places,
             ..request
         }
     }

@@ -103,7 +103,8 @@ fn edges_are_the_calls_with_their_constants() {
             &["ready", "findRunnable", "injectglist", "park_m"][..],
         ),
         (Change::Resume, &["execute"]),
-        (Change::Park, &["preemptPark", "park_m"]),
+        (Change::Park, &["park_m"]),
+        (Change::Stop, &["preemptPark"]),
         (Change::Leave, &["goschedImpl", "exitsyscall0"]),
         (Change::Done, &["gdestroy"]),
     ] {
