@@ -15,13 +15,14 @@ use crate::limits::{
     RING_BYTES,
 };
 use crate::marker::{
-    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_TEXT, MarkerPlan,
+    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_REASONS,
+    MAX_TEXT, MORE_PLACES, MarkerPlan, ParkPlan,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
 use crate::record::{
     AwayRecord, BlockSite, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock,
-    OriginRecord, ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead, TextRecord,
-    WakerRecord,
+    MAX_PARKS, OriginRecord, ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead,
+    TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
 use crate::thread::{RequestState, Thread, ThreadState};
@@ -60,7 +61,7 @@ const _: () = {
     assert!(size_of::<Process>() == 32);
     assert!(size_of::<ThreadState>() == 280);
     assert!(offset_of!(RequestState, record) == 32);
-    assert!(size_of::<ExtraRecord>() == 240);
+    assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
     assert!(size_of::<AwayRecord>() == 80);
@@ -74,7 +75,7 @@ const _: () = {
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
     assert!(size_of::<KeyEntry>() == 48);
-    assert!(size_of::<KeyedState>() == 112 + size_of::<Origin>() + size_of::<ExtraRecord>());
+    assert!(size_of::<KeyedState>() == 120 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
     assert!(size_of::<Thread>() == 280 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
@@ -83,7 +84,9 @@ const _: () = {
             == MAX_CONDITIONS * size_of::<Condition>()
                 + 2 * MAX_KEY_PARTS * size_of::<Reading>()
                 + 32
+                + size_of::<ParkPlan>()
     );
+    assert!(size_of::<ParkPlan>() == 16 + MAX_REASONS);
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()

@@ -27,6 +27,33 @@ pub const MAX_ATTRIBUTES: usize = 8;
 /// Names for where a request is while no thread runs it, in one request type: parked or queued.
 pub const MAX_PLACES: usize = 8;
 
+/// More names for where a request is parked, which only a runtime gives: of these there is no queue.
+pub const MORE_PLACES: usize = 8;
+
+/// The number of a place by its index among the names of its request type: those of [`MORE_PLACES`] come behind parked and
+/// queued time without a name, so that the numbers of the others stay what they have always been.
+#[must_use]
+pub const fn place_number(index: usize) -> u32 {
+    if index < MAX_PLACES {
+        index as u32
+    } else {
+        index as u32 + 2
+    }
+}
+
+/// The reverse of [`place_number`]; `None`: a place without a name.
+#[must_use]
+pub const fn place_index(number: u32) -> Option<usize> {
+    let number = number as usize;
+    if number < MAX_PLACES {
+        Some(number)
+    } else if number < MAX_PLACES + 2 {
+        None
+    } else {
+        Some(number - 2)
+    }
+}
+
 /// Longest text of an attribute in bytes.
 pub const MAX_TEXT: usize = 1024;
 
@@ -104,6 +131,53 @@ pub struct Condition {
     pub text: [u8; MAX_CONDITION_TEXT + 2],
 }
 
+/// Reasons of a runtime that are told apart.
+pub const MAX_REASONS: usize = 64;
+
+/// What is read of a unit that is parked: offsets in it, and names of reasons.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ParkPlan {
+    /// One of [`park_kind`].
+    pub kind: u32,
+    /// Where the byte is that says why; 0: there is none, and the place is that of the marker.
+    pub reason: u32,
+    /// Where its program counter is.
+    pub pc: u32,
+    /// Where its frame pointer is.
+    pub bp: u32,
+    /// By the reason, a byte each: the number of the place and 1; 0: one without a name.
+    pub places: [u64; MAX_REASONS / 8],
+}
+
+/// Values of [`ParkPlan::kind`].
+pub mod park_kind {
+    /// Nothing is read.
+    pub const NONE: u32 = 0;
+    /// The key is the address of a goroutine that waits.
+    pub const GOROUTINE: u32 = 1;
+}
+
+impl ParkPlan {
+    /// The place of a reason, and 1; 0: one without a name.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, reason: u8) -> u32 {
+        let word = self.places[(reason as usize & (MAX_REASONS - 1)) / 8];
+        if reason as usize >= MAX_REASONS {
+            return 0;
+        }
+        (word >> (reason % 8 * 8)) as u32 & 0xff
+    }
+
+    /// Gives a reason its place, by its number.
+    pub fn name(&mut self, reason: u8, place: u32) {
+        if let Some(word) = self.places.get_mut(usize::from(reason) / 8) {
+            *word |= u64::from(place + 1) << (reason % 8 * 8);
+        }
+    }
+}
+
 /// What is done at a probe if conditions hold.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,6 +205,8 @@ pub struct MarkerPlan {
     pub key_parts: u32,
     /// Parts of the key from here on.
     pub to_parts: u32,
+    /// Of a park: what is read of the unit.
+    pub park: ParkPlan,
 }
 
 /// How an attribute is read.

@@ -1,7 +1,7 @@
 //! Records of the ring buffer: one per finished request, and few others.
 
 use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
-use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
+use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT, MORE_PLACES};
 use crate::origin::Sender;
 
 /// What a ring record is; the first `u32` of every record.
@@ -384,8 +384,28 @@ pub struct SampleRecord {
     pub kernel_stack: StackId,
 }
 
+/// Places of [`ExtraRecord::away_ns`].
+pub const PLACES: usize = MAX_PLACES + 2 + MORE_PLACES;
+
+/// Stacks at which one request was parked that are told apart. A power of two.
+pub const MAX_PARKS: usize = 8;
+
+/// Parked time of one request at one stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParkSlot {
+    /// Where it decided to wait.
+    pub stack: StackId,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Index of the place in [`ExtraRecord::away_ns`].
+    pub place: u32,
+    /// How often.
+    pub count: u32,
+}
+
 /// What a request has beside its [`RequestRecord`]: time in which no thread ran it, numbers, and when its data came.
-/// Sent before that record, where there is any of these.
+/// Sent before that record, where there is any of these. The kernel sends a prefix: up to the last used entry of `parks`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraRecord {
@@ -403,11 +423,11 @@ pub struct ExtraRecord {
     pub stamp_ns: u64,
     /// Nanoseconds queued, of those in `away_ns`.
     pub queued_ns: u64,
-    /// Nanoseconds parked or queued, by place; those without a name in the last entry but one (parked) and
-    /// in the last (queued).
-    pub away_ns: [u64; MAX_PLACES + 2],
+    /// Nanoseconds parked or queued, by the number of the place ([`crate::marker::place_number`]); those without a name in
+    /// [`crate::keyed::PARKED`] and [`crate::keyed::QUEUED`].
+    pub away_ns: [u64; PLACES],
     /// How often it was parked or queued, by place.
-    pub aways: [u32; MAX_PLACES + 2],
+    pub aways: [u32; PLACES],
     /// Which entries of `numbers` are set, a bit for each.
     pub numbers_set: u32,
     /// Which attributes have text, a bit for each.
@@ -416,6 +436,13 @@ pub struct ExtraRecord {
     pub numbers: [u64; MAX_ATTRIBUTES],
     /// When the data came that it began with, `CLOCK_MONOTONIC` nanoseconds; 0: not known.
     pub arrived_ns: u64,
+    /// Used entries of `parks`.
+    pub parks_used: u32,
+    /// Always 0.
+    pub pad: u32,
+    /// Parked time by stack, as far as one is known and found room; the rest of a place has none. Entries that are not used
+    /// mean nothing.
+    pub parks: [ParkSlot; MAX_PARKS],
 }
 
 /// What stands before a text that a request was about: see [`TextRecord`].

@@ -10,8 +10,8 @@ use reqtrace_common::keyed::By;
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, OriginRecord,
-    ProcessRecord, RequestRecord, SampleRecord, Slot, kind, waker_is,
+    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, MAX_PARKS,
+    OriginRecord, ParkSlot, ProcessRecord, RequestRecord, SampleRecord, Slot, kind, waker_is,
 };
 
 use crate::cpu;
@@ -52,7 +52,11 @@ pub(crate) fn request(record: &RequestRecord) {
 /// Sends what a request has beside its record, before that.
 #[inline(always)]
 pub(crate) fn extra(record: &ExtraRecord) {
-    if RING.output::<ExtraRecord>(record, wakeup()).is_err() {
+    let parks = at_most(record.parks_used, MAX_PARKS);
+    let len = offset_of!(ExtraRecord, parks) + parks * size_of::<ParkSlot>();
+    // SAFETY: the record is in a map and at least this long.
+    let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
+    if RING.output::<[u8]>(bytes, wakeup()).is_err() {
         lose(Loss::RingFull);
     }
 }

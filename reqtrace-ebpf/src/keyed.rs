@@ -10,7 +10,7 @@ use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{self, KeyId, MAX_KEY_PARTS, Where, Word};
 use reqtrace_common::label::Reading;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
+use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op, park_kind};
 use reqtrace_common::thread::{Thread, status};
 
 use self::kernel::Kernel;
@@ -20,6 +20,7 @@ use crate::request::{self, Marked};
 use crate::{blame, label, plan};
 
 mod kernel;
+mod park;
 mod room;
 mod taken;
 
@@ -80,6 +81,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         thread.state.units.leave(hit.id.key[0]);
     }
     thread.state.parked_until_ns = 0;
+    if plan.park.kind == park_kind::GOROUTINE && is_running(thread, &hit.id) {
+        hit.place = park::park_of_goroutine(hit.id.key[0], index);
+    }
     let mut kernel = Kernel {
         regs,
         plan,
@@ -90,6 +94,18 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     keyed::hit(&mut kernel, thread, &hit);
     0
+}
+
+/// Whether the thread runs this request, and it is recorded.
+#[inline(always)]
+fn is_running(thread: &Thread, id: &KeyId) -> bool {
+    let request = &thread.request;
+    request.status == status::OPEN
+        && request.is_sampled()
+        && request.keyed.is_keyed != 0
+        && !request.keyed.is_taken()
+        && request.keyed.id.request_type == id.request_type
+        && request.keyed.id.key[0] == id.key[0]
 }
 
 /// Reads the parts of a key; `false` when memory could not be read.

@@ -252,7 +252,7 @@ extern "C" fn add_frame(index: u32, hash: *mut Hash) -> u64 {
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
-fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
+pub(crate) fn store(stack: *mut StoredStack, len: usize, stop: u32) -> StackId {
     let mut hash = Hash {
         stack,
         id: 0x9e37_79b9_7f4a_7c15 ^ len as u64 ^ u64::from(stop) << 32,

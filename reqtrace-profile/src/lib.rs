@@ -26,7 +26,7 @@ use reqtrace_base::text::glob_matches;
 pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
-pub use runtime::{Change, Edge, GOES_ON, RUNTIME, SCHED};
+pub use runtime::{Change, Edge, GOES_ON, RUNTIME, SCHED, STOPPED, place_of_reason};
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 

@@ -17,6 +17,45 @@ use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSour
 /// Where a request is that is ready and waits for a thread of its runtime: the name of the place.
 pub const RUNTIME: &str = "waited for the runtime";
 
+/// Where a goroutine is that the runtime has stopped, such as for the collector of garbage: the name of the place.
+pub const STOPPED: &str = "stopped by the runtime";
+
+/// Where a goroutine is whose reason the program has a name for, and this crate has none.
+const OTHER_REASON: &str = "other reason of the runtime";
+
+/// Names of reasons of Go's runtime, as programs have them, and of the places that these are. `sleep` is a class of waits of
+/// threads already.
+const REASONS_OF_GO: [(&str, &str); 13] = [
+    ("IO wait", "IO wait"),
+    ("chan receive", "chan receive"),
+    ("chan send", "chan send"),
+    ("select", "select"),
+    ("sleep", "time.Sleep"),
+    ("sync.Mutex.Lock", "sync.Mutex.Lock"),
+    ("sync.RWMutex.RLock", "sync.RWMutex.RLock"),
+    ("sync.RWMutex.Lock", "sync.RWMutex.Lock"),
+    ("sync.WaitGroup.Wait", "sync.WaitGroup.Wait"),
+    ("sync.Cond.Wait", "sync.Cond.Wait"),
+    ("semacquire", "semacquire"),
+    ("GC assist wait", "GC assist wait"),
+    ("coroutine", "coroutine"),
+];
+
+/// Where requests of goroutines are while no thread runs them: the queue first.
+fn places_of_goroutines() -> Vec<String> {
+    let reasons = REASONS_OF_GO.iter().map(|(_, place)| *place);
+    let all = [RUNTIME].into_iter().chain(reasons);
+    let all = all.chain([STOPPED, OTHER_REASON]);
+    all.map(str::to_owned).collect()
+}
+
+/// The place of a reason, by the name that a program of Go has for it: an index of its request type's places.
+#[must_use]
+pub fn place_of_reason(reason: &str) -> usize {
+    let known = REASONS_OF_GO.iter().position(|(name, _)| *name == reason);
+    1 + known.unwrap_or(REASONS_OF_GO.len() + 1)
+}
+
 /// What happens to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
@@ -45,6 +84,8 @@ pub enum Change {
     Switch,
     /// From running to waiting.
     Park,
+    /// From running to stopped by the runtime.
+    Stop,
     /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
     Leave,
     /// It is done.
@@ -74,6 +115,7 @@ impl Edge {
             Self::Goroutine(Change::Resume) => "a thread is about to run a goroutine",
             Self::Goroutine(Change::Switch) => "a thread switches to another goroutine",
             Self::Goroutine(Change::Park) => "a goroutine begins to wait",
+            Self::Goroutine(Change::Stop) => "the runtime stops a goroutine",
             Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
             Self::Goroutine(Change::Done) => "a goroutine is done",
         }
@@ -107,6 +149,8 @@ pub(super) struct Edges {
     pub(super) resume: Vec<MarkerSpec>,
     pub(super) park: Vec<MarkerSpec>,
     pub(super) ready: Vec<MarkerSpec>,
+    /// Where such requests are while no thread runs them: the queue first.
+    pub(super) places: Vec<String>,
 }
 
 impl Edges {
@@ -126,6 +170,7 @@ impl Edges {
                 queued(marker(Role::Ready, Edge::Queue, Vec::new())),
                 queued(marker(Role::Ready, Edge::Leave, vec![is_woken])),
             ],
+            places: vec![RUNTIME.to_owned()],
         }
     }
 
@@ -143,8 +188,15 @@ impl Edges {
         }
         Self {
             resume: vec![at(Role::Resume, Change::Resume), switch],
-            park: vec![at(Role::Park, Change::Park)],
+            park: vec![
+                at(Role::Park, Change::Park),
+                MarkerSpec {
+                    waits_in: Some(1 + REASONS_OF_GO.len()),
+                    ..at(Role::Park, Change::Stop)
+                },
+            ],
             ready: vec![queued(Change::Ready), queued(Change::Leave)],
+            places: places_of_goroutines(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub use event::{
     Comm, Cost, CpuWait, End, Event, File, Futex, Header, Holder, Incomplete, Interval,
     IntervalKind, KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping,
     Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin,
-    Overhead, PARKED, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,
+    Overhead, PARKED, Park, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,
     Runner, SYSCALLS, Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf,
     TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext, WakerIs,
     WalkCost, Window, WokenFrom, range_ns,

@@ -30,6 +30,12 @@ impl Fixture {
         Self::compile("gcc", "source.S", source, &["-nostdlib", "-shared"])
     }
 
+    /// Assembles a program that lies where it was linked.
+    pub(crate) fn fixed_assembly(source: &str) -> Self {
+        let flags = ["-nostdlib", "-static", "-no-pie", "-Wl,-e,0"];
+        Self::compile("gcc", "source.S", source, &flags)
+    }
+
     /// Compiles Rust.
     pub(crate) fn rust(source: &str, flags: &[&str]) -> Self {
         Self::compile("rustc", "source.rs", source, flags)

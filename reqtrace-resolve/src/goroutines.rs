@@ -10,8 +10,10 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
+use reqtrace_common::marker::ParkPlan;
 use reqtrace_profile::{Change, GOES_ON, SCHED};
 
+mod park;
 mod started;
 
 pub(super) use started::{functions as started_by, told_apart};
@@ -97,22 +99,20 @@ const fn transitions(change: Change) -> &'static [Transition] {
             from: &[state::RUNNABLE],
             to: state::RUNNING,
         }],
-        Change::Park => &[
-            Transition {
-                needs: &["runtime.park_m"],
-                by: &["runtime.park_m", "runtime.coroswitch_m"],
-                through: CHANGES,
-                from: &[state::RUNNING],
-                to: state::WAITING,
-            },
-            Transition {
-                needs: &["runtime.preemptPark"],
-                by: &["runtime.preemptPark"],
-                through: STOPS,
-                from: &[state::RUNNING],
-                to: state::PREEMPTED,
-            },
-        ],
+        Change::Park => &[Transition {
+            needs: &["runtime.park_m"],
+            by: &["runtime.park_m", "runtime.coroswitch_m"],
+            through: CHANGES,
+            from: &[state::RUNNING],
+            to: state::WAITING,
+        }],
+        Change::Stop => &[Transition {
+            needs: &["runtime.preemptPark"],
+            by: &["runtime.preemptPark"],
+            through: STOPS,
+            from: &[state::RUNNING],
+            to: state::PREEMPTED,
+        }],
         Change::Leave => &[
             Transition {
                 needs: &["runtime.goschedImpl"],
@@ -177,6 +177,11 @@ pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// What is read of a goroutine that waits, and sentences on what is not known of it.
+pub(super) fn park(object: &Object) -> (ParkPlan, Vec<String>) {
+    park::plan(object)
 }
 
 /// Functions of the runtime: these, or all but those that call functions for a debugger.

@@ -221,6 +221,11 @@ impl Resolver<'_> {
     fn goroutines(&mut self, file: ObjectFile, change: Change) -> Result<Found> {
         let object = self.open(&file)?;
         let calls = goroutines::edge(&object, change)?;
+        if change == Change::Park {
+            for sentence in goroutines::park(&object).1 {
+                self.warn(sentence);
+            }
+        }
         let site = |call: &u64| object.file_offset(*call).map(ProbeSite::at);
         Ok(Found {
             symbol: Edge::Goroutine(change).words().to_owned(),

@@ -7,7 +7,7 @@ use reqtrace_common::keyed::MAX_KEY_PARTS;
 use reqtrace_common::label::Reading;
 use reqtrace_common::marker::{
     AttributePlan, Condition, MAX_CONDITIONS, MAX_NUMBERS, MarkerPlan, condition_kind, marker_flag,
-    op,
+    op, place_number,
 };
 
 use super::goroutines;
@@ -16,7 +16,8 @@ use super::readings::{INT, POINTER, Place};
 use super::runtime;
 use reqtrace_base::error::Result;
 use reqtrace_profile::{
-    AttributeSpec, ConditionSpec, Edge, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSpec,
+    AttributeSpec, Change, ConditionSpec, Edge, KeySpec, MarkerSpec, PlaceSpec, Role, Test,
+    ValueSpec,
 };
 
 type Conditions = [Condition; MAX_CONDITIONS];
@@ -59,6 +60,9 @@ pub(super) fn of_marker(
     match spec.place {
         PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
         PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
+        PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
+            (plan.park, _) = goroutines::park(place.object);
+        }
         _ => {}
     }
     if role == Role::Done {
@@ -73,7 +77,7 @@ pub(super) fn of_marker(
     if spec.is_queued {
         plan.flags |= marker_flag::QUEUED;
     }
-    plan.place = spec.waits_in.map_or(0, |index| index as u32 + 1);
+    plan.place = spec.waits_in.map_or(0, |index| place_number(index) + 1);
     let all = conditions(&spec.when, place)?;
     Ok(all
         .into_iter()

@@ -87,6 +87,75 @@ fn every_job_is_a_request(program: &Path) {
     assert!(of_kind("syncs").filter(blocked).count() > 0);
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
+    waits_have_reasons_and_stacks(&outcome, &rows);
+}
+
+/// What the kinds of jobs wait for, as the columns of the places are called, and what of a job decides to.
+const REASONS: [(&str, &str); 6] = [
+    ("holds", "time.Sleep"),
+    ("sends", "time.Sleep"),
+    ("locks", "sync.Mutex.Lock"),
+    ("receives", "chan_receive"),
+    ("sleeps", "time.Sleep"),
+    ("asks", "IO_wait"),
+];
+
+/// Checks that parked time has the reason that its kind has, for 95 % of it, and its stack.
+fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
+    // Before 1.20 all locks are semaphores.
+    let has_locks = rows.iter().any(|row| row.places["sync.Mutex.Lock"] > 0);
+    for (kind, mut reason) in REASONS {
+        if kind == "locks" && !has_locks {
+            reason = "semacquire";
+        }
+        let of_kind = || rows.iter().filter(|row| row.attributes["kind"] == kind);
+        let parked: u64 = of_kind().map(|row| row.parked_ns).sum();
+        let by_reason: u64 = of_kind().map(|row| row.places[reason]).sum();
+        assert!(
+            by_reason as f64 >= 0.95 * parked as f64,
+            "{kind}: {by_reason} of {parked} by {reason}"
+        );
+    }
+    // All parked time is that of some place with a name.
+    for row in rows {
+        let named = row
+            .places
+            .iter()
+            .filter(|(name, _)| *name != "waited_for_the_runtime");
+        assert_eq!(
+            named.map(|(_, ns)| ns).sum::<u64>(),
+            row.parked_ns,
+            "{row:?}"
+        );
+    }
+    let folded = outcome.folded().unwrap();
+    let micros = |of: &dyn Fn(&str) -> bool| -> u64 {
+        let lines = folded.lines().filter(|line| of(line));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    for (reason, decides) in [
+        ("time.Sleep", "main.(*service).do"),
+        ("chan receive", "main.(*service).do"),
+        ("IO wait", "main.(*service).ask"),
+        ("sync.Mutex.Lock", "main.(*service).do"),
+        ("semacquire", "main.(*service).do"),
+    ] {
+        let last = format!(";[parked: {reason}] ");
+        let all = micros(&|line| line.contains(&last));
+        let with_stack = micros(&|line| {
+            let from = line.find("runtime.goexit;");
+            let job = line.find(";main.(*service).job;");
+            let decides = line.find(&format!(";{decides}"));
+            let parks = line.find(&format!(";runtime.gopark{last}"));
+            from < job && job < decides && decides < parks && from.is_some()
+        });
+        assert!(
+            with_stack as f64 >= 0.95 * all as f64,
+            "{reason}: {with_stack} of {all} in {folded}"
+        );
+    }
 }
 
 #[test]

@@ -409,9 +409,8 @@ impl Aggregator {
         let threshold_ns = self.slow.as_ref().map_or(0, SlowStacks::threshold_ns);
         let is_shown = request.incomplete.is_none() && request.latency_ns() >= threshold_ns;
         if is_shown {
-            let processes = &self.sites.get_mut().processes;
-            let comm = || processes.comm(request.space.tgid);
-            self.away.add(request, &ledger, comm);
+            let sites = self.sites.get_mut();
+            self.away.add(request, &ledger, &self.spots, sites);
         }
         let mut sampled = None;
         if let Some(samples) = &mut self.samples {

@@ -4,6 +4,7 @@ use reqtrace_recording::Request;
 
 use super::Aggregator;
 use super::order::Row;
+use super::places::{Spot, parked_at};
 use super::samples::OfRequest;
 use crate::blame::{Causes, Gatherer};
 use crate::page::{Collector, One, OwnStacks};
@@ -30,11 +31,21 @@ impl Aggregator {
             (stack, slot.blocked_ns)
         });
         let blocked = slots.collect();
+        let spots = &self.spots;
+        let parks = request.parks.iter().filter_map(|park| {
+            let Spot::Parked(place) = spots.spot(request.request_type, park.place) else {
+                return None;
+            };
+            let stack = page.parked_at(sites, request.space, &parked_at(park.stack), place);
+            Some((stack, place, park.ns))
+        });
+        let parks = parks.collect();
         let samples = samples.into_iter().flat_map(OfRequest::places);
         let samples =
             samples.map(|(space, site, count)| (page.sampled_in(sites, space, &site), count));
         OwnStacks {
             blocked,
+            parks,
             samples: samples.collect(),
         }
     }

@@ -3,9 +3,13 @@
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::cookie::Reentry;
-use reqtrace_recording::{QUEUED, Request};
+use reqtrace_common::marker::place_index;
+use reqtrace_common::record::{STACK_NONE, StackId};
+use reqtrace_recording::{AddressSpace, BlockSite, QUEUED, Request};
+use rustc_hash::FxHashMap;
 
 use super::samples::SEVERAL;
+use super::sites::Sites;
 use crate::classify::columns::{self, is_queue};
 use crate::profile::Profiles;
 use crate::report::{Ledger, Places, StackKind, StackLine};
@@ -72,7 +76,8 @@ impl Spots {
     /// The number of a place in a ledger. One that the profile has no name for is the last.
     pub(super) fn spot(&self, request_type: u32, place: u32) -> Spot {
         let of_type = self.types.get(request_type as usize);
-        let named = of_type.and_then(|spots| spots.get(place as usize));
+        let named = place_index(place);
+        let named = of_type.and_then(|spots| spots.get(named?));
         named.copied().unwrap_or(match place {
             QUEUED => Spot::Queued(self.names.queued.len().saturating_sub(1)),
             _ => Spot::Parked(self.names.parked.len().saturating_sub(1)),
@@ -115,6 +120,48 @@ struct OfType {
     requests: u64,
     /// The process that served the last one, and the name of all that did.
     process: Option<(u32, Plain)>,
+    /// Parked time by stack and number of the place in the ledger.
+    parks: FxHashMap<(AddressSpace, StackId, usize), ParkSum>,
+}
+
+/// Stacks of one request type at which requests were parked.
+const MAX_STACKS: usize = 4096;
+
+/// Parked time at one stack.
+#[derive(Clone, Debug, Default)]
+struct ParkSum {
+    /// Outermost first.
+    frames: Vec<String>,
+    ns: u64,
+    count: u64,
+}
+
+/// The place of parked time in the ways that name places.
+pub(super) fn parked_at(stack: StackId) -> BlockSite {
+    BlockSite {
+        user_stack: stack,
+        kernel_stack: STACK_NONE,
+        ..BlockSite::PREEMPTED
+    }
+}
+
+impl OfType {
+    /// The stacks of a place, each once, those with most time first.
+    fn parks_of(&self, place: usize) -> Vec<(Vec<String>, u64, u64)> {
+        let mut found: FxHashMap<&[String], (u64, u64)> = FxHashMap::default();
+        for ((.., at), sum) in &self.parks {
+            if *at == place {
+                let all = found.entry(&sum.frames).or_default();
+                *all = (all.0 + sum.ns, all.1 + sum.count);
+            }
+        }
+        let found = found.into_iter();
+        let mut found: Vec<_> = found
+            .map(|(frames, (ns, count))| (frames.to_vec(), ns, count))
+            .collect();
+        found.sort_by(|one, two| two.1.cmp(&one.1).then_with(|| one.0.cmp(&two.0)));
+        found
+    }
 }
 
 impl AwaySums {
@@ -129,14 +176,36 @@ impl AwaySums {
         &mut self,
         request: &Request<'_>,
         ledger: &Ledger,
-        comm: impl FnOnce() -> Plain,
+        spots: &Spots,
+        sites: &mut Sites,
     ) {
+        let comm = sites.processes.comm(request.space.tgid);
+        let comm = || comm;
         let of_type = self.types.get_mut(request.request_type as usize);
         let Some(of_type) = of_type.filter(|_| !request.away.is_empty()) else {
             return;
         };
         of_type.ledger.add_times(ledger, u64::from(request.weight));
         of_type.requests += u64::from(request.weight);
+        for park in request.parks {
+            let Spot::Parked(place) = spots.spot(request.request_type, park.place) else {
+                continue;
+            };
+            let key = (request.space, park.stack, place);
+            if of_type.parks.len() >= MAX_STACKS && !of_type.parks.contains_key(&key) {
+                continue;
+            }
+            let sum = of_type.parks.entry(key).or_insert_with(|| {
+                let [mut frames, _] = sites.frames_of(request.space, &parked_at(park.stack));
+                frames.reverse();
+                ParkSum {
+                    frames,
+                    ..ParkSum::default()
+                }
+            });
+            sum.ns += park.ns * u64::from(request.weight);
+            sum.count += u64::from(park.count) * u64::from(request.weight);
+        }
         match &mut of_type.process {
             Some((pid, _)) if *pid == request.space.tgid => {}
             Some((pid, name)) => {
@@ -169,17 +238,34 @@ impl AwaySums {
                 queued.map(|(place, ns)| (Spot::Queued(place), StackKind::Queued, place, *ns));
             for (spot, kind, place, ns) in parked.chain(queued).filter(|(.., ns)| *ns > 0) {
                 let process = of_type.process.as_ref();
-                lines.push(StackLine {
-                    comm: process.map_or_else(|| Plain::of(SEVERAL), |(_, name)| name.clone()),
-                    request: name.clone(),
-                    user: vec![format!("[{}]", spots.words(spot))],
-                    kernel: Vec::new(),
-                    kind,
-                    class: Some(place),
-                    ns,
-                    count: of_type.requests,
-                    longest_ns: 0,
-                });
+                let mut push = |mut user: Vec<String>, ns, count| {
+                    user.push(format!("[{}]", spots.words(spot)));
+                    lines.push(StackLine {
+                        comm: process.map_or_else(|| Plain::of(SEVERAL), |(_, name)| name.clone()),
+                        request: name.clone(),
+                        user,
+                        kernel: Vec::new(),
+                        kind,
+                        class: Some(place),
+                        ns,
+                        count,
+                        longest_ns: 0,
+                    });
+                };
+                let mut left_ns = ns;
+                if kind == StackKind::Parked {
+                    for (frames, ns, count) in of_type.parks_of(place) {
+                        // Sums of the kernel may lack what came after they were read.
+                        let ns = ns.min(left_ns);
+                        left_ns -= ns;
+                        if ns > 0 {
+                            push(frames, ns, count);
+                        }
+                    }
+                }
+                if left_ns > 0 {
+                    push(Vec::new(), left_ns, of_type.requests);
+                }
             }
         }
         lines

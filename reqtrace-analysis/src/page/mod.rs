@@ -52,6 +52,8 @@ pub(crate) struct One<'a> {
 pub(crate) struct OwnStacks {
     /// Where it was blocked: nanoseconds.
     pub(crate) blocked: Box<[(StackNumber, u64)]>,
+    /// Where it was parked: the number of the place, and nanoseconds.
+    pub(crate) parks: Box<[(StackNumber, usize, u64)]>,
     /// Where it was met on a CPU: samples, each as often as the request's weight.
     pub(crate) samples: Box<[(StackNumber, u64)]>,
 }
@@ -103,6 +105,19 @@ impl Collector {
         let class = class.map(|class| class as u32);
         self.stacks
             .number(naming, space, site, StackKind::Blocked, class)
+    }
+
+    /// The number of the stack at which a request was parked.
+    pub(crate) fn parked_at(
+        &mut self,
+        naming: &mut impl Naming,
+        space: AddressSpace,
+        site: &BlockSite,
+        place: usize,
+    ) -> StackNumber {
+        let class = Some(place as u32);
+        self.stacks
+            .number(naming, space, site, StackKind::Parked, class)
     }
 
     /// The number of the stack that a sample has met a request in.
@@ -200,7 +215,7 @@ impl Collector {
         let begin_ns = one.begin_ns.saturating_sub(self.start_ns);
         let statement = self.statements.number(one.label);
         self.stacks
-            .complete(&mut self.off, &one.stacks.blocked, ledger, naming);
+            .complete(&mut self.off, one.stacks, ledger, naming);
         let (holdings, merged) = (&mut self.holdings, &mut self.holdings_merged);
         let mut number = |key: &HeldKey| {
             let has_room = holdings.len() < MAX_HOLDINGS;

@@ -6,6 +6,7 @@ use reqtrace_common::record::{STACK_LOST, StackId};
 use reqtrace_recording::{AddressSpace, BlockSite};
 use rustc_hash::FxHashMap;
 
+use super::OwnStacks;
 use crate::blame::Naming;
 use crate::report::page::PageStack;
 use crate::report::{Ledger, NOT_SAMPLED, StackKind};
@@ -105,10 +106,11 @@ impl Stacks {
     pub(super) fn complete(
         &mut self,
         off: &mut Vec<(StackNumber, u64)>,
-        blocked: &[(StackNumber, u64)],
+        own: &OwnStacks,
         ledger: &Ledger,
         naming: &mut impl Naming,
     ) {
+        let blocked = &*own.blocked;
         let [_, lost] = self.texts(naming);
         for (kind, all_ns) in [
             (StackKind::RunQueue, ledger.run_queue_ns),
@@ -137,7 +139,16 @@ impl Stacks {
         ];
         for (kind, places) in away {
             for (place, ns) in (0..).zip(places).filter(|(_, ns)| **ns > 0) {
-                off.push((self.plain(&[], kind, Some(place)), *ns));
+                let mut left_ns = *ns;
+                if kind == StackKind::Parked {
+                    let parks = own.parks.iter().filter(|(_, at, _)| *at == place as usize);
+                    for (stack, _, ns) in parks {
+                        let ns = left_ns.min(*ns);
+                        left_ns -= ns;
+                        off.push((*stack, ns));
+                    }
+                }
+                off.push((self.plain(&[], kind, Some(place)), left_ns));
             }
         }
         off.retain(|(_, ns)| *ns > 0);

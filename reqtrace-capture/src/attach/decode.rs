@@ -290,6 +290,7 @@ fn from_state(request: &RequestState) -> Result<Still, Malformed> {
     open.request.moves = extra.moves;
     open.request.waited_before_ns = extra.waited_before_ns(open.request.begin_ns);
     open.away = extra.away;
+    open.parks = extra.parks;
     open.numbers = extra.numbers;
     let stamp = (request.record.tgid, request.keyed.extra.stamp_ns);
     Ok(Still { open, stamp })

@@ -255,6 +255,15 @@ pub(super) fn stacks(threads: &Map, parked: &Map) -> Result<Vec<StackId>> {
     places(threads, parked, |site, waker| {
         ids.extend([site.kernel_stack, site.user_stack, waker]);
     })?;
+    let mut parks = |request: &RequestState| {
+        if request.keyed.has_extra != 0 {
+            let extra = &request.keyed.extra;
+            let used = extra.parks.iter().take(extra.parks_used as usize);
+            ids.extend(used.map(|park| park.stack));
+        }
+    };
+    batch::entries(threads, |_: &u32, thread: &Thread| parks(&thread.request))?;
+    batch::entries(parked, |_: &u64, request: &RequestState| parks(request))?;
     ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
     Ok(ids)
 }

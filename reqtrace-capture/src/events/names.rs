@@ -221,6 +221,9 @@ impl Names {
                 self.thread(block.waker_tgid, block.waker_tid, stream)?;
             }
         }
+        for park in request.parks {
+            self.user_stack(request.space, park.stack, false, stream)?;
+        }
         Ok(())
     }
 

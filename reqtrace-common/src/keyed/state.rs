@@ -3,7 +3,9 @@
 
 use crate::marker::MAX_PLACES;
 use crate::origin::{MAX_USED, Origin};
-use crate::record::{ExtraRecord, kind};
+use crate::record::{
+    ExtraRecord, MAX_PARKS, PLACES, ParkSlot, STACK_LOST, STACK_NONE, StackId, kind,
+};
 
 use super::{KeyId, TICKETS};
 
@@ -31,6 +33,10 @@ pub struct KeyedState {
     pub place: u32,
     /// Whether it is queued there, and not parked.
     pub queued: u32,
+    /// Which entry of [`ExtraRecord::parks`] has the stack at which it is parked, and 1; 0: there is none.
+    pub park: u32,
+    /// Always 0.
+    pub pad: u32,
     /// 1 for a request of a type with a key.
     pub is_keyed: u32,
     /// 1 once `extra` is in use.
@@ -59,6 +65,8 @@ impl KeyedState {
         since_ns: 0,
         place: 0,
         queued: 0,
+        park: 0,
+        pad: 0,
         is_keyed: 0,
         has_extra: 0,
         used: [0; MAX_USED],
@@ -121,6 +129,7 @@ impl KeyedState {
         self.used = [0; MAX_USED];
         self.used_count = 0;
         self.origin.until_ns = 0;
+        self.park = 0;
     }
 
     /// The request uses a socket.
@@ -131,6 +140,56 @@ impl KeyedState {
             let at = self.used_count as usize & (MAX_USED - 1);
             self.used[at] = socket;
             self.used_count += 1;
+        }
+    }
+
+    /// The request is about to be parked at this place, and was at this stack when it decided to. Stacks that find no room
+    /// are left out: their time is the place's all the same.
+    #[inline]
+    pub fn parks_at(&mut self, stack: StackId, place: u32) {
+        self.park = 0;
+        if stack == STACK_LOST || stack == STACK_NONE {
+            return;
+        }
+        let extra = self.extra();
+        let mut at = 0;
+        while at < MAX_PARKS && at < extra.parks_used as usize {
+            let slot = &extra.parks[at];
+            if slot.stack == stack && slot.place == place {
+                break;
+            }
+            at += 1;
+        }
+        if at >= MAX_PARKS {
+            return;
+        }
+        if at >= extra.parks_used as usize {
+            extra.parks[at] = ParkSlot {
+                stack,
+                ns: 0,
+                place,
+                count: 0,
+            };
+            extra.parks_used = at as u32 + 1;
+        }
+        self.park = at as u32 + 1;
+    }
+
+    /// Adds parked time to its stack.
+    #[inline]
+    fn count_park(&mut self, ns: u64, place: u32) {
+        // SAFETY: the reference is valid. Read back: see `thread::request`.
+        let park = unsafe { core::ptr::read_volatile(&raw const self.park) };
+        self.park = 0;
+        if park == 0 {
+            return;
+        }
+        let index = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
+        let slot = &mut self.extra.parks[index];
+        // A resume may have named the place since: then the time is that place's, and has no stack.
+        if slot.place == place {
+            slot.ns += ns;
+            slot.count += 1;
         }
     }
 
@@ -152,6 +211,7 @@ impl KeyedState {
             self.count_away(ready_ns, 0);
             self.since_ns = ready_ns;
         }
+        self.park = 0;
         self.place = place;
         self.queued = 1;
     }
@@ -173,6 +233,9 @@ impl KeyedState {
             extra.away_ns[index] += ns;
             extra.aways[index] += 1;
         }
+        if self.queued == 0 {
+            self.count_park(ns, place);
+        }
         (ns, place)
     }
 }
@@ -187,20 +250,39 @@ impl ExtraRecord {
         begin_ns: 0,
         stamp_ns: 0,
         queued_ns: 0,
-        away_ns: [0; MAX_PLACES + 2],
-        aways: [0; MAX_PLACES + 2],
+        away_ns: [0; PLACES],
+        aways: [0; PLACES],
         numbers_set: 0,
         texts_set: 0,
         numbers: [0; crate::marker::MAX_ATTRIBUTES],
         arrived_ns: 0,
+        parks_used: 0,
+        pad: 0,
+        parks: [ParkSlot {
+            stack: 0,
+            ns: 0,
+            place: 0,
+            count: 0,
+        }; MAX_PARKS],
     };
 
+    /// Nothing but what is in `parks`: none of that is used.
     #[inline]
     fn begin_anew(&mut self) {
-        *self = Self {
-            kind: kind::EXTRA,
-            ..Self::ZERO
-        };
+        self.kind = kind::EXTRA;
+        self.tgid = 0;
+        self.tid = 0;
+        self.moves = 0;
+        self.begin_ns = 0;
+        self.stamp_ns = 0;
+        self.queued_ns = 0;
+        self.away_ns = [0; PLACES];
+        self.aways = [0; PLACES];
+        self.numbers_set = 0;
+        self.texts_set = 0;
+        self.numbers = [0; crate::marker::MAX_ATTRIBUTES];
+        self.arrived_ns = 0;
+        self.parks_used = 0;
     }
 
     /// Nanoseconds parked or queued.
@@ -209,3 +291,6 @@ impl ExtraRecord {
         self.away_ns.iter().sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::attribute;
 use crate::runtime::{Edges, done, goroutine, goroutine_done, goroutine_spawned, spawned};
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
-use crate::{KeySpec, RUNTIME, RequestSpec, ReturnProbe, Role};
+use crate::{KeySpec, RequestSpec, ReturnProbe, Role};
 
 /// The only place of requests that are units.
 const QUEUE: usize = 0;
@@ -186,7 +186,7 @@ impl Checker<'_> {
             ready: edges.ready,
             adopt: Vec::new(),
             done: Vec::new(),
-            places: vec![RUNTIME.to_owned()],
+            places: edges.places,
             attributes,
             instead: Vec::new(),
         })
@@ -208,7 +208,7 @@ impl Checker<'_> {
             park: edges.park,
             ready: edges.ready,
             done: vec![done],
-            places: vec![RUNTIME.to_owned()],
+            places: edges.places,
             ..request
         }
     }

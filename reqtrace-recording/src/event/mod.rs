@@ -23,8 +23,8 @@ pub use interval::{
 pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{
-    Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, NumberOf, Open, PARKED, QUEUED, Request,
-    TextOf, Value,
+    Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, NumberOf, Open, PARKED, Park, QUEUED,
+    Request, TextOf, Value,
 };
 pub use sample::Sample;
 pub use site::{BlockSite, LongBlock, Slot};

@@ -3,7 +3,7 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::marker::MAX_PLACES;
-use reqtrace_common::record::reason;
+use reqtrace_common::record::{StackId, reason};
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +84,8 @@ pub struct Request<'a> {
     pub longest: &'a [LongBlock],
     /// Time in which no thread ran it, by place; only of a type with a key.
     pub away: &'a [Away],
+    /// Where it decided to wait: of the parked time in `away` what has a stack.
+    pub parks: &'a [Park],
     /// How often another thread went on with it than the one before.
     pub moves: u32,
     /// What it was about, by the order of its type's attributes in the profile; what was not read is left out.
@@ -96,8 +98,21 @@ pub struct Request<'a> {
 /// Time in which no thread ran a request: it was parked, or queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Away {
-    /// Index of the place's name in the request type ([`reqtrace_common::marker::MAX_PLACES`] of them), then
-    /// [`PARKED`] and [`QUEUED`], which have no name.
+    /// The number of the place in the request type ([`reqtrace_common::marker::place_number`]); [`PARKED`] and [`QUEUED`] have no
+    /// name.
+    pub place: u32,
+    /// How often.
+    pub count: u32,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// Parked time of a request at one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Park {
+    /// The user stack of its unit.
+    pub stack: StackId,
+    /// As [`Away::place`].
     pub place: u32,
     /// How often.
     pub count: u32,
@@ -180,6 +195,8 @@ pub struct Open {
     pub blocked_in: Option<BlockedIn>,
     /// Its time in which no thread ran it. Where it is parked or queued now, that is in it.
     pub away: Vec<Away>,
+    /// Of its parked time what has a stack.
+    pub parks: Vec<Park>,
     /// Where it is parked or queued and since when, if it is.
     pub away_in: Option<AwayIn>,
     /// Its attributes that are numbers.
@@ -235,6 +252,7 @@ impl Open {
             slots: &self.slots,
             longest: &self.longest,
             away: &self.away,
+            parks: &self.parks,
             ..self.request
         }
     }

@@ -75,6 +75,13 @@ pub(super) struct Columns {
     pub(super) texts: Vec<Vec<u8>>,
     /// For each request, how long its data had waited before it, and 1; 0: not known. Empty when none is known.
     pub(super) waited_before: Vec<u64>,
+    /// For each request, at how many stacks it was parked; empty when none is known.
+    pub(super) parks: Vec<u32>,
+    // One value for each of these stacks.
+    pub(super) park_stack: Vec<u64>,
+    pub(super) park_place: Vec<u32>,
+    pub(super) park_count: Vec<u32>,
+    pub(super) park_ns: Vec<u64>,
 }
 
 /// What is known of an attribute beside its value.
@@ -269,12 +276,20 @@ impl Builder {
             columns.away_count.push(away.count);
             columns.away_ns.push(away.ns);
         }
+        push_rare(&mut columns.parks, count, request.parks.len() as u32);
+        for park in request.parks {
+            columns.park_stack.push(park.stack);
+            columns.park_place.push(park.place);
+            columns.park_count.push(park.count);
+            columns.park_ns.push(park.ns);
+        }
         push_rare(
             &mut columns.attributes,
             count,
             request.attributes.len() as u32,
         );
         let mut bytes = 12 * (request.away.len() + request.attributes.len());
+        bytes += 16 * request.parks.len();
         for Attribute { index: of, value } in request.attributes {
             let (bits, value) = match *value {
                 Value::Number(number) => (0, number),

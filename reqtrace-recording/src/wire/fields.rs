@@ -9,8 +9,8 @@ use super::{Events, Tick};
 use crate::event::{
     Away, AwayInterval, BlockSite, ClockStep, Cost, CpuWait, End, File, Futex, Header,
     LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
-    MarkerCounts, Name, Object, Options, Origin, Part, Process, ProgramCost, Runner, Sample, Sent,
-    ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
+    MarkerCounts, Name, Object, Options, Origin, Park, Part, Process, ProgramCost, Runner, Sample,
+    Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
     UnmatchedWait, Window,
 };
 
@@ -68,10 +68,12 @@ numbered!(LongBlock {
     1 site one, 2 start_ns, 3 blocked_ns, 4 run_queue_ns, 5 waker_tid, 6 waker_tgid,
 });
 numbered!(Away { 1 place, 2 count, 3 ns });
+numbered!(Park { 1 stack, 2 place, 3 count, 4 ns });
 numbered!(WireOpen {
     1 id, 2 request_type, 3 space, 4 tid, 5 reason, 6 comm, 7 label, 8 begin_ns, 9 end_ns, 10 run_queue_ns,
     11 preempted_ns, 12 unattributed_ns, 13 blocks, 14 preemptions, 15 max_depth, 16 slots each, 17 longest each,
     18 blocked_in, 19 more_weight, 20 away each, 21 away_in, 22 moves, 23 numbers, 24 texts bounded, 25 waited_before,
+    26 parks each,
 });
 
 numbered!(Window {
@@ -109,7 +111,7 @@ numbered!(Columns {
     17 max_depth, 18 slots, 19 longest, 20 label, 21 slot_site, 22 slot_blocked, 23 long_slot, 24 long_site,
     25 long_start, 26 long_blocked, 27 long_run_queue, 28 long_waker, 29 more_weight, 30 aways, 31 away_place,
     32 away_count, 33 away_ns, 34 moves, 35 attributes, 36 attribute, 37 attribute_value, 38 texts bounded,
-    39 waited_before,
+    39 waited_before, 40 parks, 41 park_stack, 42 park_place, 43 park_count, 44 park_ns,
 });
 numbered!(Thread { 1 space, 2 tid, 3 comm });
 numbered!(WokenBy { 1 tid, 2 tgid });

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::Malformed;
 use super::columns::{optional, wire_optional};
 use crate::event::{
-    AddressSpace, Away, AwayIn, BlockedIn, Comm, Incomplete, LongBlock, NumberOf, Open, Request,
-    Slot, TextOf,
+    AddressSpace, Away, AwayIn, BlockedIn, Comm, Incomplete, LongBlock, NumberOf, Open, Park,
+    Request, Slot, TextOf,
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +36,7 @@ pub(super) struct WireOpen {
     pub(super) numbers: Vec<NumberOf>,
     pub(super) texts: Vec<TextOf>,
     pub(super) waited_before: u64,
+    pub(super) parks: Vec<Park>,
 }
 
 impl From<&Open> for WireOpen {
@@ -67,6 +68,7 @@ impl From<&Open> for WireOpen {
             numbers: open.numbers.clone(),
             texts: open.texts.clone(),
             waited_before: wire_optional(request.waited_before_ns),
+            parks: open.parks.clone(),
         }
     }
 }
@@ -107,6 +109,7 @@ impl TryFrom<WireOpen> for Open {
             longest: wire.longest,
             blocked_in: wire.blocked_in,
             away: wire.away,
+            parks: wire.parks,
             away_in: wire.away_in,
             numbers: wire.numbers,
             texts: wire.texts,

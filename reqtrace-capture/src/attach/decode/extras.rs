@@ -5,14 +5,15 @@
 use std::mem::{offset_of, size_of};
 use std::net::{Ipv6Addr, SocketAddr};
 
-use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT};
+use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 use reqtrace_common::origin::{Sender as SenderRecord, found, sender_is};
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, OriginRecord, TextHead, waker_context, waker_is,
+    AwayRecord, ExtraRecord, MAX_PARKS, OriginRecord, PLACES, ParkSlot, TextHead, waker_context,
+    waker_is,
 };
 use reqtrace_common::thread::RequestState;
 use reqtrace_recording::{
-    Attribute, Away, AwayInterval, NumberOf, Origin, Request, Sender, TextOf, Value, Waker,
+    Attribute, Away, AwayInterval, NumberOf, Origin, Park, Request, Sender, TextOf, Value, Waker,
 };
 use rustc_hash::FxHashMap;
 
@@ -42,6 +43,8 @@ pub(crate) struct Extras {
 pub(crate) struct Extra {
     /// Where it was while no thread ran it.
     pub(crate) away: Vec<Away>,
+    /// Of its parked time what has a stack.
+    pub(crate) parks: Vec<Park>,
     /// How often another thread went on with it.
     pub(crate) moves: u32,
     /// Attributes that are numbers.
@@ -95,6 +98,7 @@ impl Extra {
             away: away
                 .map(|(place, (&ns, &count))| Away { place, count, ns })
                 .collect(),
+            parks: parks(record),
             moves: record.moves,
             numbers: numbers
                 .map(|(index, &number)| NumberOf { index, number })
@@ -104,6 +108,19 @@ impl Extra {
             arrived_ns: record.arrived_ns,
         }
     }
+}
+
+/// Stacks at which it was parked.
+fn parks(record: &ExtraRecord) -> Vec<Park> {
+    let used = record.parks.iter().take(record.parks_used as usize);
+    let used = used.filter(|park| park.count != 0);
+    used.map(|park| Park {
+        stack: park.stack,
+        place: park.place,
+        count: park.count,
+        ns: park.ns,
+    })
+    .collect()
 }
 
 impl Extras {
@@ -127,7 +144,7 @@ impl Extras {
             };
         }
         let fields = Fields(bytes);
-        fields.bytes(0, size_of::<ExtraRecord>())?;
+        fields.bytes(0, at!(parks))?;
         let mut record = ExtraRecord {
             tgid: fields.u32(at!(tgid))?,
             tid: fields.u32(at!(tid))?,
@@ -136,9 +153,19 @@ impl Extras {
             stamp_ns: fields.u64(at!(stamp_ns))?,
             numbers_set: fields.u32(at!(numbers_set))?,
             arrived_ns: fields.u64(at!(arrived_ns))?,
+            parks_used: fields.count(at!(parks_used), MAX_PARKS)? as u32,
             ..ExtraRecord::ZERO
         };
-        for place in 0..MAX_PLACES + 2 {
+        for (index, park) in (0..record.parks_used as usize).zip(&mut record.parks) {
+            let first = at!(parks) + index * size_of::<ParkSlot>();
+            *park = ParkSlot {
+                stack: fields.u64(first + offset_of!(ParkSlot, stack))?,
+                ns: fields.u64(first + offset_of!(ParkSlot, ns))?,
+                place: fields.u32(first + offset_of!(ParkSlot, place))?,
+                count: fields.u32(first + offset_of!(ParkSlot, count))?,
+            };
+        }
+        for place in 0..PLACES {
             record.away_ns[place] = fields.u64(at!(away_ns) + 8 * place)?;
             record.aways[place] = fields.u32(at!(aways) + 4 * place)?;
         }
@@ -260,7 +287,7 @@ pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
         return Err(Malformed::Interval);
     }
     let place = fields.u32(at!(place))?;
-    if place as usize >= MAX_PLACES + 2 {
+    if place as usize >= PLACES {
         return Err(Malformed::Count(place));
     }
     let by_request = match fields.u32(at!(by_is))? {

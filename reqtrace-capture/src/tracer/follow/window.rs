@@ -156,8 +156,12 @@ impl Follower<'_> {
             Err(malformed) => return Ok(Err(malformed)),
         };
         self.latecomers.seen(request.space.tgid);
+        let extra = self.extras.take(&request);
+        let parks = extra.as_ref().ok().and_then(Option::as_ref);
+        let parks = parks.map_or(&[][..], |extra| &extra.parks);
+        let request = Request { parks, ..request };
         self.names.request(&request, &mut self.stream)?;
-        match self.extras.take(&request) {
+        match &extra {
             Ok(None) => self.stream.request(request)?,
             Ok(Some(extra)) => self.stream.request(Request {
                 away: &extra.away,
@@ -166,7 +170,7 @@ impl Follower<'_> {
                 waited_before_ns: extra.waited_before_ns(request.begin_ns),
                 ..request
             })?,
-            Err(malformed) => return Ok(Err(malformed)),
+            Err(malformed) => return Ok(Err(*malformed)),
         }
         Ok(Ok(()))
     }

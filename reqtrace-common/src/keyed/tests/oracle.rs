@@ -2,7 +2,7 @@
 
 use super::{Event, THREADS};
 use crate::keyed::{PARKED, QUEUED};
-use crate::marker::MAX_PLACES;
+use crate::record::PLACES;
 
 /// What a request of the oracle is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Believed {
     pub(super) key: u64,
     pub(super) begin_ns: u64,
     pub(super) state: State,
-    pub(super) away_ns: [u64; MAX_PLACES + 2],
+    pub(super) away_ns: [u64; PLACES],
     pub(super) moves: u32,
     pub(super) last_tid: u32,
     pub(super) ready: Option<u32>,
@@ -36,7 +36,7 @@ pub(super) struct Oracle {
     pub(super) done: Vec<Done>,
 }
 
-pub(super) type Done = (u64, u64, [u64; MAX_PLACES + 2], u32, bool);
+pub(super) type Done = (u64, u64, [u64; PLACES], u32, bool);
 
 impl Oracle {
     pub(super) fn pass(&mut self, ns: u64) {
@@ -172,7 +172,7 @@ impl Oracle {
                     } else {
                         State::Running(tid)
                     },
-                    away_ns: [0; MAX_PLACES + 2],
+                    away_ns: [0; PLACES],
                     moves: 0,
                     last_tid: tid,
                     ready: None,

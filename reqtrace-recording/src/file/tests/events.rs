@@ -7,7 +7,7 @@ use crate::event::{
     Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep, Comm, Cost,
     CpuWait, End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind,
     LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
-    MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Part, Process,
+    MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Park, Part, Process,
     ProcessChange, ProgramCost, Request, RequestOf, Runner, SYSCALLS, Sample, Sender, Sent,
     ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait,
     Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
@@ -134,11 +134,13 @@ fn owned(request: &Request<'_>) -> Open {
             slots: &[],
             longest: &[],
             away: &[],
+            parks: &[],
             attributes: &[],
             ..*request
         },
         blocked_in: None,
         away: request.away.to_vec(),
+        parks: request.parks.to_vec(),
         away_in: None,
         numbers,
         texts,
@@ -592,7 +594,8 @@ prop_compose! {
 
 prop_compose! {
     fn any_keyed()(
-        away in prop::collection::vec((0_u32..10, any::<u32>(), any::<u64>()), 0..4),
+        away in prop::collection::vec((0_u32..18, any::<u32>(), any::<u64>()), 0..4),
+        parks in prop::collection::vec((any::<u64>(), 0_u32..18, any::<u32>(), any::<u64>()), 0..3),
         moves in prop_oneof![3 => Just(0), 1 => any::<u32>()],
         waited_before_ns in prop::option::of(0..u64::MAX),
         numbers in prop::collection::vec((0_u32..8, any::<u64>()), 0..3),
@@ -605,6 +608,10 @@ prop_compose! {
         Open {
             request: Request { moves, waited_before_ns, ..Request::default() },
             away: away.collect(),
+            parks: parks
+                .into_iter()
+                .map(|(stack, place, count, ns)| Park { stack, place, count, ns })
+                .collect(),
             numbers: numbers.into_iter().map(|(index, number)| NumberOf { index, number }).collect(),
             texts: texts
                 .into_iter()

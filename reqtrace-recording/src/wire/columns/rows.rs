@@ -1,7 +1,7 @@
 //! Columns in, requests out, one after the other.
 
 use super::{Columns, WokenBy, attribute_bit, optional};
-use crate::event::{Attribute, Away, Comm, Incomplete, LongBlock, Request, Slot, Value};
+use crate::event::{Attribute, Away, Comm, Incomplete, LongBlock, Park, Request, Slot, Value};
 use crate::wire::Malformed;
 
 /// Takes requests out of columns, one after the other.
@@ -14,10 +14,12 @@ pub(in crate::wire) struct Rows<'a> {
     long: usize,
     long_site: usize,
     away_at: usize,
+    park_at: usize,
     attribute_at: usize,
     slots: Vec<Slot>,
     longest: Vec<LongBlock>,
     away: Vec<Away>,
+    parks: Vec<Park>,
     attributes: Vec<Attribute<'a>>,
 }
 
@@ -53,10 +55,12 @@ impl<'a> Rows<'a> {
             long: 0,
             long_site: 0,
             away_at: 0,
+            park_at: 0,
             attribute_at: 0,
             slots: Vec::new(),
             longest: Vec::new(),
             away: Vec::new(),
+            parks: Vec::new(),
             attributes: Vec::new(),
         }
     }
@@ -115,6 +119,7 @@ impl<'a> Rows<'a> {
             slots: &self.slots,
             longest: &self.longest,
             away: &self.away,
+            parks: &self.parks,
             moves: rare(&columns.moves, row),
             attributes: &self.attributes,
             waited_before_ns: optional(rare(&columns.waited_before, row)),
@@ -132,6 +137,16 @@ impl<'a> Rows<'a> {
                 ns: at(&columns.away_ns, self.away_at)?,
             });
             self.away_at += 1;
+        }
+        self.parks.clear();
+        for _ in 0..few(rare(&columns.parks, row))? {
+            self.parks.push(Park {
+                stack: at(&columns.park_stack, self.park_at)?,
+                place: at(&columns.park_place, self.park_at)?,
+                count: at(&columns.park_count, self.park_at)?,
+                ns: at(&columns.park_ns, self.park_at)?,
+            });
+            self.park_at += 1;
         }
         self.attributes.clear();
         for _ in 0..few(rare(&columns.attributes, row))? {

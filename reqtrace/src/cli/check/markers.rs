@@ -3,8 +3,8 @@
 use super::words;
 use reqtrace_base::error::Result;
 use reqtrace_profile::{
-    At, AttributeAt, AttributeSpec, KeySpec, MarkerSpec, PlaceSpec, RequestSpec, ReturnProbe, Role,
-    ValueSpec,
+    At, AttributeAt, AttributeSpec, Change, Edge, KeySpec, MarkerSpec, PlaceSpec, RequestSpec,
+    ReturnProbe, Role, ValueSpec,
 };
 use reqtrace_resolve::{
     Choice, ObjectFile, ResolvedMarker, ResolvedRequest, Target, Unread, returns, symbols,
@@ -80,6 +80,9 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
     let name = spec.waits_in.and_then(|index| request.places.get(index));
     match (spec.role, name) {
         (Role::Park | Role::Idle, Some(name)) => lines.push(format!("parked from here on: {name}")),
+        (Role::Park, None) if spec.place == PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
+            lines.push("parked from here on, by the reason that the runtime has".to_owned());
+        }
         (Role::Park | Role::Idle, None) => lines.push("parked from here on".to_owned()),
         (Role::Begin, Some(name)) => lines.push(format!("queued at once: {name}")),
         (Role::Begin, None) if spec.is_queued => lines.push("queued at once".to_owned()),

@@ -34,6 +34,19 @@ fn extra() -> ExtraRecord {
     extra.aways[QUEUED as usize] = 1;
     extra.numbers[0] = 42;
     extra.numbers[2] = u64::MAX;
+    extra.parks_used = 2;
+    extra.parks[0] = ParkSlot {
+        stack: 0x40,
+        ns: 20,
+        place: 1,
+        count: 1,
+    };
+    // Room that was made for a wait that has not ended, and an entry that means nothing.
+    extra.parks[1] = ParkSlot {
+        stack: 0x60,
+        ..ParkSlot::default()
+    };
+    extra.parks[2].count = 9;
     extra
 }
 
@@ -68,7 +81,11 @@ fn request() -> Request<'static> {
 fn a_request_gets_its_places_numbers_and_texts() {
     let mut extras = Extras::default();
     extras.text(bytes(&text(1, "select 1", true))).unwrap();
-    extras.extra(bytes(&extra())).unwrap();
+    // The kernel sends what is used of it.
+    let whole = extra();
+    let used = offset_of!(ExtraRecord, parks) + 2 * size_of::<ParkSlot>();
+    assert!(extras.extra(&bytes(&whole)[..used - 1]).is_err());
+    extras.extra(&bytes(&whole)[..used]).unwrap();
     assert_eq!(
         extras.take(&Request {
             tid: 9,
@@ -80,6 +97,13 @@ fn a_request_gets_its_places_numbers_and_texts() {
     let away = |place, count, ns| Away { place, count, ns };
     assert_eq!(taken.away, [away(1, 2, 30), away(QUEUED, 1, 5)]);
     assert_eq!(taken.moves, 2);
+    let park = Park {
+        stack: 0x40,
+        place: 1,
+        count: 1,
+        ns: 20,
+    };
+    assert_eq!(taken.parks, [park]);
     let attribute = |index, value| Attribute { index, value };
     assert_eq!(
         taken.attributes(),

@@ -1,0 +1,101 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// One wait: its stack (0: lost, 1: none), place, ns parked, ns queued behind that, and what a resume names it and 1.
+type Wait = (StackId, u32, u64, u64, u32);
+
+fn waits() -> impl Strategy<Value = Vec<Wait>> {
+    let stack = (0_u64..12).prop_map(|stack| if stack < 2 { stack } else { stack << 1 });
+    let named = prop_oneof![4 => Just(0_u32), 1 => 1_u32..4];
+    let wait = (stack, 0_u32..3, 0_u64..1000, 0_u64..3, named);
+    prop::collection::vec(wait, 0..60)
+}
+
+/// What is known of parked time, by an oracle that only adds up.
+#[derive(Default)]
+struct Oracle {
+    /// By stack and place, those that found room, in the order in which they came: ns and how often.
+    parks: Vec<((StackId, u32), (u64, u32))>,
+    parked_ns: [u64; PLACES],
+}
+
+impl Oracle {
+    fn wait(&mut self, (stack, place, parked_ns, queued_ns, named): Wait) {
+        let is_named = named != 0 && queued_ns == 0;
+        let at = if is_named { named - 1 } else { place };
+        self.parked_ns[at as usize] += parked_ns;
+        if stack == STACK_LOST || stack == STACK_NONE {
+            return;
+        }
+        let key = (stack, place);
+        let known = self.parks.iter().position(|(known, _)| *known == key);
+        let index = match known {
+            Some(index) => index,
+            None if self.parks.len() < MAX_PARKS => {
+                self.parks.push((key, (0, 0)));
+                self.parks.len() - 1
+            }
+            None => return,
+        };
+        // One that is ready at once was not parked.
+        if at == place && (parked_ns > 0 || queued_ns == 0) {
+            let sum = &mut self.parks[index].1;
+            *sum = (sum.0 + parked_ns, sum.1 + 1);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn parked_time_is_at_its_stack_or_at_none(waits in waits()) {
+        let mut keyed = KeyedState::NONE;
+        // What an earlier request has left there means nothing.
+        keyed.extra.parks = [ParkSlot { stack: 4, ns: 7, place: 1, count: 9 }; MAX_PARKS];
+        keyed.extra.parks_used = 8;
+        let mut oracle = Oracle::default();
+        let mut now = 1000;
+        for wait in waits {
+            let (stack, place, parked_ns, queued_ns, named) = wait;
+            keyed.parks_at(stack, place);
+            keyed.leave(now, place);
+            now += parked_ns;
+            let ready = (queued_ns > 0).then_some(7);
+            keyed.settle(ready, now);
+            now += queued_ns;
+            let named = if keyed.queued == 0 { named } else { 0 };
+            keyed.count_away(now, named);
+            oracle.wait(wait);
+        }
+        let extra = *keyed.extra();
+        let parks = &extra.parks[..extra.parks_used as usize];
+        let parks: Vec<_> = parks
+            .iter()
+            .map(|park| ((park.stack, park.place), (park.ns, park.count)))
+            .collect();
+        prop_assert_eq!(parks, oracle.parks);
+        // The queue has a place of its own.
+        prop_assert_eq!(&extra.away_ns[..7], &oracle.parked_ns[..7]);
+        for (place, ns) in (0..).zip(extra.away_ns) {
+            let at = extra.parks.iter().take(extra.parks_used as usize);
+            let with_stack: u64 = at.filter(|park| park.place == place).map(|park| park.ns).sum();
+            prop_assert!(with_stack <= ns);
+        }
+    }
+}
+
+#[test]
+fn a_park_without_a_stack_does_not_get_that_of_the_one_before() {
+    let mut keyed = KeyedState::NONE;
+    keyed.parks_at(8, PARKED);
+    keyed.leave(10, PARKED);
+    keyed.count_away(15, 0);
+    // A thread turned to another request: no marker has parked this one.
+    keyed.leave(20, PARKED);
+    keyed.count_away(90, 0);
+    assert_eq!(
+        (keyed.extra.parks[0].ns, keyed.extra.parks[0].count),
+        (5, 1)
+    );
+    assert_eq!(keyed.extra.away_ns[PARKED as usize], 75);
+}

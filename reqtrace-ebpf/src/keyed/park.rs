@@ -1,0 +1,196 @@
+//! Why and where a unit of a runtime waits: the unit and what is known of its runtime in, the place and the stack of its
+//! request out.
+//!
+//! Runs in the traced thread, and can be preempted at any instruction: what a stack is read into is held by a flag, and is
+//! not the CPU's.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_loop};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::Array;
+
+use reqtrace_common::config::stacks_wanted;
+use reqtrace_common::keyed::PARKED;
+use reqtrace_common::limits::MAX_FRAMES;
+use reqtrace_common::loss::Loss;
+use reqtrace_common::marker::ParkPlan;
+use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
+use reqtrace_common::sums::StoredStack;
+use reqtrace_common::unwind::Stop;
+
+use crate::assembly::compare_exchange;
+use crate::maps::{MARKER_PLANS, THREADS, lose};
+use crate::stack;
+use crate::task::current_ids;
+
+/// Stacks that are read at the same time: a power of two. Threads that are preempted while they read one, and CPUs that
+/// share a remainder, find another one.
+const ROOMS: u32 = 64;
+
+/// How many are tried.
+const TRIES: u32 = 4;
+
+/// Where a stack is read into.
+#[repr(C)]
+struct Room {
+    /// 1 while a program uses it.
+    is_used: u64,
+    stack: StoredStack,
+}
+
+#[map]
+static PARK_ROOMS: Array<Room> = Array::with_max_entries(ROOMS, 0);
+
+/// A walk by frame pointers.
+#[repr(C)]
+struct Walk {
+    bp: u64,
+    len: u32,
+    stop: u32,
+    stack: *mut StoredStack,
+}
+
+/// Notes for the request that the current thread is about to park why its goroutine waits, and at which stack. Returns the
+/// place and 1.
+///
+/// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn park_of_goroutine(goroutine: u64, index: u32) -> u32 {
+    let (_, tid) = current_ids();
+    let (Some(plan), Some(thread)) = (MARKER_PLANS.get_ptr(index), THREADS.get_ptr_mut(tid)) else {
+        return 0;
+    };
+    // SAFETY: points into maps; the plan is not changed, and the thread is the current one.
+    let (plan, given, keyed) =
+        unsafe { (&(*plan).park, (*plan).place, &mut (*thread).request.keyed) };
+    let place = if plan.reason == 0 {
+        given
+    } else {
+        reason(goroutine, plan)
+    };
+    let place = if place == 0 { PARKED + 1 } else { place };
+    keyed.parks_at(stack_of(goroutine, plan), place - 1);
+    place
+}
+
+/// The place of the reason, and 1; 0: it has no name.
+#[inline(always)]
+fn reason(goroutine: u64, plan: &ParkPlan) -> u32 {
+    let at = goroutine.wrapping_add(u64::from(plan.reason));
+    // SAFETY: the helper checks the address.
+    match unsafe { bpf_probe_read_user(at as *const u8) } {
+        Ok(reason) => plan.place(reason),
+        Err(_) => 0,
+    }
+}
+
+/// The stack of a goroutine that does not run: from the code that has switched away from it on.
+#[inline(always)]
+fn stack_of(goroutine: u64, plan: &ParkPlan) -> StackId {
+    if plan.pc == 0 || stack::wanted(false) & stacks_wanted::USER == 0 {
+        return STACK_NONE;
+    }
+    let Some(room) = room() else {
+        lose(Loss::UserStackUnreadable);
+        return STACK_LOST;
+    };
+    // SAFETY: the room is this program's until its flag is cleared.
+    unsafe {
+        let stack = &raw mut (*room).stack;
+        let id = match read(goroutine, plan, stack) {
+            Some(walk) => stack::store(stack, walk.len as usize, walk.stop),
+            None => {
+                lose(Loss::UserStackUnreadable);
+                STACK_LOST
+            }
+        };
+        (&raw mut (*room).is_used).write_volatile(0);
+        id
+    }
+}
+
+/// A room that nobody uses, which is this program's from now on.
+#[inline(always)]
+fn room() -> Option<*mut Room> {
+    // SAFETY: no precondition.
+    let first = unsafe { bpf_get_smp_processor_id() };
+    let mut tries = 0;
+    while tries < TRIES {
+        let room = PARK_ROOMS.get_ptr_mut(first.wrapping_add(tries * 17) & (ROOMS - 1))?;
+        // SAFETY: points into the map.
+        if unsafe { compare_exchange(&raw mut (*room).is_used, 0, 1) } == 0 {
+            return Some(room);
+        }
+        tries += 1;
+    }
+    None
+}
+
+/// Reads it. Go keeps frame pointers, and what has switched away has stored the last one.
+#[inline(always)]
+unsafe fn read(goroutine: u64, plan: &ParkPlan, stack: *mut StoredStack) -> Option<Walk> {
+    let word = |offset: u32| {
+        let at = goroutine.wrapping_add(u64::from(offset));
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user(at as *const u64) }.ok()
+    };
+    let pc = word(plan.pc)?;
+    let mut walk = Walk {
+        bp: word(plan.bp)?,
+        len: 1,
+        stop: Stop::TooDeep as u32,
+        stack,
+    };
+    // SAFETY: by the caller; the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        (&raw mut (*stack).frames).cast::<u64>().write(pc);
+        bpf_loop(
+            MAX_FRAMES as u32,
+            step as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        );
+    }
+    Some(walk)
+}
+
+/// One frame. Returns 1 to stop.
+extern "C" fn step(_round: u32, walk: *mut Walk) -> u64 {
+    // SAFETY: the context of `read`.
+    let walk = unsafe { &mut *walk };
+    let len = walk.len as usize;
+    if len >= MAX_FRAMES {
+        return 1;
+    }
+    // SAFETY: the helper checks the address.
+    let Ok([bp, pc]) = (unsafe { bpf_probe_read_user(walk.bp as *const [u64; 2]) }) else {
+        walk.stop = Stop::NotResident as u32;
+        return 1;
+    };
+    if pc == 0 {
+        walk.stop = Stop::Complete as u32;
+        return 1;
+    }
+    // SAFETY: the index is below the array's length.
+    unsafe {
+        (&raw mut (*walk.stack).frames)
+            .cast::<u64>()
+            .add(len)
+            .write(pc);
+    }
+    walk.len = len as u32 + 1;
+    // A goroutine is made without a frame before its first function's.
+    if bp == 0 {
+        walk.stop = Stop::Complete as u32;
+        return 1;
+    }
+    if bp <= walk.bp {
+        walk.stop = Stop::NotAscending as u32;
+        return 1;
+    }
+    walk.bp = bp;
+    0
+}
