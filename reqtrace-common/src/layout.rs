@@ -18,6 +18,7 @@ use crate::marker::{
     AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_TEXT, MarkerPlan,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
+use crate::passed::Passed;
 use crate::record::{
     AwayRecord, BlockSite, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock,
     OriginRecord, ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead, TextRecord,
@@ -58,6 +59,8 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
+    // Four in a cache line, and none in two.
+    assert!(size_of::<Passed>() == 16);
     assert!(size_of::<ThreadState>() == 280);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240);

@@ -74,13 +74,13 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     }
     if request.keyed.is_taken() {
         // The thread finds that out at its next marker.
-        set_tid_flag(tid, flag::KNOWN);
+        set_tid_flag(tid, flag::LEFT);
         return;
     }
     let user = task::user_context();
     if request.frame_is_gone(user.sp, return_slot(request)) {
         request.abandon(now);
-        set_tid_flag(tid, flag::KNOWN);
+        set_tid_flag(tid, flag::LEFT);
         return;
     }
     let flag: u64 = ctx.arg(0);
