@@ -27,7 +27,8 @@ use crate::{blame, cost, file, histogram, holder, stack};
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
 pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
-    let (_, prev) = task::current_ids();
+    let prev_task: Task = ctx.arg(1);
+    let prev = task::tid(prev_task);
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
     let Some(tids) = Tids::table() else { return 0 };
