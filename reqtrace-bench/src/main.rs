@@ -9,6 +9,7 @@ mod accuracy;
 mod cost;
 mod diff;
 mod do_command;
+mod hot;
 mod ledger;
 mod page;
 mod pages;
@@ -66,6 +67,8 @@ enum What {
     Pages(pages::Args),
     /// How often a comparison of recordings is right: docs/measured/diff.md
     Diff(diff::Args),
+    /// What the kernel programs take for each begin, end and switch: docs/measured/hot.md
+    Hot(hot::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
 }
@@ -91,18 +94,24 @@ impl Common {
                 bail!("`{command}` is missing: apt-get install -y {package}");
             }
         }
-        self.build()
+        self.build(&Binaries::ALL)
     }
 
     /// Sets the machine up and builds what is measured.
     fn prepare(&self) -> Result<()> {
         setup::prepare(&[Need::Build], false)?;
-        self.build()
+        self.build(&Binaries::ALL)
     }
 
-    fn build(&self) -> Result<()> {
-        let binaries = BinaryArgs::of_reqtrace(self.reqtrace.clone())
-            .build(Profile::Release, &Binaries::ALL)?;
+    /// The same, with fewer programs.
+    fn prepare_only(&self, wanted: &[&str]) -> Result<()> {
+        setup::prepare(&[Need::Build], false)?;
+        self.build(wanted)
+    }
+
+    fn build(&self, wanted: &[&str]) -> Result<()> {
+        let binaries =
+            BinaryArgs::of_reqtrace(self.reqtrace.clone()).build(Profile::Release, wanted)?;
         // SAFETY: nothing has started a thread yet. The harness of the tests takes the newest build
         // otherwise, which may be one for debugging.
         unsafe {
@@ -157,6 +166,7 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Pages(args)) => pages::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
         Some(What::Diff(args)) => diff::run(args),
+        Some(What::Hot(args)) => hot::run(args),
     }
 }
 
@@ -178,7 +188,10 @@ mod tests {
         assert!(takes("bench --quick --json new.json"));
         assert!(takes("bench compare old.json new.json"));
         assert!(takes("bench ledger --seconds 2 --write"));
+        assert!(takes("bench hot --rounds 2 --against old --json new.json"));
         assert!(!takes("bench ledger --rounds 2"));
+        assert!(!takes("bench hot --rounds 0"));
+        assert!(!takes("bench hot --against old --write"));
         assert!(!takes("bench --rounds 2 ledger"));
         assert!(!takes("bench --seconds 2"));
         assert!(!takes("bench --only redis --write"));

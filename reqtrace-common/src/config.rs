@@ -8,7 +8,7 @@ pub const NOT_IN_THIS_KERNEL: u32 = u32::MAX;
 pub mod tid_flag {
     /// Not known, or not traced.
     pub const NONE: u8 = 0;
-    /// Has a state, is in no request.
+    /// Has met a marker, is in no request: its state has none either.
     pub const KNOWN: u8 = 1;
     /// Is in a request: the scheduler programs look at it.
     pub const IN_REQUEST: u8 = 2;
@@ -21,6 +21,10 @@ pub mod tid_flag {
     pub const HELPER: u8 = 5;
     /// The same, born while it was traced: see [`BORN`].
     pub const BORN_HELPER: u8 = 6;
+    /// As [`UNSAMPLED`], and what is known of the request is in the table of [`crate::passed`].
+    pub const PASSED: u8 = 7;
+    /// As [`KNOWN`], but its state still has a request that it left, or that another thread has taken.
+    pub const LEFT: u8 = 8;
 }
 
 /// The one entry of the control map, changed while tracing.

@@ -19,6 +19,7 @@ use crate::marker::{
     MAX_TEXT, MORE_PLACES, MarkerPlan, ParkPlan,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
+use crate::passed::Passed;
 use crate::record::{
     AwayRecord, BlockSite, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock,
     MAX_PARKS, OriginRecord, ProcessRecord, RequestRecord, SampleRecord, Slot, TextHead,
@@ -59,6 +60,8 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
+    // Four in a cache line, and none in two.
+    assert!(size_of::<Passed>() == 16);
     assert!(size_of::<ThreadState>() == 280);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod loss;
 pub mod marker;
 pub mod origin;
+pub mod passed;
 pub mod record;
 pub mod registers;
 pub mod sums;

@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, barrier, compare_exchange, fetch_add};
+pub(crate) use bpf::{add, address_of, barrier, compare_exchange, fetch_add, forgotten};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, barrier, compare_exchange, fetch_add};
+pub(crate) use host::{add, address_of, barrier, compare_exchange, fetch_add, forgotten};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -48,6 +48,24 @@ mod bpf {
             );
         }
         found
+    }
+
+    /// The same value. The verifier, which does not know `any`, forgets what it knows of it, and so goes once over what comes next, and not
+    /// once for each way that led here.
+    #[inline(always)]
+    pub(crate) fn forgotten(value: u64, any: u64) -> u64 {
+        let mut same = value;
+        // SAFETY: registers only.
+        unsafe {
+            asm!(
+                "{same} ^= {any}",
+                "{same} ^= {any}",
+                same = inout(reg) same,
+                any = in(reg) any,
+                options(pure, nomem),
+            );
+        }
+        same
     }
 
     /// No load or store is moved across this by the compiler; x86 keeps stores in their order, and loads.
@@ -111,6 +129,10 @@ mod host {
     pub(crate) unsafe fn fetch_add(counter: *mut u64, value: u64) -> u64 {
         // SAFETY: never called.
         unsafe { counter.replace(value) }
+    }
+
+    pub(crate) fn forgotten(value: u64, _any: u64) -> u64 {
+        value
     }
 
     pub(crate) fn barrier() {}

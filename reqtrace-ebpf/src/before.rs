@@ -254,8 +254,8 @@ fn reader() -> Option<(u32, bool)> {
     }
     let (tgid, tid) = current_ids();
     match tid_flag(tid) {
-        flag::IN_REQUEST | flag::UNSAMPLED => Some((tid, true)),
-        flag::KNOWN | flag::BORN => Some((tid, false)),
+        flag::IN_REQUEST | flag::UNSAMPLED | flag::PASSED => Some((tid, true)),
+        flag::KNOWN | flag::LEFT | flag::BORN => Some((tid, false)),
         _ => traced(tgid).map(|_| (tid, false)),
     }
 }

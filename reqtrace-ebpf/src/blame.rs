@@ -126,8 +126,8 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
     }
     let byte = tids.get(waker.tid);
     waker.is = match byte {
-        flag::KNOWN => waker_is::BETWEEN_REQUESTS,
-        flag::UNSAMPLED => waker_is::NOT_RECORDED,
+        flag::KNOWN | flag::LEFT => waker_is::BETWEEN_REQUESTS,
+        flag::UNSAMPLED | flag::PASSED => waker_is::NOT_RECORDED,
         flag::IN_REQUEST => {
             if let Some(thread) = THREADS.get_ptr(waker.tid) {
                 // SAFETY: it is the current thread, whose request is open.

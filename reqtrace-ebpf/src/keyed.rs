@@ -15,9 +15,9 @@ use reqtrace_common::thread::{Thread, status};
 
 use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
-use crate::maps::{KEYS, THREADS, lose, set_tid_flag, tid_flag};
+use crate::maps::{KEYS, THREADS, has_state, lose, set_tid_flag, tid_flag};
 use crate::request::{self, Marked};
-use crate::{blame, label, plan};
+use crate::{blame, label, passed, plan};
 
 mod kernel;
 mod park;
@@ -149,8 +149,12 @@ fn attributes(regs: *mut pt_regs, plan: &MarkerPlan, marked: &Marked, request_ty
 /// The state of the thread, if its process is traced.
 #[inline(always)]
 fn thread_of(marked: &Marked) -> Option<*mut Thread> {
+    if tid_flag(marked.tid) == flag::PASSED {
+        passed::unpack(marked.tid);
+    }
+    // Read again: the verifier goes once over what follows.
     match tid_flag(marked.tid) {
-        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => THREADS.get_ptr_mut(marked.tid),
+        byte if has_state(byte) => THREADS.get_ptr_mut(marked.tid),
         _ => {
             let process = request::traced(marked.tgid)?;
             let thread = request::introduce(marked, &process)?;

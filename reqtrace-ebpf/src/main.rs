@@ -28,6 +28,7 @@ mod known;
 mod label;
 mod maps;
 mod origin;
+mod passed;
 mod plan;
 mod process;
 mod request;

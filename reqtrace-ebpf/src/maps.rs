@@ -4,7 +4,7 @@ use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
-use reqtrace_common::config::{Control, Filled, Process};
+use reqtrace_common::config::{Control, Filled, Process, tid_flag as flag};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::futex::RWLOCK_WORDS;
 use reqtrace_common::keyed::{KeyEntry, KeyId};
@@ -268,6 +268,15 @@ impl Tids {
                 .write_volatile(flag);
         }
     }
+}
+
+/// Whether a thread has met a marker, by its byte: then it has a state.
+#[inline(always)]
+pub(crate) fn has_state(byte: u8) -> bool {
+    matches!(
+        byte,
+        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED | flag::PASSED | flag::LEFT
+    )
 }
 
 /// The value of a thread's byte.

@@ -18,7 +18,7 @@ use crate::maps::{
 };
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{assembly, before, blame, emit, file, keyed, watch};
+use crate::{assembly, before, blame, emit, file, keyed, maps, passed, watch};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -36,6 +36,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         set_tid_flag(tid, flag::NONE);
         watch::remove(tid);
     }
+    passed::free(tid);
     if stopped() {
         return 0;
     }
@@ -215,7 +216,7 @@ pub(crate) fn rename(ctx: &BtfTracePointContext) -> i32 {
     let tid = task::tid(task);
     let byte = tid_flag(tid);
     let is_helper = blame::is_helper(byte);
-    if !is_helper && !matches!(byte, flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED) {
+    if !is_helper && !maps::has_state(byte) {
         return 0;
     }
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
@@ -256,6 +257,10 @@ pub(crate) fn mapped(space: u64) {
 /// Closes what a thread has open and forgets it.
 #[inline(always)]
 fn forget(tid: u32, why: u32) {
+    if tid_flag(tid) == flag::PASSED {
+        passed::unpack(tid);
+    }
+    passed::free(tid);
     set_tid_flag(tid, flag::NONE);
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         return;

@@ -14,14 +14,16 @@ use reqtrace_common::marker::count;
 use reqtrace_common::record::{RequestRecord, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Thread};
 
+use crate::assembly::forgotten;
 use crate::before;
 use crate::emit;
 use crate::globals::LABELS_WANTED;
 use crate::label;
 use crate::maps::THREADS;
 use crate::maps::{
-    PROCESSES, Tids, draw_weight, lose, set_tid_flag, thread_or_new, tid_flag, tracing,
+    PROCESSES, Tids, draw_weight, has_state, lose, set_tid_flag, thread_or_new, tid_flag, tracing,
 };
+use crate::passed;
 use crate::plan;
 use crate::task::current_ids;
 use crate::totals::{self, Counter};
@@ -63,6 +65,24 @@ pub(crate) fn marked_begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u32 {
     let request_type = u32::from(hit.cookie.request_type);
     let Some(tids) = Tids::table() else { return 0 };
+    let sp = if matches!(hit.cookie.frame, Frame::Unrelated) {
+        0
+    } else {
+        hit.sp
+    };
+    // Before anything else: most begins are not recorded where any is not.
+    let weight = draw_weight();
+    let byte = tids.get(hit.tid);
+    if byte == flag::PASSED {
+        // A begin inside, or the frame of the request is gone.
+        passed::unpack(hit.tid);
+    } else if weight == 0 && byte == flag::KNOWN && passed::open(hit.tid, request_type, sp) {
+        totals::count(request_type, Counter::Begins);
+        before::pass(hit.tid);
+        tids.set(hit.tid, flag::PASSED);
+        return 0;
+    }
+    let weight = forgotten(u64::from(weight), hit.sp) as u32;
     let thread = match known(hit, tids) {
         Some(thread) => {
             totals::count(request_type, Counter::Begins);
@@ -81,11 +101,6 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     };
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
-    let sp = if matches!(hit.cookie.frame, Frame::Unrelated) {
-        0
-    } else {
-        hit.sp
-    };
     let begin = Begin {
         now: 0,
         request_type,
@@ -109,7 +124,6 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
             return 0;
         }
     }
-    let weight = draw_weight();
     if weight == 0 {
         before::pass(hit.tid);
         thread.open_unsampled(&begin);
@@ -148,9 +162,10 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
 /// and the thread's exit make it unknown.
 #[inline(always)]
 fn known(hit: &Marked, tids: Tids) -> Option<*mut Thread> {
-    match tids.get(hit.tid) {
-        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => THREADS.get_ptr_mut(hit.tid),
-        _ => None,
+    if has_state(tids.get(hit.tid)) {
+        THREADS.get_ptr_mut(hit.tid)
+    } else {
+        None
     }
 }
 
@@ -195,6 +210,23 @@ pub(crate) fn marked_end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
     let request_type = u32::from(hit.cookie.request_type);
     let known = tid_flag(hit.tid);
+    let sp = if matches!(hit.cookie.frame, Frame::Popped) {
+        hit.sp.wrapping_sub(8)
+    } else {
+        hit.sp
+    };
+    if known == flag::PASSED {
+        totals::count(request_type, Counter::Ends);
+        match passed::on_end(hit.tid, request_type, hit.cookie.frame, sp) {
+            EndAction::Close => {
+                set_tid_flag(hit.tid, flag::KNOWN);
+                totals::count(request_type, Counter::Unsampled);
+            }
+            EndAction::Inner => {}
+            EndAction::NoRequest => totals::count(request_type, Counter::EndsWithoutBegin),
+        }
+        return 0;
+    }
     if known != flag::IN_REQUEST && known != flag::UNSAMPLED {
         if let Some(process) = traced(hit.tgid) {
             totals::count(request_type, Counter::Ends);
@@ -217,11 +249,6 @@ fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
     // SAFETY: as in begin.
     let thread = unsafe { &mut *thread };
     totals::count(request_type, Counter::Ends);
-    let sp = if matches!(hit.cookie.frame, Frame::Popped) {
-        hit.sp.wrapping_sub(8)
-    } else {
-        hit.sp
-    };
     match thread.request.on_end(request_type, hit.cookie.frame, sp) {
         EndAction::Close => {
             if attributes != 0 && thread.request.is_sampled() {
@@ -379,10 +406,7 @@ pub(crate) fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Marked>
 /// Whether a marker was hit in a traced process.
 #[inline(always)]
 pub(crate) fn is_traced(hit: &Marked) -> bool {
-    match tid_flag(hit.tid) {
-        flag::KNOWN | flag::IN_REQUEST | flag::UNSAMPLED => true,
-        _ => PROCESSES.get_ptr(hit.tgid).is_some(),
-    }
+    has_state(tid_flag(hit.tid)) || PROCESSES.get_ptr(hit.tgid).is_some()
 }
 
 /// The process, if it is traced. Probes are set per file: other processes hit them too.

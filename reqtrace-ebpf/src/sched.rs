@@ -27,7 +27,8 @@ use crate::{blame, cost, file, histogram, holder, stack};
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, since 5.18.
 #[inline(always)]
 pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
-    let (_, prev) = task::current_ids();
+    let prev_task: Task = ctx.arg(1);
+    let prev = task::tid(prev_task);
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
     let Some(tids) = Tids::table() else { return 0 };
@@ -74,13 +75,13 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     }
     if request.keyed.is_taken() {
         // The thread finds that out at its next marker.
-        set_tid_flag(tid, flag::KNOWN);
+        set_tid_flag(tid, flag::LEFT);
         return;
     }
     let user = task::user_context();
     if request.frame_is_gone(user.sp, return_slot(request)) {
         request.abandon(now);
-        set_tid_flag(tid, flag::KNOWN);
+        set_tid_flag(tid, flag::LEFT);
         return;
     }
     let flag: u64 = ctx.arg(0);

@@ -83,6 +83,16 @@ impl Fixture {
         self.process.wait_for_line(Stream::Out, "done", LIMIT)
     }
 
+    /// Gives it an order, and its answer: the first line that starts with `answer`, which no answer before did.
+    ///
+    /// # Errors
+    ///
+    /// When it dies or takes too long.
+    pub fn ask(&mut self, order: &str, answer: &str) -> Result<String> {
+        self.process.tell(order)?;
+        self.process.wait_for_line(Stream::Out, answer, LIMIT)
+    }
+
     /// Traces all its work, from before it begins until it has ended. Gives what came of that and its
     /// results.
     ///

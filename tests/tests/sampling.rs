@@ -2,6 +2,8 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
+use std::thread::available_parallelism;
+
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
 use reqtrace_tests::reqtrace::Trace;
@@ -47,4 +49,41 @@ fn all_are_counted_and_one_of_four_is_recorded() {
     let count = row.and_then(|row| row.split_whitespace().next());
     let count = count.map(|count| count.replace(',', ""));
     assert_eq!(count, Some(CALLS.to_string()), "{said}");
+}
+
+#[test]
+fn begins_inside_and_threads_that_move_are_counted_exactly() {
+    const THREADS: u64 = 64;
+    let cpus = (available_parallelism().unwrap().get() as u64).min(THREADS);
+    let mut fixture = Fixture::start("tight", &[]).unwrap();
+    let profile = fixture.profile("work", "nest").unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["--sample", "1/4"]).unwrap();
+    for (number, order) in ["cold 3", "nest 500", "warm 500", "nest 500", "block 20"]
+        .iter()
+        .enumerate()
+    {
+        let answer = format!("answer {number} ");
+        fixture.ask(&format!("{order} {number}"), &answer).unwrap();
+    }
+    let outcome = trace.finish().unwrap();
+    fixture.end().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    let number = |name: &str| request[name].as_u64().unwrap();
+    let (nests, others) = (1_000 * cpus, 3 * THREADS + 500 * cpus + 2);
+    assert_eq!(number("begins"), 3 * nests + others);
+    assert_eq!(number("ends"), 3 * nests + others);
+    // Of those inside none is a request, whether the outer one is recorded or not.
+    assert_eq!(number("exact_count"), nests + others);
+    let all = (nests + others) as f64;
+    let (expected, deviation) = (all / 4.0, (all * 3.0 / 16.0).sqrt());
+    let recorded = number("recorded") as f64;
+    assert!(
+        (recorded - expected).abs() < 6.0 * deviation,
+        "{recorded} of {all}"
+    );
+    assert_eq!(number("rows") as f64, recorded);
 }

@@ -27,14 +27,14 @@ const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
 /// A place to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Site {
-    pub(super) file: PathBuf,
-    pub(super) offset: u64,
+pub(crate) struct Site {
+    pub(crate) file: PathBuf,
+    pub(crate) offset: u64,
 }
 
 /// The places in what `reqtrace check --sites` prints: tabs between marker, offset, file, request. Markers
 /// that share a place have one probe there.
-pub(super) fn parse_sites(text: &str) -> Result<Vec<Site>> {
+pub(crate) fn parse_sites(text: &str) -> Result<Vec<Site>> {
     let sites: Result<Vec<Site>> = text
         .lines()
         .map(|line| {
@@ -60,16 +60,21 @@ pub(super) fn parse_sites(text: &str) -> Result<Vec<Site>> {
 }
 
 /// Programs and what holds them in place.
-pub(super) struct EmptyPrograms {
+pub(crate) struct EmptyPrograms {
     _held: Vec<OwnedFd>,
 }
 
 impl EmptyPrograms {
     /// One program on all places, for every process that runs the files.
-    pub(super) fn on_sites(sites: &[Site]) -> Result<Self> {
+    pub(crate) fn on_sites(sites: &[Site]) -> Result<Self> {
+        Self::named(b"empty\0", sites)
+    }
+
+    /// The same by another name, of at most 15 letters and a zero.
+    pub(crate) fn named(name: &[u8], sites: &[Site]) -> Result<Self> {
         let kind = std::fs::read_to_string(UPROBE_TYPE).context(UPROBE_TYPE)?;
         let kind: u32 = kind.trim().parse().context(UPROBE_TYPE)?;
-        let program = load(BPF_PROG_TYPE_KPROBE, b"empty\0")?;
+        let program = load(BPF_PROG_TYPE_KPROBE, name)?;
         let mut descriptors = Vec::new();
         for site in sites {
             let event = open_uprobe(kind, &site.file, site.offset).with_context(|| {
@@ -88,7 +93,7 @@ impl EmptyPrograms {
     }
 
     /// One program on every switch between threads.
-    pub(super) fn on_switches() -> Result<Self> {
+    pub(crate) fn on_switches() -> Result<Self> {
         #[repr(C)]
         struct Attributes {
             name: u64,

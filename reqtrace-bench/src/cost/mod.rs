@@ -6,7 +6,7 @@
 
 mod chart;
 pub(super) mod compare;
-mod empty;
+pub(super) mod empty;
 pub(super) mod loads;
 pub(super) mod model;
 pub(super) mod programs;

@@ -72,12 +72,12 @@ pub(super) struct Run {
 
 /// What one kernel program cost in one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Program {
-    pub(super) name: String,
-    pub(super) runs: u64,
-    pub(super) ns: u64,
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) runs: u64,
+    pub(crate) ns: u64,
     /// Events of the load meanwhile.
-    pub(super) events: u64,
+    pub(crate) events: u64,
 }
 
 /// What the switches of other processes' threads cost: a tracer of one server runs at them too.
@@ -211,7 +211,7 @@ impl Spread {
     }
 
     /// The middle half of the values.
-    pub(super) fn quartiles(&self) -> [f64; 2] {
+    pub(crate) fn quartiles(&self) -> [f64; 2] {
         [self.at(0.25), self.at(0.75)]
     }
 

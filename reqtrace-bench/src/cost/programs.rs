@@ -17,12 +17,12 @@ use super::model::Program;
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 /// The kernel's clock for BPF programs is on as long as this lives.
-pub(super) struct Stats {
+pub(crate) struct Stats {
     before: String,
 }
 
 impl Stats {
-    pub(super) fn on() -> Result<Self> {
+    pub(crate) fn on() -> Result<Self> {
         let before = fs::read_to_string(STATS).context(STATS)?;
         fs::write(STATS, "1").context(STATS)?;
         Ok(Self { before })
@@ -94,7 +94,7 @@ impl Holdings {
     }
 
     /// The same with the programs' times since `before`.
-    pub(super) fn since(mut self, before: &Self) -> Self {
+    pub(crate) fn since(mut self, before: &Self) -> Self {
         for (number, sums) in &mut self.programs {
             let begun = before.programs.get(number).copied().unwrap_or_default();
             sums[0] = sums[0].saturating_sub(begun[0]);
@@ -109,7 +109,7 @@ impl Holdings {
     }
 
     /// Its programs by name, for `events` of the load.
-    pub(super) fn programs(&self, events: u64) -> Result<Vec<Program>> {
+    pub(crate) fn programs(&self, events: u64) -> Result<Vec<Program>> {
         let mut command = Command::new("bpftool");
         let output = command.args(["prog", "show", "--json"]).output()?;
         let all: Vec<Value> =
