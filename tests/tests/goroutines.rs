@@ -145,7 +145,7 @@ fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
         let last = format!(";[parked: {reason}] ");
         let all = micros(&|line| line.contains(&last));
         let with_stack = micros(&|line| {
-            let from = line.find("runtime.goexit;");
+            let from = line.find(";runtime.goexit");
             let job = line.find(";main.(*service).job;");
             let decides = line.find(&format!(";{decides}"));
             let parks = line.find(&format!(";runtime.gopark{last}"));
