@@ -55,7 +55,7 @@ impl Passed {
     }
 
     /// The state of random numbers after this one, and a number: the upper half of Knuth's MMIX generator, of which each bit has a period of
-    /// 2^33 at least. The kernel's own numbers take ten times as long.
+    /// 2^33 at least. With the kernel's own a begin takes half as long again.
     #[must_use]
     #[inline]
     pub const fn draw(state: u64) -> (u64, u32) {
