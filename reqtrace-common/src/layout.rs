@@ -60,8 +60,8 @@ const _: () = {
     assert!(size_of::<Filled>() == 16);
     assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
-    // Four in a cache line, and none in two.
-    assert!(size_of::<Passed>() == 16);
+    // Two in a cache line, and none in two.
+    assert!(size_of::<Passed>() == 32);
     assert!(size_of::<ThreadState>() == 280);
     assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);

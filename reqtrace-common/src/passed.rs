@@ -1,4 +1,5 @@
-//! A request that is not recorded, in sixteen bytes: a begin in, what an end means out.
+//! A request that is not recorded, in half a cache line: a begin in, what an end means out; and the random numbers by which a
+//! thread's requests are drawn.
 
 use crate::cookie::Frame;
 use crate::thread::EndAction;
@@ -25,6 +26,10 @@ pub struct Passed {
     pub owner: u64,
     /// As [`crate::thread::RequestState::begin_sp`].
     pub begin_sp: u64,
+    /// State of the thread's random numbers.
+    pub random: u64,
+    /// Always 0.
+    pub pad: u64,
 }
 
 impl Passed {
@@ -47,6 +52,17 @@ impl Passed {
     #[inline]
     pub const fn request_type(&self) -> u32 {
         (self.owner >> 32) as u32
+    }
+
+    /// The state of random numbers after this one, and a number: the upper half of Knuth's MMIX generator, of which each bit has a period of
+    /// 2^33 at least. With the kernel's own a begin takes half as long again.
+    #[must_use]
+    #[inline]
+    pub const fn draw(state: u64) -> (u64, u32) {
+        let next = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (next, (next >> 32) as u32)
     }
 
     /// Decides about an end, as [`crate::thread::RequestState::on_end`] does of a request that has seen one begin.
@@ -87,6 +103,7 @@ mod tests {
                     let passed = Passed {
                         owner: Passed::word(77, 3),
                         begin_sp,
+                        ..Passed::default()
                     };
                     assert_eq!(
                         passed.on_end(request_type, frame, sp),
@@ -107,11 +124,34 @@ mod tests {
         assert_eq!(
             Passed {
                 owner: word,
-                begin_sp: 0
+                ..Passed::default()
             }
             .request_type(),
             15
         );
+    }
+
+    #[test]
+    fn one_in_n_is_drawn_and_no_rhythm_is_in_step_with_it() {
+        const DRAWS: u64 = 200_000;
+        for every in [2, 8, 64] {
+            for rhythm in [1, 2, 3, 64] {
+                let (mut state, mut drawn) = (every << 32 | rhythm, 0_u64);
+                for draw in 0..DRAWS * rhythm {
+                    let (next, number) = Passed::draw(state);
+                    state = next;
+                    drawn +=
+                        u64::from(draw % rhythm == 0 && (u64::from(number) * every) >> 32 == 0);
+                }
+                let expected = DRAWS as f64 / every as f64;
+                let deviation = (expected * (1.0 - 1.0 / every as f64)).sqrt();
+                let off = (drawn as f64 - expected).abs() / deviation;
+                assert!(
+                    off < 5.0,
+                    "1/{every}, each {rhythm}: {drawn}, {off} deviations off"
+                );
+            }
+        }
     }
 
     #[test]
@@ -121,7 +161,7 @@ mod tests {
             places.sort_unstable();
             assert!(places.iter().all(|place| *place < PLACES));
             assert!(
-                places.windows(2).all(|pair| pair[1] - pair[0] >= 4),
+                places.windows(2).all(|pair| pair[1] - pair[0] >= 2),
                 "{places:?}"
             );
         }

@@ -307,9 +307,9 @@ pub(crate) fn tracing() -> bool {
 }
 
 /// How many requests one that begins now stands for; 0: it is not recorded. Each is drawn by itself,
-/// so that no rhythm of the load is in step with it.
+/// by a `random` number, so that no rhythm of the load is in step with it.
 #[inline(always)]
-pub(crate) fn draw_weight() -> u32 {
+pub(crate) fn draw_weight(random: impl FnOnce() -> u32) -> u32 {
     let Some(control) = CONTROL.get_ptr(0) else {
         return 1;
     };
@@ -323,13 +323,19 @@ pub(crate) fn draw_weight() -> u32 {
     if every <= 1 {
         return 1;
     }
-    // SAFETY: no precondition.
-    let drawn = u64::from(unsafe { bpf_get_prandom_u32() });
+    let drawn = u64::from(random());
     if (drawn * every) >> 32 == 0 {
         every as u32
     } else {
         0
     }
+}
+
+/// A random number by the kernel.
+#[inline(always)]
+pub(crate) fn random_by_kernel() -> u32 {
+    // SAFETY: no precondition.
+    unsafe { bpf_get_prandom_u32() }
 }
 
 /// Whether user space has asked for no more stacks.

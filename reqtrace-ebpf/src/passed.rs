@@ -15,7 +15,7 @@ use reqtrace_common::passed::{PLACES, Passed, place};
 use reqtrace_common::thread::{Begin, EndAction, Thread};
 
 use crate::assembly::compare_exchange;
-use crate::maps::{THREADS, lose, set_tid_flag};
+use crate::maps::{THREADS, lose, random_by_kernel, set_tid_flag};
 
 /// One place for each thread that fits; see [`place`].
 #[map]
@@ -38,11 +38,31 @@ pub(crate) fn open(tid: u32, request_type: u32, sp: u64) -> bool {
                 owner.write_volatile(word);
             } else if found != 0 || compare_exchange(owner, 0, word) != 0 {
                 return false;
+            } else {
+                let seed = u64::from(random_by_kernel()) << 32 | u64::from(random_by_kernel());
+                (&raw mut (*passed).random).write_volatile(seed);
             }
         }
         (&raw mut (*passed).begin_sp).write_volatile(sp);
     }
     true
+}
+
+/// A random number for the current thread.
+#[inline(always)]
+pub(crate) fn random(tid: u32) -> u32 {
+    if let Some(passed) = PASSED.get_ptr_mut(place(tid)) {
+        // SAFETY: as in `open`.
+        unsafe {
+            if Passed::is_of((&raw const (*passed).owner).read_volatile(), tid) {
+                let state = &raw mut (*passed).random;
+                let (next, number) = Passed::draw(state.read_volatile());
+                state.write_volatile(next);
+                return number;
+            }
+        }
+    }
+    random_by_kernel()
 }
 
 /// What an end of the current thread's request means.

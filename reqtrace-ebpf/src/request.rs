@@ -71,7 +71,7 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
         hit.sp
     };
     // Before anything else: most begins are not recorded where any is not.
-    let weight = draw_weight();
+    let weight = draw_weight(|| passed::random(hit.tid));
     let byte = tids.get(hit.tid);
     if byte == flag::PASSED {
         // A begin inside, or the frame of the request is gone.

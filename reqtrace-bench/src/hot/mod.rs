@@ -6,7 +6,7 @@
 
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use reqtrace_tests::fixtures::Fixture;

@@ -13,7 +13,9 @@ use reqtrace_common::thread::{RequestState, Thread};
 use super::{rest, room, taken};
 use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
-use crate::maps::{E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, lose, set_tid_flag};
+use crate::maps::{
+    E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, lose, random_by_kernel, set_tid_flag,
+};
 use crate::totals::Counter;
 use crate::{before, blame, emit, label, origin, plan, request, task, totals};
 
@@ -263,7 +265,7 @@ impl World for Kernel {
 
     #[inline(always)]
     fn weight(&mut self) -> u32 {
-        draw_weight()
+        draw_weight(random_by_kernel)
     }
 
     #[inline(always)]
