@@ -36,6 +36,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/apache.toml"),
     },
     BuiltIn {
+        name: "axum",
+        text: include_str!("../../profiles/axum.toml"),
+    },
+    BuiltIn {
         name: "go-http",
         text: include_str!("../../profiles/go-http.toml"),
     },
@@ -70,6 +74,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "redis",
         text: include_str!("../../profiles/redis.toml"),
+    },
+    BuiltIn {
+        name: "tonic",
+        text: include_str!("../../profiles/tonic.toml"),
     },
 ];
 

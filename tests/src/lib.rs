@@ -18,6 +18,7 @@ pub mod fixtures;
 pub mod goroutines;
 pub mod held;
 pub mod http;
+pub mod hyper;
 pub mod jobs;
 pub mod ledger;
 pub mod limited;
