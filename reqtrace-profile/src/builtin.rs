@@ -40,6 +40,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/go-grpc.toml"),
     },
     BuiltIn {
+        name: "axum",
+        text: include_str!("../../profiles/axum.toml"),
+    },
+    BuiltIn {
         name: "go-http",
         text: include_str!("../../profiles/go-http.toml"),
     },
@@ -74,6 +78,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "redis",
         text: include_str!("../../profiles/redis.toml"),
+    },
+    BuiltIn {
+        name: "tonic",
+        text: include_str!("../../profiles/tonic.toml"),
     },
 ];
 

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use iced_x86::FlowControl;
+use iced_x86::{FlowControl, Instruction};
 
 use super::instructions::decoder;
 use reqtrace_binary::elf::Object;
 
-/// Addresses at which a caller goes on after a direct call of a function. Sorted; empty when it
-/// calls the function not at all, through a pointer only, or in a tail call.
+/// Addresses at which a caller goes on after a call of a function, a direct one or one through the global offset table, as
+/// Rust's from one crate to another are. Sorted; empty when it calls the function not at all, through another pointer
+/// only, or in a tail call.
 pub(super) fn returns_into(
     object: &Object,
     callers: &[Range<u64>],
@@ -20,11 +21,8 @@ pub(super) fn returns_into(
             if instruction.is_invalid() {
                 break;
             }
-            let calls = instruction.flow_control() == FlowControl::Call
-                && callees
-                    .iter()
-                    .any(|callee| callee.start == instruction.near_branch_target());
-            if calls {
+            let target = target(object, &instruction);
+            if callees.iter().any(|callee| target == Some(callee.start)) {
                 after.push(instruction.next_ip());
             }
         }
@@ -32,6 +30,17 @@ pub(super) fn returns_into(
     after.sort_unstable();
     after.dedup();
     after
+}
+
+/// What an instruction calls, if that is known.
+fn target(object: &Object, instruction: &Instruction) -> Option<u64> {
+    match instruction.flow_control() {
+        FlowControl::Call => Some(instruction.near_branch_target()),
+        FlowControl::IndirectCall if instruction.is_ip_rel_memory_operand() => {
+            object.in_offset_table(instruction.ip_rel_memory_address())
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -45,11 +54,18 @@ mod tests {
         __attribute__((noinline)) int login(int a) { asm(""); return read_packet(a) + read_packet(2 * a); }
         __attribute__((noinline)) int run(int a) { asm(""); return a * 3; }
         __attribute__((noinline)) int command(int a) { asm(""); a = read_packet(a); return run(a) + 1; }
-        int main(int c, char **v) { (void)v; return login(c) + command(c); }
+        int (*pointer)(int) = read_packet;
+        __attribute__((noinline)) int any(int a) { return pointer(a) + 1; }
+        __attribute__((noinline)) int elsewhere(int a) {
+            int result;
+            asm volatile("call *read_packet@GOTPCREL(%%rip)" : "=a"(result) : "D"(a) : "memory");
+            return result + 1;
+        }
+        int main(int c, char **v) { (void)v; return login(c) + command(c) + any(c) + elsewhere(c); }
     "#;
 
     fn resolve(begin: &str) -> reqtrace_base::error::Result<ResolvedRequest> {
-        let fixture = Fixture::c(SERVER, &["-O2"]);
+        let fixture = Fixture::c(SERVER, &["-O2", "-Wl,--no-relax"]);
         let text = format!(
             "[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\nbegin = {begin}\n\
              end = {{ function = \"command\", at = \"return\" }}\n"
@@ -73,6 +89,15 @@ mod tests {
         assert_eq!(command.begin.symbol, "read_packet, called by command");
         assert!(!command.same_frame);
         assert_eq!(resolve(&called_by("login")).unwrap().begin.sites.len(), 2);
+    }
+
+    #[test]
+    fn a_call_through_the_global_offset_table_is_one() {
+        let found = resolve(&called_by("elsewhere")).unwrap();
+        assert_eq!(found.begin.sites.len(), 1);
+        // What a variable points to may change.
+        let error = resolve(&called_by("any")).unwrap_err().to_string();
+        assert!(error.contains("`any` makes no direct call"), "{error}");
     }
 
     #[test]

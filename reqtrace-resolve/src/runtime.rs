@@ -30,7 +30,7 @@ struct Scheduler {
     name: &'static str,
     /// What its functions have in their names.
     path: &'static str,
-    /// A program that has one of these functions uses the scheduler.
+    /// A program that has one of these functions uses the scheduler. Any of them may be inlined.
     signs: &'static [&'static str],
     /// Its functions that queue a task, as far as they were not inlined. Some call others.
     queues: &'static [&'static str],
@@ -42,7 +42,11 @@ const SCHEDULERS: [Scheduler; 3] = [
     Scheduler {
         name: "multi-thread",
         path: "tokio::runtime::scheduler::multi_thread::",
-        signs: &["Context::run_task"],
+        signs: &[
+            "Context::run_task",
+            "Schedule::schedule",
+            "Schedule::release",
+        ],
         queues: &[
             "Handle::schedule_task",
             "Schedule::schedule",
@@ -60,7 +64,12 @@ const SCHEDULERS: [Scheduler; 3] = [
     Scheduler {
         name: "current-thread",
         path: "tokio::runtime::scheduler::current_thread::",
-        signs: &["Context::run_task"],
+        signs: &[
+            "Context::run_task",
+            "Schedule::schedule",
+            "Schedule::release",
+            "Handle::spawn",
+        ],
         queues: &["Schedule::schedule"],
         needs: &[&["Schedule::schedule"]],
     },
@@ -140,7 +149,7 @@ fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
         let calls_none = |address: &&u64| {
             let code = body(object, **address);
             !decoder(object, code.clone()).any(|instruction| {
-                let target = branch_target(&instruction);
+                let target = branch_target(object, &instruction);
                 target != **address && all.contains(&target)
             })
         };
@@ -153,12 +162,18 @@ fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
     Ok(bodies(object, found))
 }
 
-/// Where a call or a jump goes; 0 if that is not known, or the instruction is another one.
-fn branch_target(instruction: &Instruction) -> u64 {
-    match instruction.flow_control() {
-        FlowControl::Call => instruction.near_branch_target(),
-        _ => direct_target(instruction).unwrap_or_default(),
-    }
+/// Where a call or a jump goes, also one through the global offset table; 0 if that is not known, or the instruction is
+/// another one.
+fn branch_target(object: &Object, instruction: &Instruction) -> u64 {
+    let target = match instruction.flow_control() {
+        FlowControl::Call => Some(instruction.near_branch_target()),
+        FlowControl::IndirectCall | FlowControl::IndirectBranch => instruction
+            .is_ip_rel_memory_operand()
+            .then(|| object.in_offset_table(instruction.ip_rel_memory_address()))
+            .flatten(),
+        _ => direct_target(instruction),
+    };
+    target.unwrap_or_default()
 }
 
 /// The addresses of the functions that poll units whose type fits a glob.
@@ -341,8 +356,8 @@ fn not_there(object: &Object, function: &str, what: &str) -> Error {
         .any(|symbol| object.name(symbol).contains("tokio"));
     if has_tokio {
         return error.next(
-            "the compiler has inlined it into others, as with lto = \"fat\", or the program has a version of tokio before \
-             1.24: build it without fat LTO, with a tokio of today",
+            "the compiler has inlined it into others, as link-time optimisation does (lto = \"thin\" or \"fat\"), or the \
+             program has a version of tokio before 1.24: build it without LTO, with a tokio of today",
         );
     }
     if object.symbols().is_empty() {

@@ -19,6 +19,7 @@ pub mod go;
 pub mod goroutines;
 pub mod held;
 pub mod http;
+pub mod hyper;
 pub mod jobs;
 pub mod ledger;
 pub mod limited;

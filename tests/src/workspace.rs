@@ -170,6 +170,16 @@ pub fn tasks() -> Result<PathBuf> {
     example("tasks", "TASKS_BIN", &BUILT)
 }
 
+/// The program of the examples on axum and tonic: `WEB_BIN`, or built by cargo.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn web() -> Result<PathBuf> {
+    static BUILT: Built = Built::new();
+    example("web", "WEB_BIN", &BUILT)
+}
+
 /// An example that is built at most once.
 type Built = OnceLock<std::result::Result<PathBuf, String>>;
 

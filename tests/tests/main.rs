@@ -48,6 +48,7 @@ mod handed;
 mod haproxy;
 mod holders;
 mod hostile;
+mod hyper;
 mod idle;
 mod incomplete;
 mod labels;

@@ -75,6 +75,10 @@ impl Object {
                 let end = section.sh_addr.saturating_add(section.sh_size);
                 self.plt.push(section.sh_addr..end);
             }
+            if section.sh_type == SHT_PROGBITS && name.starts_with(b".got") {
+                let end = section.sh_addr.saturating_add(section.sh_size);
+                self.references.offsets.push(section.sh_addr..end);
+            }
             if name == b".eh_frame"
                 && let Some(range) = section_range(section)
                 && range.end <= bytes.len()

@@ -15,6 +15,9 @@ use crate::landing;
 const R_X86_64_GLOB_DAT: u32 = 6;
 const R_X86_64_JUMP_SLOT: u32 = 7;
 
+/// The one that puts an address of the object itself there.
+const R_X86_64_RELATIVE: u32 = 8;
+
 /// What a stub may begin with, and its jump through a slot.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const BND: u8 = 0xf2;
@@ -35,6 +38,10 @@ const STACK_CHECK_FAILED: [&str; 3] = [
 pub(super) struct References {
     /// Sections of relocations.
     pub(super) relocations: Vec<Range<usize>>,
+    /// Global offset tables: what is in them is known when the object is linked or loaded, and never changes.
+    pub(super) offsets: Vec<Range<u64>>,
+    /// Slots that are filled with an address of the object, each with that address.
+    relative: std::sync::OnceLock<BTreeMap<u64, u64>>,
     /// Target and origin of what may be a direct jump, by target.
     jumps: std::sync::OnceLock<Vec<(u64, u64)>>,
     /// Slots that are filled with the address of a dynamic symbol, each with the symbol's index.
@@ -138,22 +145,46 @@ impl Object {
     /// Slots that are filled with the address of a dynamic symbol when the object is loaded.
     fn slots(&self) -> &BTreeMap<u64, u32> {
         self.references.slots.get_or_init(|| {
-            let sections = self.references.relocations.iter();
-            let all = sections.flat_map(|section| {
-                let section = self.bytes().get(section.clone()).unwrap_or_default();
-                section.chunks_exact(RELA)
-            });
-            let filled = all.filter_map(|rela| {
-                let word = |at: usize| {
-                    let bytes = rela[at..].first_chunk().copied().unwrap_or_default();
-                    u64::from_le_bytes(bytes)
-                };
-                let (offset, info) = (word(0), word(8));
-                let fills = matches!(info as u32, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT);
-                fills.then_some((offset, (info >> 32) as u32))
-            });
-            filled.collect()
+            let filled = self.relocated(&[R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT]);
+            let symbols = filled.map(|(slot, symbol, _)| (slot, symbol));
+            symbols.collect()
         })
+    }
+
+    /// Relocations of these kinds: the slot, the index of a symbol, and what is added to its address.
+    fn relocated(&self, kinds: &[u32]) -> impl Iterator<Item = (u64, u32, u64)> {
+        let sections = self.references.relocations.iter();
+        let all = sections.flat_map(|section| {
+            let section = self.bytes().get(section.clone()).unwrap_or_default();
+            section.chunks_exact(RELA)
+        });
+        all.filter_map(|rela| {
+            let word = |at: usize| {
+                let bytes = rela[at..].first_chunk().copied().unwrap_or_default();
+                u64::from_le_bytes(bytes)
+            };
+            let info = word(8);
+            let is_one = kinds.contains(&(info as u32));
+            is_one.then(|| (word(0), (info >> 32) as u32, word(16)))
+        })
+    }
+
+    /// The address of a function that a slot of a global offset table has, if that is one of the object's own.
+    #[must_use]
+    pub fn in_offset_table(&self, slot: u64) -> Option<u64> {
+        let mut tables = self.references.offsets.iter();
+        if !tables.any(|table| table.contains(&slot)) {
+            return None;
+        }
+        if self.slots().contains_key(&slot) {
+            return self.in_slot(slot);
+        }
+        let relative = self.references.relative.get_or_init(|| {
+            let filled = self.relocated(&[R_X86_64_RELATIVE]);
+            filled.map(|(slot, _, address)| (slot, address)).collect()
+        });
+        // Of a program that is not moved, and of packed relocations, the slot has the address as linked.
+        relative.get(&slot).copied().or_else(|| self.word(slot))
     }
 
     /// The address of the object's own function that a slot is filled with, unless another object has one of

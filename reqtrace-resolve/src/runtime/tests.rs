@@ -59,6 +59,14 @@ fn the_edges_are_found_in_both_manglings() {
 }
 
 #[test]
+fn a_scheduler_is_known_although_what_runs_its_tasks_is_inlined() {
+    // As in the releases before 1.54.
+    let fixture = program(&plain(&[&CURRENT[1..], &MULTI].concat()));
+    let object = fixture.object();
+    assert_eq!(edge(&object, Edge::Queue).unwrap().len(), 3);
+}
+
+#[test]
 fn a_scheduler_without_its_queue_is_an_error_that_names_it() {
     let fixture = program(&plain(&[&CURRENT[..], &MULTI[..2]].concat()));
     let error = edge(&fixture.object(), Edge::Queue).unwrap_err();

@@ -95,7 +95,7 @@ fn dropped(
         return;
     }
     for instruction in decoder(object, body(object, address)) {
-        let target = branch_target(&instruction);
+        let target = branch_target(object, &instruction);
         let Some(called) = names.get(&target) else {
             continue;
         };

@@ -1,0 +1,147 @@
+//! Requests of services on hyper, by the profiles `axum` and `tonic`: HTTP/1.1, where a task serves a connection, and HTTP/2
+//! and gRPC, where a task is a stream. Counts are exact, and each request is between its client's and its handler's
+//! clocks.
+//!
+//! Needs root and a kernel with BPF.
+
+use std::thread;
+use std::time::Duration;
+
+use reqtrace_tests::hyper::{self, Load};
+use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::workspace;
+
+const REQUESTS: u64 = 400;
+const PANICS: &[&str] = &["--panics"];
+
+const fn load(protocol: &'static str, connections: u64, streams: u64) -> Load {
+    Load {
+        protocol,
+        connections,
+        streams,
+        requests: REQUESTS,
+        more: &[],
+    }
+}
+
+/// Traces these loads, one after the other. `panics_end`: the task of a handler that panics is the request itself, so that
+/// it is complete.
+fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], panics_end: bool) {
+    let profile = workspace::root().join(format!("profiles/{profile}.toml"));
+    let (server, address) = hyper::serve(service, runtime).unwrap();
+    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
+    let mut answers = Vec::new();
+    let mut panicked = 0;
+    let mut least = 0.0;
+    for load in loads {
+        let (some, panics) = hyper::load(&address, *load).unwrap();
+        assert_eq!(
+            panics,
+            if load.more == PANICS {
+                REQUESTS / 20
+            } else {
+                0
+            }
+        );
+        // What a request waits for in front of the server, and behind it, is the client's alone. It is little where
+        // the client is not busy with others.
+        let ratio = if load.connections * load.streams == 1 {
+            0.9
+        } else {
+            0.0
+        };
+        least += hyper::mean_ns(&some) * some.len() as f64 * ratio;
+        answers.extend(some);
+        panicked += panics;
+    }
+    // Tasks end a moment after their connections.
+    thread::sleep(Duration::from_millis(200));
+    let outcome = trace.finish().unwrap();
+    let summary = outcome.checked().unwrap();
+    let [request] = summary.requests.as_slice() else {
+        panic!("{:?}", summary.requests);
+    };
+    let all = answers.len() as u64 + panicked;
+    let complete = if panics_end { all } else { all - panicked };
+    assert_eq!(
+        (request.count, request.begins, request.ends),
+        (complete, all, complete),
+        "{}",
+        outcome.said()
+    );
+    let incomplete = request.incomplete.values().sum::<u64>();
+    assert_eq!(incomplete, all - complete, "{}", outcome.said());
+    assert_eq!(
+        (request.unknown_keys, request.running_elsewhere),
+        (Some(0), Some(0)),
+        "{}",
+        outcome.said()
+    );
+    let rows = outcome.rows().unwrap();
+    hyper::check(&answers, &rows, summary.trace.monotonic_to_unix_ns).unwrap();
+    let latency: u64 = rows.iter().map(|row| row.latency_ns).sum();
+    assert!(latency as f64 > least, "{latency} of {least}");
+}
+
+fn http1(runtime: &str) {
+    let closes = |connections| Load {
+        more: &["--close"],
+        ..load("http1", connections, 1)
+    };
+    let panics = Load {
+        more: PANICS,
+        ..load("http1", 8, 1)
+    };
+    let loads = [
+        load("http1", 1, 1),
+        load("http1", 8, 1),
+        closes(1),
+        closes(8),
+        panics,
+    ];
+    traced("axum", "axum", runtime, &loads, false);
+}
+
+#[test]
+fn each_request_of_axum_over_http_1_is_one_on_many_threads() {
+    http1("multi");
+}
+
+#[test]
+fn each_request_of_axum_over_http_1_is_one_on_one_thread() {
+    http1("current");
+}
+
+fn streams(protocol: &'static str, service: &str, runtime: &str) {
+    let panics = Load {
+        more: PANICS,
+        ..load(protocol, 8, 2)
+    };
+    let loads = [
+        load(protocol, 1, 1),
+        load(protocol, 1, 8),
+        load(protocol, 8, 1),
+        panics,
+    ];
+    traced("tonic", service, runtime, &loads, true);
+}
+
+#[test]
+fn each_stream_of_axum_over_http_2_is_a_request_on_many_threads() {
+    streams("http2", "axum", "multi");
+}
+
+#[test]
+fn each_stream_of_axum_over_http_2_is_a_request_on_one_thread() {
+    streams("http2", "axum", "current");
+}
+
+#[test]
+fn each_call_of_tonic_is_a_request_on_many_threads() {
+    streams("grpc", "tonic", "multi");
+}
+
+#[test]
+fn each_call_of_tonic_is_a_request_on_one_thread() {
+    streams("grpc", "tonic", "current");
+}
