@@ -70,6 +70,7 @@ fn read(bytes: &[u8], start: impl FnOnce(&Header) -> Aggregator) -> (Recorded, A
                     longest: request.longest.to_vec().leak(),
                     label: request.label.to_vec().leak(),
                     away: &[],
+                    parks: &[],
                     attributes: &[],
                     ..request
                 });

@@ -36,12 +36,12 @@ pub const BUILT_IN: &[BuiltIn] = &[
         text: include_str!("../../profiles/apache.toml"),
     },
     BuiltIn {
-        name: "go-grpc",
-        text: include_str!("../../profiles/go-grpc.toml"),
-    },
-    BuiltIn {
         name: "axum",
         text: include_str!("../../profiles/axum.toml"),
+    },
+    BuiltIn {
+        name: "go-grpc",
+        text: include_str!("../../profiles/go-grpc.toml"),
     },
     BuiltIn {
         name: "go-http",

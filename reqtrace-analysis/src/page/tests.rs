@@ -70,6 +70,7 @@ fn add(collector: &mut Collector, naming: &mut Numbers, id: u64, stack: u64, blo
     let sampled = collector.sampled_in(naming, space, &site(stack + 1));
     let stacks = OwnStacks {
         blocked: [(blocked, blocked_ns)].into(),
+        parks: Box::default(),
         samples: [(sampled, id % 3)].into(),
     };
     let label = format!("select {id}");
@@ -156,6 +157,7 @@ fn too_many_stacks_lose_their_names_and_no_time() {
         );
         let stacks = OwnStacks {
             blocked: [(stack, 100)].into(),
+            parks: Box::default(),
             samples: [(sampled, 1)].into(),
         };
         let ledger = Ledger {

@@ -40,6 +40,10 @@ pub use trace::{End, Header, LateChildren, Marker, Options, Part, SYSCALLS, Unma
 /// Times are `CLOCK_MONOTONIC` nanoseconds of the traced machine. The order of events is the order in
 /// which the tracer saw them; requests are nearly, but not exactly, in order of their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all events are requests, and are made where they are sent"
+)]
 pub enum Event<'a> {
     /// A traced process appeared, changed or left.
     Process(&'a Process),

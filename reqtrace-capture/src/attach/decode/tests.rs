@@ -40,6 +40,7 @@ fn request(bytes: &[u8]) -> Result<Open, Malformed> {
             slots: &[],
             longest: &[],
             away: &[],
+            parks: &[],
             attributes: &[],
             ..request
         },

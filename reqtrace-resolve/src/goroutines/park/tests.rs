@@ -124,7 +124,7 @@ fn a_table_that_is_filled_in_when_it_is_loaded_has_no_names() {
     let source = RUNTIME
         .replace("SAVE", UP_TO_GO_1_20)
         .replace("REASON", "%cl");
-    let (plan, unknown) = super::plan(&Fixture::assembly(&source).object());
+    let (plan, unknown) = plan(&Fixture::assembly(&source).object());
     assert_eq!(plan.reason, 0);
     assert!(unknown[0].contains(NAMES), "{unknown:?}");
 }
