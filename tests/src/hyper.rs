@@ -86,26 +86,31 @@ pub fn load(address: &str, load: Load) -> Result<(Vec<Answer>, u64)> {
 ///
 /// With the answers that have none.
 pub fn check(answers: &[Answer], rows: &[Row], monotonic_to_unix_ns: i64) -> Result<()> {
-    let mut open: Vec<(u64, u64)> = Vec::new();
+    let mut spans: Vec<(u64, u64)> = Vec::new();
     for row in rows.iter().filter(|row| row.complete) {
         let begin = row.start_unix_ns.checked_add_signed(-monotonic_to_unix_ns);
         let begin = begin.context("a row before the clock began")?;
-        open.push((begin, begin + row.latency_ns));
+        spans.push((begin, begin + row.latency_ns));
     }
-    open.sort_unstable_by_key(|(_, end)| *end);
-    let mut sorted = answers.to_vec();
-    // Each has the first end behind that of its handler, as far as it fits.
-    sorted.sort_unstable_by_key(|[.., ended, _]| *ended);
-    let mut missing = Vec::new();
-    for answer @ [before, begun, ended, after] in sorted {
+    let fitting = answers.iter().map(|[before, begun, ended, after]| {
         let fits = |(begin, end): &(u64, u64)| {
-            (before..=begun).contains(begin) && (ended..=after).contains(end)
+            (before..=begun).contains(&begin) && (ended..=after).contains(&end)
         };
-        match open.iter().position(fits) {
-            Some(at) => _ = open.remove(at),
-            None => missing.push(answer),
-        }
-    }
+        (0..spans.len()).filter(|row| fits(&spans[*row])).collect()
+    });
+    let fitting: Vec<Vec<usize>> = fitting.collect();
+    let mut of_row = vec![None; spans.len()];
+    let missing: Vec<&Answer> = (0..answers.len())
+        .filter(|answer| {
+            !assign(
+                *answer,
+                &fitting,
+                &mut vec![false; spans.len()],
+                &mut of_row,
+            )
+        })
+        .map(|answer| &answers[answer])
+        .collect();
     ensure!(
         missing.is_empty(),
         "{} of {} answers have no row: {:?}",
@@ -114,6 +119,25 @@ pub fn check(answers: &[Answer], rows: &[Row], monotonic_to_unix_ns: i64) -> Res
         &missing[..missing.len().min(5)]
     );
     Ok(())
+}
+
+/// Whether an answer gets a row: one that is free, or whose answer gets another one.
+fn assign(
+    answer: usize,
+    fitting: &[Vec<usize>],
+    seen: &mut [bool],
+    of_row: &mut [Option<usize>],
+) -> bool {
+    for &row in &fitting[answer] {
+        if std::mem::replace(&mut seen[row], true) {
+            continue;
+        }
+        if of_row[row].is_none_or(|other| assign(other, fitting, seen, of_row)) {
+            of_row[row] = Some(answer);
+            return true;
+        }
+    }
+    false
 }
 
 /// Mean of what the client waited for, ns.

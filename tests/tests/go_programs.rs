@@ -91,7 +91,7 @@ fn check_stacks(outcome: &Outcome) {
         let behind = line.split_once(";[truncated: ").map(|(_, rest)| rest);
         behind.is_none_or(|rest| {
             let outer = rest.split(';').nth(1).unwrap_or_default();
-            ["runtime.systemstack", "runtime.mcall"]
+            ["runtime.systemstack", "runtime.mcall", "runtime.morestack"]
                 .iter()
                 .any(|switch| outer.starts_with(switch))
         })

@@ -252,9 +252,9 @@ fn who_has_what_a_job_waits_for_held_it_up() {
     let (_, blamed) = blamed::of(&outcome).unwrap();
     for (waiter, holder) in [("locks", "holds"), ("receives", "sends")] {
         let of_waiter = || {
-            blamed
-                .iter()
-                .filter(move |row| row.victim_request == waiter && row.wait_class == "parked")
+            blamed.iter().filter(move |row| {
+                row.victim_request == waiter && row.wait_class.starts_with("parked")
+            })
         };
         let all: u64 = of_waiter().map(|row| row.ns).sum();
         let by = |is: &dyn Fn(&str) -> bool| -> u64 {

@@ -150,6 +150,7 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
         (Role::Resume, Change::Resume),
         (Role::Resume, Change::Switch),
         (Role::Park, Change::Park),
+        (Role::Park, Change::Stop),
         (Role::Ready, Change::Ready),
         (Role::Ready, Change::Leave),
         (Role::Done, Change::Done),
