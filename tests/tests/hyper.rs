@@ -24,9 +24,9 @@ const fn load(protocol: &'static str, connections: u64, streams: u64) -> Load {
     }
 }
 
-/// Traces these loads, one after the other. `panics_end`: the task of a handler that panics is the request itself, so that
-/// it is complete.
-fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], panics_end: bool) {
+/// Traces these loads, one after the other. `is_task`: a task is the request itself, so that it is complete
+/// if its handler panics.
+fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: bool) {
     let profile = workspace::root().join(format!("profiles/{profile}.toml"));
     let (server, address) = hyper::serve(service, runtime).unwrap();
     let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
@@ -62,7 +62,7 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], panics_en
         panic!("{:?}", summary.requests);
     };
     let all = answers.len() as u64 + panicked;
-    let complete = if panics_end { all } else { all - panicked };
+    let complete = if is_task { all } else { all - panicked };
     assert_eq!(
         (request.count, request.begins, request.ends),
         (complete, all, complete),
@@ -78,7 +78,7 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], panics_en
         outcome.said()
     );
     let rows = outcome.rows().unwrap();
-    hyper::check(&answers, &rows, summary.trace.monotonic_to_unix_ns).unwrap();
+    hyper::check(&answers, &rows, summary.trace.monotonic_to_unix_ns, is_task).unwrap();
     let latency: u64 = rows.iter().map(|row| row.latency_ns).sum();
     assert!(latency as f64 > least, "{latency} of {least}");
 }
