@@ -36,7 +36,7 @@ struct Agent<'a> {
     services: BTreeMap<String, Service>,
 }
 
-/// What an agent is told about by signals.
+/// What signals ask of an agent.
 enum Told {
     Look,
     Reload,

@@ -19,7 +19,7 @@ pub(crate) struct Choice {
 pub(crate) struct Kept {
     /// How many requests it stands for.
     pub(crate) weight: u32,
-    /// Whether it is slow; `None`: nobody said what is.
+    /// Whether it is slow; `None`: no limit is given.
     pub(crate) is_slow: Option<bool>,
 }
 

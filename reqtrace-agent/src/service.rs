@@ -24,7 +24,7 @@ pub(crate) struct Service {
     members: BTreeMap<Id, File>,
     /// Processes that it refused.
     refused: BTreeSet<Id>,
-    /// Processes that run its program, and of which it was told that another rule decides.
+    /// Processes that run its program, about which another rule decides.
     foreign: BTreeSet<Id>,
     pause: Duration,
     not_before: Option<Instant>,

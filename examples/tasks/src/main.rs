@@ -64,7 +64,7 @@ fn run_jobs(runtime: &Runtime, args: &[String]) -> Result<()> {
     let lines = runtime.block_on(jobs::run(&data, jobs))?;
     log.write_all(lines.concat().as_bytes())?;
     say(&format!("{} jobs", lines.len()))?;
-    // Stays until it is told to go: a tracer may still want to look at this process.
+    // Stays until it may go: a tracer may still look at this process.
     await_line()
 }
 

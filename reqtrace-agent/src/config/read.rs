@@ -13,9 +13,9 @@ use super::rows;
 use super::toml_at::{Source, Table, Value};
 use super::{Agent, Config, MAX_RULES, Match, Profiles, Rule, Share, Traced};
 
-/// Where metrics are read if nothing else is said.
+/// Where metrics are read without a setting.
 const LISTEN: &str = "127.0.0.1:9464";
-/// How old a process has to be if nothing else is said.
+/// How old a process has to be without a setting.
 const MIN_AGE: Duration = Duration::from_secs(5);
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 /// Characters of the name of a service.

@@ -12,7 +12,7 @@ use reqtrace_binary::status::Status;
 use super::of_type::{OfType, seconds};
 use super::{Metrics, Service, State, Target};
 
-/// What a reader of HTTP is told that it is.
+/// The type of what a reader of HTTP gets.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics as they are now.

@@ -45,7 +45,7 @@ pub(super) struct Batch {
     pub(super) bytes: usize,
 }
 
-/// What the writer is told.
+/// What the writer gets.
 #[derive(Debug)]
 pub(super) enum Message {
     Rows(Batch),
