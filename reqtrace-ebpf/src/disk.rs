@@ -56,6 +56,9 @@ static NEW_USER: DiskRecord = DiskRecord {
 const OPERATION: u32 = 0xff;
 const FLUSH: u32 = 2;
 const PREFLUSH: u32 = 1 << 18;
+const FUA: u32 = 1 << 17;
+/// A mark of our own: it was complete once.
+const DONE: u32 = 1 << 31;
 
 /// `block_getrq(bio)`: in the thread that queues it.
 #[inline(always)]
@@ -129,14 +132,34 @@ pub(crate) fn complete(ctx: &BtfTracePointContext) -> i32 {
         unsafe {
             let now = bpf_ktime_get_ns();
             if (*open).is_watched != 0 {
-                send(|record| alone(record, open, u64::from(bytes), now));
-            } else {
+                // Its bytes were there the first time.
+                let is_first = (*open).operation & DONE == 0;
+                let bytes = if is_first { u64::from(bytes) } else { 0 };
+                send(|record| alone(record, open, bytes, now));
+            } else if (*open).operation & DONE == 0 {
                 sum(open, u64::from(bytes), now);
             }
         }
     }
-    let _ = OPEN_IO.remove(bio);
+    again(bio);
     0
+}
+
+/// A write with a flush is complete twice where the device needs a flush after it: then who waits for it goes on.
+#[inline(always)]
+fn again(bio: u64) {
+    if let Some(open) = OPEN_IO.get_ptr_mut(bio) {
+        // SAFETY: points into the map; the request is at one place at a time.
+        unsafe {
+            if (*open).operation & (PREFLUSH | FUA) != 0 && (*open).operation & DONE == 0 {
+                (*open).operation |= DONE;
+                (*open).queued_ns = bpf_ktime_get_ns();
+                (*open).issued_ns = 0;
+                return;
+            }
+        }
+    }
+    let _ = OPEN_IO.remove(bio);
 }
 
 /// Sends a record, which is written into the ring at once: there is no stack to spare.
@@ -161,8 +184,9 @@ unsafe fn alone(record: *mut DiskRecord, open: *const OpenIo, bytes: u64, now: u
         let is_write = is_write(open);
         (*record).read_bytes = if is_write { 0 } else { bytes };
         (*record).written_bytes = if is_write { bytes } else { 0 };
-        (*record).count = 1;
-        (*record).flushes = flushes(open);
+        let is_first = (*open).operation & DONE == 0;
+        (*record).count = u64::from(is_first);
+        (*record).flushes = if is_first { flushes(open) } else { 0 };
         (*record).is_sum = 0;
     }
 }
