@@ -44,7 +44,7 @@ const _: () = {
     assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
     assert!(size_of::<Run>() == 40);
-    assert!(size_of::<Runs>() == 8 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
+    assert!(size_of::<Runs>() == 16 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
     assert!(size_of::<RunnerRecord>() == 48);
     assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
     assert!(size_of::<OpenIo>() == 72);
