@@ -261,6 +261,8 @@ pub(crate) fn stalls(stands: &[(u64, u64)]) -> (u64, Option<(u64, u64)>) {
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_base::plain::Plain;
+
     use super::super::Outcome;
     use super::*;
 
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!((own.own_ns, own.journal_ns, own.others_ns), (40 * MS, 0, 0));
         assert_eq!((own.queued_ns, own.served_ns), (2 * 3 * MS, 2 * 17 * MS));
         assert_eq!(own.not_bound_ns(), 10 * MS);
-        assert_eq!(own.disks, ["vda".into()]);
+        assert_eq!(own.disks, [Plain::of("vda")]);
         let behalf = waits(&disks, Culprit::Thread(JOURNAL), 95, 25);
         assert_eq!((behalf.own_ns, behalf.journal_ns), (0, 50 * MS));
         let nobody = waits(&disks, Culprit::OwnInterrupt, 200, 5);
