@@ -133,7 +133,8 @@ fn who_writes_beside_with_how_many_bytes() {
         (written..=written + written / 10).contains(&ns(dd, "written_bytes")),
         "{dd:#}"
     );
-    assert_eq!(ns(dd, "read_bytes"), 0, "{dd:#}");
+    // What it reads is its own program.
+    assert!(ns(dd, "read_bytes") < written / 4, "{dd:#}");
     assert!(ns(dd, "count") >= 40, "{dd:#}");
 }
 

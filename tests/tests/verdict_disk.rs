@@ -1,14 +1,13 @@
-//! The verdict of a disk that stalls under a database, or under the log file of a service, and of a page cache that is dropped: all requests that wait for it, and
+//! The verdict of a disk that stalls under a database, or under the log file of a service: all requests that wait for it, and
 //! those that wait for them, are the disk's.
 //!
-//! Needs root, a kernel with BPF, a controller of block devices, g++ and mariadb-server.
+//! Needs root, a kernel with BPF, a controller of block devices and mariadb-server.
 
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::limited::Stalling;
 use reqtrace_tests::load::beside;
 use reqtrace_tests::noise;
@@ -80,43 +79,6 @@ fn a_log_file_on_a_slow_disk() {
             trace.finish().unwrap()
         });
         is_the_disk(&outcome, "journal")
-    });
-}
-
-/// How often the file of a service is dropped from the page cache, and how much of it there is, MiB.
-const DROPS: u32 = 10;
-const CACHED_MIB: &str = "8";
-/// Reads a second of its disk.
-const READS: u32 = 4_000;
-
-#[test]
-fn a_page_cache_that_is_dropped() {
-    noise::once_in(3, "verdict", || {
-        let folder = workspace::scratch().unwrap();
-        let file = folder.path().join("file");
-        let file = file.to_str().unwrap();
-        let mut service =
-            Fixture::start("cached", &[file, CACHED_MIB, "4", "6000", "2000"]).unwrap();
-        let profile = service.profile("handle", "ignore").unwrap();
-        let options = ["--blame", "--max-overhead", "100"];
-        let trace = Trace::start(&profile, service.pid(), &options).unwrap();
-        let disk = Stalling::writes_of(service.pid(), folder.path()).unwrap();
-        disk.slow_reads(READS).unwrap();
-        let working = std::thread::spawn(move || service.work().map(|_| service));
-        for _ in 0..DROPS {
-            sleep(PAUSE * 3 / 2);
-            let mut drops = Command::new("dd");
-            run(drops.args([&format!("if={file}"), "iflag=nocache", "count=0"])).unwrap();
-        }
-        working.join().unwrap().unwrap().end().unwrap();
-        let outcome = trace.wait().unwrap();
-        let verdicts = verdicts(&outcome);
-        let nobody = |verdict: &Value| verdict["culprit"].is_null();
-        assert!(verdicts.iter().all(nobody), "{verdicts:#?}");
-        match verdicts.as_slice() {
-            [verdict] if verdict["class"] == "disk" && verdict["object"] == "disk" => Ok(()),
-            _ => Err(format!("{verdicts:#?} {}", outcome.said())),
-        }
     });
 }
 
