@@ -314,11 +314,11 @@ mod tests {
     #[test]
     fn a_wait_is_split_into_queue_device_and_what_is_not_bound() {
         let mut disks = Disks::default();
+        // Before.
+        disks.take(&io(SERVER, [10, 11, 12]));
         // The last to be complete counts; the other only for the time before it.
         disks.take(&io(SERVER, [100, 102, 110]));
         disks.take(&io(SERVER, [105, 106, 120]));
-        // Before, and of another thread.
-        disks.take(&io(SERVER, [10, 11, 12]));
         disks.take(&io(JOURNAL, [90, 91, 130]));
         let own = waits(&disks, Culprit::OwnInterrupt, 95, 25);
         assert_eq!(own.waited_ns, 50 * MS);
