@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::marker::{
     AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_REASONS,
-    MAX_TEXT, MORE_PLACES, MarkerPlan, ParkPlan,
+    MAX_TEXT, MAX_WAITS, MORE_PLACES, MarkerPlan, ParkPlan, WaitCode,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
 use crate::passed::Passed;
@@ -78,7 +78,7 @@ const _: () = {
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
     assert!(size_of::<KeyEntry>() == 48);
-    assert!(size_of::<KeyedState>() == 120 + size_of::<Origin>() + size_of::<ExtraRecord>());
+    assert!(size_of::<KeyedState>() == 128 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
     assert!(size_of::<Thread>() == 280 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
@@ -89,7 +89,7 @@ const _: () = {
                 + 32
                 + size_of::<ParkPlan>()
     );
-    assert!(size_of::<ParkPlan>() == 16 + MAX_REASONS);
+    assert!(size_of::<ParkPlan>() == 24 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()

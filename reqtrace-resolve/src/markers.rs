@@ -161,15 +161,20 @@ impl Resolver<'_> {
             PlaceSpec::Edge(edge) => {
                 let object = self.open(&file)?;
                 let bodies = runtime::edge(&object, *edge)?;
+                if *edge == Edge::Wait {
+                    let unknown = runtime::without_reasons(&object, &bodies);
+                    unknown.into_iter().for_each(|why| self.warn(why));
+                }
                 Ok(Found {
                     file,
                     symbol: edge.words().to_owned(),
-                    bodies,
                     at: At::Entry,
                     is_function: true,
                     usdt: Vec::new(),
-                    is_fixed: false,
+                    // Only the edge of waiting may be in no function.
+                    is_fixed: bodies.is_empty(),
                     instructions: Vec::new(),
+                    bodies,
                 })
             }
             PlaceSpec::Function { patterns, at } => {
