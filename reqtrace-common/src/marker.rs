@@ -317,7 +317,7 @@ mod tests {
                 waits_used: used as u32,
                 ..ParkPlan::default()
             };
-            for (index, wait) in plan.waits.iter_mut().enumerate() {
+            for (index, wait) in plan.waits.iter_mut().enumerate().take(used) {
                 *wait = WaitCode {
                     from: index as i32 * 10 - 100,
                     size: 8,

@@ -75,7 +75,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     if plan.flags & marker_flag::UNIT != 0 {
         hit.id.key[0] = thread.state.units.current();
         if hit.id.key[0] == 0 {
-            plan::count(index, count::NO_UNIT);
+            if hit.op != op::NOTE {
+                plan::count(index, count::NO_UNIT);
+            }
             return 0;
         }
     } else if plan.flags & marker_flag::ENTERS != 0 {

@@ -12,6 +12,11 @@
 
 use reqtrace_common::registers::Register;
 
+mod waits;
+
+use waits::places_of_tasks;
+pub use waits::{TokioWait, WAITS_OF_TOKIO};
+
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
 
 /// Where a request is that is ready and waits for a thread of its runtime: the name of the place.
@@ -56,79 +61,6 @@ pub fn place_of_reason(reason: &str) -> usize {
     1 + known.unwrap_or(REASONS_OF_GO.len() + 1)
 }
 
-/// What a function of tokio says of the task that waits in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokioWait {
-    /// What its path has in it.
-    pub path: &'static str,
-    /// The name of the place.
-    pub name: &'static str,
-    /// Whether what calls it may know the place better.
-    pub is_general: bool,
-}
-
-/// Functions of tokio that wait and call no code of others, by their paths. A semaphore is in locks and channels, too: where the
-/// function that says so is inlined, it is one of these.
-pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
-    const fn wait(path: &'static str, name: &'static str, is_general: bool) -> TokioWait {
-        TokioWait {
-            path,
-            name,
-            is_general,
-        }
-    }
-    [
-        wait("tokio::time::sleep::Sleep", "tokio timer", false),
-        wait("tokio::time::interval::Interval", "tokio timer", false),
-        wait("tokio::sync::mutex::Mutex", "tokio lock", false),
-        wait("tokio::sync::rwlock::RwLock", "tokio lock", false),
-        wait(
-            "tokio::sync::semaphore::Semaphore",
-            "tokio semaphore",
-            false,
-        ),
-        wait(
-            "tokio::sync::batch_semaphore::",
-            "tokio lock or semaphore",
-            true,
-        ),
-        wait("tokio::sync::mpsc::", "tokio channel", false),
-        wait("tokio::sync::oneshot::", "tokio channel", false),
-        wait("tokio::sync::broadcast::", "tokio channel", false),
-        wait("tokio::sync::watch::", "tokio channel", false),
-        wait("tokio::sync::notify::", "tokio notify", true),
-        wait("tokio::runtime::io::scheduled_io::", "tokio I/O", false),
-        wait("tokio::runtime::io::registration::", "tokio I/O", false),
-        wait(
-            "tokio::runtime::task::raw::try_read_output::<tokio::runtime::blocking::",
-            "tokio spawn_blocking",
-            false,
-        ),
-        wait("tokio::runtime::task::join::JoinHandle", "tokio join", true),
-        wait("tokio::fs::", "tokio spawn_blocking", false),
-    ]
-};
-
-/// Where requests of tasks are while no thread runs them: the queue first.
-fn places_of_tasks() -> Vec<String> {
-    let mut all = vec![RUNTIME];
-    for wait in &WAITS_OF_TOKIO {
-        if !all.contains(&wait.name) {
-            all.push(wait.name);
-        }
-    }
-    all.into_iter().map(str::to_owned).collect()
-}
-
-impl TokioWait {
-    /// The place: an index of its request type's places.
-    #[must_use]
-    pub fn place(&self) -> usize {
-        let places = places_of_tasks();
-        places.iter().position(|one| one == self.name).unwrap_or(0)
-    }
-}
-
 /// What happens to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
@@ -138,8 +70,10 @@ pub enum Edge {
     Resume,
     /// A thread has run it, and it is not done.
     Leave,
-    /// What is to wake it is told how, so that it is about to wait.
+    /// It looks whether what it may wait for has come.
     Wait,
+    /// What is to wake it gets the means to do so.
+    Waker,
     /// It is done.
     Done,
     /// The state of a goroutine is about to change.
@@ -172,7 +106,9 @@ impl Edge {
     const fn unit(self) -> ValueSource {
         match self {
             Self::Queue => ValueSource::Argument(1),
-            Self::Resume | Self::Leave | Self::Wait | Self::Done => ValueSource::Argument(0),
+            Self::Resume | Self::Leave | Self::Wait | Self::Waker | Self::Done => {
+                ValueSource::Argument(0)
+            }
             Self::Goroutine(_) => ValueSource::Register(Register::Rax),
         }
     }
@@ -184,7 +120,8 @@ impl Edge {
             Self::Queue => "a task is put into a queue of tokio",
             Self::Resume => "a thread of tokio is about to run a task",
             Self::Leave => "a thread of tokio leaves a task that is not done",
-            Self::Wait => "a task of tokio is about to wait",
+            Self::Wait => "a task of tokio may be about to wait",
+            Self::Waker => "a task of tokio says how it is woken",
             Self::Done => "a task of tokio is done",
             Self::Goroutine(Change::Spawn) => "a goroutine is made",
             Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
@@ -243,7 +180,11 @@ impl Edges {
             resume: vec![marker(Role::Resume, Edge::Resume, vec![is_idle])],
             park: vec![
                 marker(Role::Park, Edge::Leave, vec![is_parked]),
-                marker(Role::Note, Edge::Wait, Vec::new()),
+                MarkerSpec {
+                    key: KeySpec::Unit,
+                    ..marker(Role::Note, Edge::Wait, Vec::new())
+                },
+                marker(Role::Note, Edge::Waker, Vec::new()),
             ],
             ready: vec![
                 queued(marker(Role::Ready, Edge::Queue, Vec::new())),

@@ -161,7 +161,7 @@ impl Resolver<'_> {
             PlaceSpec::Edge(edge) => {
                 let object = self.open(&file)?;
                 let bodies = runtime::edge(&object, *edge)?;
-                if *edge == Edge::Wait {
+                if *edge == Edge::Waker {
                     let unknown = runtime::without_reasons(&object, &bodies);
                     unknown.into_iter().for_each(|why| self.warn(why));
                 }

@@ -68,7 +68,7 @@ pub(super) fn of_marker(
     match spec.place {
         PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
         PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
-        PlaceSpec::Edge(Edge::Wait) => {
+        PlaceSpec::Edge(Edge::Wait | Edge::Waker) => {
             let waits = runtime::waits(place.object, place.address.unwrap_or_default());
             let used = waits.len().min(MAX_WAITS);
             plan.park.waits[..used].copy_from_slice(&waits[..used]);

@@ -12,16 +12,18 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::glob_matches;
 use reqtrace_binary::demangle::{Copy, demangle, split_suffix};
 use reqtrace_binary::elf::Object;
-use reqtrace_common::marker::{
-    MAX_MARKER_ALTERNATIVES, MAX_NUMBERS, MAX_WAITS, WaitCode, place_number,
-};
-use reqtrace_profile::{Edge, TokioWait, WAITS_OF_TOKIO};
+use reqtrace_common::marker::{MAX_MARKER_ALTERNATIVES, MAX_NUMBERS};
+use reqtrace_profile::Edge;
 
 use super::instructions::{decoder, direct_target};
 use super::missing::symbols_from;
 use super::symbols::body;
 
 mod types;
+mod waits;
+
+use waits::{waiting, wakers};
+pub(super) use waits::{waits, without_reasons};
 
 /// The path of all of tokio's tasks.
 const TASK: &str = "tokio::runtime::task::";
@@ -101,11 +103,8 @@ struct Named {
 pub(super) fn edge(object: &Object, edge: Edge) -> Result<Vec<Range<u64>>> {
     let transition = match edge {
         Edge::Queue => return queues(object),
-        Edge::Wait => {
-            let functions = functions(object, "clone_waker");
-            let of_tasks = functions.iter().filter(|one| one.whole.contains(WAKER));
-            return Ok(bodies(object, of_tasks.map(|one| one.address).collect()));
-        }
+        Edge::Wait => return Ok(waiting(object)),
+        Edge::Waker => return Ok(wakers(object)),
         Edge::Resume => "State::transition_to_running",
         Edge::Leave => "State::transition_to_idle",
         Edge::Done => "State::transition_to_complete",
@@ -124,55 +123,13 @@ pub(super) fn edge(object: &Object, edge: Edge) -> Result<Vec<Range<u64>>> {
     Ok(bodies(object, found))
 }
 
-/// Where a task gives what it waits for the means to wake it.
-const WAKER: &str = "tokio::runtime::task::waker::clone_waker";
-
-/// What is not known of parked time, with the functions that are the edge of waiting.
-pub(super) fn without_reasons(object: &Object, edge: &[Range<u64>]) -> Option<String> {
-    let shown = object.shown();
-    let Some(first) = edge.first() else {
-        return Some(format!(
-            "parked time of tasks has no stack and no reason: no function `{WAKER}` in {shown}"
-        ));
-    };
-    let count = waits(object, first.start).len();
-    (count > MAX_WAITS).then(|| {
-        format!("{count} functions of tokio in {shown} say what a task waits for: parked time in the last {} has no reason", count - MAX_WAITS)
+/// Whether a function goes to no other one of these.
+fn calls_none(object: &Object, address: u64, all: &[u64]) -> bool {
+    let code = body(object, address);
+    !decoder(object, code).any(|instruction| {
+        let target = branch_target(object, &instruction);
+        target != address && all.contains(&target)
     })
-}
-
-/// Code that names what a task waits for, as seen from an address, by addresses.
-pub(super) fn waits(object: &Object, here: u64) -> Vec<WaitCode> {
-    let mut named: Vec<(u64, TokioWait)> = Vec::new();
-    for one in functions(object, "tokio") {
-        let path = one.whole.trim_start_matches(['<', '&']);
-        let fits = |wait: &&TokioWait| path.starts_with(wait.path) && may_wait(path);
-        let wait = WAITS_OF_TOKIO.iter().find(fits);
-        named.extend(wait.map(|wait| (one.address, *wait)));
-    }
-    named.sort_by_key(|(address, _)| *address);
-    named.dedup_by_key(|(address, _)| *address);
-    let code = named.iter().filter_map(|(address, wait)| {
-        let code = body(object, *address);
-        Some(WaitCode {
-            from: i32::try_from(code.start.wrapping_sub(here).cast_signed()).ok()?,
-            size: u32::try_from(code.end - code.start).ok()?,
-            place: place_number(wait.place()) + 1,
-            is_general: u32::from(wait.is_general),
-        })
-    });
-    code.collect()
-}
-
-/// Whether a function gives another one the means to wake its task: it polls, or is the body of one that is asynchronous.
-fn may_wait(path: &str) -> bool {
-    let last = |path| split_last(path).map_or((path, path), |(of, name)| (of, name));
-    let name = match last(path) {
-        (of, generic) if generic.starts_with('<') => last(of).1,
-        (_, name) => name,
-    };
-    let begins = ["poll", "recv", "try_read_output", "{closure", "{{closure"];
-    begins.iter().any(|begin| name.starts_with(begin))
 }
 
 fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
@@ -204,14 +161,8 @@ fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
             .flat_map(|short| with(short))
             .collect();
         // A task that goes through two of them is queued once.
-        let calls_none = |address: &&u64| {
-            let code = body(object, **address);
-            !decoder(object, code.clone()).any(|instruction| {
-                let target = branch_target(object, &instruction);
-                target != **address && all.contains(&target)
-            })
-        };
-        found.extend(all.iter().filter(calls_none));
+        let first = all.iter().copied();
+        found.extend(first.filter(|address| calls_none(object, *address, &all)));
     }
     if found.is_empty() {
         let wanted = "tokio::runtime::scheduler::current_thread::Context::run_task";

@@ -109,19 +109,20 @@ pub(super) extern "C" fn park_here(index: u32) -> u32 {
 /// The stack of the current thread, and the place that its code names, and 1; 0: none.
 #[inline(always)]
 fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
+    let by_function = plan.wait(0).map_or(0, |wait| wait.place);
     if stack::wanted(false) & stacks_wanted::USER == 0 {
-        return (STACK_NONE, 0);
+        return (STACK_NONE, by_function);
     }
     let mappings = MAPPINGS
         .get_ptr(space)
         .or_else(|| MAPPINGS.get_ptr(inherited));
     // They come a moment after the process.
     let Some(mappings) = mappings else {
-        return (STACK_NONE, 0);
+        return (STACK_NONE, by_function);
     };
     let Some(room) = room() else {
         lose(Loss::UserStackUnreadable);
-        return (STACK_LOST, 0);
+        return (STACK_LOST, by_function);
     };
     let user = user_context();
     // The kernel has set these registers to the probed instruction itself.
@@ -134,7 +135,7 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
         let (stack, walker) = (&raw mut (*room).stack, &raw mut (*room).walker);
         unwind::start_at(&mut *walker, &user, &place);
         let (len, stop) = unwind::walk(walker, mappings, stack);
-        let mut found = (STACK_LOST, 0);
+        let mut found = (STACK_LOST, by_function);
         if len == 0 {
             lose(Loss::UserStackUnreadable);
         } else {

@@ -2,7 +2,7 @@ use super::*;
 use crate::fixtures::Fixture;
 
 /// What a program with the current-thread scheduler has, in the legacy mangling.
-const CURRENT: [&str; 5] = [
+pub(super) const CURRENT: [&str; 5] = [
     "_ZN5tokio7runtime9scheduler14current_thread7Context8run_task17h16c3c96c22697c3dE",
     "_ZN5tokio7runtime9scheduler14current_thread134_$LT$impl$u20$tokio..runtime..task..Schedule$u20$for$u20$alloc..sync..\
      Arc$LT$tokio..runtime..scheduler..current_thread..Handle$GT$$GT$8schedule17h0c4c7537549184a4E",
@@ -22,7 +22,7 @@ const SLEEPS: &str = "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw4pollINtNt
 const ASKS: &str = "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw4pollINtNtCs7oO6Z13ToBr_5tasks8measured8MeasuredNCNvNtBT_4jobs4asks0EINtNtCslNYArtu3iFV_5alloc4sync3ArcNtNtNtB6_9scheduler14current_thread6HandleEEBT_";
 
 /// A function of each name, at a place of its own; one that begins with `=` is at that of the one before.
-fn program(functions: &[(&str, &str)]) -> Fixture {
+pub(super) fn program(functions: &[(&str, &str)]) -> Fixture {
     let mut source = ".text\n".to_owned();
     for (name, code) in functions {
         let (name, is_alias) = name
@@ -40,7 +40,7 @@ fn program(functions: &[(&str, &str)]) -> Fixture {
     Fixture::assembly(&source)
 }
 
-fn plain<'a>(names: &[&'a str]) -> Vec<(&'a str, &'static str)> {
+pub(super) fn plain<'a>(names: &[&'a str]) -> Vec<(&'a str, &'static str)> {
     names.iter().map(|name| (*name, "nop")).collect()
 }
 
@@ -193,79 +193,4 @@ fn both_manglings_have_one_short_name() {
     ] {
         assert_eq!(short(path), wanted, "{path}");
     }
-}
-
-/// Functions that wait, in both manglings, and others of the same types.
-const WAITS: [(&str, Option<&str>); 8] = [
-    (
-        "_ZN77_$LT$tokio..sync..batch_semaphore..Acquire$u20$as$u20$core..future..future..Future$GT$4poll17h16c3c96c22697c3dE",
-        Some("tokio lock or semaphore"),
-    ),
-    (
-        "_ZN5tokio4sync5mutex14Mutex$LT$T$GT$4lock28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
-        Some("tokio lock"),
-    ),
-    (
-        "_ZN5tokio4sync4mpsc4chan15Rx$LT$T$C$S$GT$4recv17h16c3c96c22697c3dE",
-        Some("tokio channel"),
-    ),
-    (
-        "_ZN5tokio7runtime2io12scheduled_io11ScheduledIo14poll_readiness17h16c3c96c22697c3dE",
-        Some("tokio I/O"),
-    ),
-    (
-        "_RNvXs0_NtNtCs1KriNgkQyL9_5tokio4time5sleepNtB5_5SleepNtNtNtCs7oO6Z13ToBr_4core6future6future6Future4poll",
-        Some("tokio timer"),
-    ),
-    (
-        "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw15try_read_outputINtNtNtB6_8blocking4task12BlockingTaskuEuEB6_",
-        Some("tokio spawn_blocking"),
-    ),
-    (
-        "_ZN5tokio4sync5mutex14Mutex$LT$T$GT$3new17h16c3c96c22697c3dE",
-        None,
-    ),
-    (
-        "_ZN4mine4sync5mutex14Mutex$LT$T$GT$4poll17h16c3c96c22697c3dE",
-        None,
-    ),
-];
-
-#[test]
-fn code_that_waits_is_known_by_its_path_in_both_manglings() {
-    let names: Vec<&str> = WAITS.iter().map(|(name, _)| *name).collect();
-    let fixture = program(&plain(&names));
-    let object = fixture.object();
-    let here = 0x10_0000;
-    let code = waits(&object, here);
-    assert_eq!(code.len(), 6, "{code:?}");
-    assert!(code.is_sorted_by_key(|wait| wait.from));
-    for (name, place) in WAITS {
-        let symbol = object.symbols().iter().find(|one| object.name(one) == name);
-        let from = symbol.unwrap().address as i64 - here as i64;
-        let found = code.iter().find(|wait| i64::from(wait.from) == from);
-        let wanted = place.map(|place| {
-            let mut all = WAITS_OF_TOKIO.iter().filter(|wait| wait.name == place);
-            place_number(all.next().unwrap().place()) + 1
-        });
-        assert_eq!(found.map(|wait| wait.place), wanted, "{name}");
-    }
-}
-
-#[test]
-fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
-    let fixture = program(&plain(&CURRENT));
-    let object = fixture.object();
-    let none = edge(&object, Edge::Wait).unwrap();
-    assert!(none.is_empty());
-    let said = without_reasons(&object, &none).unwrap();
-    assert!(
-        said.contains("has no stack and no reason") && said.contains("waker::clone_waker"),
-        "{said}"
-    );
-    let waker = "_ZN5tokio7runtime4task5waker11clone_waker17h16c3c96c22697c3dE";
-    let fixture = program(&plain(&[&CURRENT[..], &[waker]].concat()));
-    let object = fixture.object();
-    let found = edge(&object, Edge::Wait).unwrap();
-    assert_eq!((found.len(), without_reasons(&object, &found)), (1, None));
 }

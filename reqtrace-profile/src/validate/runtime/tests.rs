@@ -52,6 +52,7 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
             (Role::Resume, &PlaceSpec::Edge(Edge::Resume)),
             (Role::Park, &PlaceSpec::Edge(Edge::Leave)),
             (Role::Note, &PlaceSpec::Edge(Edge::Wait)),
+            (Role::Note, &PlaceSpec::Edge(Edge::Waker)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
         ]
@@ -83,7 +84,7 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
     );
     assert_eq!(http.done.len(), 1);
     assert_eq!(http.done[0].role, Role::Done);
-    assert_eq!(http.more_markers().count(), 6);
+    assert_eq!(http.more_markers().count(), 7);
 }
 
 #[test]
