@@ -101,15 +101,15 @@ impl Aggregator {
             .collect()
     }
 
-    /// What was lost so far, as events have told it, by the names of `summary.json`.
+    /// What was lost so far, by events, by the names of `summary.json`.
     #[must_use]
     pub fn losses_now(&self) -> Vec<(String, u64)> {
-        let told = self
+        let lost = self
             .losses
             .iter()
             .map(|(name, count)| (name.clone(), *count));
         let malformed = (MALFORMED.to_owned(), self.malformed);
-        told.chain([malformed])
+        lost.chain([malformed])
             .filter(|(_, count)| *count > 0)
             .collect()
     }
