@@ -313,6 +313,10 @@ fn advice(loss: Loss) -> &'static str {
             "waits for a CPU that found no room on their way to reqtrace: who had that CPU is not known; trace a \
              less busy process, or with less load beside it"
         }
+        Loss::DiskRingFull => {
+            "I/O that found no room on its way to reqtrace: what disks did for these requests is not known; trace a less \
+             busy process"
+        }
         Loss::SampleRingFull => {
             "samples of requests on their CPUs that found no room on their way to reqtrace: how on-CPU time is \
              split among functions is less sure, its sum is exact. reqtrace got too little CPU: trace \

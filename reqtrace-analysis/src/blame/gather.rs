@@ -3,8 +3,8 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AwayInterval, BlockSite, CpuWait, Futex, Holder, Interval, IntervalKind,
-    Origin, Request, RequestOf, WakerContext, WakerIs,
+    self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
+    IntervalKind, Origin, Request, RequestOf, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 
@@ -62,7 +62,7 @@ impl Gatherer {
 
     /// What is known now.
     pub(crate) fn report(&self, naming: &mut impl Naming) -> Blame {
-        self.sums.report(self.period, naming)
+        self.sums.report(&self.timelines, self.period, naming)
     }
 
     /// Whether there are so many chains of stacks that they are to be settled.
@@ -216,6 +216,11 @@ impl Gatherer {
     /// Takes a wait for a CPU. Returns false when it does not follow the one before, so that it was left out.
     pub(crate) fn cpu_wait(&mut self, wait: &CpuWait) -> bool {
         self.timelines.cpu_wait(wait)
+    }
+
+    /// Takes what a disk did.
+    pub(crate) fn disk(&mut self, disk: &DiskUse) {
+        self.timelines.disk(disk);
     }
 
     /// Takes what a futex lies in.
