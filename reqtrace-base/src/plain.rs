@@ -65,6 +65,12 @@ pub fn of_csv_field(field: &str) -> &str {
     }
 }
 
+/// What most text is. All bytes are looked at, many at a time.
+fn is_printable_ascii(text: &str) -> bool {
+    let bytes = text.bytes();
+    bytes.fold(true, |all, byte| all & (byte.wrapping_sub(b' ') < 0x5f))
+}
+
 /// Whether text needs no cleaning.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
@@ -73,6 +79,9 @@ pub fn is_plain(text: &str) -> bool {
 
 /// What does not print is written out, unless it `may_stay`.
 fn escape(text: &str, may_stay: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if is_printable_ascii(text) {
+        return Cow::Borrowed(text);
+    }
     let harms = |character: char| is_unprintable(character) && !may_stay(character);
     if !text.contains(harms) {
         return Cow::Borrowed(text);

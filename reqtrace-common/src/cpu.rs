@@ -19,7 +19,7 @@ pub const SHORT_WAIT_NS: u64 = 200_000;
 pub struct Run {
     /// `CLOCK_MONOTONIC` nanoseconds; 0: there was none yet.
     pub since_ns: u64,
-    /// Process; 0: the CPU is idle.
+    /// Process; 0: the CPU is idle. This and what follows [`Self::tid`] is known when the run is over.
     pub tgid: u32,
     /// Thread.
     pub tid: u32,
@@ -37,6 +37,8 @@ pub struct Run {
 pub struct Runs {
     /// How many there were: where the next one goes, after a mask.
     pub next: u64,
+    /// Address of the `task_struct` of the last one, which goes on.
+    pub current: u64,
     /// A ring of them.
     pub runs: [Run; MAX_RUNS],
 }

@@ -26,7 +26,7 @@ use crate::record::{
     TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use crate::thread::{RequestState, Thread, ThreadState};
+use crate::thread::{RequestState, ThreadState};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
@@ -43,7 +43,7 @@ const _: () = {
     assert!(size_of::<IntervalRecord>() == 144);
     assert!(size_of::<HelperRecord>() == 32);
     assert!(size_of::<Run>() == 40);
-    assert!(size_of::<Runs>() == 8 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
+    assert!(size_of::<Runs>() == 16 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
     assert!(size_of::<RunnerRecord>() == 48);
     assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
     assert!(size_of::<SampleRecord>() == 56);
@@ -63,7 +63,6 @@ const _: () = {
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
     assert!(size_of::<ThreadState>() == 280);
-    assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
@@ -80,7 +79,6 @@ const _: () = {
     assert!(size_of::<KeyEntry>() == 48);
     assert!(size_of::<KeyedState>() == 120 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
-    assert!(size_of::<Thread>() == 280 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(
         size_of::<MarkerPlan>()
@@ -116,8 +114,9 @@ mod pod {
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
     };
-    use super::{Thread, TypeTotals, WalkTotals};
+    use super::{TypeTotals, WalkTotals};
     use crate::sums::SentSums;
+    use crate::thread::Thread;
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.

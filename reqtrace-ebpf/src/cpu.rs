@@ -9,6 +9,7 @@ use core::ffi::c_void;
 use core::mem::{offset_of, size_of};
 use core::{ptr, slice};
 
+use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_loop};
 use aya_ebpf::macros::map;
@@ -26,7 +27,7 @@ use crate::blame;
 use crate::emit;
 use crate::globals::{
     CFS_LIMITED, GROUP_QUEUES, TASK_COMM, TASK_GROUP, TASK_POLICY, TASK_PRIORITY, TASK_QUEUE,
-    TASK_QUEUED, TASK_THROTTLED,
+    TASK_QUEUED, TASK_TGID, TASK_THROTTLED,
 };
 use crate::maps::{THREADS, Tids, stopped};
 use crate::task::{self, Task};
@@ -50,8 +51,8 @@ struct Look {
     until_ns: u64,
 }
 
-/// Whose run it was is not known.
-const NOBODY_KNOWN: u32 = u32::MAX;
+/// Whose run it is is not known, or not yet.
+const NOT_KNOWN: u32 = u32::MAX;
 
 /// Real time is below.
 const FIRST_FAIR: u32 = 100;
@@ -59,12 +60,13 @@ const FIRST_FAIR: u32 = 100;
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`.
 #[inline(always)]
 pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
-    let (_, prev) = task::current_ids();
+    let prev_task: Task = ctx.arg(1);
+    let prev = task::tid(prev_task);
     let next_task: Task = ctx.arg(2);
     let next = task::tid(next_task);
     // SAFETY: no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
-    switched(prev, next_task, next, now);
+    switched(prev_task, prev, next_task, next, now);
     let Some(tids) = Tids::table() else { return 0 };
     let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_helper(byte);
     let (left_byte, arrived_byte) = (tids.get(prev), tids.get(next));
@@ -80,9 +82,10 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     0
 }
 
-/// This CPU goes from one thread to another.
+/// This CPU goes from one thread to another. What is known of a thread is read when it leaves: of one that comes it is not in the
+/// cache.
 #[inline(always)]
-fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
+fn switched(prev_task: Task, prev: u32, next_task: Task, next: u32, now: u64) {
     // SAFETY: no precondition.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(runs) = RUNS.get_ptr_mut(cpu) else {
@@ -93,22 +96,23 @@ fn switched(prev: u32, next_task: Task, next: u32, now: u64) {
         let first = (&raw mut (*runs).runs).cast::<Run>();
         let at = (*runs).next;
         let last = first.add(at.wrapping_sub(1) as usize & (MAX_RUNS - 1));
-        // A switch went unseen: nobody knows when.
-        if (*last).tid != prev {
-            (*last).tgid = NOBODY_KNOWN;
+        // Otherwise a switch went unseen: nobody knows when.
+        if (*last).tid == prev {
+            (*last).tgid = task::tgid(prev_task);
+            (*last).policy = task::read_u32(prev_task, &TASK_POLICY);
+            (*last).priority = task::read_u32(prev_task, &TASK_PRIORITY);
+            let comm = prev_task.cast::<u8>().add(TASK_COMM.load() as usize);
+            let words = (&raw mut (*last).comm).cast::<u64>();
+            words.write(comm.cast::<u64>().read_volatile());
+            words
+                .add(1)
+                .write(comm.add(8).cast::<u64>().read_volatile());
         }
         let run = first.add(at as usize & (MAX_RUNS - 1));
         (*run).since_ns = now;
         (*run).tid = next;
-        (*run).tgid = task::tgid(next_task);
-        (*run).policy = task::read_u32(next_task, &TASK_POLICY);
-        (*run).priority = task::read_u32(next_task, &TASK_PRIORITY);
-        let comm = next_task.cast::<u8>().add(TASK_COMM.load() as usize);
-        let words = (&raw mut (*run).comm).cast::<u64>();
-        words.write(comm.cast::<u64>().read_volatile());
-        words
-            .add(1)
-            .write(comm.add(8).cast::<u64>().read_volatile());
+        (*run).tgid = NOT_KNOWN;
+        (*runs).current = next_task as u64;
         (*runs).next = at.wrapping_add(1);
     }
 }
@@ -264,12 +268,12 @@ extern "C" fn look_at_run(_index: u32, _: *mut c_void) -> u64 {
     // SAFETY: this CPU's own entry, and interrupts are off; the masks keep indices in their bounds.
     unsafe {
         let record = &raw mut (*look).record;
-        let Some(runs) = RUNS.get_ptr((*record).cpu) else {
+        let Some(runs) = RUNS.get_ptr_mut((*record).cpu) else {
             return 1;
         };
         let at = (*look).at.wrapping_sub(1);
         (*look).at = at;
-        let run = (&raw const (*runs).runs)
+        let run = (&raw mut (*runs).runs)
             .cast::<Run>()
             .add(at as usize & (MAX_RUNS - 1));
         let since_ns = (*run).since_ns;
@@ -284,11 +288,36 @@ extern "C" fn look_at_run(_index: u32, _: *mut c_void) -> u64 {
         };
         if from_ns < until_ns {
             (*look).until_ns = from_ns;
-            if (*run).tgid != NOBODY_KNOWN {
+            if (*run).tgid == NOT_KNOWN && at.wrapping_add(1) == (*runs).next {
+                goes_on(runs, run);
+            }
+            if (*run).tgid != NOT_KNOWN {
                 add(record, run, until_ns - from_ns);
             }
         }
         u64::from(since_ns <= first_ns)
+    }
+}
+
+/// Reads what is known of the thread that has a CPU while another one is moved away from it.
+#[inline(always)]
+unsafe fn goes_on(runs: *const Runs, run: *mut Run) {
+    // SAFETY: by the caller, who holds the lock of that CPU's queue: the thread cannot leave.
+    unsafe {
+        let task = (*runs).current;
+        let field = |offset: &Global<u32>| read::<u32>(task.wrapping_add(offset.load().into()));
+        let comm = read(task.wrapping_add(TASK_COMM.load().into()));
+        if let (Some(tgid), Some(policy), Some(priority), Some(comm)) = (
+            field(&TASK_TGID),
+            field(&TASK_POLICY),
+            field(&TASK_PRIORITY),
+            comm,
+        ) {
+            (*run).policy = policy;
+            (*run).priority = priority;
+            (*run).comm = comm;
+            (*run).tgid = tgid;
+        }
     }
 }
 
@@ -348,7 +377,7 @@ pub(crate) fn used(record: &CpuWaitRecord) -> &[u8] {
     unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) }
 }
 
-/// Whether the limit of its cgroup has just taken a thread off its CPU: since 6.18 that is said of each thread.
+/// Whether the limit of its cgroup has just taken a thread off its CPU: since 6.18 each thread has that.
 #[inline(always)]
 fn is_throttled(task: Task) -> bool {
     if TASK_THROTTLED.load() == NOT_IN_THIS_KERNEL {
@@ -404,17 +433,18 @@ fn limited_there(task: Task, cpu: u32) -> u64 {
             .cast::<u64>()
             .read_volatile()
     };
-    let Some(queues) = read(group.wrapping_add(u64::from(GROUP_QUEUES.load()))) else {
+    let Some(queues) = read::<u64>(group.wrapping_add(u64::from(GROUP_QUEUES.load()))) else {
         return 0;
     };
-    let Some(queue) = read(queues.wrapping_add(8 * u64::from(cpu))) else {
+    let Some(queue) = read::<u64>(queues.wrapping_add(8 * u64::from(cpu))) else {
         return 0;
     };
-    read(queue.wrapping_add(u64::from(CFS_LIMITED.load()))).map_or(0, |ns| ns.wrapping_add(1))
+    read::<u64>(queue.wrapping_add(u64::from(CFS_LIMITED.load())))
+        .map_or(0, |ns| ns.wrapping_add(1))
 }
 
 #[inline(always)]
-fn read(address: u64) -> Option<u64> {
+fn read<T>(address: u64) -> Option<T> {
     // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(address as *const u64) }.ok()
+    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }

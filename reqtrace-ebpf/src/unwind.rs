@@ -202,7 +202,7 @@ fn advance(
         walk.pc = original;
         locate(walk, mappings);
     }
-    // An address that lies in no mapping is not stored: nothing can be said about it.
+    // An address that lies in no mapping is not stored: nothing is known of it.
     if walk.size == 0 && depth != 0 {
         return Err(Stop::NoMapping);
     }

@@ -72,7 +72,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
             true => error,
             false => resolver.in_go(error),
         })
-        // A profile for another program finds nothing in this one: that is to be said first.
+        // A profile for another program finds nothing in this one: that error comes first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
                 Some(warning) => other_program(error.within(warning.clone()), profile, executable),

@@ -57,7 +57,7 @@ const SWITCH_IN_UNSEEN_FEW: &str = "switches hidden by the kernel, below 0.1 %: 
 /// All counters of what could not be kept.
 #[derive(Debug)]
 pub(super) struct Counts<'a> {
-    /// What was said to be lost while tracing, by name.
+    /// What was lost while tracing, by name.
     pub(super) recorded: &'a BTreeMap<String, u64>,
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
@@ -328,7 +328,7 @@ fn advice(loss: Loss) -> &'static str {
              waits by `files` miss them"
         }
         Loss::ProcessNotice => {
-            "forks, execs or exits that reqtrace was not told of: stacks of these processes may \
+            "forks, execs or exits that reqtrace did not hear of: stacks of these processes may \
              have no names"
         }
         Loss::ProcessTableFull => {
@@ -367,7 +367,7 @@ fn advice(loss: Loss) -> &'static str {
              bug"
         }
         Loss::SwitchInUnseen => {
-            "times a thread was back on a CPU without the kernel having told; its time since it left \
+            "times a thread was back on a CPU without an event of the kernel; its time since it left \
              counts as on CPU. Some kernels hide the switches of protected processes, and so who \
              comes after them"
         }

@@ -290,7 +290,7 @@ impl Aggregator {
                 self.modules.object(object);
                 self.origins.object(object);
             }
-            // It says where an address is; its name is said too.
+            // It has where an address lies; the name comes in another event.
             Event::Mapping(_) => {}
         }
         Ok(())
@@ -309,6 +309,7 @@ impl Aggregator {
     ) -> Result<Report> {
         while let Some(row) = self.rows.pop() {
             self.write(&row, exporters)?;
+            self.rows.written(row);
         }
         if exporters.iter().any(|exporter| exporter.wants_windows()) {
             self.close_windows(u64::MAX / 2, exporters)?;
@@ -421,12 +422,12 @@ impl Aggregator {
         }
         let home = self.count(request, grouped, index, &ledger);
         if self.blame.is_some() || is_wanted(exporters) {
-            let mut row = Row::new(request, ledger.clone());
+            let mut row = self.rows.row(request, &ledger);
             row.home = home;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             row.attributes = self.attributes.texts(request);
             row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
-            self.rows.push(request.end_ns, row);
+            self.rows.push(row);
         }
         self.ledger = ledger;
     }
@@ -439,6 +440,7 @@ impl Aggregator {
     fn write_due(&mut self, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
         while let Some(row) = self.rows.pop_due() {
             self.write(&row, exporters)?;
+            self.rows.written(row);
         }
         self.advance_cells(exporters)
     }

@@ -110,15 +110,15 @@ impl Aggregator {
         self.blame.as_ref()?.held_lately(now_ns)
     }
 
-    /// What was lost so far, as events have told it, by the names of `summary.json`; not what a report calls no matter.
+    /// What was lost so far, by events, by the names of `summary.json`; not what a report calls no matter.
     #[must_use]
     pub fn losses_now(&self) -> Vec<(String, u64)> {
-        let told = self
+        let lost = self
             .losses
             .iter()
             .map(|(name, count)| (name.clone(), *count));
         let malformed = (MALFORMED.to_owned(), self.malformed);
-        told.chain([malformed])
+        lost.chain([malformed])
             .filter(|(name, count)| *count > 0 && !self.is_no_matter(name, *count))
             .collect()
     }

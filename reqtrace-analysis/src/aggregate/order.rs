@@ -1,6 +1,6 @@
 //! The order of rows: requests as they arrive in, requests by their end out.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, Request};
@@ -14,9 +14,11 @@ use crate::report::Ledger;
 pub const WINDOW_NS: u64 = 200_000_000;
 /// Bytes of rows that wait: more than a machine makes in that time.
 const MAX_BYTES: usize = 96 << 20;
+/// Rows whose memory is kept, some 500 bytes each: as many as come at once.
+const SPARE: usize = 4_096;
 
 /// A request that waits to be written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Row {
     pub(super) id: u64,
     pub(super) request_type: usize,
@@ -44,27 +46,27 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(request: &Request<'_>, ledger: Ledger) -> Self {
-        Self {
-            id: request.id,
-            request_type: request.request_type as usize,
-            pid: request.space.tgid,
-            tid: request.tid,
-            comm: request.comm,
-            label: request.label.to_vec(),
-            attributes: Vec::new(),
-            group: None,
-            begin_ns: request.begin_ns,
-            end_ns: request.end_ns,
-            home: Home::default(),
-            ledger,
-            blocks: request.blocks,
-            preemptions: request.preemptions,
-            incomplete: request.incomplete,
-            weight: request.weight,
-            waited_before_ns: request.waited_before_ns,
-            stacks: OwnStacks::default(),
-        }
+    /// Makes it that of a request; its lists keep their memory.
+    fn fill(&mut self, request: &Request<'_>, ledger: &Ledger) {
+        self.id = request.id;
+        self.request_type = request.request_type as usize;
+        self.pid = request.space.tgid;
+        self.tid = request.tid;
+        self.comm = request.comm;
+        self.label.clear();
+        self.label.extend_from_slice(request.label);
+        self.attributes.clear();
+        self.group = None;
+        self.begin_ns = request.begin_ns;
+        self.end_ns = request.end_ns;
+        self.home = Home::default();
+        self.ledger.copy(ledger);
+        self.blocks = request.blocks;
+        self.preemptions = request.preemptions;
+        self.incomplete = request.incomplete;
+        self.weight = request.weight;
+        self.waited_before_ns = request.waited_before_ns;
+        self.stacks = OwnStacks::default();
     }
 
     /// The memory that it takes.
@@ -87,14 +89,15 @@ impl Row {
     }
 }
 
-/// Rows that wait. How far time has come is told by the events, never by a clock.
+/// Rows that wait. How far time has come is known from the events, never from a clock.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
-    /// By their end, then their id, then as they came.
-    waiting: BTreeMap<(u64, u64, u64), Row>,
-    pushed: u64,
+    /// By their end, then their id, then as they came. Nearly all come in that order.
+    waiting: VecDeque<((u64, u64), Box<Row>)>,
+    /// Rows that were written, to be used again.
+    spare: Vec<Box<Row>>,
     bytes: usize,
-    /// The latest time that an event has told.
+    /// The latest time of an event.
     seen_ns: u64,
     /// Requests that came after the window of their end had passed.
     pub(super) late: u64,
@@ -106,22 +109,33 @@ impl RowOrder {
         self.seen_ns = self.seen_ns.max(now_ns);
     }
 
-    /// Says that a request ended. Counts it when it is too late for the order.
+    /// A request has ended. Counts it when it is too late for the order.
     pub(super) fn ended(&mut self, end_ns: u64) {
         self.advance(end_ns);
         self.late += u64::from(self.is_due(end_ns));
     }
 
+    /// A row of a request, for [`Self::push`].
+    pub(super) fn row(&mut self, request: &Request<'_>, ledger: &Ledger) -> Box<Row> {
+        let mut row = self.spare.pop().unwrap_or_default();
+        row.fill(request, ledger);
+        row
+    }
+
     /// Takes a row.
-    pub(super) fn push(&mut self, end_ns: u64, row: Row) {
-        self.pushed += 1;
+    pub(super) fn push(&mut self, row: Box<Row>) {
         self.bytes += row.bytes();
-        self.waiting.insert((end_ns, row.id, self.pushed), row);
+        let key = (row.end_ns, row.id);
+        let mut at = self.waiting.len();
+        if self.waiting.back().is_some_and(|(last, _)| *last > key) {
+            at = self.waiting.partition_point(|(other, _)| *other <= key);
+        }
+        self.waiting.insert(at, (key, row));
     }
 
     /// The next row whose window has passed, or for which there is no room any more.
-    pub(super) fn pop_due(&mut self) -> Option<Row> {
-        let ((end_ns, ..), _) = self.waiting.first_key_value()?;
+    pub(super) fn pop_due(&mut self) -> Option<Box<Row>> {
+        let ((end_ns, _), _) = self.waiting.front()?;
         if !self.is_due(*end_ns) && self.bytes <= MAX_BYTES {
             return None;
         }
@@ -129,10 +143,17 @@ impl RowOrder {
     }
 
     /// The next row, whether its window has passed or not.
-    pub(super) fn pop(&mut self) -> Option<Row> {
-        let (_, row) = self.waiting.pop_first()?;
+    pub(super) fn pop(&mut self) -> Option<Box<Row>> {
+        let (_, row) = self.waiting.pop_front()?;
         self.bytes -= row.bytes();
         Some(row)
+    }
+
+    /// Takes back a row that was written.
+    pub(super) fn written(&mut self, row: Box<Row>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(row);
+        }
     }
 
     /// All requests that ended before this have come, and all that came are written.
@@ -149,27 +170,12 @@ impl RowOrder {
 mod tests {
     use super::*;
 
-    fn row(tid: u32) -> Row {
-        Row {
-            id: 0,
-            request_type: 0,
-            pid: 1,
+    fn row(end_ns: u64, tid: u32) -> Box<Row> {
+        Box::new(Row {
             tid,
-            comm: Comm::default(),
-            label: Vec::new(),
-            attributes: Vec::new(),
-            group: None,
-            begin_ns: 0,
-            end_ns: 0,
-            home: Home::default(),
-            ledger: Ledger::default(),
-            blocks: 0,
-            preemptions: 0,
-            incomplete: None,
-            weight: 1,
-            waited_before_ns: None,
-            stacks: OwnStacks::default(),
-        }
+            end_ns,
+            ..Row::default()
+        })
     }
 
     #[test]
@@ -177,7 +183,7 @@ mod tests {
         let mut order = RowOrder::default();
         for (end, tid) in [(30, 3), (10, 1), (20, 2)] {
             order.ended(end);
-            order.push(end, row(tid));
+            order.push(row(end, tid));
         }
         assert!(order.pop_due().is_none());
         order.advance(20 + WINDOW_NS);
@@ -187,7 +193,7 @@ mod tests {
         }
         assert_eq!((due, order.late), (vec![1, 2], 0));
         order.ended(15);
-        order.push(15, row(9));
+        order.push(row(15, 9));
         assert_eq!(order.late, 1);
         assert_eq!(order.pop_due().map(|row| row.tid), Some(9));
         assert!(order.pop_due().is_none());

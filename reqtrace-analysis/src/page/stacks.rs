@@ -46,6 +46,8 @@ pub(super) struct Stacks {
     places: FxHashMap<PlaceKey, StackNumber>,
     numbers: FxHashMap<Named, StackNumber>,
     stacks: Vec<Named>,
+    /// Of those, stacks of one frame at most.
+    plain: FxHashMap<(Option<u32>, StackKind, Option<u32>), StackNumber>,
     /// Places whose stack found no room.
     pub(super) merged: u64,
     /// The texts of [`OTHER_STACKS`] and [`LOST`].
@@ -87,7 +89,7 @@ impl Stacks {
         } else {
             self.merged += 1;
             let [other, _] = self.texts(naming);
-            self.plain(&[other], kind, class)
+            self.plain(Some(other), kind, class)
         };
         if self.places.len() >= MAX_PLACES {
             self.places.clear();
@@ -124,14 +126,17 @@ impl Stacks {
                 }
             }
             if left_ns > 0 {
-                off.push((self.plain(&[], kind, None), left_ns));
+                off.push((self.plain(None, kind, None), left_ns));
             }
         }
         off.extend_from_slice(blocked);
         let known: u64 = blocked.iter().map(|(_, ns)| ns).sum();
         let all = ledger.blocked_ns() + ledger.unattributed_ns;
         if all > known {
-            off.push((self.plain(&[lost], StackKind::Blocked, None), all - known));
+            off.push((
+                self.plain(Some(lost), StackKind::Blocked, None),
+                all - known,
+            ));
         }
         let away = [
             (StackKind::Parked, &ledger.parked),
@@ -148,7 +153,7 @@ impl Stacks {
                         off.push((*stack, ns));
                     }
                 }
-                off.push((self.plain(&[], kind, Some(place)), left_ns));
+                off.push((self.plain(None, kind, Some(place)), left_ns));
             }
         }
         off.retain(|(_, ns)| *ns > 0);
@@ -158,14 +163,14 @@ impl Stacks {
     pub(super) fn other(&mut self, stack: StackNumber) -> Option<StackNumber> {
         let Named { kind, class, .. } = self.stacks[stack as usize];
         let [other, _] = self.texts?;
-        let merged = self.plain(&[other], kind, class);
+        let merged = self.plain(Some(other), kind, class);
         (merged != stack).then_some(merged)
     }
 
     /// The number of the stack of on-CPU time that no sample has met.
     pub(super) fn not_sampled(&mut self, naming: &mut impl Naming) -> StackNumber {
         let text = naming.number(NOT_SAMPLED);
-        self.plain(&[text], StackKind::OnCpu, None)
+        self.plain(Some(text), StackKind::OnCpu, None)
     }
 
     /// Names of frames, and the stacks.
@@ -195,12 +200,17 @@ impl Stacks {
             .get_or_insert_with(|| [OTHER_STACKS, LOST].map(|text| naming.number(text)))
     }
 
-    fn plain(&mut self, frames: &[u32], kind: StackKind, class: Option<u32>) -> StackNumber {
-        self.insert(Named {
-            frames: frames.into(),
+    fn plain(&mut self, frame: Option<u32>, kind: StackKind, class: Option<u32>) -> StackNumber {
+        if let Some(number) = self.plain.get(&(frame, kind, class)) {
+            return *number;
+        }
+        let number = self.insert(Named {
+            frames: frame.into_iter().collect(),
             kind,
             class,
-        })
+        });
+        self.plain.insert((frame, kind, class), number);
+        number
     }
 
     fn insert(&mut self, named: Named) -> StackNumber {

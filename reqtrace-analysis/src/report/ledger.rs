@@ -36,6 +36,28 @@ impl Ledger {
         }
     }
 
+    /// Makes it what another one is; its lists keep their memory.
+    pub(crate) fn copy(&mut self, other: &Self) {
+        let Self {
+            latency_ns,
+            on_cpu_ns,
+            run_queue_ns,
+            preempted_ns,
+            unattributed_ns,
+            classes,
+            parked,
+            queued,
+        } = other;
+        self.latency_ns = *latency_ns;
+        self.on_cpu_ns = *on_cpu_ns;
+        self.run_queue_ns = *run_queue_ns;
+        self.preempted_ns = *preempted_ns;
+        self.unattributed_ns = *unattributed_ns;
+        self.classes.clone_from(classes);
+        self.parked.clone_from(parked);
+        self.queued.clone_from(queued);
+    }
+
     /// Adds another one, of the same classes and places. Those of an empty ledger are those of the other.
     pub fn add(&mut self, other: &Self) {
         self.add_times(other, 1);

@@ -370,7 +370,7 @@ impl Session {
     /// # Errors
     ///
     /// When the kernel's map cannot be written.
-    pub(crate) fn name_files_anew(&mut self) -> Result<()> {
+    pub(crate) fn name_files_again(&mut self) -> Result<()> {
         self.control.file_period += 1;
         self.write_control()
     }

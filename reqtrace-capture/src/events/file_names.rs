@@ -1,9 +1,9 @@
 //! Names of files: what the kernel program sends of them in, those that are still in use out, when all names
-//! are said anew.
+//! are sent again.
 //!
-//! Who reads the stream keeps the names that were said since [`Event::StacksAnew`], and those between
+//! Who reads the stream keeps the names that were sent since [`Event::StacksAnew`], and those between
 //! it and the one before. An open request may have blocked on a file before both: the name of such a file is
-//! said again.
+//! sent again.
 //!
 //! [`Event::StacksAnew`]: reqtrace_recording::Event::StacksAnew
 
@@ -12,10 +12,10 @@ use reqtrace_common::record::FileId;
 use reqtrace_recording::File;
 use rustc_hash::FxHashMap;
 
-/// Names since they were last said anew; beyond it they are said anew.
+/// Names since they were last sent again; beyond it they are sent again.
 const MAX: usize = limits::MAX_FILES as usize;
 
-/// What was said since, and between then and the time before.
+/// What was sent since, and between then and the time before.
 #[derive(Default)]
 pub(super) struct FileNames {
     young: FxHashMap<FileId, File>,
@@ -23,18 +23,18 @@ pub(super) struct FileNames {
 }
 
 impl FileNames {
-    /// Takes a name that was said.
+    /// Takes a name that was sent.
     pub(super) fn add(&mut self, file: &File) {
         self.young.insert(file.file, file.clone());
     }
 
-    /// Whether all are to be said anew.
+    /// Whether all are to be sent again.
     pub(super) fn is_full(&self) -> bool {
         self.young.len() >= MAX
     }
 
-    /// Lets go of the older generation, but for the files in use. Gives those, to be said again.
-    pub(super) fn anew(&mut self, in_use: &[FileId]) -> impl Iterator<Item = &File> {
+    /// Lets go of the older generation, but for the files in use. Returns those, to be sent again.
+    pub(super) fn again(&mut self, in_use: &[FileId]) -> impl Iterator<Item = &File> {
         let mut kept = FxHashMap::default();
         for id in in_use {
             if let Some(file) = self.young.get(id).or_else(|| self.old.get(id)) {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_use_is_said_again_each_time_and_no_other() {
+    fn a_file_in_use_is_sent_again_each_time_and_no_other() {
         let mut names = FileNames::default();
         for id in 0..MAX as FileId {
             assert!(!names.is_full());
@@ -68,15 +68,18 @@ mod tests {
         }
         assert!(names.is_full());
         for _ in 0..3 {
-            let said: Vec<_> = names.anew(&[7, 7]).map(|file| file.path.as_str()).collect();
-            assert_eq!(said, ["/7"]);
+            let sent: Vec<_> = names
+                .again(&[7, 7])
+                .map(|file| file.path.as_str())
+                .collect();
+            assert_eq!(sent, ["/7"]);
             assert!(!names.is_full());
         }
         // It was in use until then.
-        assert_eq!(names.anew(&[]).count(), 0);
-        assert_eq!(names.anew(&[7]).count(), 1);
-        assert_eq!(names.anew(&[]).count(), 0);
-        assert_eq!(names.anew(&[]).count(), 0);
-        assert_eq!(names.anew(&[7]).count(), 0);
+        assert_eq!(names.again(&[]).count(), 0);
+        assert_eq!(names.again(&[7]).count(), 1);
+        assert_eq!(names.again(&[]).count(), 0);
+        assert_eq!(names.again(&[]).count(), 0);
+        assert_eq!(names.again(&[7]).count(), 0);
     }
 }

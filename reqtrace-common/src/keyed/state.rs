@@ -37,10 +37,6 @@ pub struct KeyedState {
     pub park: u32,
     /// Always 0.
     pub pad: u32,
-    /// 1 for a request of a type with a key.
-    pub is_keyed: u32,
-    /// 1 once `extra` is in use.
-    pub has_extra: u32,
     /// Sockets that it has sent on or read from, by their cookies; with blame.
     pub used: [u64; MAX_USED],
     /// How many it has used: where the next one goes.
@@ -49,6 +45,10 @@ pub struct KeyedState {
     pub origin: Origin,
     /// What is sent beside the record.
     pub extra: ExtraRecord,
+    /// 1 for a request of a type with a key. This and the next lie in one line with what every begin and end touches.
+    pub is_keyed: u32,
+    /// 1 once `extra` is in use.
+    pub has_extra: u32,
 }
 
 impl KeyedState {

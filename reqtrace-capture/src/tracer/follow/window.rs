@@ -36,7 +36,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Says what the kernel has added up since the last time, and the names of it.
+    /// Sends what the kernel has added up since the last time, and the names of it.
     ///
     /// What refers to a stack is seen before its copy goes: either an open request still has it before
     /// the windows change, or its record is in the ring and its sum in a window that has ended, or both
@@ -74,7 +74,7 @@ impl Follower<'_> {
             }
         }
         debug!(
-            "{count} sums taken in {took:.0?}, said in {:.0?}",
+            "{count} sums taken in {took:.0?}, sent in {:.0?}",
             since.elapsed() - took
         );
         if lets_go {
@@ -82,8 +82,8 @@ impl Follower<'_> {
         }
         if self.names.is_full() {
             self.names
-                .anew(&session.files_in_use()?, &mut self.stream)?;
-            session.name_files_anew()?;
+                .send_again(&session.files_in_use()?, &mut self.stream)?;
+            session.name_files_again()?;
         }
         if !left.is_empty() {
             self.names.forget(&left);
@@ -92,7 +92,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Names the requests, intervals and samples that wait, and says them.
+    /// Names the requests, intervals and samples that wait, and sends them.
     pub(super) fn work_off(&mut self, session: &mut Session) -> Result<()> {
         let mut backlog = std::mem::take(&mut self.backlog);
         for (count, record) in backlog.records().enumerate() {
@@ -102,7 +102,7 @@ impl Follower<'_> {
             if self.stopper.is_stopped() {
                 self.names.until(Instant::now() + NAMING);
             }
-            let said = match decode::record(record) {
+            let taken = match decode::record(record) {
                 Ok(Record::Interval(bytes)) => match decode::interval(bytes) {
                     Ok(mut interval) => {
                         self.names.interval(&mut interval, &mut self.stream)?;
@@ -140,7 +140,7 @@ impl Follower<'_> {
                 },
                 _ => self.request(record)?,
             };
-            if let Err(malformed) = said {
+            if let Err(malformed) = taken {
                 malformed_record(malformed, &mut self.stream)?;
             }
         }
@@ -149,7 +149,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Names a request and says it, with what came before it.
+    /// Names a request and sends it, with what came before it.
     fn request(&mut self, record: &[u8]) -> Result<Result<(), Malformed>> {
         let request = match self.decoder.request(record) {
             Ok(request) => request,
