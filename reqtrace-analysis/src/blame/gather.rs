@@ -73,8 +73,9 @@ impl Lately {
         }
         let [now, _] = &mut self.held;
         for (key, ns) in held {
-            if now.len() < MAX_LATELY || now.contains_key(key) {
-                *now.entry(*key).or_default() += ns;
+            let key = key.at_any_depth();
+            if now.len() < MAX_LATELY || now.contains_key(&key) {
+                *now.entry(key).or_default() += ns;
             }
         }
     }
