@@ -80,12 +80,17 @@ pub(super) struct Counts<'a> {
     pub(super) ending: &'a Ending,
 }
 
+/// Whether so many of all blocks and preemptions are no matter.
+pub(super) fn is_few(lost: u64, switches: u64) -> bool {
+    lost.saturating_mul(FEW) < switches
+}
+
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
     let kernel = Loss::ALL.into_iter().map(|loss| {
         let lost = count(loss.name());
-        let few = lost.saturating_mul(FEW) < counts.switches;
+        let few = is_few(lost, counts.switches);
         let advice = match loss {
             Loss::SwitchInUnseen if few => SWITCH_IN_UNSEEN_FEW,
             _ => advice(loss),
