@@ -90,7 +90,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
         say!("reqtrace agent: {}", rows.words());
     }
     loop {
-        let told = runtime.block_on(async {
+        let ended = runtime.block_on(async {
             tokio::select! {
                 biased;
                 _ = terminate.recv() => Told::End,
@@ -99,7 +99,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
                 _ = clock.tick() => Told::Look,
             }
         });
-        match told {
+        match ended {
             Told::Look => agent.look(),
             Told::Reload => agent.reload(),
             Told::End => break,
@@ -111,7 +111,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
 }
 
 impl Agent<'_> {
-    /// Looks who is there, and traces whom the rules name.
+    /// Looks which processes are there, and traces those that the rules name.
     fn look(&mut self) {
         let known = self.processes.look();
         let mut wanted: BTreeMap<&str, BTreeMap<Id, &Seen>> = BTreeMap::new();

@@ -199,7 +199,7 @@ impl<'a> FramesOf<'a> {
 
     /// Whether, at this instruction, the stack pointer stands where it stood at the function's
     /// entry: the CFA, the caller's stack pointer, is just above the return address. `None`:
-    /// nothing is said about it.
+    /// it has no name.
     #[must_use]
     pub fn at_entry_level(&self, address: u64) -> Option<bool> {
         let cfa = self.frames.cfa(self.bytes, address)?;

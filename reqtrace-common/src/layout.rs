@@ -17,7 +17,7 @@ use crate::limits::{
 };
 use crate::marker::{
     AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_REASONS,
-    MAX_TEXT, MORE_PLACES, MarkerPlan, ParkPlan,
+    MAX_TEXT, MAX_WAITS, MORE_PLACES, MarkerPlan, ParkPlan, WaitCode,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
 use crate::passed::Passed;
@@ -27,7 +27,7 @@ use crate::record::{
     TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use crate::thread::{RequestState, Thread, ThreadState};
+use crate::thread::{RequestState, ThreadState};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
@@ -66,7 +66,6 @@ const _: () = {
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
     assert!(size_of::<ThreadState>() == 280);
-    assert!(offset_of!(RequestState, record) == 32);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
@@ -81,9 +80,8 @@ const _: () = {
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
     assert!(size_of::<KeyEntry>() == 48);
-    assert!(size_of::<KeyedState>() == 120 + size_of::<Origin>() + size_of::<ExtraRecord>());
+    assert!(size_of::<KeyedState>() == 128 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
-    assert!(size_of::<Thread>() == 280 + size_of::<RequestState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(
         size_of::<MarkerPlan>()
@@ -92,7 +90,7 @@ const _: () = {
                 + 32
                 + size_of::<ParkPlan>()
     );
-    assert!(size_of::<ParkPlan>() == 16 + MAX_REASONS);
+    assert!(size_of::<ParkPlan>() == 24 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()
@@ -119,8 +117,9 @@ mod pod {
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
     };
-    use super::{Thread, TypeTotals, WalkTotals};
+    use super::{TypeTotals, WalkTotals};
     use crate::sums::SentSums;
+    use crate::thread::Thread;
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.

@@ -109,5 +109,5 @@ pub const COMM_LEN: usize = 16;
 
 /// How far above a request's frame, in bytes, the stack pointer may be seen and still be taken
 /// for the same stack. Anything farther is another stack (a signal stack, a fiber), about which
-/// nothing can be said.
+/// nothing is known.
 pub const SAME_STACK_WINDOW: u64 = 256 << 10;

@@ -37,7 +37,7 @@ pub enum Loss {
     LedgerNegative = 14,
     /// A label could not be read: memory that is not mapped or not resident.
     LabelUnreadable = 15,
-    /// A thread was on a CPU again without `sched_switch` having said so. Its time since it left
+    /// A thread was on a CPU again without a `sched_switch`. Its time since it left
     /// counts as on CPU.
     SwitchInUnseen = 16,
     /// The table of histograms was full or busy: a block is in no histogram.

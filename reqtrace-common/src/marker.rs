@@ -73,6 +73,8 @@ pub mod op {
     pub const ADOPT: u32 = 5;
     /// The request ends.
     pub const END: u32 = 6;
+    /// The request that the thread runs is about to wait: where, for the park to come.
+    pub const NOTE: u32 = 7;
 }
 
 /// Bits of [`MarkerPlan::flags`].
@@ -148,6 +150,29 @@ pub struct ParkPlan {
     pub bp: u32,
     /// By the reason, a byte each: the number of the place and 1; 0: one without a name.
     pub places: [u64; MAX_REASONS / 8],
+    /// Of [`park_kind::HERE`]: code that names the place, the used ones first, by their addresses.
+    pub waits: [WaitCode; MAX_WAITS],
+    /// Used entries of `waits`.
+    pub waits_used: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// Pieces of code by which a stack names the place where a request waits.
+pub const MAX_WAITS: usize = 32;
+
+/// Code of a runtime in which a unit waits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaitCode {
+    /// Its first byte: so many from the probed instruction.
+    pub from: i32,
+    /// Bytes.
+    pub size: u32,
+    /// The number of the place and 1.
+    pub place: u32,
+    /// Not 0: what calls it may know the place better.
+    pub is_general: u32,
 }
 
 /// Values of [`ParkPlan::kind`].
@@ -156,6 +181,10 @@ pub mod park_kind {
     pub const NONE: u32 = 0;
     /// The key is the address of a goroutine that waits.
     pub const GOROUTINE: u32 = 1;
+    /// The stack of the marker is that at which the request waits.
+    pub const HERE: u32 = 2;
+    /// The stack and the place are those of the last [`op::NOTE`](super::op::NOTE) since the request was resumed.
+    pub const NOTED: u32 = 3;
 }
 
 impl ParkPlan {
@@ -168,6 +197,25 @@ impl ParkPlan {
             return 0;
         }
         (word >> (reason % 8 * 8)) as u32 & 0xff
+    }
+
+    /// The code that is so far from the probed instruction.
+    #[must_use]
+    #[inline]
+    pub fn wait(&self, at: i64) -> Option<&WaitCode> {
+        // The last one that begins there or before.
+        let mut low = 0;
+        let mut step = MAX_WAITS / 2;
+        while step > 0 {
+            let next = (low + step) & (MAX_WAITS - 1);
+            if next < self.waits_used as usize && i64::from(self.waits[next].from) <= at {
+                low = next;
+            }
+            step /= 2;
+        }
+        let found = &self.waits[low & (MAX_WAITS - 1)];
+        let inside = at.wrapping_sub(i64::from(found.from)) as u64;
+        (inside < u64::from(found.size)).then_some(found)
     }
 
     /// Gives a reason its place, by its number.
@@ -256,4 +304,33 @@ pub mod count {
     pub const NO_UNIT: usize = 7;
     /// How many there are: a cache line of them.
     pub const COUNTERS: usize = 8;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_from_its_first_byte_to_its_last() {
+        for used in 0..=MAX_WAITS {
+            let mut plan = ParkPlan {
+                waits_used: used as u32,
+                ..ParkPlan::default()
+            };
+            for (index, wait) in plan.waits.iter_mut().enumerate().take(used) {
+                *wait = WaitCode {
+                    from: index as i32 * 10 - 100,
+                    size: 8,
+                    place: index as u32 + 1,
+                    is_general: 0,
+                };
+            }
+            for at in -120..260_i64 {
+                let index = (at + 100).div_euclid(10);
+                let is_inside = (at + 100).rem_euclid(10) < 8 && (0..used as i64).contains(&index);
+                let found = plan.wait(at).map(|wait| i64::from(wait.place) - 1);
+                assert_eq!(found, is_inside.then_some(index), "{at} of {used}");
+            }
+        }
+    }
 }

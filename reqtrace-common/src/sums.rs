@@ -83,24 +83,26 @@ pub struct SentSums {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeTotals {
+    /// Counter: begin markers hit in traced processes. This and what follows up to `blocked_ns` is one cache line.
+    pub begins: u64,
+    /// Counter: end markers hit in traced processes.
+    pub ends: u64,
+    /// Counter: complete requests that were not recorded.
+    pub unsampled: u64,
     /// Complete requests: Σ of their weights, so an estimate when requests are sampled.
     pub count: u64,
     /// Σ latency, ns.
     pub latency_ns: u64,
-    /// Σ run queue, ns.
-    pub run_queue_ns: u64,
-    /// Σ preempted, ns.
-    pub preempted_ns: u64,
-    /// Σ blocked at known sites, ns.
-    pub blocked_ns: u64,
-    /// Σ unattributed, ns.
-    pub unattributed_ns: u64,
     /// Longest latency, ns.
     pub max_ns: u64,
-    /// Counter: begin markers hit in traced processes.
-    pub begins: u64,
-    /// Counter: end markers hit in traced processes.
-    pub ends: u64,
+    /// Σ run queue, ns.
+    pub run_queue_ns: u64,
+    /// Σ blocked at known sites, ns.
+    pub blocked_ns: u64,
+    /// Σ preempted, ns.
+    pub preempted_ns: u64,
+    /// Σ unattributed, ns.
+    pub unattributed_ns: u64,
     /// Counter: requests closed as incomplete.
     pub incomplete: u64,
     /// Counter: begins inside a request of the same type (`nest` and `ignore`).
@@ -110,8 +112,6 @@ pub struct TypeTotals {
     /// Counter: ends with no request of this type open, but for the first marker that a thread born
     /// while tracing meets: that may be how a server greets its client.
     pub ends_without_begin: u64,
-    /// Counter: complete requests that were not recorded.
-    pub unsampled: u64,
     /// What weights beyond 1 added to `count`.
     pub beyond: u64,
     /// Complete requests by latency; see [`crate::histogram`].

@@ -15,26 +15,55 @@ mod request;
 mod state;
 mod units;
 
+use core::mem::offset_of;
+
 pub use request::{Begin, BeginAction, EndAction, RequestState, status};
 pub use state::{Closed, Fault, Interval, ThreadState, is_preemption, phase};
 pub use units::Units;
 
-/// A thread and the request that it serves: an entry of the kernel's table of threads. The fields that
-/// every event touches stand together.
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Where a value begins in an entry of the kernel's hash tables, behind its links, its hash and the key (`struct htab_elem`, the
+/// same from 5.18 to 6.18). Entries lie one behind the other, the first at the begin of a line.
+const VALUE: usize = 56;
+/// Where the fields of a request begin that every begin and end touches.
+const HOT: usize = offset_of!(RequestState, begin_sp) - 2 * size_of::<u32>();
+
+/// Words up to the next line from an offset in an entry on.
+const fn words_left(offset: usize) -> usize {
+    (LINE - offset % LINE) % LINE / 8
+}
+
+const BEFORE: usize = words_left(VALUE + size_of::<ThreadState>() + HOT);
+const BEHIND: usize =
+    words_left(VALUE + size_of::<ThreadState>() + 8 * BEFORE + size_of::<RequestState>());
+
+/// A thread and the request that it serves: an entry of the kernel's table of threads. What every event touches lies in few
+/// cache lines: see `docs/internals.md`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     /// The thread.
     pub state: ThreadState,
+    before: [u64; BEFORE],
     /// Its request.
     pub request: RequestState,
+    behind: [u64; BEHIND],
 }
+
+const _: () = {
+    let hot = VALUE + offset_of!(Thread, request) + HOT;
+    assert!(hot.is_multiple_of(LINE) && (VALUE + size_of::<Thread>()).is_multiple_of(LINE));
+    assert!(offset_of!(RequestState, keyed.is_keyed) == HOT);
+};
 
 impl Thread {
     /// A thread in no request; the template for a new entry.
     pub const ZERO: Self = Self {
         state: ThreadState::ZERO,
+        before: [0; BEFORE],
         request: RequestState::ZERO,
+        behind: [0; BEHIND],
     };
 
     /// Opens a request. The caller has closed any other, and publishes "in request" afterwards.

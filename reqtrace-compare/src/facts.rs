@@ -58,7 +58,7 @@ pub struct Unlike {
 
 /// So many times as long, or as often, is unlike.
 const LONGER: u64 = 2;
-/// Losses and requests without end: a larger share of all requests is said, 1 of so many.
+/// Losses and requests without end: a larger share of all requests is shown, 1 of so many.
 const ONE_OF: u64 = 1_000;
 
 /// What is unlike, the most telling first.

@@ -377,7 +377,7 @@ pub(crate) fn used(record: &CpuWaitRecord) -> &[u8] {
     unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) }
 }
 
-/// Whether the limit of its cgroup has just taken a thread off its CPU: since 6.18 that is said of each thread.
+/// Whether the limit of its cgroup has just taken a thread off its CPU: since 6.18 each thread has that.
 #[inline(always)]
 fn is_throttled(task: Task) -> bool {
     if TASK_THROTTLED.load() == NOT_IN_THIS_KERNEL {

@@ -29,6 +29,16 @@ pub(crate) fn wakeup() -> u64 {
     }
 }
 
+/// The same for a record that came to be then. How full the ring is is asked once in some 16 times: it has room for tens of thousands.
+#[inline(always)]
+fn wakeup_now_and_then(at_ns: u64) -> u64 {
+    if (at_ns >> 6) & 15 == 0 {
+        wakeup()
+    } else {
+        u64::from(BPF_RB_NO_WAKEUP)
+    }
+}
+
 /// Sends a closed request, as far as it is used: most block nowhere, so a short record is the rule.
 #[inline(always)]
 pub(crate) fn request(record: &RequestRecord) {
@@ -43,7 +53,7 @@ pub(crate) fn request(record: &RequestRecord) {
     };
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
-    match RING.output::<[u8]>(bytes, wakeup()) {
+    match RING.output::<[u8]>(bytes, wakeup_now_and_then(record.end_ns)) {
         Ok(()) => totals::sent(record),
         Err(_) => lose(Loss::RingFull),
     }
@@ -56,7 +66,10 @@ pub(crate) fn extra(record: &ExtraRecord) {
     let len = offset_of!(ExtraRecord, parks) + parks * size_of::<ParkSlot>();
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
-    if RING.output::<[u8]>(bytes, wakeup()).is_err() {
+    if RING
+        .output::<[u8]>(bytes, u64::from(BPF_RB_NO_WAKEUP))
+        .is_err()
+    {
         lose(Loss::RingFull);
     }
 }
@@ -99,7 +112,10 @@ pub(crate) fn origin(record: OriginRecord) {
 /// Sends an interval. One that is lost shows by its number.
 #[inline(always)]
 pub(crate) fn interval(record: &IntervalRecord) {
-    if RING.output::<IntervalRecord>(record, wakeup()).is_err() {
+    if RING
+        .output::<IntervalRecord>(record, wakeup_now_and_then(record.in_ns))
+        .is_err()
+    {
         lose(Loss::IntervalRingFull);
     }
 }

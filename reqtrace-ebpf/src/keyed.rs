@@ -46,6 +46,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         request_type,
         key: [0; MAX_KEY_PARTS],
     };
+    if plan.op == op::NOTE && tid_flag(marked.tid) != flag::IN_REQUEST {
+        return 0;
+    }
     let mut hit = keyed::Hit {
         op: plan.op,
         flags: plan.flags,
@@ -72,7 +75,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     if plan.flags & marker_flag::UNIT != 0 {
         hit.id.key[0] = thread.state.units.current();
         if hit.id.key[0] == 0 {
-            plan::count(index, count::NO_UNIT);
+            if hit.op != op::NOTE {
+                plan::count(index, count::NO_UNIT);
+            }
             return 0;
         }
     } else if plan.flags & marker_flag::ENTERS != 0 {
@@ -80,10 +85,17 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     } else if plan.flags & marker_flag::LEAVES != 0 {
         thread.state.units.leave(hit.id.key[0]);
     }
-    thread.state.parked_until_ns = 0;
-    if plan.park.kind == park_kind::GOROUTINE && is_running(thread, &hit.id) {
-        hit.place = park::park_of_goroutine(hit.id.key[0], index);
+    if plan.park.kind != park_kind::NONE && is_running(thread, &hit) {
+        hit.place = match plan.park.kind {
+            park_kind::GOROUTINE => park::park_of_goroutine(hit.id.key[0], index),
+            park_kind::HERE => park::park_here(index),
+            _ => thread.request.keyed.parks_as_noted() + 1,
+        };
     }
+    if hit.op == op::NOTE {
+        return 0;
+    }
+    thread.state.parked_until_ns = 0;
     let mut kernel = Kernel {
         regs,
         plan,
@@ -96,16 +108,16 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     0
 }
 
-/// Whether the thread runs this request, and it is recorded.
+/// Whether the thread runs the request that is meant, and it is recorded.
 #[inline(always)]
-fn is_running(thread: &Thread, id: &KeyId) -> bool {
+fn is_running(thread: &Thread, hit: &keyed::Hit) -> bool {
     let request = &thread.request;
     request.status == status::OPEN
         && request.is_sampled()
         && request.keyed.is_keyed != 0
         && !request.keyed.is_taken()
-        && request.keyed.id.request_type == id.request_type
-        && request.keyed.id.key[0] == id.key[0]
+        && request.keyed.id.request_type == hit.id.request_type
+        && (hit.flags & marker_flag::CURRENT != 0 || request.keyed.id.key[0] == hit.id.key[0])
 }
 
 /// Reads the parts of a key; `false` when memory could not be read.

@@ -69,7 +69,7 @@ fn leave(ctx: &BtfTracePointContext, tid: u32, now: u64) {
     };
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
     // the waker's fields.
-    let Thread { state, request } = unsafe { &mut *thread };
+    let Thread { state, request, .. } = unsafe { &mut *thread };
     if state.is_off_cpu() {
         lose(Loss::SwitchInUnseen);
     }

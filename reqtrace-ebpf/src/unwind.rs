@@ -18,7 +18,7 @@ use reqtrace_common::unwind::{
 use crate::globals::GAPS_BY_FRAME_POINTERS;
 use crate::maps::{UNWIND_INDEX, UNWIND_ROWS};
 use crate::task::UserContext;
-use crate::uprobes::{replaced_return, true_place};
+use crate::uprobes::{Place, replaced_return, true_place};
 
 /// Where `struct ucontext` of a signal frame keeps registers (x86-64 kernel ABI), bytes.
 const SIGNAL_RBP: u64 = 120;
@@ -93,9 +93,16 @@ struct Step {
 #[inline(always)]
 pub(crate) fn start(walker: &mut Walker, user: &UserContext) {
     let place = true_place(user);
+    start_at(walker, user, &place);
     // A breakpoint before it: a probe that it has hit, or what compilers put between functions. Only the first
     // has a row.
     walker.may_be_behind = u32::from(place.pc.wrapping_add(1) == user.pc);
+}
+
+/// Puts the walk at a place that is known to be where the thread is.
+#[inline(always)]
+pub(crate) fn start_at(walker: &mut Walker, user: &UserContext, place: &Place) {
+    walker.may_be_behind = 0;
     walker.pc = place.pc;
     walker.sp = place.sp;
     walker.bp = user.bp;
@@ -202,7 +209,7 @@ fn advance(
         walk.pc = original;
         locate(walk, mappings);
     }
-    // An address that lies in no mapping is not stored: nothing can be said about it.
+    // An address that lies in no mapping is not stored: nothing is known of it.
     if walk.size == 0 && depth != 0 {
         return Err(Stop::NoMapping);
     }

@@ -26,7 +26,9 @@ use reqtrace_base::text::glob_matches;
 pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
-pub use runtime::{Change, Edge, GOES_ON, RUNTIME, SCHED, STOPPED, place_of_reason};
+pub use runtime::{
+    Change, Edge, GOES_ON, RUNTIME, SCHED, STOPPED, TokioWait, WAITS_OF_TOKIO, place_of_reason,
+};
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
@@ -238,6 +240,8 @@ pub enum Role {
     Park,
     /// The same, of whatever the thread runs.
     Idle,
+    /// It is about to be left so, and waits for what is called here.
+    Note,
     /// Its event has come: it waits for a thread.
     Ready,
     /// It gets another key.
@@ -259,6 +263,7 @@ impl Role {
             Self::Resume => "resume",
             Self::Park => "park",
             Self::Idle => "idle",
+            Self::Note => "wait",
             Self::Ready => "ready",
             Self::Adopt => "adopt",
             Self::End => "end",

@@ -18,7 +18,7 @@ impl Source<'_> {
         Error::usage(format!("{}:{line}:{column}: {what}", self.name))
     }
 
-    /// What toml or serde said, with a suggestion where a key or a value is close to a known one.
+    /// The error of toml or serde, with a suggestion where a key or a value is close to a known one.
     pub(super) fn parse_error(&self, error: &toml::de::Error) -> Error {
         let message = error.message().trim_end().replace('\n', "; ");
         let failure = match error.span() {

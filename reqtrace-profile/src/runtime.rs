@@ -12,6 +12,11 @@
 
 use reqtrace_common::registers::Register;
 
+mod waits;
+
+use waits::places_of_tasks;
+pub use waits::{TokioWait, WAITS_OF_TOKIO};
+
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
 
 /// Where a request is that is ready and waits for a thread of its runtime: the name of the place.
@@ -65,6 +70,10 @@ pub enum Edge {
     Resume,
     /// A thread has run it, and it is not done.
     Leave,
+    /// It looks whether what it may wait for has come.
+    Wait,
+    /// What is to wake it gets the means to do so.
+    Waker,
     /// It is done.
     Done,
     /// The state of a goroutine is about to change.
@@ -97,7 +106,9 @@ impl Edge {
     const fn unit(self) -> ValueSource {
         match self {
             Self::Queue => ValueSource::Argument(1),
-            Self::Resume | Self::Leave | Self::Done => ValueSource::Argument(0),
+            Self::Resume | Self::Leave | Self::Wait | Self::Waker | Self::Done => {
+                ValueSource::Argument(0)
+            }
             Self::Goroutine(_) => ValueSource::Register(Register::Rax),
         }
     }
@@ -109,6 +120,8 @@ impl Edge {
             Self::Queue => "a task is put into a queue of tokio",
             Self::Resume => "a thread of tokio is about to run a task",
             Self::Leave => "a thread of tokio leaves a task that is not done",
+            Self::Wait => "a task of tokio may be about to wait",
+            Self::Waker => "a task of tokio says how it is woken",
             Self::Done => "a task of tokio is done",
             Self::Goroutine(Change::Spawn) => "a goroutine is made",
             Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
@@ -165,12 +178,19 @@ impl Edges {
         };
         Self {
             resume: vec![marker(Role::Resume, Edge::Resume, vec![is_idle])],
-            park: vec![marker(Role::Park, Edge::Leave, vec![is_parked])],
+            park: vec![
+                marker(Role::Park, Edge::Leave, vec![is_parked]),
+                MarkerSpec {
+                    key: KeySpec::Unit,
+                    ..marker(Role::Note, Edge::Wait, Vec::new())
+                },
+                marker(Role::Note, Edge::Waker, Vec::new()),
+            ],
             ready: vec![
                 queued(marker(Role::Ready, Edge::Queue, Vec::new())),
                 queued(marker(Role::Ready, Edge::Leave, vec![is_woken])),
             ],
-            places: vec![RUNTIME.to_owned()],
+            places: places_of_tasks(),
         }
     }
 

@@ -72,7 +72,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
             true => error,
             false => resolver.in_go(error),
         })
-        // A profile for another program finds nothing in this one: that is to be said first.
+        // A profile for another program finds nothing in this one: that error comes first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
                 Some(warning) => other_program(error.within(warning.clone()), profile, executable),
@@ -161,15 +161,20 @@ impl Resolver<'_> {
             PlaceSpec::Edge(edge) => {
                 let object = self.open(&file)?;
                 let bodies = runtime::edge(&object, *edge)?;
+                if *edge == Edge::Waker {
+                    let unknown = runtime::without_reasons(&object, &bodies);
+                    unknown.into_iter().for_each(|why| self.warn(why));
+                }
                 Ok(Found {
                     file,
                     symbol: edge.words().to_owned(),
-                    bodies,
                     at: At::Entry,
                     is_function: true,
                     usdt: Vec::new(),
-                    is_fixed: false,
+                    // Only the edge of waiting may be in no function.
+                    is_fixed: bodies.is_empty(),
                     instructions: Vec::new(),
+                    bodies,
                 })
             }
             PlaceSpec::Function { patterns, at } => {

@@ -6,8 +6,8 @@
 use reqtrace_common::keyed::MAX_KEY_PARTS;
 use reqtrace_common::label::Reading;
 use reqtrace_common::marker::{
-    AttributePlan, Condition, MAX_CONDITIONS, MAX_NUMBERS, MarkerPlan, condition_kind, marker_flag,
-    op, place_number,
+    AttributePlan, Condition, MAX_CONDITIONS, MAX_NUMBERS, MAX_WAITS, MarkerPlan, condition_kind,
+    marker_flag, op, park_kind, place_number,
 };
 
 use super::goroutines;
@@ -38,6 +38,7 @@ pub(super) fn of_marker(
             Role::Begin => op::BEGIN,
             Role::Resume => op::RESUME,
             Role::Park | Role::Idle => op::PARK,
+            Role::Note => op::NOTE,
             Role::Ready => op::READY,
             Role::Adopt => op::ADOPT,
             Role::End | Role::Done => op::END,
@@ -57,9 +58,22 @@ pub(super) fn of_marker(
             plan.flags = 0;
         }
     }
+    if matches!(role, Role::Park | Role::Idle | Role::Note) {
+        plan.park.kind = match spec.place {
+            PlaceSpec::Edge(Edge::Leave) => park_kind::NOTED,
+            PlaceSpec::Edge(Edge::Goroutine(_)) => park_kind::NONE,
+            _ => park_kind::HERE,
+        };
+    }
     match spec.place {
         PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
         PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
+        PlaceSpec::Edge(Edge::Wait | Edge::Waker) => {
+            let waits = runtime::waits(place.object, place.address.unwrap_or_default());
+            let used = waits.len().min(MAX_WAITS);
+            plan.park.waits[..used].copy_from_slice(&waits[..used]);
+            plan.park.waits_used = used as u32;
+        }
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);
         }

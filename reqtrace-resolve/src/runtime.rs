@@ -20,6 +20,10 @@ use super::missing::symbols_from;
 use super::symbols::body;
 
 mod types;
+mod waits;
+
+use waits::{waiting, wakers};
+pub(super) use waits::{waits, without_reasons};
 
 /// The path of all of tokio's tasks.
 const TASK: &str = "tokio::runtime::task::";
@@ -99,6 +103,8 @@ struct Named {
 pub(super) fn edge(object: &Object, edge: Edge) -> Result<Vec<Range<u64>>> {
     let transition = match edge {
         Edge::Queue => return queues(object),
+        Edge::Wait => return Ok(waiting(object)),
+        Edge::Waker => return Ok(wakers(object)),
         Edge::Resume => "State::transition_to_running",
         Edge::Leave => "State::transition_to_idle",
         Edge::Done => "State::transition_to_complete",
@@ -115,6 +121,15 @@ pub(super) fn edge(object: &Object, edge: Edge) -> Result<Vec<Range<u64>>> {
         return Err(not_there(object, &format!("{TASK}state::{transition}"), ""));
     }
     Ok(bodies(object, found))
+}
+
+/// Whether a function goes to no other one of these.
+fn calls_none(object: &Object, address: u64, all: &[u64]) -> bool {
+    let code = body(object, address);
+    !decoder(object, code).any(|instruction| {
+        let target = branch_target(object, &instruction);
+        target != address && all.contains(&target)
+    })
 }
 
 fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
@@ -146,14 +161,8 @@ fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
             .flat_map(|short| with(short))
             .collect();
         // A task that goes through two of them is queued once.
-        let calls_none = |address: &&u64| {
-            let code = body(object, **address);
-            !decoder(object, code.clone()).any(|instruction| {
-                let target = branch_target(object, &instruction);
-                target != **address && all.contains(&target)
-            })
-        };
-        found.extend(all.iter().filter(calls_none));
+        let first = all.iter().copied();
+        found.extend(first.filter(|address| calls_none(object, *address, &all)));
     }
     if found.is_empty() {
         let wanted = "tokio::runtime::scheduler::current_thread::Context::run_task";

@@ -81,6 +81,14 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
     hyper::check(&answers, &rows, summary.trace.monotonic_to_unix_ns, is_task).unwrap();
     let latency: u64 = rows.iter().map(|row| row.latency_ns).sum();
     assert!(latency as f64 > least, "{latency} of {least}");
+    // Handlers sleep, and nothing else of a request waits for long.
+    let parked: u64 = rows.iter().map(|row| row.parked_ns).sum();
+    let timer: u64 = rows.iter().map(|row| row.places["tokio_timer"]).sum();
+    println!(
+        "{profile:?}: {:.2} % of {parked} ns parked for a timer",
+        100.0 * timer as f64 / parked as f64
+    );
+    assert!(timer as f64 >= 0.95 * parked as f64, "{timer} of {parked}");
 }
 
 fn http1(runtime: &str) {

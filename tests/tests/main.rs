@@ -67,6 +67,7 @@ mod outputs;
 mod overflow;
 mod page;
 mod page_large;
+mod page_look;
 mod page_sides;
 mod places;
 mod postgresql_waits;

@@ -104,6 +104,16 @@ fn a_proxied_request_waits_for_its_upstream() {
     }
     let folded = outcome.folded().unwrap();
     assert!(!folded.contains("ep_poll"), "{folded}");
+    // The marker's own stack is where the request was left.
+    let parked: Vec<&str> = folded
+        .lines()
+        .filter(|line| line.contains("[parked: upstream]"))
+        .collect();
+    let with_stack = parked
+        .iter()
+        .filter(|line| line.contains("ngx_process_events_and_timers;"))
+        .count();
+    assert!(with_stack > 0, "{folded}");
 }
 
 #[test]

@@ -105,6 +105,121 @@ fn every_job_is_a_request(runtime: &str) {
     }
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
+    waits_have_reasons_and_stacks(&outcome, &rows);
+}
+
+/// What the kinds of jobs wait for, as the columns of the places are called, the function that waits, and what of a job it is
+/// called by.
+const REASONS: [(&str, &str, &str, &str); 10] = [
+    (
+        "holds",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::holds",
+    ),
+    (
+        "owns",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::owns",
+    ),
+    (
+        "sends",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::sends",
+    ),
+    (
+        "sleeps",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::alone::sleeps",
+    ),
+    (
+        "locks",
+        "lock",
+        "tokio::sync::mutex::Mutex",
+        "tasks::jobs::waiters::locks",
+    ),
+    (
+        "acquires",
+        "semaphore",
+        "tokio::sync::semaphore::Semaphore",
+        "tasks::jobs::waiters::acquires",
+    ),
+    (
+        "receives",
+        "channel",
+        "tokio::sync::mpsc::chan::Rx",
+        "tasks::jobs::waiters::receives",
+    ),
+    (
+        "asks",
+        "socket",
+        "tokio::runtime::io::",
+        "tasks::jobs::alone::asks",
+    ),
+    // Names of this mangling do not tell a job of the pool from a task.
+    (
+        "syncs",
+        "join",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::syncs",
+    ),
+    (
+        "has_a_child",
+        "join",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::has_a_child",
+    ),
+];
+
+/// Checks that parked time has the reason that its kind has, for 95 % of it, no other one, and its stack.
+fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
+    let folded = outcome.folded().unwrap();
+    for (kind, reason, function, job) in REASONS {
+        let parked = sum(rows, kind, |row| row.parked_ns);
+        let by_place = |place: &str| sum(rows, kind, |row| row.places[place]);
+        let right = by_place(&format!("tokio_{reason}"));
+        let mut wrong = parked - right;
+        let last = format!("[parked: tokio {reason}]");
+        let (mut all, mut with_stack) = (0, 0);
+        for line in folded.lines().filter(|line| line.contains(&last)) {
+            let us: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+            let (at, by) = (line.find(function), line.find(job));
+            if by.is_some() {
+                all += us;
+                with_stack += if by < at { us } else { 0 };
+            }
+        }
+        let nameless = rows.iter().filter(|row| row.attributes["kind"] == kind);
+        let nameless: u64 = nameless
+            .map(|row| row.parked_ns - parked_with_a_name(row))
+            .sum();
+        wrong -= nameless;
+        println!(
+            "{kind}: {parked} ns parked, {:.2} % {reason}, {wrong} ns another one, {nameless} ns none; {with_stack} of \
+             {all} us in {job} with their stacks",
+            100.0 * right as f64 / parked as f64
+        );
+        assert!(
+            right as f64 >= 0.95 * parked as f64,
+            "{kind}: {right} of {parked}"
+        );
+        assert_eq!(wrong, 0, "{kind}");
+        assert!(
+            all > 0 && with_stack as f64 >= 0.95 * all as f64,
+            "{kind}: {with_stack} of {all} in {folded}"
+        );
+    }
+}
+
+fn parked_with_a_name(row: &Row) -> u64 {
+    let names = row
+        .places
+        .iter()
+        .filter(|(name, _)| name.starts_with("tokio_"));
+    names.map(|(_, ns)| ns).sum()
 }
 
 #[test]

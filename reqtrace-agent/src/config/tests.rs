@@ -365,14 +365,14 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
     ];
     for (text, line, what, advice) in cases {
         let error = Config::parse(text, "agent.toml", &profiles).unwrap_err();
-        let said = error.to_string();
+        let text_of_error = error.to_string();
         assert!(
-            said.starts_with(&format!("agent.toml:{line}: ")),
-            "{text}\n{said}"
+            text_of_error.starts_with(&format!("agent.toml:{line}: ")),
+            "{text}\n{text_of_error}"
         );
-        assert!(said.contains(what), "{text}\n{said}");
+        assert!(text_of_error.contains(what), "{text}\n{text_of_error}");
         let next = error.advice().unwrap_or_default();
-        assert!(next.contains(advice), "{text}\n{said}\n{next}");
+        assert!(next.contains(advice), "{text}\n{text_of_error}\n{next}");
         assert_eq!(error.exit_code(), 2);
     }
 }

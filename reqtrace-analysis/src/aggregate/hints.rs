@@ -12,9 +12,9 @@ use super::warnings::{are_mixed_up, is_much, missing_most};
 
 /// Share of the time that makes user stacks "mostly" shallow, in percent.
 const MOSTLY: u64 = 50;
-/// Share of the time in truncated stacks from which on it is said, in percent.
+/// Share of the time in truncated stacks from which on there is a hint, in percent.
 const TRUNCATED: u64 = 5;
-/// Share of the time in stacks walked by frame pointers from which on it is said, in percent.
+/// Share of the time in stacks walked by frame pointers from which on there is a hint, in percent.
 const BY_FRAME_POINTERS: u64 = 1;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;

@@ -57,7 +57,7 @@ const SWITCH_IN_UNSEEN_FEW: &str = "switches hidden by the kernel, below 0.1 %: 
 /// All counters of what could not be kept.
 #[derive(Debug)]
 pub(super) struct Counts<'a> {
-    /// What was said to be lost while tracing, by name.
+    /// What was lost while tracing, by name.
     pub(super) recorded: &'a BTreeMap<String, u64>,
     pub(super) programs: &'a [ProgramCost],
     pub(super) malformed: u64,
@@ -80,12 +80,17 @@ pub(super) struct Counts<'a> {
     pub(super) ending: &'a Ending,
 }
 
+/// Whether so many of all blocks and preemptions are no matter.
+pub(super) fn is_few(lost: u64, switches: u64) -> bool {
+    lost.saturating_mul(FEW) < switches
+}
+
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
     let kernel = Loss::ALL.into_iter().map(|loss| {
         let lost = count(loss.name());
-        let few = lost.saturating_mul(FEW) < counts.switches;
+        let few = is_few(lost, counts.switches);
         let advice = match loss {
             Loss::SwitchInUnseen if few => SWITCH_IN_UNSEEN_FEW,
             _ => advice(loss),
@@ -327,7 +332,7 @@ fn advice(loss: Loss) -> &'static str {
              waits by `files` miss them"
         }
         Loss::ProcessNotice => {
-            "forks, execs or exits that reqtrace was not told of: stacks of these processes may \
+            "forks, execs or exits that reqtrace did not hear of: stacks of these processes may \
              have no names"
         }
         Loss::ProcessTableFull => {
@@ -366,7 +371,7 @@ fn advice(loss: Loss) -> &'static str {
              bug"
         }
         Loss::SwitchInUnseen => {
-            "times a thread was back on a CPU without the kernel having told; its time since it left \
+            "times a thread was back on a CPU without an event of the kernel; its time since it left \
              counts as on CPU. Some kernels hide the switches of protected processes, and so who \
              comes after them"
         }

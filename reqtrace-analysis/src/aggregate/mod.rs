@@ -291,7 +291,7 @@ impl Aggregator {
                 self.modules.object(object);
                 self.origins.object(object);
             }
-            // It says where an address is; its name is said too.
+            // It has where an address lies; the name comes in another event.
             Event::Mapping(_) => {}
         }
         Ok(())

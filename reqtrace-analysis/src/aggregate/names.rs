@@ -29,13 +29,13 @@ const MAX_NAME: usize = 4 << 10;
 /// A stack: whose (`None` for the kernel's), and its id.
 pub(super) type StackKey = (Option<AddressSpace>, StackId);
 
-/// Everything that was said of stacks.
+/// Stacks and names that came in events.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     stacks: FxHashMap<StackKey, Known>,
     /// Indices into `frames` of addresses, and whether it is a return address.
     numbers: FxHashMap<(Address, bool), u32>,
-    /// `None` until the names are said.
+    /// `None` until the names have come.
     frames: Vec<Option<Box<[Frame]>>>,
     /// The same as numbers of texts.
     texts: Vec<Box<[Text]>>,

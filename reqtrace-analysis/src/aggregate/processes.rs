@@ -1,4 +1,4 @@
-//! The traced processes: what is said of them in; their names, and a list for the report, out.
+//! The traced processes: their events in; their names, and a list for the report, out.
 //!
 //! A server that forks for each connection has any number of them. So the names of those that have left
 //! are given up, the longest ago first, once their sums have been named; and the list has an end.

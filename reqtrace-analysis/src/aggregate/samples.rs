@@ -336,7 +336,7 @@ fn hottest<'a>(lines: impl Iterator<Item = &'a StackLine>) -> Vec<HotFunction> {
     functions.sort_by_key(|(name, (ns, samples, _))| (std::cmp::Reverse((*ns, *samples)), *name));
     functions.truncate(HOTTEST);
     let function = |(name, (ns, samples, biggest)): (&str, Sum<'_>)| {
-        // The function itself is said already.
+        // The function itself is named already.
         let is_kernel = !biggest.kernel.is_empty();
         let user = biggest.user.iter().rev().skip(usize::from(!is_kernel));
         let user = telling(user.map(String::as_str), std::iter::empty());

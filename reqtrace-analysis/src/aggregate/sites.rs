@@ -19,7 +19,7 @@ use crate::profile::CALLS;
 use crate::symbolize::Frame;
 use reqtrace_profile::matching::function_matches;
 
-/// Classes that are kept; beyond it they are decided anew.
+/// Classes that are kept; beyond it they are decided again.
 const MAX_CLASSES: usize = 1 << 16;
 /// Threads whose names are kept; beyond it a waker has the name of its process until it is named again.
 const MAX_THREADS: usize = 1 << 16;
@@ -76,7 +76,7 @@ pub(super) struct Sites {
     pub(super) classifier: Classifier,
     names: Names,
     files: HashMap<FileId, String>,
-    /// Those said before [`reqtrace_recording::Event::StacksAnew`] came last.
+    /// Those that came before [`reqtrace_recording::Event::StacksAnew`] came last.
     files_before: HashMap<FileId, String>,
     /// Files that a place was classed by without their name.
     nameless_files: FxHashSet<FileId>,
@@ -92,7 +92,7 @@ pub(super) struct Sites {
     /// Names that threads had in their last request: those that woke others may be gone by the time that
     /// their name is asked for.
     servers: FxHashMap<(u32, u32), Comm>,
-    /// How often what was decided was decided anew, with other names.
+    /// How often classes were decided again, with other names.
     pub(super) decided_anew: u64,
     /// Look-ups of stacks that are not known although an event refers to them.
     pub(super) unknown_stacks: u64,
@@ -142,7 +142,7 @@ impl Sites {
         }
     }
 
-    /// What was decided with other names is decided anew, which is rare: a library or generated code
+    /// What was decided with other names is decided again, which is rare: a library or generated code
     /// got its names later.
     fn decide_anew(&mut self) {
         self.decided_anew += 1;
@@ -153,7 +153,7 @@ impl Sites {
     }
 
     /// The name of a file. It comes before the first request that blocked on it, unless the ring had
-    /// no room for it: then what was decided without it is decided anew.
+    /// no room for it: then what was decided without it is decided again.
     pub(super) fn file(&mut self, file: FileId, path: &str) {
         if self.files.len() < MAX_FILES || self.files.contains_key(&file) {
             self.files.insert(file, Plain::of(path).into());

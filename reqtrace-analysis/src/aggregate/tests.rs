@@ -121,7 +121,7 @@ fn processes_that_left_take_no_memory_and_lose_no_time() {
         if pid % A_WINDOW == 0 {
             forks.window();
         }
-        // As who records says it, when so many stacks were said.
+        // As the recorder sends it after so many stacks.
         if pid % (1 << 14) == 0 {
             forks.window();
             forks.event(&Event::StacksAnew);

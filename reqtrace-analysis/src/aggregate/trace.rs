@@ -1,4 +1,4 @@
-//! The trace itself: its header and what is said of it later in, [`TraceInfo`] out.
+//! The trace itself: its header and later events of it in, [`TraceInfo`] out.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct Trace {
     /// When the wall clock was set.
     clock: Vec<ClockStep>,
     clock_steps: u64,
-    /// The latest time that an event has told.
+    /// The latest time of an event.
     seen_ns: u64,
 }
 

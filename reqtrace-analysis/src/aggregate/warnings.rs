@@ -4,9 +4,9 @@ use crate::report::{MarkerInfo, Report, TypeReport};
 use reqtrace_base::figures::number;
 use reqtrace_recording::MarkerCounts;
 
-/// Share of the begins that come inside an open request, in percent, from which on it is said.
+/// Share of the begins that come inside an open request, in percent, from which on there is a warning.
 const INSIDE: u64 = 1;
-/// Begins inside an open request from which on it is said.
+/// Begins inside an open request from which on there is a warning.
 const FEW: u64 = 10;
 
 /// Markers that a warning names.
@@ -53,7 +53,7 @@ fn of_keys(report: &Report, request: &TypeReport) -> impl Iterator<Item = String
     unknown.into_iter().chain(elsewhere)
 }
 
-/// Whether so many of the begins, or of the hits, do not fit that it is said.
+/// Whether so many of the begins, or of the hits, do not fit that there is a warning.
 pub(super) fn is_much(count: u64, of: u64) -> bool {
     count >= FEW && u128::from(count) * 100 >= u128::from(of.max(1)) * u128::from(INSIDE)
 }

@@ -80,13 +80,13 @@ pub struct Cells {
     max_bytes: usize,
     /// Records of complete requests, and the weights of incomplete ones.
     requests: (u64, u64),
-    /// Requests whose root causes were told when their window was sealed.
+    /// Requests whose root causes came when their window was sealed.
     booked_late: u64,
 }
 
 impl Cells {
     /// No requests yet. `to_unix_ns` is what `CLOCK_MONOTONIC` lacks to the wall clock; `has_causes`: root causes of all
-    /// requests will be told.
+    /// requests will come.
     pub fn new(to_unix_ns: i64, has_causes: bool) -> Self {
         Self {
             windows: Windows::new(
@@ -242,7 +242,7 @@ impl Cells {
         sum(self.windows.last(ns), request)
     }
 
-    /// Requests whose root causes were told when their window was sealed: they are `not known: late`.
+    /// Requests whose root causes came when their window was sealed: they are `not known: late`.
     pub fn booked_late(&self) -> u64 {
         self.booked_late
     }

@@ -43,7 +43,7 @@ pub struct Windows<K: Eq + Hash, V> {
     length_ns: u64,
     /// How long after its end a window is sealed.
     grace_ns: u64,
-    /// Root causes of all requests are told, or are late.
+    /// Root causes of all requests come, or are late.
     has_causes: bool,
     /// By their begins.
     windows: BTreeMap<u64, Window<K, V>>,

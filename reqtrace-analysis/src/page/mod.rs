@@ -131,7 +131,7 @@ impl Collector {
             .number(naming, space, site, StackKind::OnCpu, None)
     }
 
-    /// What stacks are called was decided anew so often: those that are remembered may have other names.
+    /// How often the names of stacks were decided again: those that are remembered may have other names.
     pub(crate) fn names_are(&mut self, decided_anew: u64) {
         if self.names != decided_anew {
             self.names = decided_anew;

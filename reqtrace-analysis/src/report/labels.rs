@@ -54,9 +54,9 @@ pub struct LabelGroups {
     pub shown: Vec<LabelGroup>,
     /// All others added up; its label is empty.
     pub rest: LabelGroup,
-    /// How many labels `rest` is made of, as far as they were told apart.
+    /// How many labels `rest` is made of, as far as they were kept apart.
     pub rest_labels: u64,
-    /// There were more labels than could be told apart: the later ones are in `rest` too.
+    /// There were more labels than could be kept apart: the later ones are in `rest` too.
     pub table_full: bool,
 }
 

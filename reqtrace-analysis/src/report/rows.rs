@@ -40,7 +40,7 @@ pub struct RequestRow<'a> {
     pub incomplete: Option<Incomplete>,
     /// How many requests it stands for.
     pub weight: u32,
-    /// Whether it took longer than is wanted; `None`: nobody said how long that is.
+    /// Whether it took longer than is wanted; `None`: there is no such limit.
     pub slow: Option<bool>,
     /// How long its data had been waiting when it began, ns; `None`: not known.
     pub waited_before_ns: Option<u64>,

@@ -210,7 +210,7 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     for of_debug in [false, true] {
         for (index, section) in copied.iter_mut().enumerate() {
             let is_debug = sections.name(section).starts_with(b".debug_");
-            // No contents of these are copied; where they said that theirs stand there are others now.
+            // No contents of these are copied; at their places there are others now.
             if index == 0 || section.sh_type == SHT_NULL {
                 section.sh_type = SHT_NOBITS;
             }

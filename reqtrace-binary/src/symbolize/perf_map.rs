@@ -208,7 +208,7 @@ impl PerfMap {
     }
 
     /// Whether the file still has what was read from it, as far as its end tells. A process may
-    /// write its map anew.
+    /// write its map again.
     fn is_as_before(&self) -> io::Result<bool> {
         let mut tail = vec![0; self.tail.len()];
         let at = self.taken - tail.len() as u64;
@@ -230,7 +230,7 @@ impl Functions {
     }
 
     /// Lines of `START SIZE NAME`, in hexadecimal, as long as there are not more than `most`. A later
-    /// line holds where an earlier one said something else: code is thrown away and its memory used
+    /// line holds where an earlier one had another name: code is thrown away and its memory used
     /// again.
     fn add(&mut self, bytes: &[u8], most: usize) {
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {

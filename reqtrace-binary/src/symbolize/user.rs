@@ -25,7 +25,7 @@ pub use place::{ObjectKey, Place};
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);
 
-/// Addresses kept named; beyond it the cache starts anew (about 100 bytes each).
+/// Addresses kept named; beyond it the cache is emptied (about 100 bytes each).
 const MAX_CACHED: usize = 1 << 17;
 
 /// Name of executable memory that nothing is known about, as far as can be told now.
@@ -75,7 +75,7 @@ pub struct LeftOut {
 struct Generated {
     map: Option<PerfMap>,
     looked_at: Instant,
-    /// Why there is none, said once.
+    /// Why there is none, logged once.
     refused: bool,
 }
 
@@ -242,17 +242,17 @@ impl UserSymbols {
         {
             return;
         }
-        let said = known.is_some_and(|known| known.refused);
+        let is_logged = known.is_some_and(|known| known.refused);
         let mut entry = Generated {
             map: None,
             looked_at: Instant::now(),
-            refused: said,
+            refused: is_logged,
         };
         match PerfMap::open(space.tgid) {
             Ok(map) => entry.map = Some(map),
             Err(NoMap::Missing) => {}
             Err(error @ NoMap::Refused(_)) => {
-                if !said {
+                if !is_logged {
                     log::warn!(
                         "the perf map of process {} is not read: {error}",
                         space.tgid

@@ -140,7 +140,7 @@ pub(super) fn add(to: &mut Vec<AttributePlan>, more: &[AttributePlan]) {
 fn rank(role: Role) -> u8 {
     match role {
         Role::End | Role::Done => 0,
-        Role::Park | Role::Idle => 1,
+        Role::Park | Role::Idle | Role::Note => 1,
         Role::Ready => 2,
         Role::Adopt => 3,
         Role::Resume => 4,

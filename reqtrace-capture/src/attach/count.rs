@@ -256,7 +256,7 @@ pub(super) fn is_of_instruction(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(NOT_SUPPORTED | libc::ENOEXEC))
 }
 
-/// What the kernel said about a place that it does not probe.
+/// The kernel's answer about a place that it does not probe.
 #[must_use]
 pub fn why_refused(error: &io::Error) -> String {
     if is_of_instruction(error) {

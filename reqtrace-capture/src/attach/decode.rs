@@ -233,7 +233,7 @@ pub(crate) fn still_open(
         return Ok(None);
     }
     let mut thread = *thread;
-    let thread::Thread { state, request } = &mut thread;
+    let thread::Thread { state, request, .. } = &mut thread;
     // Programs go on until the stop time is in their map, and one that a preemption interrupts even
     // after that: what they saw last is then later than the stop.
     let begin_ns = request.record.begin_ns;

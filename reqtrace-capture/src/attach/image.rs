@@ -105,12 +105,12 @@ impl Image {
                 let loaded = self.load_function(name, function, attach, &mut log);
                 loaded.map_err(|io_error| {
                     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
-                    let said = String::from_utf8_lossy(&log[..end]).into_owned();
+                    let text = String::from_utf8_lossy(&log[..end]).into_owned();
                     explain_program(
                         name,
                         ProgramError::LoadError {
                             io_error,
-                            verifier_log: VerifierLog::new(said),
+                            verifier_log: VerifierLog::new(text),
                         },
                     )
                 })
@@ -188,5 +188,5 @@ fn load_btf(bytes: &[u8]) -> io::Result<OwnedFd> {
 fn broken(error: &dyn std::error::Error) -> Error {
     Error::failed("the kernel object that is built into this program cannot be read")
         .because(chain(error))
-        .next("build anew: cargo clean && cargo build --release")
+        .next("build again: cargo clean && cargo build --release")
 }

@@ -28,7 +28,7 @@ pub(super) fn check_abi(object: &[u8]) -> Result<()> {
         "the kernel programs have ABI version {found:?}, this program has {}",
         reqtrace_common::ABI_VERSION
     ))
-    .next("build both anew: cargo clean && cargo build --release"))
+    .next("build both again: cargo clean && cargo build --release"))
 }
 
 fn abi_version(object: &[u8]) -> Option<u32> {

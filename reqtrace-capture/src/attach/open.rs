@@ -161,7 +161,7 @@ fn settled(request: &RequestState, ready: &Ready, ticket: u64) -> RequestState {
 
 /// Requests that are open while a trace runs, those that began first: at most `most` of them, and how many
 /// there are. A state may be read in the middle of a change: it counts when it reads the same twice, and
-/// otherwise nothing is told of its thread but that it runs.
+/// otherwise all that is known of its thread is that it runs.
 ///
 /// # Errors
 ///

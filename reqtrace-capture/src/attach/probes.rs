@@ -26,7 +26,7 @@ pub struct ProbePlan {
     pub(super) instruction: [u8; 2],
     /// Name of the kernel program.
     pub(super) program: &'static str,
-    /// What the program is told.
+    /// The program's cookie.
     pub(super) cookie: u64,
     /// Function and request type, for messages.
     pub shown: String,

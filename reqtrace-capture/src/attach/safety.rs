@@ -197,7 +197,7 @@ mod tests {
     fn judged(hazards: Hazards, return_probe: ReturnProbe) -> (usize, usize, usize) {
         let request = request(return_probe);
         let mut judgement = Judgement::default();
-        // Begin and end are in one object: said once.
+        // Begin and end are in one object: one message.
         for _ in 0..2 {
             judgement.object(&Marked {
                 request: &request,

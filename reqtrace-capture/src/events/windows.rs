@@ -18,7 +18,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The pause is so many times as long as a look takes, so that looking costs 0.2 % of a CPU at most.
 const PAUSE_PER_LOOK: u32 = 500;
 
-/// What was said so far.
+/// What was sent so far.
 #[derive(Debug)]
 pub(crate) struct Windows {
     totals: Vec<TypeTotals>,
@@ -52,7 +52,7 @@ impl Windows {
     pub(crate) fn new_in(&mut self, sums: Sums, until_ns: u64) -> (Window, Vec<(Loss, u64)>) {
         self.totals.resize(sums.totals.len(), TypeTotals::ZERO);
         let totals = sums.totals.iter().zip(&self.totals);
-        let totals = totals.map(|(all, said)| all.with(said, u64::wrapping_sub));
+        let totals = totals.map(|(all, sent)| all.with(sent, u64::wrapping_sub));
         let totals = totals.collect();
         self.totals = sums.totals;
         let window = Window {
@@ -64,8 +64,8 @@ impl Windows {
             markers: self.new_of_markers(sums.markers),
         };
         let losses = sums.losses.into_iter().filter_map(|(loss, all)| {
-            let said = self.losses.insert(loss, all).unwrap_or(0);
-            (all > said).then(|| (loss, all - said))
+            let sent = self.losses.insert(loss, all).unwrap_or(0);
+            (all > sent).then(|| (loss, all - sent))
         });
         (window, losses.collect())
     }
@@ -74,17 +74,17 @@ impl Windows {
 impl Windows {
     /// Markers of which something is new, and those that were not there before.
     fn new_of_markers(&mut self, all: Vec<MarkerCount>) -> Vec<MarkerCount> {
-        let said = std::mem::replace(&mut self.markers, all);
+        let sent = std::mem::replace(&mut self.markers, all);
         let name = |marker: &MarkerCount| {
             let (marker, place) = (marker.clone(), marker.place.clone());
             (marker.request, marker.marker, place, marker.object)
         };
-        let said: BTreeMap<_, MarkerCounts> = said
+        let sent: BTreeMap<_, MarkerCounts> = sent
             .iter()
             .map(|marker| (name(marker), marker.counts))
             .collect();
         let new = self.markers.iter().filter_map(|marker| {
-            let before = said.get(&name(marker));
+            let before = sent.get(&name(marker));
             let counts = marker
                 .counts
                 .with(before.copied().unwrap_or_default(), u64::saturating_sub);

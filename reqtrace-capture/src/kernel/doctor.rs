@@ -113,7 +113,7 @@ fn with_causes(error: &Error) -> String {
 #[must_use]
 pub fn examine() -> Vec<Finding> {
     let mut findings = vec![architecture(), Finding::of("kernel", release())];
-    // Not known without type information, which is said already.
+    // Not known without type information, which is printed already.
     let path = btf_path();
     let looked = release().and_then(|release| look(&path, &release));
     let features = looked.as_ref().map(|(_, features)| features);

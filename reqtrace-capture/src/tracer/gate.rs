@@ -15,7 +15,7 @@ use reqtrace_base::figures::{number, range};
 use reqtrace_recording::Untraced;
 use reqtrace_resolve::ResolvedProfile;
 
-/// Share of the CPU time from which on the cost is said although it is allowed.
+/// Share of the CPU time from which on the cost is shown although it is allowed.
 const WORTH_SAYING: f64 = 0.1;
 
 /// What may be traced at all, and what is to be traced.

@@ -219,7 +219,7 @@ impl Tracer {
         self
     }
 
-    /// Finds out because of whom requests waited: every interval off the CPU of their threads, and of those
+    /// Finds out who requests waited for: every interval off the CPU of their threads, and of those
     /// that woke them, is an event.
     #[must_use]
     pub fn blame(mut self, blame: bool) -> Self {

@@ -282,7 +282,7 @@ pub(super) fn resolve_all(
     Ok(all)
 }
 
-/// A label that was asked for and cannot be had is said, not left out silently.
+/// A label that was asked for and cannot be had is reported, not left out silently.
 pub(super) fn say_unlabelled(
     profiles: &Profiles,
     resolved: &[ResolvedProfile],
@@ -301,21 +301,21 @@ pub(super) fn say_unlabelled(
             )),
         );
     }
-    let mut said = Vec::new();
+    let mut reported = Vec::new();
     for request in resolved.iter().flat_map(|profile| &profile.requests) {
         if let Some(why) = &request.unlabelled
-            && !said.contains(&why)
+            && !reported.contains(&why)
         {
             notices.warn(why);
-            said.push(why);
+            reported.push(why);
         }
     }
     Ok(())
 }
 
-/// An attribute that cannot be read is said, but for texts that nobody asked for.
+/// An attribute that cannot be read is reported, but for texts that nobody asked for.
 pub(super) fn say_unread(resolved: &[ResolvedProfile], labels: bool, notices: &Notices) {
-    let mut said = Vec::new();
+    let mut reported = Vec::new();
     for request in resolved.iter().flat_map(|profile| &profile.requests) {
         for unread in &request.unread {
             let text = format!(
@@ -324,9 +324,9 @@ pub(super) fn say_unread(resolved: &[ResolvedProfile], labels: bool, notices: &N
             );
             if unread.is_read {
                 info!("{text}; it is read in another way");
-            } else if (labels || !unread.is_text) && !said.contains(&text) {
+            } else if (labels || !unread.is_text) && !reported.contains(&text) {
                 notices.warn(&text);
-                said.push(text);
+                reported.push(text);
             }
         }
     }

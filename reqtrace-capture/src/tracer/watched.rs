@@ -157,7 +157,7 @@ mod tests {
         assert!(watched.others().is_none(), "it is being replaced");
         first.kill().unwrap();
         first.wait().unwrap();
-        assert!(watched.is_run_by(first.id()), "it did when it was told of");
+        assert!(watched.is_run_by(first.id()), "it did when the event came");
         assert_eq!(watched.over(&alive).len(), 1);
         assert_eq!(watched.over(&alive), []);
     }

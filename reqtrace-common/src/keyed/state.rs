@@ -35,12 +35,10 @@ pub struct KeyedState {
     pub queued: u32,
     /// Which entry of [`ExtraRecord::parks`] has the stack at which it is parked, and 1; 0: there is none.
     pub park: u32,
-    /// Always 0.
-    pub pad: u32,
-    /// 1 for a request of a type with a key.
-    pub is_keyed: u32,
-    /// 1 once `extra` is in use.
-    pub has_extra: u32,
+    /// Where it is about to wait, and 1; 0: nothing was noted since a thread runs it.
+    pub noted_place: u32,
+    /// The stack of that.
+    pub noted_stack: StackId,
     /// Sockets that it has sent on or read from, by their cookies; with blame.
     pub used: [u64; MAX_USED],
     /// How many it has used: where the next one goes.
@@ -49,6 +47,10 @@ pub struct KeyedState {
     pub origin: Origin,
     /// What is sent beside the record.
     pub extra: ExtraRecord,
+    /// 1 for a request of a type with a key. This and the next lie in one line with what every begin and end touches.
+    pub is_keyed: u32,
+    /// 1 once `extra` is in use.
+    pub has_extra: u32,
 }
 
 impl KeyedState {
@@ -66,7 +68,8 @@ impl KeyedState {
         place: 0,
         queued: 0,
         park: 0,
-        pad: 0,
+        noted_place: 0,
+        noted_stack: STACK_NONE,
         is_keyed: 0,
         has_extra: 0,
         used: [0; MAX_USED],
@@ -130,6 +133,7 @@ impl KeyedState {
         self.used_count = 0;
         self.origin.until_ns = 0;
         self.park = 0;
+        self.noted_place = 0;
     }
 
     /// The request uses a socket.
@@ -141,6 +145,25 @@ impl KeyedState {
             self.used[at] = socket;
             self.used_count += 1;
         }
+    }
+
+    /// The request is about to wait at this place and stack. What is noted last before it is parked is where it is then.
+    #[inline]
+    pub fn note(&mut self, stack: StackId, place: u32) {
+        self.noted_stack = stack;
+        self.noted_place = place + 1;
+    }
+
+    /// The request is about to be parked where it was noted to wait: the place.
+    #[inline]
+    pub fn parks_as_noted(&mut self) -> u32 {
+        if self.noted_place == 0 {
+            self.park = 0;
+            return PARKED;
+        }
+        let place = self.noted_place - 1;
+        self.parks_at(self.noted_stack, place);
+        place
     }
 
     /// The request is about to be parked at this place, and was at this stack when it decided to. Stacks that find no room
@@ -186,7 +209,10 @@ impl KeyedState {
         }
         let index = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
         let slot = &mut self.extra.parks[index];
-        // A resume may have named the place since: then the time is that place's, and has no stack.
+        // A resume may have named the place since.
+        if slot.count == 0 {
+            slot.place = place;
+        }
         if slot.place == place {
             slot.ns += ns;
             slot.count += 1;
@@ -199,6 +225,7 @@ impl KeyedState {
         self.since_ns = now;
         self.place = place;
         self.queued = 0;
+        self.noted_place = 0;
     }
 
     /// What its entry says of a request that no thread runs: that it was made ready, and when.

@@ -21,6 +21,8 @@ pub mod status {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RequestState {
+    /// What it has in addition if its type has a key or attributes.
+    pub keyed: KeyedState,
     /// Stack pointer at begin (the address of the return address), 0 when begin and end share no
     /// frame.
     pub begin_sp: u64,
@@ -30,14 +32,12 @@ pub struct RequestState {
     pub status: u32,
     /// Begins minus ends in the open request.
     pub depth: u32,
+    /// The request so far. Sums are up to date whenever its thread is on a CPU.
+    pub record: RequestRecord,
     /// Where a search among the slots or the longest blocks ended; means nothing between events.
     pub found: u32,
     /// The slot with the least time, of the same search.
     pub least: u32,
-    /// The request so far. Sums are up to date whenever its thread is on a CPU.
-    pub record: RequestRecord,
-    /// What it has in addition if its type has a key or attributes.
-    pub keyed: KeyedState,
 }
 
 /// A begin marker that was hit.

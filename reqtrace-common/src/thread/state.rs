@@ -17,6 +17,18 @@ pub mod phase {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadState {
+    /// One of [`phase`]. This and the next lie in the cache line of the table's own key.
+    pub phase: u32,
+    /// Number of switch-outs seen in requests: end reads it around its clock.
+    pub switches: u32,
+    /// Process id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, in the initial PID namespace.
+    pub tid: u32,
+    /// How often the process had called exec since tracing began.
+    pub exec_generation: u32,
+    /// The task's state at the last switch-out, flags included; 0 when it was preempted.
+    pub out_state: u32,
     /// Where the open interval is; meaningful in [`phase::BLOCKED`] and [`phase::PREEMPTED`].
     pub open_site: BlockSite,
     /// When it was switched out.
@@ -46,18 +58,6 @@ pub struct ThreadState {
     pub sequence: u32,
     /// Odd while the scheduler's programs change the thread, and another number afterwards.
     pub version: u32,
-    /// One of [`phase`].
-    pub phase: u32,
-    /// Number of switch-outs seen in requests: end reads it around its clock.
-    pub switches: u32,
-    /// Process id, in the initial PID namespace.
-    pub tgid: u32,
-    /// Thread id, in the initial PID namespace.
-    pub tid: u32,
-    /// How often the process had called exec since tracing began.
-    pub exec_generation: u32,
-    /// The task's state at the last switch-out, flags included; 0 when it was preempted.
-    pub out_state: u32,
     /// [`crate::config::Process::inherited`] of the process, as it was when the thread was first seen.
     pub inherited: u64,
     /// Since when the request was parked that the thread goes on with at a marker, `CLOCK_MONOTONIC` nanoseconds.

@@ -15,15 +15,17 @@ use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::keyed::PARKED;
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::ParkPlan;
+use reqtrace_common::marker::{ParkPlan, op};
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
 use crate::assembly::compare_exchange;
-use crate::maps::{MARKER_PLANS, THREADS, lose};
+use crate::maps::{MAPPINGS, MARKER_PLANS, THREADS, lose};
 use crate::stack;
-use crate::task::current_ids;
+use crate::task::{current_ids, user_context};
+use crate::unwind::{self, Walker};
+use crate::uprobes::Place;
 
 /// Stacks that are read at the same time: a power of two. Threads that are preempted while they read one, and CPUs that
 /// share a remainder, find another one.
@@ -38,6 +40,7 @@ struct Room {
     /// 1 while a program uses it.
     is_used: u64,
     stack: StoredStack,
+    walker: Walker,
 }
 
 #[map]
@@ -74,6 +77,131 @@ pub(super) extern "C" fn park_of_goroutine(goroutine: u64, index: u32) -> u32 {
     let place = if place == 0 { PARKED + 1 } else { place };
     keyed.parks_at(stack_of(goroutine, plan), place - 1);
     place
+}
+
+/// Notes for the request that the current thread runs that it is about to wait, and at which stack: the one of this hit.
+/// Returns the place and 1.
+///
+/// As [`park_of_goroutine`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn park_here(index: u32) -> u32 {
+    let (_, tid) = current_ids();
+    let (Some(plan), Some(thread)) = (MARKER_PLANS.get_ptr(index), THREADS.get_ptr_mut(tid)) else {
+        return 0;
+    };
+    // SAFETY: as in `park_of_goroutine`.
+    let (plan, keyed, state) = unsafe { (&*plan, &mut (*thread).request.keyed, &(*thread).state) };
+    let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
+    let (stack, named) = stack_here(&plan.park, space, state.inherited);
+    let mut place = if named == 0 { plan.place } else { named };
+    if place == 0 {
+        place = PARKED + 1;
+    }
+    if plan.op == op::NOTE {
+        keyed.note(stack, place - 1);
+    } else {
+        keyed.parks_at(stack, place - 1);
+    }
+    place
+}
+
+/// The stack of the current thread, and the place that its code names, and 1; 0: none.
+#[inline(always)]
+fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
+    let by_function = plan.wait(0).map_or(0, |wait| wait.place);
+    if stack::wanted(false) & stacks_wanted::USER == 0 {
+        return (STACK_NONE, by_function);
+    }
+    let mappings = MAPPINGS
+        .get_ptr(space)
+        .or_else(|| MAPPINGS.get_ptr(inherited));
+    // They come a moment after the process.
+    let Some(mappings) = mappings else {
+        return (STACK_NONE, by_function);
+    };
+    let Some(room) = room() else {
+        lose(Loss::UserStackUnreadable);
+        return (STACK_LOST, by_function);
+    };
+    let user = user_context();
+    // The kernel has set these registers to the probed instruction itself.
+    let place = Place {
+        pc: user.pc,
+        sp: user.sp,
+    };
+    // SAFETY: the room is this program's until its flag is cleared.
+    unsafe {
+        let (stack, walker) = (&raw mut (*room).stack, &raw mut (*room).walker);
+        unwind::start_at(&mut *walker, &user, &place);
+        let (len, stop) = unwind::walk(walker, mappings, stack);
+        let mut found = (STACK_LOST, by_function);
+        if len == 0 {
+            lose(Loss::UserStackUnreadable);
+        } else {
+            found.1 = named(plan, stack, len as u32, user.pc);
+            found.0 = stack::store(stack, len, stop as u32);
+        }
+        (&raw mut (*room).is_used).write_volatile(0);
+        found
+    }
+}
+
+/// A search for the code that names where a unit waits.
+#[repr(C)]
+struct Search {
+    stack: *const StoredStack,
+    plan: *const ParkPlan,
+    /// The probed instruction.
+    here: u64,
+    place: u32,
+    pad: u32,
+}
+
+/// The place that the innermost frames name, and 1; 0: none.
+#[inline(always)]
+unsafe fn named(plan: &ParkPlan, stack: *const StoredStack, len: u32, here: u64) -> u32 {
+    if plan.waits_used == 0 {
+        return 0;
+    }
+    let mut search = Search {
+        stack,
+        plan,
+        here,
+        place: 0,
+        pad: 0,
+    };
+    // SAFETY: by the caller; the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(len, look as *mut c_void, (&raw mut search).cast(), 0);
+    }
+    search.place
+}
+
+/// One frame. Returns 1 to stop: behind the code of the runtime comes what waits.
+extern "C" fn look(round: u32, search: *mut Search) -> u64 {
+    let round = round as usize;
+    if round >= MAX_FRAMES {
+        return 1;
+    }
+    // SAFETY: the context of `named`, and the index is below the array's length.
+    let (search, frame) = unsafe {
+        let search = &mut *search;
+        let frames = (&raw const (*search.stack).frames).cast::<u64>();
+        (&mut *search, frames.add(round).read())
+    };
+    // A return address is behind its call.
+    let at = frame
+        .wrapping_sub(search.here)
+        .wrapping_sub(u64::from(round != 0));
+    // SAFETY: points into the map.
+    match unsafe { &*search.plan }.wait(at as i64) {
+        Some(wait) => {
+            search.place = wait.place;
+            u64::from(wait.is_general == 0)
+        }
+        None => u64::from(search.place != 0),
+    }
 }
 
 /// The place of the reason, and 1; 0: it has no name.

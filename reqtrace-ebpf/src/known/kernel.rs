@@ -315,7 +315,7 @@ extern "C" fn search_up(round: u32, search: *mut Search) -> u64 {
         let first = round as usize * AT_ONCE;
         let mut next = 0;
         while next < AT_ONCE {
-            // Read anew each time: the verifier loses what the compiler knows of the last round's.
+            // Read again each time: the verifier loses what the compiler knows of the last round's.
             let count = (&raw const walker.word_count).read_volatile();
             let frame = count as usize & (MAX_FRAMES - 1);
             if count >= walker.depth || first + next >= walker.differs as usize {

@@ -157,7 +157,7 @@ extern "C" fn compare_words(round: u32, compare: *mut Compare) -> u64 {
     0
 }
 
-/// Remembers a stack that was walked, if that can be said of it.
+/// Remembers a stack that was walked, if it can be.
 #[inline(always)]
 pub(crate) fn keep(walker: &Walker, place: &Place, id: StackId) {
     let count = u64::from(walker.word_count);

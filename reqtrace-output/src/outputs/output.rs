@@ -53,7 +53,7 @@ impl Output {
         }
     }
 
-    /// What went wrong is said at once, and again at the end.
+    /// What went wrong is printed at once, and again at the end.
     fn note(&mut self, result: Result<()>) {
         if let Err(error) = result {
             reqtrace_base::say!("reqtrace: {error}; it ends here, and tracing goes on");

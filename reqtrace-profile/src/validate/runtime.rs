@@ -76,7 +76,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What the runtime says cannot be said again.
+    /// What the runtime sets cannot be set again.
     pub(super) fn suits_the_tie(&self, request: &schema::Request, tie: Tie) -> Result<()> {
         let is_whole = tie == Tie::Whole;
         let span =

@@ -61,8 +61,8 @@ pub enum Event<'a> {
     Name(&'a Name),
     /// The addresses of a stack.
     Stack(&'a Stack),
-    /// What was said of stacks, names, objects, mappings, threads and futexes is not referred to from here on, unless it
-    /// is said again. Files that were said are referred to until this event comes once more. A trace with ever new
+    /// What was sent of stacks, names, objects, mappings, threads and futexes is not referred to from here on, unless it
+    /// is sent again. Files that were sent are referred to until this event comes once more. A trace with ever new
     /// stacks or files has it now and then, so that nobody needs to keep them all. In recordings of before there were
     /// many files of one trace it is about stacks and files only.
     StacksAnew,
@@ -92,7 +92,7 @@ pub enum Event<'a> {
     Clock(&'a ClockStep),
     /// Exact sums of the kernel since the window before.
     Window(&'a Window),
-    /// Something was lost since it was last said.
+    /// Something was lost since the last such event.
     Loss(&'a Loss),
     /// What the tracer itself has cost since its start.
     Cost(&'a Cost),

@@ -110,7 +110,7 @@ impl MarkerCounts {
 pub struct Loss {
     /// Stable name, as in `summary.json`.
     pub name: String,
-    /// How often, since it was last said.
+    /// How often, since the last such event.
     pub count: u64,
 }
 

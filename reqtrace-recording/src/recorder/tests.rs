@@ -85,7 +85,7 @@ fn second(recorder: &mut Recorder, second: u64, id: &mut u64) {
         recorder.event(&Event::Process(&process(old, ProcessChange::Exit)));
     }
     recorder.event(&Event::Process(&process(young, ProcessChange::Fork)));
-    // A server that comes to new stacks all the time says all anew now and then.
+    // A server that comes to new stacks all the time sends all again now and then.
     if second.is_multiple_of(50) {
         recorder.event(&Event::StacksAnew);
     }
@@ -189,7 +189,7 @@ fn each_file_has_the_names_that_it_needs() {
     for number in 0..120 {
         second(&mut recorder, number, &mut id);
     }
-    // It was said long ago, and nobody says it again.
+    // It was sent long ago, and is not sent again.
     recorder.event(&Event::Request(Request {
         id: id + 1,
         space: space(7),

@@ -312,7 +312,7 @@ impl Builder {
         bytes
     }
 
-    /// The columns so far; what comes next begins anew, with the memory of before.
+    /// The columns so far; what comes next begins empty, with the memory of before.
     pub(super) fn take(&mut self) -> Columns {
         self.threads.clear();
         self.sites.clear();

@@ -248,7 +248,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether the call frame information says of a frame what the code said, or tells it by the
+    /// Whether the call frame information has the same of a frame as the code, or by the
     /// frame pointer as it usually stands.
     fn frame_fits(&self, address: u64, place: FramePlace) -> bool {
         let row = self.object.frames().return_address(address);

@@ -243,7 +243,7 @@ fn assembly_without_frame_information() {
          .globl last\n.type last, @function\nlast: repz ret\n",
     );
     let object = fixture.object();
-    // A jump to the own entry begins anew, so it also ends.
+    // A jump to the own entry begins again, so it also ends.
     assert_eq!(exits_of(&object, "loops"), [(3, Some(5)), (5, None)]);
     let body = symbols::find(&object, "loops").unwrap().unwrap().bodies[0].clone();
     assert!(exits(&object, &body, true).reenters);

@@ -2,7 +2,7 @@ use super::*;
 use crate::fixtures::Fixture;
 
 /// What a program with the current-thread scheduler has, in the legacy mangling.
-const CURRENT: [&str; 5] = [
+pub(super) const CURRENT: [&str; 5] = [
     "_ZN5tokio7runtime9scheduler14current_thread7Context8run_task17h16c3c96c22697c3dE",
     "_ZN5tokio7runtime9scheduler14current_thread134_$LT$impl$u20$tokio..runtime..task..Schedule$u20$for$u20$alloc..sync..\
      Arc$LT$tokio..runtime..scheduler..current_thread..Handle$GT$$GT$8schedule17h0c4c7537549184a4E",
@@ -22,7 +22,7 @@ const SLEEPS: &str = "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw4pollINtNt
 const ASKS: &str = "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw4pollINtNtCs7oO6Z13ToBr_5tasks8measured8MeasuredNCNvNtBT_4jobs4asks0EINtNtCslNYArtu3iFV_5alloc4sync3ArcNtNtNtB6_9scheduler14current_thread6HandleEEBT_";
 
 /// A function of each name, at a place of its own; one that begins with `=` is at that of the one before.
-fn program(functions: &[(&str, &str)]) -> Fixture {
+pub(super) fn program(functions: &[(&str, &str)]) -> Fixture {
     let mut source = ".text\n".to_owned();
     for (name, code) in functions {
         let (name, is_alias) = name
@@ -40,7 +40,7 @@ fn program(functions: &[(&str, &str)]) -> Fixture {
     Fixture::assembly(&source)
 }
 
-fn plain<'a>(names: &[&'a str]) -> Vec<(&'a str, &'static str)> {
+pub(super) fn plain<'a>(names: &[&'a str]) -> Vec<(&'a str, &'static str)> {
     names.iter().map(|name| (*name, "nop")).collect()
 }
 

@@ -200,7 +200,7 @@ fn sides(args: &DiffArgs) -> Result<[Vec<PathBuf>; 2]> {
     }
 }
 
-/// Says what conditions come to. One that is met comes before one that cannot be told.
+/// Reports what conditions come to. One that is met comes before one that cannot be told.
 fn decide(conditions: &[Condition], comparison: &Comparison) -> Result<()> {
     let (mut met, mut open) = (Vec::new(), Vec::new());
     let mut seconds = Some(0);

@@ -137,7 +137,7 @@ pub fn load(name: &str) -> Result<Profile> {
     by_name(name)?.parse()
 }
 
-/// Profiles that are made for executables, parsed once. A file that is no valid profile is said on
+/// Profiles that are made for executables, parsed once. A file that is no valid profile is reported on
 /// standard error and left out: it may have nothing to do with what is looked for.
 pub struct Library {
     profiles: Vec<(Entry, Profile)>,

@@ -35,13 +35,16 @@ fn list(entries: &[Entry]) -> String {
     let mut text = String::new();
     for (index, entry) in entries.iter().enumerate() {
         let is_hidden = entries[..index].iter().any(|one| one.name == entry.name);
-        let said = match entry.parse() {
+        let description = match entry.parse() {
             _ if is_hidden => "not used: the one above has its name".to_owned(),
             Ok(profile) => profile.description,
             Err(error) => format!("cannot be used: {error}"),
         };
         let place = entry.place.to_string();
-        text.push_str(&format!("{:names$}  {place:places$}  {said}\n", entry.name));
+        text.push_str(&format!(
+            "{:names$}  {place:places$}  {description}\n",
+            entry.name
+        ));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Signals: before the probes are in, that nothing was traced is said; later they end the trace with a
+//! Signals: before the probes are in, nothing was traced, and that is printed; later they end the trace with a
 //! report, and who has sent one is known.
 
 use std::sync::OnceLock;
@@ -96,7 +96,7 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *m
     };
     live::terminal::restore();
     // SAFETY: both are safe in a signal handler; the message is as long as its length says. A terminal
-    // that is stopped may keep the message waiting, and the program with it: nothing is said then.
+    // that is stopped may keep the message waiting, and the program with it: nothing is printed then.
     unsafe {
         let mut terminal = libc::pollfd {
             fd: libc::STDERR_FILENO,

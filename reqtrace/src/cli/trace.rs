@@ -121,7 +121,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         asked: Some(signals::has_come),
         ..wanted.spec()
     };
-    // A bad path is said before anything is loaded.
+    // A bad path is an error before anything is loaded.
     outputs::check(&files)?;
     let (quiet, compiling) = (wanted.quiet, Compiling::new(wanted.quiet));
     let mut tracer = tracer

@@ -79,7 +79,7 @@ impl Screen {
         lock(&self.shared).wants_stacks
     }
 
-    /// Gives the terminal back, and prints what was said meanwhile.
+    /// Gives the terminal back, and prints what was logged meanwhile.
     pub(super) fn leave(&mut self) {
         let Some(taken) = self.taken.take() else {
             return;

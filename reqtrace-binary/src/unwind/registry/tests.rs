@@ -166,7 +166,7 @@ fn tables_that_nobody_has_mapped_make_room_for_others() {
         registry.release(&in_use(&one));
     }
 
-    // One that finds none is told of, and finds it when there is some.
+    // One that finds none is reported, and finds it when there is some.
     registry.limit(registry.rows.taken(), index);
     let none = registry.mappings(own()).unwrap();
     assert!(none.uploads.is_empty() && registry.is_full());

@@ -40,7 +40,7 @@ impl fmt::Display for Engine {
     }
 }
 
-/// Where a probe is set, and for whom.
+/// Where a probe is set, and for which processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     /// File to open.
@@ -53,7 +53,7 @@ pub(super) struct Place<'a> {
     pub(super) on_return: bool,
     /// One process; `None`: all that run the file.
     pub(super) process: Option<u32>,
-    /// What the program is told.
+    /// The program's cookie.
     pub(super) cookie: u64,
 }
 

@@ -114,7 +114,7 @@ impl UprobeEvents {
             flags: 0,
             cookie: place.cookie,
         };
-        // SAFETY: the kernel reads as many bytes as it is told, and takes the rest as 0.
+        // SAFETY: the kernel reads as many bytes as the size says, and takes the rest as 0.
         let link = unsafe {
             bpf_fd(
                 BPF_LINK_CREATE,

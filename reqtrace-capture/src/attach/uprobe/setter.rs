@@ -29,7 +29,7 @@ pub(in super::super) const NOT_SUPPORTED: i32 = 524;
 pub(in super::super) struct Refused {
     /// Its index in what was asked for.
     pub(in super::super) index: usize,
-    /// What the kernel said.
+    /// The kernel's answer.
     pub(in super::super) error: io::Error,
 }
 

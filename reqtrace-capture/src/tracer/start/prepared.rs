@@ -61,7 +61,7 @@ impl Plan {
             cost,
             tables,
         } = self;
-        // A kernel that cannot be traced on is said first: it may be why nothing was resolved.
+        // A kernel that cannot be traced on is reported first: it may be why nothing was resolved.
         let host = host.wait().flatten()?;
         let types = Ahead::begin("the kernel's types", {
             let host = host.clone();

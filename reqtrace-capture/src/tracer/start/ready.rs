@@ -189,7 +189,7 @@ fn give_memory_back() {
     }
 }
 
-/// What is said of requests of which nobody knows how long their data had waited goes by it.
+/// The hint about requests of which nobody knows how long their data had waited goes by it.
 fn socket_kinds_of(before: bool, pids: &[u32]) -> Vec<String> {
     let pids = if before { pids } else { &[] };
     let kinds = socket_kinds::of(pids).into_iter();

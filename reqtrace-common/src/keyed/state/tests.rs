@@ -39,8 +39,15 @@ impl Oracle {
             None => return,
         };
         // One that is ready at once was not parked.
-        if at == place && (parked_ns > 0 || queued_ns == 0) {
-            let sum = &mut self.parks[index].1;
+        if parked_ns == 0 && queued_ns > 0 {
+            return;
+        }
+        let ((_, place), sum) = &mut self.parks[index];
+        // A stack that is new gets the name that a resume gives.
+        if sum.1 == 0 {
+            *place = at;
+        }
+        if *place == at {
             *sum = (sum.0 + parked_ns, sum.1 + 1);
         }
     }
@@ -98,4 +105,21 @@ fn a_park_without_a_stack_does_not_get_that_of_the_one_before() {
         (5, 1)
     );
     assert_eq!(keyed.extra.away_ns[PARKED as usize], 75);
+}
+
+#[test]
+fn a_park_is_where_it_was_noted_last_and_only_by_the_thread_that_ran_it() {
+    let mut keyed = KeyedState::NONE;
+    keyed.note(8, 1);
+    keyed.note(10, 2);
+    let place = keyed.parks_as_noted();
+    keyed.leave(10, place);
+    keyed.count_away(15, 0);
+    let slot = keyed.extra.parks[0];
+    assert_eq!((place, slot.stack, slot.place, slot.ns), (2, 10, 2, 5));
+    // Nothing is known of the next one.
+    let place = keyed.parks_as_noted();
+    keyed.leave(20, place);
+    keyed.count_away(90, 0);
+    assert_eq!((place, keyed.extra.parks_used), (PARKED, 1));
 }

@@ -1,4 +1,6 @@
-use crate::{Change, Edge, KeySpec, Origin, PlaceSpec, Profile, RUNTIME, Role, Test};
+use crate::{
+    Change, Edge, KeySpec, Origin, PlaceSpec, Profile, RUNTIME, Role, Test, WAITS_OF_TOKIO,
+};
 use reqtrace_base::error::Result;
 
 const HEAD: &str = "[profile]\nname = \"p\"\n";
@@ -33,7 +35,11 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
     let job = &profile.requests[0];
     assert_eq!(job.unit(), Some("*job*"));
     assert!(job.is_keyed && job.begin.is_queued && !job.begin.is_touch);
-    assert_eq!(job.places, [RUNTIME]);
+    assert_eq!(job.places[0], RUNTIME);
+    assert_eq!(job.places.len(), 10);
+    for wait in WAITS_OF_TOKIO {
+        assert!(job.places[wait.place()].starts_with("tokio "), "{wait:?}");
+    }
     assert_eq!(job.begin.waits_in, Some(0));
     assert_eq!(job.begin.when.len(), 2);
     let markers: Vec<(Role, &PlaceSpec)> = job
@@ -45,6 +51,8 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
         [
             (Role::Resume, &PlaceSpec::Edge(Edge::Resume)),
             (Role::Park, &PlaceSpec::Edge(Edge::Leave)),
+            (Role::Note, &PlaceSpec::Edge(Edge::Wait)),
+            (Role::Note, &PlaceSpec::Edge(Edge::Waker)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
         ]
@@ -76,7 +84,7 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
     );
     assert_eq!(http.done.len(), 1);
     assert_eq!(http.done[0].role, Role::Done);
-    assert_eq!(http.more_markers().count(), 5);
+    assert_eq!(http.more_markers().count(), 7);
 }
 
 #[test]

@@ -41,7 +41,8 @@ pub(super) fn describe(
                 of_attributes.push(resolved);
                 continue;
             }
-            _ => specs.next(),
+            // Those of what the program does not have are not there.
+            role => specs.find(|one| one.role == role),
         };
         text.push_str(&marker(role.name(), its_spec, resolved, probe, target)?);
         if let Some(its_spec) = its_spec {
@@ -82,6 +83,9 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Park | Role::Idle, Some(name)) => lines.push(format!("parked from here on: {name}")),
         (Role::Park, None) if spec.place == PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             lines.push("parked from here on, by the reason that the runtime has".to_owned());
+        }
+        (Role::Note, _) => {
+            lines.push("where it waits, by what calls this: a name and a stack".to_owned());
         }
         (Role::Park | Role::Idle, None) => lines.push("parked from here on".to_owned()),
         (Role::Begin, Some(name)) => lines.push(format!("queued at once: {name}")),

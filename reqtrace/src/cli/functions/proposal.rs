@@ -299,7 +299,7 @@ fn begin(lives: &[Life], parts: usize) -> Option<usize> {
     clear(&first)
 }
 
-/// The function behind which the value is not seen again, or begins anew.
+/// The function behind which the value is not seen again, or begins again.
 fn end(steps: &Steps, parts: &[Part], begin: usize) -> Option<usize> {
     let ended = |(index, part): (usize, &Part)| part.last + steps.between(index, begin);
     let all: Vec<u64> = parts.iter().enumerate().map(ended).collect();

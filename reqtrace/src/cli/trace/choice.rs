@@ -1,5 +1,5 @@
 //! What to trace with what: options in; a profile, processes, and perhaps a program that waits to be
-//! started, out. What was chosen for the user is said.
+//! started, out. What was chosen for the user is printed.
 
 use std::collections::BTreeSet;
 

@@ -110,7 +110,7 @@ impl Observer for Progress {
     }
 }
 
-/// Compiling unwind tables takes long for very large programs only: said after a second.
+/// Compiling unwind tables takes long for very large programs only: shown after a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A line on standard error while unwind tables are compiled.

@@ -1,4 +1,4 @@
-//! Drawing: a snapshot and what the user has chosen in, one screen out. Everything is said in words and
+//! Drawing: a snapshot and what the user has chosen in, one screen out. Everything is in words and
 //! characters; colours only make it easier to read.
 
 mod overview;

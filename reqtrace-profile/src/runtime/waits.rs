@@ -1,0 +1,76 @@
+//! What tasks of tokio wait for: paths of its functions in; the names of places out.
+
+use super::RUNTIME;
+
+/// What a function of tokio says of the task that waits in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokioWait {
+    /// What its path has in it.
+    pub path: &'static str,
+    /// The name of the place.
+    pub name: &'static str,
+    /// Whether what calls it may know the place better.
+    pub is_general: bool,
+}
+
+/// Functions of tokio that wait and call no code of others, by their paths. A semaphore is in locks and channels, too: where the
+/// function that says so is inlined, it is one of these.
+pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
+    const fn wait(path: &'static str, name: &'static str, is_general: bool) -> TokioWait {
+        TokioWait {
+            path,
+            name,
+            is_general,
+        }
+    }
+    [
+        wait("tokio::time::sleep::Sleep", "tokio timer", false),
+        wait("tokio::time::interval::Interval", "tokio timer", false),
+        wait("tokio::sync::mutex::Mutex", "tokio lock", false),
+        wait("tokio::sync::rwlock::RwLock", "tokio lock", false),
+        wait(
+            "tokio::sync::semaphore::Semaphore",
+            "tokio semaphore",
+            false,
+        ),
+        wait(
+            "tokio::sync::batch_semaphore::",
+            "tokio lock or semaphore",
+            true,
+        ),
+        wait("tokio::sync::mpsc::", "tokio channel", false),
+        wait("tokio::sync::oneshot::", "tokio channel", false),
+        wait("tokio::sync::broadcast::", "tokio channel", false),
+        wait("tokio::sync::watch::", "tokio channel", false),
+        wait("tokio::sync::notify::", "tokio notify", true),
+        wait("tokio::runtime::io::scheduled_io::", "tokio socket", false),
+        wait("tokio::runtime::io::registration::", "tokio socket", false),
+        wait(
+            "tokio::runtime::task::raw::try_read_output::<tokio::runtime::blocking::",
+            "tokio spawn_blocking",
+            false,
+        ),
+        wait("tokio::runtime::task::join::JoinHandle", "tokio join", true),
+        wait("tokio::fs::", "tokio spawn_blocking", false),
+    ]
+};
+
+/// Where requests of tasks are while no thread runs them: the queue first.
+pub(super) fn places_of_tasks() -> Vec<String> {
+    let mut all = vec![RUNTIME];
+    for wait in &WAITS_OF_TOKIO {
+        if !all.contains(&wait.name) {
+            all.push(wait.name);
+        }
+    }
+    all.into_iter().map(str::to_owned).collect()
+}
+
+impl TokioWait {
+    /// The place: an index of its request type's places.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        let places = places_of_tasks();
+        places.iter().position(|one| one == self.name).unwrap_or(0)
+    }
+}

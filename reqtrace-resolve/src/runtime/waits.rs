@@ -1,0 +1,96 @@
+//! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it,
+//! out.
+
+use std::ops::Range;
+
+use reqtrace_binary::elf::Object;
+use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
+use reqtrace_profile::{TokioWait, WAITS_OF_TOKIO};
+
+use super::{Named, bodies, calls_none, functions, split_last};
+use crate::symbols::body;
+
+/// Where a task gives what it waits for the means to wake it.
+const WAKER: &str = "tokio::runtime::task::waker::clone_waker";
+
+/// The functions in which it does.
+pub(super) fn wakers(object: &Object) -> Vec<Range<u64>> {
+    let functions = functions(object, "clone_waker");
+    let of_tasks = functions.iter().filter(|one| one.whole.contains(WAKER));
+    bodies(object, of_tasks.map(|one| one.address).collect())
+}
+
+/// What is not known of parked time, with the functions that are the edge of waiting.
+pub(crate) fn without_reasons(object: &Object, edge: &[Range<u64>]) -> Option<String> {
+    let shown = object.shown();
+    let Some(first) = edge.first() else {
+        return Some(format!(
+            "parked time of tasks has no stack and no reason: no function `{WAKER}` in {shown}"
+        ));
+    };
+    let count = waits(object, first.start).len();
+    (count > MAX_WAITS).then(|| {
+        format!("{count} functions of tokio in {shown} say what a task waits for: parked time in the last {} has no reason", count - MAX_WAITS)
+    })
+}
+
+/// Functions that name what a task waits for, by addresses.
+fn named(object: &Object) -> Vec<(Named, TokioWait)> {
+    let functions = functions(object, "tokio").into_iter();
+    let mut found: Vec<(Named, TokioWait)> = functions
+        .filter_map(|one| {
+            let path = one.whole.trim_start_matches(['<', '&']);
+            let fits = |wait: &&TokioWait| path.starts_with(wait.path) && may_wait(path, &BEGINS);
+            let wait = *WAITS_OF_TOKIO.iter().find(fits)?;
+            Some((one, wait))
+        })
+        .collect();
+    found.sort_by_key(|(one, _)| one.address);
+    found.dedup_by_key(|(one, _)| one.address);
+    found
+}
+
+/// Those of them that look whether it has come. Of two that call each other, the one that is called.
+pub(super) fn waiting(object: &Object) -> Vec<Range<u64>> {
+    let named = named(object);
+    let polls = named
+        .iter()
+        .filter(|(one, _)| may_wait(&one.whole, &BEGINS[..2]));
+    let all: Vec<u64> = polls.map(|(one, _)| one.address).collect();
+    let innermost = all
+        .iter()
+        .copied()
+        .filter(|address| calls_none(object, *address, &all));
+    bodies(object, innermost.collect())
+}
+
+/// The code of those that name it, as seen from an address, by addresses.
+pub(crate) fn waits(object: &Object, here: u64) -> Vec<WaitCode> {
+    let named = named(object);
+    let code = named.iter().filter_map(|(one, wait)| {
+        let code = body(object, one.address);
+        Some(WaitCode {
+            from: i32::try_from(code.start.wrapping_sub(here).cast_signed()).ok()?,
+            size: u32::try_from(code.end - code.start).ok()?,
+            place: place_number(wait.place()) + 1,
+            is_general: u32::from(wait.is_general),
+        })
+    });
+    code.collect()
+}
+
+/// How names of functions begin that poll, or are the body of one that is asynchronous.
+const BEGINS: [&str; 5] = ["poll", "recv", "try_read_output", "{closure", "{{closure"];
+
+/// Whether a function has such a name.
+fn may_wait(path: &str, begins: &[&str]) -> bool {
+    let last = |path| split_last(path).unwrap_or((path, path));
+    let name = match last(path) {
+        (of, generic) if generic.starts_with('<') => last(of).1,
+        (_, name) => name,
+    };
+    begins.iter().any(|begin| name.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use super::super::edge;
+use super::super::tests::{CURRENT, plain, program};
+use super::*;
+use reqtrace_profile::Edge;
+
+/// Functions that wait, in both manglings, and others of the same types.
+const WAITS: [(&str, Option<&str>); 8] = [
+    (
+        "_ZN77_$LT$tokio..sync..batch_semaphore..Acquire$u20$as$u20$core..future..future..Future$GT$4poll17h16c3c96c22697c3dE",
+        Some("tokio lock or semaphore"),
+    ),
+    (
+        "_ZN5tokio4sync5mutex14Mutex$LT$T$GT$4lock28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
+        Some("tokio lock"),
+    ),
+    (
+        "_ZN5tokio4sync4mpsc4chan15Rx$LT$T$C$S$GT$4recv17h16c3c96c22697c3dE",
+        Some("tokio channel"),
+    ),
+    (
+        "_ZN5tokio7runtime2io12scheduled_io11ScheduledIo14poll_readiness17h16c3c96c22697c3dE",
+        Some("tokio socket"),
+    ),
+    (
+        "_RNvXs0_NtNtCs1KriNgkQyL9_5tokio4time5sleepNtB5_5SleepNtNtNtCs7oO6Z13ToBr_4core6future6future6Future4poll",
+        Some("tokio timer"),
+    ),
+    (
+        "_RINvNtNtNtCs1KriNgkQyL9_5tokio7runtime4task3raw15try_read_outputINtNtNtB6_8blocking4task12BlockingTaskuEuEB6_",
+        Some("tokio spawn_blocking"),
+    ),
+    (
+        "_ZN5tokio4sync5mutex14Mutex$LT$T$GT$3new17h16c3c96c22697c3dE",
+        None,
+    ),
+    (
+        "_ZN4mine4sync5mutex14Mutex$LT$T$GT$4poll17h16c3c96c22697c3dE",
+        None,
+    ),
+];
+
+#[test]
+fn code_that_waits_is_known_by_its_path_in_both_manglings() {
+    let names: Vec<&str> = WAITS.iter().map(|(name, _)| *name).collect();
+    let fixture = program(&plain(&names));
+    let object = fixture.object();
+    let here = 0x10_0000;
+    let code = waits(&object, here);
+    assert_eq!(code.len(), 6, "{code:?}");
+    // Neither the body of an asynchronous function nor what reads a result.
+    assert_eq!(edge(&object, Edge::Wait).unwrap().len(), 4);
+    assert!(code.is_sorted_by_key(|wait| wait.from));
+    for (name, place) in WAITS {
+        let symbol = object.symbols().iter().find(|one| object.name(one) == name);
+        let from = symbol.unwrap().address as i64 - here as i64;
+        let found = code.iter().find(|wait| i64::from(wait.from) == from);
+        let wanted = place.map(|place| {
+            let mut all = WAITS_OF_TOKIO.iter().filter(|wait| wait.name == place);
+            place_number(all.next().unwrap().place()) + 1
+        });
+        assert_eq!(found.map(|wait| wait.place), wanted, "{name}");
+    }
+}
+
+#[test]
+fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
+    let fixture = program(&plain(&CURRENT));
+    let object = fixture.object();
+    let none = edge(&object, Edge::Waker).unwrap();
+    assert!(none.is_empty());
+    let said = without_reasons(&object, &none).unwrap();
+    assert!(
+        said.contains("has no stack and no reason") && said.contains("waker::clone_waker"),
+        "{said}"
+    );
+    let waker = "_ZN5tokio7runtime4task5waker11clone_waker17h16c3c96c22697c3dE";
+    let fixture = program(&plain(&[&CURRENT[..], &[waker]].concat()));
+    let object = fixture.object();
+    let found = edge(&object, Edge::Waker).unwrap();
+    assert_eq!((found.len(), without_reasons(&object, &found)), (1, None));
+}
