@@ -3,15 +3,18 @@
 use std::mem::size_of;
 
 use reqtrace_common::cpu::CpuWaitRecord;
+use reqtrace_common::disk::DiskRecord;
 use reqtrace_common::record::{
     AwayRecord, ExtraRecord, IntervalRecord, OriginRecord, ProcessRecord, RequestRecord,
     SampleRecord, TextRecord,
 };
 
-use crate::attach::decode::{Decoder, Extras, Record, away, cpu_wait, interval, record, sample};
+use crate::attach::decode::{
+    Decoder, Extras, Record, away, cpu_wait, disk, interval, record, sample,
+};
 
 /// Kinds of records, and some that are none.
-const KINDS: u32 = 12;
+const KINDS: u32 = 13;
 
 /// A record of the ring.
 pub fn ring(bytes: &[u8]) {
@@ -34,6 +37,9 @@ pub fn ring(bytes: &[u8]) {
         Ok(Record::CpuWait(bytes)) => {
             let _ = cpu_wait(bytes);
         }
+        Ok(Record::Disk(bytes)) => {
+            let _ = disk(bytes);
+        }
         Ok(Record::Away(bytes)) => {
             let _ = away(bytes);
         }
@@ -54,6 +60,7 @@ pub fn ring_records() -> Vec<Vec<u8>> {
         size_of::<AwayRecord>(),
         size_of::<OriginRecord>(),
         size_of::<CpuWaitRecord>(),
+        size_of::<DiskRecord>(),
         4096,
     ];
     (0..KINDS)

@@ -7,6 +7,7 @@ use crate::call::{CallRecord, MAX_DEPTH, NOTED_ARGUMENTS, RunningCalls};
 use crate::config::{Control, Filled, Process};
 use crate::cost::ProgramTime;
 use crate::cpu::{CpuWaitRecord, MAX_RUNNERS, MAX_RUNS, Run, RunnerRecord, Runs};
+use crate::disk::{DiskRecord, OpenIo};
 use crate::filter::{LengthHistogram, POWERS};
 use crate::keyed::{KeyEntry, KeyId, KeyedState, MAX_KEY_PARTS};
 use crate::label::{LabelPlan, MAX_EQUALS, Reading};
@@ -46,6 +47,8 @@ const _: () = {
     assert!(size_of::<Runs>() == 16 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
     assert!(size_of::<RunnerRecord>() == 48);
     assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
+    assert!(size_of::<OpenIo>() == 72);
+    assert!(size_of::<DiskRecord>() == 112);
     assert!(size_of::<SampleRecord>() == 56);
     assert!(size_of::<ProcessRecord>() == 48);
     assert!(size_of::<FileRecord>() == 40 + MAX_PATH);

@@ -13,6 +13,7 @@ pub mod config;
 pub mod cookie;
 pub mod cost;
 pub mod cpu;
+pub mod disk;
 pub mod filter;
 pub mod futex;
 pub mod histogram;
@@ -33,4 +34,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;

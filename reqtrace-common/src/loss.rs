@@ -63,11 +63,13 @@ pub enum Loss {
     KeyUnreadable = 26,
     /// The ring had no room for a wait for a CPU: who had that CPU is not known.
     CpuWaitRingFull = 27,
+    /// The ring had no room for an I/O of a watched thread, or for sums of another process.
+    DiskRingFull = 28,
 }
 
 impl Loss {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::RingFull,
         Self::ThreadTableFull,
         Self::ThreadInsert,
@@ -96,6 +98,7 @@ impl Loss {
         Self::TextRingFull,
         Self::KeyUnreadable,
         Self::CpuWaitRingFull,
+        Self::DiskRingFull,
     ];
 
     /// Name in `summary.json`: stable, lower case with underscores.
@@ -130,6 +133,7 @@ impl Loss {
             Self::TextRingFull => "texts_lost",
             Self::KeyUnreadable => "key_unreadable",
             Self::CpuWaitRingFull => "cpu_waits_lost",
+            Self::DiskRingFull => "disk_io_lost",
         }
     }
 }

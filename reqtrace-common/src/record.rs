@@ -28,6 +28,8 @@ pub mod kind {
     pub const ORIGIN: u32 = 10;
     /// A [`crate::cpu::CpuWaitRecord`].
     pub const CPU_WAIT: u32 = 11;
+    /// A [`crate::disk::DiskRecord`].
+    pub const DISK: u32 = 12;
 }
 
 /// Why a request is incomplete; [`COMPLETE`](reason::COMPLETE) when it is not.

@@ -218,7 +218,7 @@ fn known(file: u64) -> FileId {
 }
 
 #[inline(always)]
-fn read<T>(base: u64, offset: &Global<u32>) -> Option<T> {
+pub(crate) fn read<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel((base + u64::from(offset.load())) as *const T) }.ok()
 }

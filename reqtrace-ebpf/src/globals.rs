@@ -221,3 +221,31 @@ pub(crate) static SOCKET_FILE: Global<u32> = Global::new(0);
 /// Offset of `sk` in the running kernel's `socket`.
 #[unsafe(no_mangle)]
 pub(crate) static SOCKET_SK: Global<u32> = Global::new(0);
+
+/// Offset of `bi_bdev` in the running kernel's `bio`.
+#[unsafe(no_mangle)]
+pub(crate) static BIO_DEVICE: Global<u32> = Global::new(0);
+
+/// Offset of `bi_opf` in the running kernel's `bio`.
+#[unsafe(no_mangle)]
+pub(crate) static BIO_OPERATION: Global<u32> = Global::new(0);
+
+/// Offset of `bd_disk` in the running kernel's `block_device`.
+#[unsafe(no_mangle)]
+pub(crate) static BDEV_DISK: Global<u32> = Global::new(0);
+
+/// Offset of `major` in the running kernel's `gendisk`.
+#[unsafe(no_mangle)]
+pub(crate) static DISK_MAJOR: Global<u32> = Global::new(0);
+
+/// Offset of `first_minor` in the running kernel's `gendisk`.
+#[unsafe(no_mangle)]
+pub(crate) static DISK_MINOR: Global<u32> = Global::new(0);
+
+/// Offset of `disk_name` in the running kernel's `gendisk`.
+#[unsafe(no_mangle)]
+pub(crate) static DISK_NAME: Global<u32> = Global::new(0);
+
+/// Offset of `bio` in the running kernel's `request`: the first.
+#[unsafe(no_mangle)]
+pub(crate) static REQUEST_BIO: Global<u32> = Global::new(0);

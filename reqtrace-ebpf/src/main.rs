@@ -18,6 +18,7 @@ mod blame;
 mod cost;
 mod cpu;
 mod delivery;
+mod disk;
 mod emit;
 mod file;
 mod globals;
@@ -133,6 +134,22 @@ fn cpu_switch(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_migrate_task")]
 fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
     cpu::moved(&ctx)
+}
+
+/// These three only with blame, and where the kernel has them.
+#[btf_tracepoint(function = "block_getrq")]
+fn block_getrq(ctx: BtfTracePointContext) -> i32 {
+    disk::queued(&ctx)
+}
+
+#[btf_tracepoint(function = "block_rq_issue")]
+fn block_rq_issue(ctx: BtfTracePointContext) -> i32 {
+    disk::issued(&ctx)
+}
+
+#[btf_tracepoint(function = "block_rq_complete")]
+fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
+    disk::complete(&ctx)
 }
 
 #[btf_tracepoint(function = "sched_process_fork")]

@@ -79,6 +79,13 @@ fn cause(verdict: &Verdict) -> String {
     if !verdict.also.is_empty() {
         text.push_str(&format!("; slow {} too", verdict.also.join(", ")));
     }
+    if let Some((requests, ns)) = verdict.stood {
+        text.push_str(&format!(
+            "; {} requests stood for the same {}",
+            number(requests),
+            duration(ns)
+        ));
+    }
     if matches!(class, Class::WaitsForCpu) {
         text.push_str(match verdict.knows_takers {
             true => "; no other process had the CPU most of that time",
@@ -259,6 +266,11 @@ fn percent(share: u16) -> String {
     }
 }
 
+/// How many requests stood for the same time, and for how long.
+pub(crate) fn stood((requests, ns): (u64, u64)) -> Value {
+    json!({"requests": requests, "ns": ns})
+}
+
 /// As it stands in `summary.json`.
 pub(crate) fn value(finding: &Finding) -> Value {
     let mut value = match finding {
@@ -270,6 +282,7 @@ pub(crate) fn value(finding: &Finding) -> Value {
             "object": verdict.object,
             "episode_ns": verdict.episode_ns,
             "times": verdict.times,
+            "stood": verdict.stood.map(stood),
             "cadence": verdict.cadence.map(|cadence| json!({
                 "period_ns": cadence.period_ns,
                 "p": cadence.p,
@@ -361,6 +374,7 @@ mod tests {
                 period_ns: 1_250_000_000,
                 p: 0.0005,
             }),
+            stood: None,
             knows_takers: false,
             evidence: Evidence {
                 slow: 63,

@@ -24,7 +24,7 @@ mod wire;
 pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep,
-    Comm, Cost, CpuWait, End, Event, File, Futex, Header, Holder, Incomplete, Interval,
+    Comm, Cost, CpuWait, DiskUse, End, Event, File, Futex, Header, Holder, Incomplete, Interval,
     IntervalKind, KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping,
     Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin,
     Overhead, PARKED, Park, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,

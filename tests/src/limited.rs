@@ -205,16 +205,25 @@ impl Stalling {
     ///
     /// When the kernel refuses the limit.
     pub fn stall(&self, stalls: bool) -> Result<()> {
+        self.limit("write", stalls.then_some(2))
+    }
+
+    /// From now on there are so many reads a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stalling::stall`].
+    pub fn slow_reads(&self, a_second: u32) -> Result<()> {
+        self.limit("read", Some(a_second))
+    }
+
+    fn limit(&self, what: &str, most: Option<u32>) -> Result<()> {
         let Self { group, device } = self;
         if group.is_old {
-            let most = if stalls { 2 } else { 0 };
-            group.set(
-                "blkio.throttle.write_iops_device",
-                &format!("{device} {most}"),
-            )
-        } else {
-            let most = if stalls { "2" } else { "max" };
-            group.set("io.max", &format!("{device} wiops={most}"))
+            let file = format!("blkio.throttle.{what}_iops_device");
+            return group.set(&file, &format!("{device} {}", most.unwrap_or(0)));
         }
+        let most = most.map_or_else(|| "max".to_owned(), |most| most.to_string());
+        group.set("io.max", &format!("{device} {}iops={most}", &what[..1]))
     }
 }

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::process::run;
+
 /// Where set-up unpacks servers whose packages would install a service, laid out as `/`.
 pub const UNPACKED: &str = "/opt/reqtrace-tests";
 
@@ -58,6 +60,25 @@ impl SmallDisk {
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
         let status = mount.arg(at).status()?;
         ensure!(status.success(), "mount {}: {status}", at.display());
+        Ok(Self(at.to_owned()))
+    }
+
+    /// Mounts one with a journal, ext4 in a file of 64 MiB beside it on a device of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmallDisk::mount`], and when there is no loop device.
+    pub fn with_journal(at: &Path) -> Result<Self> {
+        std::fs::create_dir(at).with_context(|| at.display().to_string())?;
+        let image = at.with_extension("image");
+        std::fs::File::create(&image)?.set_len(64 << 20)?;
+        run(Command::new("mke2fs")
+            .args(["-q", "-t", "ext4"])
+            .arg(&image))?;
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(at))?;
         Ok(Self(at.to_owned()))
     }
 

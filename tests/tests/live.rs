@@ -91,11 +91,11 @@ fn a_query_that_hangs_is_seen_while_the_others_go_on() {
             .unwrap();
         let first = millis(line(&shown, "select sleep(30)"));
         thread::sleep(Duration::from_secs(2));
-        // It is the oldest, so the first; its time rises, and so does the time of its wait.
+        // It is the longest, so the first; its time rises, and so does the time of its wait.
         let shown = screen.text();
         let at = shown
             .lines()
-            .position(|line| line.starts_with(" RUNNING"))
+            .position(|line| line.starts_with(" LONGEST"))
             .unwrap();
         let oldest = shown.lines().nth(at + 1).unwrap();
         assert!(oldest.contains("select sleep(30)"), "{shown}");
@@ -230,6 +230,12 @@ fn the_verdict_is_on_top() {
     let words = ["Verdict: slow `command`", "metadata lock", &of_thread];
     screen
         .wait_for("the verdict", LONG, |text| has(text, &words))
+        .unwrap();
+    // Who holds up whom, with the last statement of the one.
+    screen
+        .wait_for("who holds up whom", LONG, |text| {
+            has(text, &["Now: update d.t", " waited ", "unlock tables"])
+        })
         .unwrap();
     for client in &mut clients {
         assert!(client.wait(LIMIT).unwrap().success());

@@ -370,6 +370,9 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
     browser.click("[data-preset='Slowest 1 %']").unwrap();
     browser.script("scrollTo(0, 0)", &[]).unwrap();
     browser.picture(&folder.join("1-slowest.png")).unwrap();
+    browser
+        .script("document.querySelector('#requests-all')?.click()", &[])
+        .unwrap();
     let waits = browser
         .script(
             "const rows = [...document.querySelectorAll('#requests-table tbody tr')];

@@ -49,6 +49,36 @@ fn a_row_with_many_writers() {
     );
 }
 
+/// A convoy: each holds the lock for a moment, and all take it in turn.
+#[test]
+fn a_lock_that_many_take_in_turn() {
+    let server = server();
+    let options = ["--blame", "--labels"];
+    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
+    let update = "update d.t set n = n + 1 where id = ID";
+    let mut clients: Vec<_> = (2..=CLIENTS)
+        .map(|id| client_of(&server, id, update, STATEMENTS))
+        .collect();
+    let script =
+        "do get_lock('convoy', 60);\n\\! sleep 0.005\ndo release_lock('convoy');\n\\! sleep 0.02\n";
+    let takers = (0..WRITERS).map(|taker| {
+        let name = format!("taker{taker}");
+        server.start_sql(&name, &script.repeat(100)).unwrap()
+    });
+    clients.extend(takers);
+    for client in &mut clients {
+        assert!(client.wait(LIMIT).unwrap().success());
+    }
+    let verdict = only(&trace.finish().unwrap(), "contended");
+    assert_eq!(verdict["object"], "metadata lock", "{verdict:#}");
+    let culprit = &verdict["culprit"];
+    assert_eq!(culprit["kind"], "threads", "{verdict:#}");
+    assert_eq!(culprit["threads"], WRITERS, "{verdict:#}");
+    assert_eq!(culprit["pid"], server.pid(), "{verdict:#}");
+    let statements = culprit["statements"].to_string();
+    assert!(statements.contains("do get_lock(?"), "{verdict:#}");
+}
+
 /// Each connection of the upstream is a thread of its own.
 #[test]
 fn an_upstream_that_is_slow_now_and_then() {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AddressSpace, AwayInterval, CpuWait, Holder, Interval, Origin, RequestOf,
-    WakerIs,
+    self as recording, AddressSpace, AwayInterval, CpuWait, DiskUse, Holder, Interval, Origin,
+    RequestOf, WakerIs,
 };
 
 use super::Aggregator;
@@ -66,6 +66,13 @@ impl Aggregator {
         if let Some(blame) = &mut self.blame {
             let follows = blame.cpu_wait(wait);
             self.malformed += u64::from(!follows);
+        }
+    }
+
+    /// Takes what a disk did.
+    pub(super) fn disk(&mut self, disk: &DiskUse) {
+        if let Some(blame) = &mut self.blame {
+            blame.disk(disk);
         }
     }
 

@@ -126,6 +126,15 @@ impl Bounds {
                     && known_ns.is_some_and(|ns| ns <= wait.from_ns.abs_diff(wait.until_ns))
                     && charge(&mut self.intervals, known_ns.into_iter(), 1)
             }
+            Event::Disk(disk) => {
+                let bytes = disk.read_bytes.checked_add(disk.written_bytes);
+                are_times([disk.from_ns, disk.issued_ns, disk.until_ns])
+                    && disk.from_ns <= disk.until_ns
+                    && disk.issued_ns <= disk.until_ns
+                    && bytes.is_some_and(|bytes| bytes <= MAX_NS)
+                    && disk.count <= MAX_NS
+                    && disk.flushes <= disk.count
+            }
             Event::Origin(origin) => {
                 are_times([origin.request.begin_ns, origin.until_ns, origin.arrived_ns])
             }

@@ -80,12 +80,17 @@ pub(super) struct Counts<'a> {
     pub(super) ending: &'a Ending,
 }
 
+/// Whether so many of all blocks and preemptions are no matter.
+pub(super) fn is_few(lost: u64, switches: u64) -> bool {
+    lost.saturating_mul(FEW) < switches
+}
+
 /// The lines, kernel's causes first; a cause that never happened has none.
 pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
     let count = |name: &str| counts.recorded.get(name).copied().unwrap_or(0);
     let kernel = Loss::ALL.into_iter().map(|loss| {
         let lost = count(loss.name());
-        let few = lost.saturating_mul(FEW) < counts.switches;
+        let few = is_few(lost, counts.switches);
         let advice = match loss {
             Loss::SwitchInUnseen if few => SWITCH_IN_UNSEEN_FEW,
             _ => advice(loss),
@@ -312,6 +317,10 @@ fn advice(loss: Loss) -> &'static str {
         Loss::CpuWaitRingFull => {
             "waits for a CPU that found no room on their way to reqtrace: who had that CPU is not known; trace a \
              less busy process, or with less load beside it"
+        }
+        Loss::DiskRingFull => {
+            "I/O that found no room on its way to reqtrace: what disks did for these requests is not known; trace a less \
+             busy process"
         }
         Loss::SampleRingFull => {
             "samples of requests on their CPUs that found no room on their way to reqtrace: how on-CPU time is \

@@ -279,6 +279,7 @@ impl Aggregator {
             Event::Interval(interval) => self.interval(interval),
             Event::Away(away) => self.away(away),
             Event::CpuWait(wait) => self.cpu_wait(wait),
+            Event::Disk(disk) => self.disk(disk),
             Event::Origin(origin) => self.origin(origin),
             Event::Futex(futex) => {
                 if let Some(blame) = &mut self.blame {

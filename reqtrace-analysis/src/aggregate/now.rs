@@ -3,13 +3,15 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{AwayIn, BlockSite, BlockedIn, Open, Request};
 
-use super::Aggregator;
 use super::sites::Sites;
 use super::types::Arrived;
+use super::{Aggregator, losses};
 use crate::blame::Causes;
 use crate::cells::WINDOW_NS;
 use crate::label::label_text;
+use crate::report::page::Holding;
 use crate::report::{Latency, Ledger, OpenBlock, OpenRequest};
+use reqtrace_common::loss::Loss;
 use reqtrace_recording::losses::MALFORMED;
 
 /// Complete requests of one type, by their records.
@@ -101,7 +103,14 @@ impl Aggregator {
             .collect()
     }
 
-    /// What was lost so far, by events, by the names of `summary.json`.
+    /// Who held requests up most that ended in the last two seconds, and for how long together; `None` without blame,
+    /// or when nobody known did.
+    #[must_use]
+    pub fn held_now(&self, now_ns: u64) -> Option<(Holding, u64)> {
+        self.blame.as_ref()?.held_lately(now_ns)
+    }
+
+    /// What was lost so far, by events, by the names of `summary.json`; not what a report calls no matter.
     #[must_use]
     pub fn losses_now(&self) -> Vec<(String, u64)> {
         let lost = self
@@ -110,8 +119,16 @@ impl Aggregator {
             .map(|(name, count)| (name.clone(), *count));
         let malformed = (MALFORMED.to_owned(), self.malformed);
         lost.chain([malformed])
-            .filter(|(_, count)| *count > 0)
+            .filter(|(name, count)| *count > 0 && !self.is_no_matter(name, *count))
             .collect()
+    }
+
+    fn is_no_matter(&self, name: &str, count: u64) -> bool {
+        name == Loss::SwitchInUnseen.name() && {
+            let sums = self.sums.stacks();
+            let new: u64 = sums.iter().map(|(_, sum)| sum.count).sum();
+            losses::is_few(count, self.settled.lines.switches() + new)
+        }
     }
 
     /// A place at which a request was blocked, in a few words.

@@ -223,6 +223,13 @@ impl Lines {
         }
     }
 
+    /// Blocks and preemptions.
+    pub(super) fn switches(&self) -> u64 {
+        let lines = self.lines.iter();
+        let is_one = |(key, _): &(&LineKey, &LineSum)| key.kind != StackKind::RunQueue;
+        lines.filter(is_one).map(|(_, sum)| sum.count).sum()
+    }
+
     /// Stacks whose frames were given up.
     pub(super) fn merged(&self) -> u64 {
         self.merged

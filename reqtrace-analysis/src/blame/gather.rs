@@ -3,8 +3,8 @@
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
-    self as recording, AwayInterval, BlockSite, CpuWait, Futex, Holder, Interval, IntervalKind,
-    Origin, Request, RequestOf, WakerContext, WakerIs,
+    self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
+    IntervalKind, Origin, Request, RequestOf, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 
@@ -23,6 +23,9 @@ use crate::report::{Ledger, OfText};
 const MAX_BYTES: usize = 64 << 20;
 /// Stacks of interrupts that are remembered.
 const MAX_INTERRUPTS: usize = 1 << 12;
+/// Culprits of a second that are told apart.
+const MAX_LATELY: usize = 1 << 10;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// A request whose blocked and parked time is to be split.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,35 @@ pub(crate) struct Gatherer {
     /// How often stacks were said anew.
     period: u32,
     interrupts: FxHashMap<StackId, Interrupt>,
+    lately: Lately,
+}
+
+/// Who held requests up that ended in the newest second, and in the one before.
+#[derive(Debug, Default)]
+struct Lately {
+    second: u64,
+    held: [FxHashMap<HeldKey, u64>; 2],
+}
+
+impl Lately {
+    fn add(&mut self, end_ns: u64, held: &FxHashMap<HeldKey, u64>) {
+        let second = end_ns / SECOND_NS;
+        if second > self.second {
+            self.held.swap(0, 1);
+            self.held[0].clear();
+            if second > self.second + 1 {
+                self.held[1].clear();
+            }
+            self.second = second;
+        }
+        let [now, _] = &mut self.held;
+        for (key, ns) in held {
+            let key = key.at_any_depth();
+            if now.len() < MAX_LATELY || now.contains_key(&key) {
+                *now.entry(key).or_default() += ns;
+            }
+        }
+    }
 }
 
 impl Gatherer {
@@ -57,12 +89,13 @@ impl Gatherer {
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: FxHashMap::default(),
+            lately: Lately::default(),
         }
     }
 
     /// What is known now.
     pub(crate) fn report(&self, naming: &mut impl Naming) -> Blame {
-        self.sums.report(self.period, naming)
+        self.sums.report(&self.timelines, self.period, naming)
     }
 
     /// Whether there are so many chains of stacks that they are to be settled.
@@ -218,6 +251,11 @@ impl Gatherer {
         self.timelines.cpu_wait(wait)
     }
 
+    /// Takes what a disk did.
+    pub(crate) fn disk(&mut self, disk: &DiskUse) {
+        self.timelines.disk(disk);
+    }
+
     /// Takes what a futex lies in.
     pub(crate) fn futex(&mut self, futex: &Futex) {
         let (space, address) = (futex.space, futex.address);
@@ -264,6 +302,7 @@ impl Gatherer {
         if victim.is_complete {
             self.sums
                 .add(&self.timelines, self.period, &parts, victim, naming);
+            self.lately.add(victim.end_ns, &self.sums.last);
         }
         causes
     }
@@ -271,6 +310,19 @@ impl Gatherer {
     /// Who held the last complete request up, with nanoseconds of each.
     pub(crate) fn last_held(&self) -> impl Iterator<Item = (&HeldKey, u64)> {
         self.sums.last.iter().map(|(key, ns)| (key, *ns))
+    }
+
+    /// Who held requests up most in the last two seconds, as far as it is known, and for how long together.
+    pub(crate) fn held_lately(&self, now_ns: u64) -> Option<(Holding, u64)> {
+        let is_old = now_ns / SECOND_NS > self.lately.second + 2;
+        let mut sums: FxHashMap<&HeldKey, u64> = FxHashMap::default();
+        for (key, ns) in self.lately.held.iter().flatten().filter(|_| !is_old) {
+            if key.cause != Cause::Unknown {
+                *sums.entry(key).or_default() += ns;
+            }
+        }
+        let (key, ns) = sums.into_iter().max_by_key(|(key, ns)| (*ns, *key))?;
+        Some((self.holding(key), ns))
     }
 
     /// The names of who held requests up.

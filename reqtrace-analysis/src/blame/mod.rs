@@ -7,6 +7,7 @@
 
 mod cause;
 mod chains;
+mod disk;
 mod fitting;
 mod gather;
 mod interrupt;
@@ -28,6 +29,7 @@ mod timeline;
 mod tests;
 
 pub use cause::{Cause, Causes, Reason};
+pub(crate) use disk::stalls;
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::of_stack;
 pub(crate) use kept::{Away, By, Kept, Place, Sender, Source, ThreadId};

@@ -12,6 +12,7 @@ use super::chains::{Chains, Link};
 use super::locks::{self, LockKey};
 use super::sums::Sums;
 use super::table::{Holding as HoldingSum, Key, OfType, Whose};
+use super::timeline::Timelines;
 use super::{Cause, Place, Reason, ThreadId};
 use crate::bounded::in_order;
 use crate::report::blame::{
@@ -72,7 +73,12 @@ impl Names {
 
 impl Sums {
     /// What is known now. Stacks of other periods than this have no names any more.
-    pub(super) fn report(&self, period: u32, naming: &mut impl Naming) -> Blame {
+    pub(super) fn report(
+        &self,
+        timelines: &Timelines,
+        period: u32,
+        naming: &mut impl Naming,
+    ) -> Blame {
         let names = &self.names;
         let mut types: Vec<TypeBlame> = self
             .table
@@ -82,7 +88,7 @@ impl Sums {
             .zip(&self.slowest)
             .map(|((of_type, name), slowest)| TypeBlame {
                 slowest: slowest.requests.clone(),
-                ..self.of_type(of_type, name)
+                ..self.of_type(timelines, of_type, name)
             })
             .collect();
         self.locks(&mut types, period, naming);
@@ -237,7 +243,7 @@ impl Sums {
         }
     }
 
-    fn of_type(&self, of_type: &OfType, name: &str) -> TypeBlame {
+    fn of_type(&self, timelines: &Timelines, of_type: &OfType, name: &str) -> TypeBlame {
         let names = &self.names;
         let holdings = of_type.holdings.iter();
         let mut holders: Vec<Holder> = holdings
@@ -265,6 +271,9 @@ impl Sums {
             unknown,
             cpu_ns: of_type.cpu_ns,
             takers: of_type.takers.report(),
+            disk: of_type
+                .at_disks
+                .report(timelines.disks(), timelines.servers()),
             ..TypeBlame::default()
         }
     }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use rustc_hash::FxHashMap;
 
+use super::disk::AtDisks;
 use super::taken::Takers;
 use super::texts::{NONE, Number, OTHERS};
 use super::{Cause, Causes, Reason, ThreadId};
@@ -147,6 +148,7 @@ pub(super) struct OfType {
     /// Waited for a CPU themselves, ns.
     pub(super) cpu_ns: u64,
     pub(super) takers: Takers,
+    pub(super) at_disks: AtDisks,
     pub(super) holdings: FxHashMap<(Cause, Whose), Holding>,
 }
 

@@ -5,9 +5,10 @@
 
 use std::rc::Rc;
 
-use reqtrace_recording::{CpuWait, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::disk::Disks;
 use super::fitting::Fitting;
 use super::kept::{By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
@@ -50,6 +51,7 @@ pub(crate) struct Timelines {
     others: Timeline,
     /// Processes that serve requests of the trace.
     servers: FxHashSet<u32>,
+    disks: Disks,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
 }
@@ -67,6 +69,7 @@ impl Timelines {
             idle: 0,
             others: Timeline::default(),
             servers: FxHashSet::default(),
+            disks: Disks::default(),
             is_sampled: false,
         }
     }
@@ -274,6 +277,21 @@ impl Timelines {
         });
         let waits = waits.into_iter().flatten();
         waits.take_while(move |wait| wait.from_ns < until_ns)
+    }
+
+    /// Takes what a disk did.
+    pub(crate) fn disk(&mut self, disk: &DiskUse) {
+        self.disks.take(disk);
+    }
+
+    /// What disks did.
+    pub(super) fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    /// Processes that serve requests of the trace.
+    pub(super) fn servers(&self) -> &FxHashSet<u32> {
+        &self.servers
     }
 
     /// What has a CPU.

@@ -2,6 +2,7 @@
 
 use reqtrace_base::plain::Plain;
 
+pub use super::disk::{DiskUser, DiskWaits};
 pub use super::taken::{CpuTaken, TakerKind, TakerName};
 pub use crate::blame::{Cause, Causes, Reason};
 
@@ -44,6 +45,8 @@ pub struct TypeBlame {
     /// Who had that CPU, the most time first. What is missing is not known: short waits above all. Empty where the trace
     /// does not have it.
     pub takers: Vec<CpuTaken>,
+    /// Waits that ended at a disk; `None` without any, and where the trace does not say what disks did.
+    pub disk: Option<DiskWaits>,
 }
 
 /// A slow request, and who held it up.

@@ -1,6 +1,7 @@
 //! The model: what a trace found out. Each output takes it through the trait [`Exporter`].
 
 pub mod blame;
+mod disk;
 mod labels;
 mod ledger;
 mod on_cpu;

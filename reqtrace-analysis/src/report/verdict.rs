@@ -44,6 +44,8 @@ pub struct Verdict {
     pub times: u64,
     /// How often it comes, if it comes regularly.
     pub cadence: Option<Cadence>,
+    /// Of a disk that several requests waited for at once: how many in the longest episode, and for how many ns all of them.
+    pub stood: Option<(u64, u64)>,
     /// Whether the trace says who had CPUs that requests waited for.
     pub knows_takers: bool,
     /// The numbers that it rests on.

@@ -127,6 +127,7 @@ impl<F: Facts> Judge<'_, F> {
             object: Plain::of(self.facts.class(Some(class))),
             episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
             times: episodes.len() as u64,
+            stood: None,
             knows_takers: self.collector.knows_takers,
             cadence: periods::of(&begins, false),
             evidence: Evidence {

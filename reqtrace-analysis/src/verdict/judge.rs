@@ -217,6 +217,10 @@ impl<F: Facts> Judge<'_, F> {
         if is_turn && pattern.refuted.contains(&Refuted::ByItsTurn) {
             return None;
         }
+        // What matters of it came less often: the rest are slow requests now and then.
+        if verdict.times < FEWEST_EPISODES as u64 {
+            return contention(evidence);
+        }
         Some(Finding::Cause(Box::new(verdict)))
     }
 }

@@ -10,7 +10,7 @@ use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
 use super::patterns::{Family, PATTERNS, Pattern};
 use super::periods;
-use crate::blame::ThreadId;
+use crate::blame::{ThreadId, stalls};
 use crate::report::verdict::{Culprit, Evidence, Verdict};
 use crate::report::{TakerKind, TakerName};
 
@@ -75,6 +75,10 @@ impl<F: Facts> Judge<'_, F> {
             object,
             episode_ns: median(&episodes, &own, family, is_its),
             times: episodes.len() as u64,
+            stood: match family {
+                Family::Disk => stood(&own),
+                _ => None,
+            },
             knows_takers: self.collector.knows_takers,
             cadence: periods::of(&begins, who == Who::Nobody),
             evidence,
@@ -211,6 +215,17 @@ fn median(
     let mut longest: Vec<u64> = longest.collect();
     longest.sort_unstable();
     longest.get(longest.len() / 2).copied().unwrap_or(0)
+}
+
+/// Of the longest stall of a disk how many requests stood, and for how long.
+fn stood(own: &[&Slow]) -> Option<(u64, u64)> {
+    let at_disk = |share: &&Share| PATTERNS[usize::from(share.pattern)].family == Family::Disk;
+    let longest = |slow: &&Slow| slow.shares.iter().find(at_disk).copied();
+    let stands = own.iter().filter_map(longest);
+    let stands: Vec<_> = stands
+        .map(|share| (share.from_ns, share.until_ns))
+        .collect();
+    stalls(&stands).1
 }
 
 /// What has the most, by what it is.

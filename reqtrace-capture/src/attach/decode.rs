@@ -18,6 +18,7 @@ use reqtrace_recording::{
 };
 
 mod cpu_waits;
+mod disk;
 mod extras;
 mod fields;
 mod intervals;
@@ -27,6 +28,7 @@ mod samples;
 use super::file::file_path;
 
 pub(crate) use cpu_waits::cpu_wait;
+pub(crate) use disk::{disk, disk_users};
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use fields::Fields;
 use intervals::helper;
@@ -105,6 +107,8 @@ pub(crate) enum Record<'a> {
     Away(&'a [u8]),
     /// The bytes of a wait for a CPU: see [`cpu_wait`].
     CpuWait(&'a [u8]),
+    /// The bytes of what a block device did: see [`disk`].
+    Disk(&'a [u8]),
     /// What a parked request went on with.
     Origin(&'a [u8]),
     /// Another record.
@@ -138,6 +142,7 @@ pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         kind::TEXT => Ok(Record::Text(bytes)),
         kind::AWAY => Ok(Record::Away(bytes)),
         kind::CPU_WAIT => Ok(Record::CpuWait(bytes)),
+        kind::DISK => Ok(Record::Disk(bytes)),
         kind::ORIGIN => Ok(Record::Origin(bytes)),
         kind::HELPER => Ok(Record::Other(Other::Thread(helper(bytes)?))),
         other => Err(Malformed::Kind(other)),

@@ -26,7 +26,7 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
+use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
 
@@ -177,6 +177,7 @@ pub fn load(
         Part::File,
         Part::Throttled,
         Part::Limit,
+        Part::Disk,
     ];
     parts.extend(wants_sockets.then_some(Part::Socket));
     for (global, offset) in parts.into_iter().flat_map(|part| host.layout.globals(part)) {
@@ -304,10 +305,13 @@ fn load_programs(
     features: &Features,
 ) -> Result<()> {
     let faults = options.blame && features.has(Feature::PageFaults);
+    let disks = options.blame && features.has(Feature::BlockDevices);
     let sockets = options.before || options.origins;
     let wanted = || {
         let sockets = features.socket_tracepoints().filter(move |_| sockets);
+        let disks = disks.then(|| BLOCK.map(|(name, _)| name));
         let others = faults.then_some(PAGE_FAULT).into_iter();
+        let others = others.chain(disks.into_iter().flatten());
         let cpus = options
             .blame
             .then_some([CPU_SWITCH, MIGRATE, WATCH_THREADS]);

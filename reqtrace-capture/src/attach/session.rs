@@ -40,7 +40,7 @@ use crate::kernel::clock;
 use reqtrace_base::error::Result;
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
-use reqtrace_recording::{LateChildren, Sent};
+use reqtrace_recording::{DiskUse, LateChildren, Sent};
 
 /// A running trace.
 pub struct Session {
@@ -91,6 +91,15 @@ impl Session {
     pub fn next_record<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let record = self.ring.next()?;
         Some(take(&record))
+    }
+
+    /// I/O of processes that is summed up in the kernel still.
+    ///
+    /// # Errors
+    ///
+    /// When the map cannot be read.
+    pub(crate) fn disk_users(&self) -> Result<Vec<DiskUse>> {
+        super::decode::disk_users(&self.ebpf)
     }
 
     /// What was sent in the seconds that are over, when all records of before `taken_ns` were taken; with `all` in those

@@ -54,6 +54,13 @@ const HELPERS: [&str; 5] = [
 
 const HELPER_NAMES: &str = "bpf_func_id";
 
+/// Tracepoints of block devices, each with the structure that it is about; only with blame.
+pub(crate) const BLOCK: [(&str, &str); 3] = [
+    ("block_getrq", "bio"),
+    ("block_rq_issue", "request"),
+    ("block_rq_complete", "request"),
+];
+
 /// Names features that are taken for lacking, with commas between them; for tests and bug reports.
 const HIDE: &str = "REQTRACE_HIDE";
 
@@ -122,6 +129,7 @@ pub struct Features {
 /// The names in the kernel's types that features and layout are found by.
 pub(super) fn wanted_types() -> Vec<String> {
     let tracepoints = TRACEPOINTS.into_iter().chain([MIGRATE, PAGE_FAULT]);
+    let tracepoints = tracepoints.chain(BLOCK.map(|(name, _)| name));
     let tracepoints = tracepoints.chain(socket_tracepoints()).map(typedef_of);
     let others = layout::structures().chain([HELPER_NAMES]);
     tracepoints.chain(others.map(str::to_owned)).collect()
@@ -183,6 +191,10 @@ impl Features {
                     .or_else(|| missing(Part::File)),
             ),
             (Feature::UnixSockets, absent(&UNIX)),
+            (
+                Feature::BlockDevices,
+                block_devices(types).or_else(|| missing(Part::Disk)),
+            ),
         ] {
             features.found(feature, lacks);
         }
@@ -251,6 +263,7 @@ impl Features {
         let lost = [
             self.lack(Feature::FileMembers),
             self.lack(Feature::PageFaults).filter(|_| blame),
+            self.lack(Feature::BlockDevices).filter(|_| blame),
             tcp.filter(|_| blame && has_keys),
             self.lack(Feature::UnixSockets).filter(|_| sockets),
         ];
@@ -283,7 +296,7 @@ impl Features {
     }
 
     /// Those that are found without a trial.
-    pub const FOUND: [Feature; 10] = [
+    pub const FOUND: [Feature; 11] = [
         Feature::TaskTracepoints,
         Feature::SwitchStates,
         Feature::Helpers,
@@ -293,6 +306,7 @@ impl Features {
         Feature::PageFaults,
         Feature::TcpSockets,
         Feature::UnixSockets,
+        Feature::BlockDevices,
         Feature::LocklessHits,
     ];
 
@@ -327,6 +341,19 @@ fn switch_state(types: &Types<'_>) -> Option<String> {
     let wanted = [Argument::Number(1), task(), task(), Argument::Number(4)];
     let fits = arguments.starts_with(&wanted);
     (!fits).then(|| format!("its arguments are {arguments:?}"))
+}
+
+/// Tracepoints of block devices that lack, or that have another argument: once a queue came first.
+fn block_devices(types: &Types<'_>) -> Option<String> {
+    BLOCK.iter().find_map(|(name, structure)| {
+        let Some(arguments) = types.tracepoint(name) else {
+            return Some(format!("tracepoint {name}"));
+        };
+        let first = Argument::Pointer((*structure).to_owned());
+        let fits = arguments.first() == Some(&first)
+            && (*name != "block_rq_complete" || arguments.get(2) == Some(&Argument::Number(4)));
+        (!fits).then(|| format!("the arguments of {name} are {arguments:?}"))
+    })
 }
 
 fn next(row: &Row) -> String {

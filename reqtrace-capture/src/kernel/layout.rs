@@ -16,6 +16,8 @@ pub enum Part {
     File,
     /// Of sockets.
     Socket,
+    /// Of block devices and their I/O.
+    Disk,
     /// Of limits of CPU time, as they are known of each thread, since 6.18.
     Throttled,
     /// The same as they are known of each cgroup. Neither is there where the kernel has no such limits.
@@ -30,7 +32,7 @@ type Global = (&'static str, &'static [Member]);
 
 const COMMON: Member = ("sock", "__sk_common");
 
-const MEMBERS: [(Part, &[Global]); 6] = [
+const MEMBERS: [(Part, &[Global]); 7] = [
     (
         Part::Task,
         &[
@@ -128,6 +130,18 @@ const MEMBERS: [(Part, &[Global]); 6] = [
             ("SOCKET_FILE", &[("socket", "file")]),
             ("SOCKET_SK", &[("socket", "sk")]),
             ("ICSK_ULP_OPS", &[("inet_connection_sock", "icsk_ulp_ops")]),
+        ],
+    ),
+    (
+        Part::Disk,
+        &[
+            ("BIO_DEVICE", &[("bio", "bi_bdev")]),
+            ("BIO_OPERATION", &[("bio", "bi_opf")]),
+            ("BDEV_DISK", &[("block_device", "bd_disk")]),
+            ("DISK_MAJOR", &[("gendisk", "major")]),
+            ("DISK_MINOR", &[("gendisk", "first_minor")]),
+            ("DISK_NAME", &[("gendisk", "disk_name")]),
+            ("REQUEST_BIO", &[("request", "bio")]),
         ],
     ),
     (

@@ -151,6 +151,9 @@ impl<'a> Follower<'a> {
         for sent in session.take_seconds(clock::monotonic_ns(), true)? {
             self.stream.send(&Event::Sent(&sent))?;
         }
+        for disk in session.disk_users()? {
+            self.stream.send(&Event::Disk(&disk))?;
+        }
         let stills = session.open_requests(stop_ns)?;
         self.are_open(stills)?;
         let unprobed = (

@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::json;
-use reqtrace_analysis::report::blame::{Cause, Causes, Chain, Reason};
+use reqtrace_analysis::report::blame::{Cause, Causes, Chain, CulpritName, Reason};
 use reqtrace_analysis::report::page::{
     Cell, EndedBy, Holding, MAX_ROWS, MAX_SLOWEST, Page, PageRow, PageStack, SlowRequest, Timeline,
 };
-use reqtrace_analysis::report::palette::Time;
+use reqtrace_analysis::report::palette::{self, Time};
 use reqtrace_analysis::report::{Ledger, Report, StackKind};
 use reqtrace_base::plain::Plain;
 
@@ -33,6 +33,7 @@ pub(super) struct Data<'a> {
     /// Their colours.
     place_colors: [Vec<String>; 2],
     causes: Vec<[&'static str; 2]>,
+    cause_colors: Vec<String>,
     reasons: Vec<&'static str>,
     column_ns: u64,
     edges_ns: &'a [u64],
@@ -248,11 +249,44 @@ struct Held<'a> {
     request: &'a str,
     label: &'a str,
     comm: &'a str,
+    /// Process and thread; none when several were it.
+    thread: Option<(u32, u32)>,
     cause: usize,
 }
 
+/// A line of blame as a holding has it: who waited, in which class, for whom, and the root cause.
+type HeldLine<'a> = (&'a str, &'a str, &'a CulpritName, Cause);
+
+/// The threads of lines of blame that one thread alone held up.
+fn threads(report: &Report) -> BTreeMap<HeldLine<'_>, Option<(u32, u32)>> {
+    let mut threads = BTreeMap::new();
+    for row in report.blame.iter().flat_map(|blame| &blame.rows) {
+        let line: HeldLine<'_> = (
+            row.victim_label.as_str(),
+            row.wait_class.as_str(),
+            &row.culprit,
+            row.cause,
+        );
+        let known = threads.entry(line).or_insert(row.thread);
+        *known = known.filter(|_| *known == row.thread);
+    }
+    threads
+}
+
 impl<'a> Held<'a> {
-    fn of(holding: &'a Holding) -> Self {
+    fn of(
+        holding: &'a Holding,
+        classes: &'a [String],
+        threads: &BTreeMap<HeldLine<'a>, Option<(u32, u32)>>,
+    ) -> Self {
+        let class = holding.class.and_then(|class| classes.get(class as usize));
+        let class = class.map_or("unattributed", String::as_str);
+        let line = (
+            holding.victim.as_str(),
+            class,
+            &holding.culprit,
+            holding.cause,
+        );
         let culprit = &holding.culprit;
         Self {
             victim: &holding.victim,
@@ -261,6 +295,7 @@ impl<'a> Held<'a> {
             request: &culprit.request,
             label: &culprit.label,
             comm: &culprit.comm,
+            thread: threads.get(&line).copied().flatten(),
             cause: holding.cause as usize,
         }
     }
@@ -449,6 +484,7 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         .blame
         .as_ref()
         .map(|blame| Chains::of(&blame.chains, &mut frames));
+    let threads = threads(report);
     Data {
         version: VERSION,
         summary: json::summary(report),
@@ -491,6 +527,10 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
             .iter()
             .map(|cause| [cause.name(), cause.words()])
             .collect(),
+        cause_colors: Cause::ALL
+            .iter()
+            .map(|cause| palette::of_cause(*cause).hex())
+            .collect(),
         reasons: Reason::ALL.iter().map(|reason| reason.words()).collect(),
         column_ns: page.column_ns,
         edges_ns: &page.edges_ns,
@@ -501,7 +541,11 @@ pub(super) fn of<'a>(report: &'a Report, page: &'a Page) -> Data<'a> {
         stacks,
         not_sampled: page.not_sampled,
         chains,
-        holdings: page.holdings.iter().map(Held::of).collect(),
+        holdings: page
+            .holdings
+            .iter()
+            .map(|holding| Held::of(holding, &report.classes, &threads))
+            .collect(),
         rows: page.rows.as_deref().map(Rows::of),
         slowest: page.slowest.iter().map(Slow::of).collect(),
         has_blame: report.blame.is_some(),

@@ -3,9 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use reqtrace_analysis::report::blame::{
-    Cause, CpuTaken, CulpritName, HeldRequest, Holder, Lock, Part, Reason, TakerKind, TypeBlame,
-    What,
+    Cause, CpuTaken, CulpritName, DiskUser, DiskWaits, HeldRequest, Holder, Lock, Part, Reason,
+    TakerKind, TypeBlame, What,
 };
+
+use crate::verdict::stood;
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
@@ -30,7 +32,39 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
             "had_by": blame.takers.iter().take(HOLDERS).map(taker).collect::<Vec<_>>(),
         });
     }
+    if let Some(waits) = &blame.disk {
+        value["disk"] = disk(waits);
+    }
     value
+}
+
+fn disk(waits: &DiskWaits) -> Value {
+    let user = |user: &DiskUser| {
+        json!({
+            "pid": user.pid,
+            "comm": user.comm,
+            "is_kernel": user.is_kernel,
+            "disk": user.disk,
+            "read_bytes": user.read_bytes,
+            "written_bytes": user.written_bytes,
+            "flushes": user.flushes,
+            "count": user.count,
+        })
+    };
+    json!({
+        "waited_ns": waits.waited_ns,
+        "own_ns": waits.own_ns,
+        "journal_ns": waits.journal_ns,
+        "others_ns": waits.others_ns,
+        "not_bound_ns": waits.not_bound_ns(),
+        "queued_ns": waits.queued_ns,
+        "served_ns": waits.served_ns,
+        "count": waits.count,
+        "disks": waits.disks,
+        "used_by": waits.users.iter().map(user).collect::<Vec<_>>(),
+        "stalls": waits.stalls,
+        "longest_stall": waits.longest_stall.map(stood),
+    })
 }
 
 fn taker(taken: &CpuTaken) -> Value {

@@ -2,6 +2,7 @@
 
 mod chains;
 mod cpu;
+mod disk;
 mod locks;
 
 use super::NAME;
@@ -81,6 +82,7 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     unknown(page, blame);
     chains::draw(page, blame);
     locks::draw(page, blame);
+    disk::draw(page, blame);
     cpu::draw(page, blame);
 }
 

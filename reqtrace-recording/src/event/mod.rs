@@ -2,6 +2,7 @@
 //! after [`Event::StacksAnew`].
 
 mod cpu;
+mod disk;
 mod interval;
 mod overhead;
 mod process;
@@ -16,6 +17,7 @@ mod trace;
 pub use reqtrace_base::frame::AddressSpace;
 
 pub use cpu::{CpuWait, Runner};
+pub use disk::DiskUse;
 pub use interval::{
     AwayInterval, Futex, Holder, Interval, IntervalKind, Origin, RequestOf, Sender, Waker,
     WakerContext, WakerIs, WokenFrom,
@@ -72,6 +74,8 @@ pub enum Event<'a> {
     Interval(&'a Interval),
     /// A thread waited for a CPU that others had; only with blame.
     CpuWait(&'a CpuWait),
+    /// A block device did something; only with blame.
+    Disk(&'a DiskUse),
     /// A request was parked or queued; only with blame.
     Away(&'a AwayInterval),
     /// What a parked request went on with; only with blame.

@@ -81,6 +81,7 @@ impl Rolling {
                     | Event::Interval(_)
                     | Event::Away(_)
                     | Event::CpuWait(_)
+                    | Event::Disk(_)
                     | Event::Origin(_)
                     | Event::Sample(_)
                     | Event::Tick(_)

@@ -7,7 +7,7 @@ use super::numbers::numbered;
 use super::open::WireOpen;
 use super::{Events, Tick};
 use crate::event::{
-    Away, AwayInterval, BlockSite, ClockStep, Cost, CpuWait, End, File, Futex, Header,
+    Away, AwayInterval, BlockSite, ClockStep, Cost, CpuWait, DiskUse, End, File, Futex, Header,
     LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
     MarkerCounts, Name, Object, Options, Origin, Park, Part, Process, ProgramCost, Runner, Sample,
     Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
@@ -59,6 +59,10 @@ numbered!(Origin {
 
 numbered!(CpuWait {
     1 space, 2 tid, 3 cpu, 4 from_ns, 5 until_ns, 6 limited_ns, 7 cgroup, 8 runners each,
+});
+numbered!(DiskUse {
+    1 device, 2 disk, 3 tgid, 4 tid, 5 comm, 6 is_kernel, 7 is_sum, 8 from_ns, 9 issued_ns, 10 until_ns, 11 read_bytes,
+    12 written_bytes, 13 count, 14 flushes,
 });
 numbered!(Runner { 1 tgid, 2 tid, 3 policy, 4 priority, 5 comm, 6 ns });
 

@@ -60,6 +60,7 @@ mod entry_kind {
     pub(super) const SENT: u32 = 23;
     pub(super) const CLOCK: u32 = 24;
     pub(super) const CPU_WAIT: u32 = 25;
+    pub(super) const DISK: u32 = 26;
 }
 
 /// The payload of a block of events.

@@ -102,6 +102,7 @@ impl Observer for Live {
         let now = Instant::now();
         self.recent.turn(now, model);
         let wanted = self.screen.wants_stacks();
+        let held = model.held_now(now_ns);
         let snapshot = Snapshot {
             title: Arc::clone(&self.title),
             elapsed: now.duration_since(self.started),
@@ -109,10 +110,12 @@ impl Observer for Live {
             losses: model.losses_now(),
             notices: reqtrace_base::say::held(),
             verdict: self.verdict.of(model),
+            held: held.map(|held| snapshot::held(&held, &model.classes())),
             types: self.recent.types(requests),
             running: snapshot::running(requests, now_ns, model),
             all_running: all,
             statements: self.recent.statements(model),
+            ended: self.recent.ended(),
             slowest: self.recent.slowest(now),
             stacks: self.stacks.of(wanted, model),
         };

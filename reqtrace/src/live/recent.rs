@@ -23,6 +23,8 @@ const MAX_STATEMENTS: usize = 100;
 const OTHERS: &str = "[other statements]";
 /// The slowest requests that are kept.
 const MAX_SLOWEST: usize = 50;
+/// Those of a second.
+const MAX_OF_SECOND: usize = 20;
 /// How long they are.
 const FORGET: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,8 @@ pub(super) struct Recent {
     /// In profile order.
     types: Vec<OfType>,
     slowest: Vec<(Instant, SlowRequest)>,
+    /// The slowest of this second, and of the last one.
+    seconds: [Vec<SlowRequest>; 2],
     /// A request that is not slower than this is none of them.
     least_ns: u64,
     /// Names of wait classes.
@@ -69,12 +73,27 @@ impl Recent {
             self.classes = model.classes();
             self.places = model.places().clone();
         }
-        if latency_ns > self.least_ns {
-            self.slow(request, model);
+        let [second, _] = &self.seconds;
+        let is_of_second = second.len() < MAX_OF_SECOND
+            || second
+                .last()
+                .is_some_and(|last| last.latency_ns < latency_ns);
+        let is_slow = latency_ns > self.least_ns;
+        if is_slow || is_of_second {
+            let one = self.named(request, model);
+            if is_of_second {
+                let [second, _] = &mut self.seconds;
+                let at = second.partition_point(|other| other.latency_ns >= latency_ns);
+                second.insert(at, one.clone());
+                second.truncate(MAX_OF_SECOND);
+            }
+            if is_slow {
+                self.slow(one);
+            }
         }
     }
 
-    fn slow(&mut self, request: &Request<'_>, model: &Aggregator) {
+    fn named(&self, request: &Request<'_>, model: &Aggregator) -> SlowRequest {
         let parts = parts(&model.ledger(request), &self.classes, &self.places);
         let mostly = parts.into_iter().next();
         let longest = request
@@ -85,7 +104,7 @@ impl Recent {
             let mostly = mostly.as_ref();
             mostly.is_some_and(|(name, _)| *name == place.class)
         };
-        let slow = SlowRequest {
+        SlowRequest {
             request: model.request_name(request).to_owned(),
             tid: request.tid,
             label: model.label(request),
@@ -95,7 +114,10 @@ impl Recent {
                 .map_or_else(String::new, |place| place.short),
             mostly,
             ago: Duration::ZERO,
-        };
+        }
+    }
+
+    fn slow(&mut self, slow: SlowRequest) {
         self.slowest.push((Instant::now(), slow));
         self.slowest
             .sort_by_key(|(_, slow)| std::cmp::Reverse(slow.latency_ns));
@@ -113,6 +135,8 @@ impl Recent {
         for (of_type, now) in self.types.iter_mut().zip(types) {
             of_type.turn(now);
         }
+        let [this, last] = &mut self.seconds;
+        *last = std::mem::take(this);
         self.slowest
             .retain(|(ended, _)| now.duration_since(*ended) < FORGET);
         if self.slowest.len() < MAX_SLOWEST {
@@ -157,6 +181,12 @@ impl Recent {
                 parts: parts(&now.ledger, &self.classes, &self.places),
             })
             .collect()
+    }
+
+    /// The slowest requests of the last second.
+    pub(super) fn ended(&self) -> Vec<SlowRequest> {
+        let [_, last] = &self.seconds;
+        last.clone()
     }
 
     /// The slowest requests of the last minute.

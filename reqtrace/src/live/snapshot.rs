@@ -6,7 +6,10 @@ use std::time::Duration;
 use reqtrace_analysis::aggregate::Aggregator;
 
 use super::Title;
+use reqtrace_analysis::report::blame::CulpritKind;
+use reqtrace_analysis::report::page::Holding;
 use reqtrace_analysis::report::{OpenBlock, OpenRequest};
+use reqtrace_base::figures::duration;
 use reqtrace_base::plain::Plain;
 use reqtrace_capture::attach::{RunState, Running};
 
@@ -23,12 +26,16 @@ pub(super) struct Snapshot {
     pub(super) notices: Vec<String>,
     /// Why slow requests since the start were slow: a sentence each.
     pub(super) verdict: Vec<String>,
+    /// Who holds up whom.
+    pub(super) held: Option<String>,
     /// In profile order.
     pub(super) types: Vec<TypeLine>,
     /// Those that began first.
     pub(super) running: Vec<RunningRequest>,
     /// How many there are.
     pub(super) all_running: usize,
+    /// Those that ended in the last second, the slowest first.
+    pub(super) ended: Vec<SlowRequest>,
     /// Of the last minute, those with the most time first.
     pub(super) statements: Vec<StatementLine>,
     /// Of the last minute, the slowest first.
@@ -146,6 +153,27 @@ pub(super) fn running(
         })
     });
     named.collect()
+}
+
+/// Who holds up whom, in a sentence.
+pub(super) fn held((holding, ns): &(Holding, u64), classes: &[String]) -> String {
+    let victim = match holding.victim.is_empty() {
+        true => "requests".to_owned(),
+        false => holding.victim.to_string(),
+    };
+    let culprit = &holding.culprit;
+    let after = match (culprit.label.is_empty(), culprit.kind) {
+        (true, _) => String::new(),
+        (false, CulpritKind::Thread) => format!(" after {}", culprit.label),
+        (false, _) => format!(" {}", culprit.label),
+    };
+    let class = holding.class.and_then(|class| classes.get(class as usize));
+    let class = class.map_or_else(String::new, |class| format!(", {class}"));
+    let (whom, cause) = (culprit.words(), holding.cause.words());
+    format!(
+        "{victim} waited {}{class}, for {whom}{after} ({cause})",
+        duration(*ns)
+    )
 }
 
 fn place(request: &OpenRequest) -> String {

@@ -18,7 +18,9 @@ use crate::attach::sums::Filling;
 use crate::attach::tables::UnwindTables;
 use crate::attach::targets::{self, Probes, Whom};
 use crate::kernel::clock;
-use crate::kernel::features::{CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::features::{
+    BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints,
+};
 use reqtrace_base::error::{Error, Result};
 
 impl Loaded {
@@ -65,7 +67,10 @@ impl Loaded {
         let begun_ns = clock::monotonic_ns();
         let mut tracepoints = Vec::new();
         // Programs of one tracepoint run in the order in which they were attached.
-        let others = socket_tracepoints().chain([MIGRATE, PAGE_FAULT]);
+        let disks = BLOCK.map(|(name, _)| name);
+        let others = socket_tracepoints()
+            .chain([MIGRATE, PAGE_FAULT])
+            .chain(disks);
         for name in [CPU_SWITCH].into_iter().chain(TRACEPOINTS).chain(others) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             // They were loaded if they are wanted and there.

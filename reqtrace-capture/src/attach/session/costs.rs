@@ -16,7 +16,7 @@ use crate::attach::overhead;
 use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;
 use crate::kernel::clock;
-use crate::kernel::features::{CPU_SWITCH, MIGRATE, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, TRACEPOINTS, socket_tracepoints};
 use reqtrace_base::error::{Error, Result};
 
 impl Session {
@@ -81,7 +81,11 @@ impl Session {
                 .map_err(|error| Error::failed(format!("`{name}` has no file")).because(error))?;
             costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));
         }
-        for name in socket_tracepoints().chain([CPU_SWITCH, MIGRATE]) {
+        let disks = BLOCK.map(|(name, _)| name);
+        for name in socket_tracepoints()
+            .chain([CPU_SWITCH, MIGRATE])
+            .chain(disks)
+        {
             let program: &BtfTracePoint = program_of(ebpf, name)?;
             if let Ok(file) = program.fd() {
                 costs.push(cost(name, [file.as_fd().as_raw_fd()].into_iter()));

@@ -21,6 +21,8 @@ pub enum Feature {
     TcpSockets,
     /// So have Unix sockets.
     UnixSockets,
+    /// Block devices have tracepoints, and members that are known.
+    BlockDevices,
     /// One link for many probes.
     UprobeMulti,
     /// Such a link hits all threads of its process, and its process only.
@@ -56,7 +58,7 @@ pub(super) struct Row {
     pub(super) since: &'static str,
 }
 
-pub(super) const TABLE: [Row; 13] = [
+pub(super) const TABLE: [Row; 14] = [
     Row {
         feature: Feature::TaskTracepoints,
         name: "tracepoints",
@@ -129,6 +131,14 @@ pub(super) const TABLE: [Row; 13] = [
                sender is known by a Unix socket",
         lack: Lack::LeavesOut,
         since: "6.3",
+    },
+    Row {
+        feature: Feature::BlockDevices,
+        name: "block devices",
+        what: "tracepoints and members of block devices",
+        then: "with --blame nothing is known of what disks did while requests waited for them",
+        lack: Lack::LeavesOut,
+        since: "5.12",
     },
     Row {
         feature: Feature::UprobeMulti,

@@ -1,8 +1,8 @@
 use super::*;
 use reqtrace_base::error::Kind;
 
-const ALL: [Feature; 13] = {
-    let mut all = [Feature::TaskTracepoints; 13];
+const ALL: [Feature; 14] = {
+    let mut all = [Feature::TaskTracepoints; 14];
     let mut index = 0;
     while index < TABLE.len() {
         all[index] = TABLE[index].feature;
@@ -73,6 +73,9 @@ fn what_lacks_is_left_out_and_refused_only_where_nothing_is_left() {
     let faults = without("page-faults");
     assert_eq!(faults.lost_to(true, false, true).unwrap().len(), 0);
     assert_eq!(faults.lost_to(false, true, false).unwrap().len(), 1);
+    let disks = without("block-devices");
+    assert_eq!(disks.lost_to(true, false, true).unwrap().len(), 0);
+    assert_eq!(disks.lost_to(false, true, false).unwrap().len(), 1);
     let unix = without("Unix-sockets");
     assert_eq!(unix.lost_to(true, false, false).unwrap().len(), 1);
     assert_eq!(unix.lost_to(false, true, false).unwrap().len(), 0);

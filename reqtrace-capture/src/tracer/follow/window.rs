@@ -134,6 +134,10 @@ impl Follower<'_> {
                     Ok(wait) => self.names.cpu_wait(wait, &mut self.stream).map(Ok)?,
                     Err(malformed) => Err(malformed),
                 },
+                Ok(Record::Disk(bytes)) => match decode::disk(bytes) {
+                    Ok(disk) => self.stream.send(&Event::Disk(&disk)).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
                 Ok(Record::Origin(bytes)) => match decode::origin(bytes) {
                     Ok(origin) => self.stream.send(&Event::Origin(&origin)).map(Ok)?,
                     Err(malformed) => Err(malformed),

@@ -1,6 +1,6 @@
 // The page of a comparison: what changed in, cards out.
 
-import { card, el, fill } from './dom.js';
+import { card, el, fill, holdLoad } from './dom.js';
 import { duration, number } from './format.js';
 import { heatmaps } from './diffheat.js';
 import { diffFlame } from './diffflame.js';
@@ -103,4 +103,5 @@ function drawDiff(data) {
   document.documentElement.dataset.ready = 'yes';
 }
 
-readDiff().then(drawDiff);
+const letGo = holdLoad();
+readDiff().then(drawDiff).finally(letGo);

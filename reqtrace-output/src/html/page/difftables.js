@@ -91,5 +91,5 @@ export function sortedTable(id, names, rows, leftOut, noise = []) {
 
   draw();
   return el('div', null, el('div', { class: 'controls' }, count, more, search),
-    el('div', { class: 'scroll' }, el('table', { id }, el('thead', null, el('tr', null, heads)), body)));
+    el('div', { class: 'wrap' }, el('table', { id }, el('thead', null, el('tr', null, heads)), body)));
 }

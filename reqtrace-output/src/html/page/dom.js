@@ -113,6 +113,21 @@ export function themed(name) {
 }
 
 /**
+ * Holds the window's `load` back, for which headless browsers wait before they take a picture: a document that is
+ * being written does so.
+ * @returns {() => void} lets it go
+ */
+export function holdLoad() {
+  const frame = el('iframe', { hidden: true });
+  document.body.append(frame);
+  frame.contentDocument.open();
+  return () => {
+    frame.contentDocument.close();
+    frame.remove();
+  };
+}
+
+/**
  * A card with a heading.
  * @param {string} id
  * @param {string} title

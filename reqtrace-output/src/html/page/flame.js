@@ -4,7 +4,7 @@ import { el, fill, hideTip, showTip, sized, themed } from './dom.js';
 import { duration, number, share } from './format.js';
 import { ON_CPU } from './model.js';
 import { look, view } from './state.js';
-import { LEAST_WIDTH, ROOT, chainsTree, laidOut, stacksTree, valuesOf } from './stacktree.js';
+import { LEAST_WIDTH, ROOT, causesOfChains, chainsTree, laidOut, stacksTree, valuesOf } from './stacktree.js';
 
 /**
  * @typedef {import('./model.js').Model} Model
@@ -57,6 +57,8 @@ export function flame(model) {
   let zoom = ROOT;
   let cursor = ROOT;
   let counts = [1, 1];
+  let isMixed = false;
+  const chainCauses = causesOfChains(model);
   /** @type {Set<number>} */
   const hidden = new Set();
   /** @type {[Sum, Sum, string] | null} */
@@ -90,16 +92,18 @@ export function flame(model) {
       cursor = ROOT;
     }
     const isChains = view.flame === 'chains';
-    counts = [Math.max(1, own.count), Math.max(1, base.count)];
+    isMixed = own.isMixed || base.isMixed;
+    counts = [own, base].map((sum) => Math.max(1, isMixed ? sum.latency : sum.count));
     values = isChains
-      ? valuesOf(tree, model.chains?.ns ?? [], null, () => 0)
+      ? valuesOf(tree, model.chains?.ns ?? [], null, (chain) => chainCauses[chain], model.causes.length, true)
       : valuesOf(tree, own.stacks, view.flame === 'diff' ? base.stacks : null,
-        (stack) => (isShown(model.stackState[stack]) && !hidden.has(model.stackState[stack]) ? model.stackState[stack] : -1));
+        (stack) => (isShown(model.stackState[stack]) && !hidden.has(model.stackState[stack]) ? model.stackState[stack] : -1),
+        model.states.length, !view.reversed);
     const split = view.time === 'off' ? '' : ` On-CPU time is split by ${number(own.samples)} samples.`;
     const texts = {
-      stacks: `${timeWords()} of the selection: ${duration(values.all)}, ${duration(values.all / counts[0])} per request. A frame's colour is what its time was spent in.${split}`,
-      diff: `${timeWords()} per request of the selection (widths), and what is more or less than in ${baseName}: ${duration(values.all / counts[0])} against ${duration(values.baseAll / counts[1])}.${split}`,
-      chains: `Blocked time of all requests of the trace: where they waited, -- who held them up, and where that one waited; ${duration(values.all)}.`,
+      stacks: `${timeWords()} of the selection: ${duration(values.all)}, ${each(values.all)}. A frame has the colour of what most of its time was spent in; ⋯ stands for frames above it that do not fork.${split}`,
+      diff: `${timeWords()} ${isMixed ? 'as share of all time' : 'per request'} of the selection (widths), and what is more or less than in ${baseName}: ${each(values.all)} against ${each(values.baseAll, 1)}.${split}`,
+      chains: `Blocked time of all requests of the trace: where they waited, -- who held them up, and where that one waited; ${duration(values.all)}. Colours are root causes.`,
     };
     title.dataset.ns = String(values.all);
     fill(title, texts[/** @type {'stacks' | 'diff' | 'chains'} */ (view.flame)] ?? '');
@@ -150,7 +154,14 @@ export function flame(model) {
       return;
     }
     if (isChains) {
-      fill(legend);
+      const byCause = model.causes.map(() => 0);
+      model.chains?.ns.forEach((ns, chain) => {
+        byCause[chainCauses[chain]] += ns;
+      });
+      const all = byCause.reduce((sum, ns) => sum + ns, 0);
+      fill(legend, [...byCause.keys()].filter((cause) => byCause[cause] > 0).sort((one, two) => byCause[two] - byCause[one])
+        .map((cause) => el('span', { class: 'key', 'data-ns': byCause[cause] },
+          el('span', { class: 'swatch', style: { background: model.cause_colors[cause] } }), `${model.causes[cause][1]} ${share(byCause[cause], all)}`)));
       return;
     }
     const sums = new Float64Array(model.states.length);
@@ -178,8 +189,7 @@ export function flame(model) {
           }
         },
       }, el('span', { class: 'swatch', style: { background: model.states[state].color } }), `${model.states[state].name} ${share(sums[state], all)}`));
-    keys.push(el('span', { class: 'key' }, el('span', { class: 'swatch', style: { background: themed('--mixed') } }), 'several'));
-    fill(legend, keys);
+    fill(legend, keys, el('span', { class: 'key' }, 'the paler, the more of others'));
   }
 
   /** Looks for the word of the search. */
@@ -249,11 +259,12 @@ export function flame(model) {
     }
     for (const box of boxes) {
       const y = box.y * ROW;
-      const name = box.node === ROOT ? 'all' : tree.names[tree.name[box.node]];
+      const inside = foldedInto(box.node);
+      const name = (inside.length > 0 ? '⋯ ' : '') + nameOf(box.node);
       context.globalAlpha = box.node !== ROOT && isAbove(box.node) ? 0.55 : 1;
       context.fillStyle = box.node === ROOT ? mixed : colorOf(box.node, mixed);
       context.fillRect(box.x, y, Math.max(LEAST_WIDTH, box.width - 0.5), ROW - 1);
-      if (box.node !== ROOT && view.search && matches[tree.name[box.node]]) {
+      if (view.search && [box.node, ...inside].some((at) => at !== ROOT && matches[/** @type {Tree} */ (tree).name[at]])) {
         context.fillStyle = hit;
         context.fillRect(box.x, y + ROW - 4, Math.max(LEAST_WIDTH, box.width - 0.5), 3);
       }
@@ -270,6 +281,38 @@ export function flame(model) {
     }
     context.globalAlpha = 1;
     reset.disabled = zoom === ROOT;
+  }
+
+  /**
+   * @param {number} at
+   * @returns {string}
+   */
+  function nameOf(at) {
+    return at === ROOT ? 'all' : /** @type {Tree} */ (tree).names[/** @type {Tree} */ (tree).name[at]];
+  }
+
+  /**
+   * The frames that one stands for beside itself, the nearest first.
+   * @param {number} at
+   * @returns {number[]}
+   */
+  function foldedInto(at) {
+    const inside = [];
+    const { parent } = /** @type {Tree} */ (tree);
+    for (let above = at; above !== ROOT && parent[above] !== ROOT && values?.folded[parent[above]] === above; above = parent[above]) {
+      inside.push(parent[above]);
+    }
+    return inside;
+  }
+
+  /**
+   * Time of one side in words: per request, or of all time where several types have no mean together.
+   * @param {number} ns
+   * @param {number} side
+   * @returns {string}
+   */
+  function each(ns, side = 0) {
+    return isMixed ? `${share(ns, counts[side])} of all time` : `${duration(ns / counts[side])} per request`;
   }
 
   /**
@@ -300,7 +343,11 @@ export function flame(model) {
       return `color-mix(in oklab, ${themed(part > 0 ? '--more' : '--less')} ${strength}%, ${mixed})`;
     }
     const state = of.state[at];
-    return state >= 0 && view.flame !== 'chains' ? model.states[state].color : mixed;
+    if (state < 0) {
+      return mixed;
+    }
+    const color = view.flame === 'chains' ? model.cause_colors[state] : model.states[state].color;
+    return of.part[at] > 0.999 ? color : `color-mix(in oklab, ${color} ${Math.round(of.part[at] * 85)}%, ${mixed})`;
   }
 
   /** @param {number} at */
@@ -328,13 +375,21 @@ export function flame(model) {
       return;
     }
     const [own, base] = box.node === ROOT ? [values.all, values.baseAll] : [values.own[box.node], values.base[box.node]];
-    const lines = [box.node === ROOT ? 'all' : tree.names[tree.name[box.node]],
+    const inside = foldedInto(box.node);
+    const state = box.node === ROOT ? -1 : values.state[box.node];
+    const lines = [nameOf(box.node),
       `${duration(own)}, ${share(own, values.all)} of what is shown`];
     if (view.flame !== 'chains') {
-      lines.push(`${duration(own / counts[0])} per request`);
+      lines.push(each(own));
+    }
+    if (state >= 0 && view.flame !== 'diff') {
+      lines.push(`${share(values.part[box.node], 1)} ${view.flame === 'chains' ? model.causes[state][1] : model.states[state].name}`);
     }
     if (view.flame === 'diff' && last) {
-      lines.push(`${duration(base / counts[1])} per request in ${last[2]}`);
+      lines.push(`${each(base, 1)} in ${last[2]}`);
+    }
+    if (inside.length > 0) {
+      lines.push(`it stands for ${inside.length} more above it: ${inside.slice(0, 6).map(nameOf).join(' ← ')}${inside.length > 6 ? ' ← …' : ''}`);
     }
     showTip(event, lines);
   });

@@ -51,15 +51,6 @@ export function share(part, whole) {
 }
 
 /**
- * A time since the start of the trace, exact enough for a column: `2.048 s`.
- * @param {number} ns
- * @returns {string}
- */
-export function moment(ns) {
-  return `${(ns / 1e9).toFixed(3)} s`;
-}
-
-/**
  * A number per second.
  * @param {number} count
  * @param {number} ns
@@ -86,4 +77,20 @@ export function steps(from, to, most) {
     ticks.push(at);
   }
   return ticks;
+}
+
+/** Milliseconds between the ticks of a clock. */
+const CLOCK = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400].map((s) => s * 1000)];
+
+/**
+ * Round times of day between two moments, in milliseconds since the epoch, and how many letters of `00:00:00.000` tell them apart.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} most how many at most
+ * @returns {{ticks: number[], letters: number}}
+ */
+export function clockSteps(from, to, most) {
+  const step = CLOCK.find((size) => size >= (to - from) / most) ?? 86400000;
+  const first = Math.ceil(from / step) * step;
+  return { ticks: Array.from({ length: Math.max(0, Math.floor((to - first) / step) + 1) }, (_, at) => first + at * step), letters: step < 1000 ? 12 : 8 };
 }

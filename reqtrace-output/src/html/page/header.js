@@ -115,14 +115,15 @@ function losses(summary) {
   if (lost.length === 0) {
     return el('p', { class: 'how', id: 'losses' }, 'Nothing was lost.');
   }
-  if (lost.length === 1) {
-    const [one] = lost;
-    return el('p', { class: 'how', id: 'losses' }, `Lost: ${number(one.count)} ${one.name}: ${one.advice}.`);
-  }
-  const words = lost.map((/** @type {any} */ one) => `${number(one.count)} ${one.name}`).join(', ');
+  const sentences = lost.map((/** @type {any} */ one) => ({ ...one, words: `${one.advice.startsWith('the ') ? '' : `${number(one.count)} `}${one.advice}.` }));
+  const matters = sentences.filter((/** @type {any} */ { advice }) => !advice.endsWith('no matter'))
+    .sort((/** @type {any} */ one, /** @type {any} */ two) => two.count - one.count);
+  // The first words of an advice name what it is about.
+  const first = matters.slice(0, 2).map((/** @type {any} */ { words }) => words.split(/[,;:.] |[,;:.]$/)[0]).join('; ');
+  const more = matters.length > 2 ? `; and ${number(matters.length - 2)} more` : '';
   return el('details', { class: 'how', id: 'losses' },
-    el('summary', null, `Lost: ${words}`),
-    el('ul', null, lost.map((/** @type {any} */ one) => el('li', null, `${number(one.count)} ${one.name}: ${one.advice}`))));
+    el('summary', null, first ? `Not all was kept: ${first}${more}` : 'Nothing that matters was lost'),
+    el('ul', null, sentences.map((/** @type {any} */ { name, words }) => el('li', { title: name }, words))));
 }
 
 /**

@@ -1,7 +1,8 @@
 // The heatmap: requests by the time of their begin and by latency. A drag selects.
 
-import { hideTip, el, showTip, sized, themed } from './dom.js';
-import { duration, moment, number, steps } from './format.js';
+import { hideTip, el, fill, pic, showTip, sized, themed } from './dom.js';
+import { clockSteps, duration, number } from './format.js';
+import { holderOf, timeOfDay } from './model.js';
 import { keptSelection, look, view } from './state.js';
 
 /** @typedef {import('./model.js').Model} Model */
@@ -13,6 +14,9 @@ const MAP_TOP = 6;
 const MAP_HEIGHT = 250;
 /** The square of a letter. */
 const LETTER = 15;
+/** Those that held requests up, and the height of each one's lane. */
+const HOLDERS = 3;
+const HOLD_HEIGHT = 34;
 
 /**
  * The picture, and what redraws it.
@@ -27,7 +31,8 @@ export function heatmap(model, open) {
     id: 'heatmap-picture',
     'aria-label': 'Requests by time and latency. Arrows move, Shift with arrows selects, Enter opens the slowest, Escape clears.',
   });
-  const node = el('div', { class: 'heatmap' }, canvas);
+  const lanes = pic('svg', { id: 'holds', class: 'holds', role: 'img', 'aria-label': 'When each of those that held requests up most did so' });
+  const node = el('div', { class: 'heatmap' }, canvas, lanes);
   /** @type {number[]} */
   let cells = [];
   /** @type {Map<number, number>} */
@@ -69,6 +74,38 @@ export function heatmap(model, open) {
       lowest = 0;
     }
     paint();
+    drawHolds();
+  }
+
+  /** Those that held requests up most, each with when the requests began that it held up. */
+  function drawHolds() {
+    /** @type {Map<string, {words: string, cause: number, all: number, of: Map<number, number>}>} */
+    const sums = new Map();
+    for (const cell of cells) {
+      for (let at = model.holdingAt[cell]; at < model.holdingAt[cell + 1]; at += 1) {
+        const { key, who, cause } = holderOf(model, model.cells.holding[at]);
+        const ns = model.cells.holding_ns[at];
+        const column = model.cells.column[cell];
+        const sum = sums.get(key) ?? { words: `${who} (${model.causes[cause][1]})`, cause, all: 0, of: new Map() };
+        sum.all += ns;
+        sum.of.set(column, (sum.of.get(column) ?? 0) + ns);
+        // Of nobody known, and of its own waits, there is nothing to show.
+        if (['request', 'thread', 'peer'].includes(model.holdings[model.cells.holding[at]].kind)) {
+          sums.set(key, sum);
+        }
+      }
+    }
+    const shown = [...sums.values()].sort((one, two) => two.all - one.all).slice(0, HOLDERS);
+    fill(lanes, shown.flatMap(({ words, cause, all, of }, lane) => {
+      const y = lane * HOLD_HEIGHT;
+      const most = Math.max(...of.values());
+      return [pic('text', { x: MAP_LEFT, y: y + 16 }, `Held up by ${words}, ${duration(all)} together`),
+        pic('rect', { class: 'track', x: MAP_LEFT, y: y + 21, width: width - MAP_LEFT, height: 8 }),
+        ...[...of].map(([column, ns]) => pic('rect', { class: 'hold', x: xOf(column), y: y + 21, width: Math.max(2, columnWidth()), height: 8,
+          fill: model.cause_colors[cause], opacity: 0.3 + (0.7 * ns) / most }, pic('title', null, `${duration(ns)} of requests begun at ${timeOfDay(model, column * model.column_ns)}`)))];
+    }));
+    lanes.setAttribute('width', String(width));
+    lanes.setAttribute('height', String(shown.length * HOLD_HEIGHT));
   }
 
   function paint() {
@@ -156,11 +193,15 @@ export function heatmap(model, open) {
       }
     }
     context.textBaseline = 'top';
-    const until = (model.columns * model.column_ns) / 1e9;
-    for (const second of steps(0, until, Math.max(2, width / 110))) {
-      const x = MAP_LEFT + (second / until) * (width - MAP_LEFT);
-      context.textAlign = second === 0 ? 'left' : x > width - 20 ? 'right' : 'center';
-      context.fillText(`${Number(second.toPrecision(6))} s`, x, MAP_HEIGHT - MAP_BOTTOM + 8);
+    const until = (model.columns * model.column_ns) / 1e6;
+    const start = Number(BigInt(model.start_unix_ns) / 1000n) / 1000;
+    const { ticks, letters } = clockSteps(start, start + until, Math.max(2, width / 110));
+    for (const tick of ticks) {
+      const x = MAP_LEFT + ((tick - start) / until) * (width - MAP_LEFT);
+      if (x < width - 4 * letters) {
+        context.textAlign = 'center';
+        context.fillText(new Date(tick).toISOString().slice(11, 11 + letters), x, MAP_HEIGHT - MAP_BOTTOM + 8);
+      }
     }
   }
 
@@ -271,10 +312,13 @@ export function heatmap(model, open) {
     showTip(event, [
       `${number(count)} ${count === 1 ? 'request' : 'requests'}`,
       `of ${duration(model.edges_ns[row])} to ${duration(model.edges_ns[row + 1])}`,
-      `begun at ${moment(column * model.column_ns)} to ${moment((column + 1) * model.column_ns)}`,
+      `begun at ${timeOfDay(model, column * model.column_ns)} to ${timeOfDay(model, (column + 1) * model.column_ns)}`,
     ]);
   }
 
-  new ResizeObserver(paint).observe(node);
+  new ResizeObserver(() => {
+    paint();
+    drawHolds();
+  }).observe(node);
   return { node, draw };
 }

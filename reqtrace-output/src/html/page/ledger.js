@@ -46,7 +46,7 @@ export function drawLedger(node, model, own, other, otherName, compared) {
     name: state.name, color: state.color, own: own.states[at], other: other.states[at], key: state.name, estimate: compared?.ofState[at],
   }));
   const causes = model.causes.map(([key, name], at) => ({
-    name, color: null, own: own.causes[at], other: other.causes[at], key, estimate: compared?.ofCause[at],
+    name, color: model.cause_colors[at], own: own.causes[at], other: other.causes[at], key, estimate: compared?.ofCause[at],
   }));
   const tables = [
     comparison('ledger-table', 'Where the time went', states, own, other, otherName, own.latency, other.latency, 'latency', compared?.change),
@@ -95,9 +95,14 @@ export function drawChange(node, compared) {
  * @returns {HTMLElement}
  */
 function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, allName, change) {
-  const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => (sum.count > 0 ? ns / sum.count : 0);
-  const difference = each(ownAll, own) - each(otherAll, other);
-  const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), 1);
+  const isMixed = own.isMixed || other.isMixed;
+  const each = (/** @type {number} */ ns, /** @type {Sum} */ sum) => {
+    const whole = isMixed ? (sum === own ? ownAll : otherAll) : sum.count;
+    return whole > 0 ? ns / whole : 0;
+  };
+  const words = (/** @type {number} */ value) => (isMixed ? share(value, 1) : duration(value));
+  const difference = isMixed ? 0 : each(ownAll, own) - each(otherAll, other);
+  const most = Math.max(...lines.map((line) => Math.max(each(line.own, own), each(line.other, other))), isMixed ? 0 : 1);
   const isShown = (/** @type {Line} */ line) => line.own > ownAll * LEAST || line.other > otherAll * LEAST;
   const shown = lines.filter(isShown).sort((one, two) => each(two.own, own) - each(one.own, own));
   const rest = lines.filter((line) => !isShown(line) && (line.own > 0 || line.other > 0));
@@ -109,9 +114,9 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
     const delta = each(line.own, own) - each(line.other, other);
     return el('tr', { 'data-key': line.key, 'data-ns': line.own },
       el('th', { scope: 'row' }, el('span', { class: 'swatch', style: { background: line.color ?? 'transparent' } }), line.name),
-      el('td', { class: 'num strong' }, duration(each(line.own, own))),
+      el('td', { class: 'num strong' }, words(each(line.own, own))),
       el('td', { class: 'bars' }, bar(each(line.own, own) / most, line.color), bar(each(line.other, other) / most, null)),
-      el('td', { class: 'num' }, other.count > 0 ? duration(each(line.other, other)) : '–'),
+      el('td', { class: 'num' }, other.count > 0 ? words(each(line.other, other)) : '–'),
       el('td', { class: 'num' }, Math.abs(difference) > 0 && other.count > 0 ? share(delta * Math.sign(difference), Math.abs(difference)) : '–'),
       markCell(line.estimate));
   };
@@ -119,7 +124,7 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
     el('h3', null, title),
     el('table', { id, 'data-count': own.count, 'data-all-ns': ownAll },
       el('thead', null, el('tr', null,
-        el('th', { scope: 'col' }, 'mean per request'),
+        el('th', { scope: 'col' }, isMixed ? 'share of the time of all types' : 'mean per request'),
         el('th', { scope: 'col', class: 'num' }, 'selection'),
         el('th', { scope: 'col' }, ''),
         el('th', { scope: 'col', class: 'num' }, otherName),
@@ -128,9 +133,9 @@ function comparison(id, title, lines, own, other, otherName, ownAll, otherAll, a
       el('tbody', null, shown.map(row)),
       el('tfoot', null, el('tr', null,
         el('th', { scope: 'row' }, allName),
-        el('td', { class: 'num strong' }, duration(each(ownAll, own))),
+        el('td', { class: 'num strong' }, words(each(ownAll, own))),
         el('td', { class: 'num' }, `${number(own.count)} | ${number(other.count)} requests`),
-        el('td', { class: 'num' }, other.count > 0 ? duration(each(otherAll, other)) : '–'),
+        el('td', { class: 'num' }, other.count > 0 ? words(each(otherAll, other)) : '–'),
         el('td', null), markCell(change)))));
 }
 

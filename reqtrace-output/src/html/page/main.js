@@ -1,8 +1,8 @@
 // The page: its parts put together, and what follows from a change of the view.
 
-import { duration, moment, number, share } from './format.js';
-import { card, el, fill } from './dom.js';
-import { load } from './model.js';
+import { duration, number, share } from './format.js';
+import { card, el, fill, holdLoad } from './dom.js';
+import { load, timeOfDay } from './model.js';
 import { dropKept, keepSelection, keptSelection, look, readHash, view, watch } from './state.js';
 import { between, byLatency, cellsOf, columnsBeside, columnsOf, split, sumOf, typicalCells } from './sums.js';
 import { against } from './against.js';
@@ -127,7 +127,7 @@ function show(model, page) {
       const isKept = view.base === 'kept';
       const own = { name: isKept ? 'B' : 'the selection', cells: inside, columns: columnsOf(model, view.box) };
       sums = [sumOf(model, inside), sumOf(model, base.cells), base.name];
-      const compared = isSame() ? null : against(model, base, own, isKept);
+      const compared = isSame() || sums[0].isMixed || sums[1].isMixed ? null : against(model, base, own, isKept);
       map.draw(cells);
       list = slowestOf(model, view.type, view.box);
       describe(sums[0]);
@@ -201,7 +201,8 @@ function show(model, page) {
    * @returns {string}
    */
   function boundsOf([left, right, low, high]) {
-    return `begun at ${moment(left * model.column_ns)} to ${moment((right + 1) * model.column_ns)}, `
+    const seconds = [left, right + 1].map((column) => Number(((column * model.column_ns) / 1e9).toFixed(3)));
+    return `begun at ${timeOfDay(model, left * model.column_ns)} to ${timeOfDay(model, (right + 1) * model.column_ns)} (${seconds.join(' to ')} s), `
       + `latency ${duration(model.edges_ns[low] ?? 0)} to ${duration(model.edges_ns[high + 1] ?? 0)}`;
   }
 
@@ -244,6 +245,7 @@ function press(buttons, key, value) {
 }
 
 const place = /** @type {HTMLElement} */ (document.getElementById('page'));
+const letGo = holdLoad();
 try {
   const data = /** @type {HTMLElement} */ (document.getElementById('data'));
   const text = data.textContent ?? '';
@@ -255,4 +257,6 @@ try {
   fill(place, el('p', { class: 'waiting', role: 'alert' },
     `This page cannot be shown: ${error instanceof Error ? error.message : error}. It needs a browser of 2023 or later; the file may also be cut.`));
   throw error;
+} finally {
+  letGo();
 }

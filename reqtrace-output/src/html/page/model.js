@@ -50,6 +50,7 @@
  * @property {string} request
  * @property {string} label
  * @property {string} comm
+ * @property {[number, number] | null} thread process and thread; null when several were it
  * @property {number} cause
  *
  * @typedef {object} Cells
@@ -102,6 +103,7 @@
  * @property {[string[], string[]]} places
  * @property {[string[], string[]]} place_colors
  * @property {[string, string][]} causes
+ * @property {string[]} cause_colors
  * @property {string[]} reasons
  * @property {number} column_ns
  * @property {number[]} edges_ns
@@ -234,6 +236,16 @@ function starts(counts) {
     at[cell + 1] = at[cell] + count;
   });
   return at;
+}
+
+/**
+ * A moment of the trace as time of day (UTC), with milliseconds.
+ * @param {Model} model
+ * @param {number} ns since the start
+ * @returns {string}
+ */
+export function timeOfDay(model, ns) {
+  return new Date(Number(BigInt(model.start_unix_ns) / 1000n) / 1000 + ns / 1e6).toISOString().slice(11, 23);
 }
 
 /**

@@ -8,7 +8,6 @@
  * @property {string[]} names
  * @property {number[]} parent
  * @property {number[]} name
- * @property {number[]} state of a last frame that says what the time was spent in; -1 for others
  * @property {number[]} leafOf the last frame of each stack
  * @property {Int32Array} order nodes by parent and name
  * @property {Int32Array} first where the children of each node begin in `order`; those of the root are the first
@@ -17,7 +16,9 @@
  * @typedef {object} Values
  * @property {Float64Array} own
  * @property {Float64Array} base
- * @property {Int32Array} state -1 for several
+ * @property {Int32Array} state what most of it was
+ * @property {Float64Array} part how much of it was that
+ * @property {Int32Array} folded the only frame within, which stands for this one too; -1 for none
  * @property {number} all
  * @property {number} baseAll
  *
@@ -27,28 +28,26 @@
 /** Frames below this many pixels are not drawn. */
 export const LEAST_WIDTH = 0.5;
 export const ROOT = -1;
-const MIXED = -1;
-const NOTHING = -2;
+const NOTHING = -1;
+/** Frames between a system call, or a fault, and what it does. */
+const ENTRY = /^(entry_SYSCALL|do_syscall_64|x64_sys_call|asm_exc_|exc_page_fault|el0t_64_|el0_svc|do_el0_svc|invoke_syscall)/;
 
 /**
  * A tree from paths of names.
  * @param {string[]} names
- * @param {Iterable<{path: Iterable<number>, state: number}>} stacks
- * @param {number} lastState index of the first name that is one of a state
+ * @param {Iterable<Iterable<number>>} paths
  * @returns {Tree}
  */
-function treeOf(names, stacks, lastState) {
+function treeOf(names, paths) {
   /** @type {number[]} */
   const parent = [];
   /** @type {number[]} */
   const name = [];
   /** @type {number[]} */
-  const state = [];
-  /** @type {number[]} */
   const leafOf = [];
   /** @type {Map<number, number>} */
   const known = new Map();
-  for (const { path, state: ofStack } of stacks) {
+  for (const path of paths) {
     let at = ROOT;
     for (const next of path) {
       const key = (at + 1) * names.length + next;
@@ -57,14 +56,13 @@ function treeOf(names, stacks, lastState) {
         node = parent.length;
         parent.push(at);
         name.push(next);
-        state.push(next >= lastState ? ofStack : -1);
         known.set(key, node);
       }
       at = node;
     }
     leafOf.push(at);
   }
-  return { names, parent, name, state, leafOf, ...ordered(names, parent, name) };
+  return { names, parent, name, leafOf, ...ordered(names, parent, name) };
 }
 
 /**
@@ -102,16 +100,15 @@ export function stacksTree(model, reversed) {
   const names = model.frames.concat(model.states.map((state) => `[${state.name}]`));
   const { node: last } = model.stacks;
   const { parent, frame } = model.nodes;
-  const stacks = last.map((innermost, stack) => {
+  const paths = last.map((innermost, stack) => {
     const path = [];
     for (let node = innermost; node >= 0; node = parent[node]) {
       path.push(frame[node]);
     }
-    const state = model.stackState[stack];
-    path.unshift(model.frames.length + state);
-    return { path: reversed ? path : path.reverse(), state };
+    path.unshift(model.frames.length + model.stackState[stack]);
+    return reversed ? path : path.reverse();
   });
-  return treeOf(names, stacks, model.frames.length);
+  return treeOf(names, paths);
 }
 
 /**
@@ -121,7 +118,18 @@ export function stacksTree(model, reversed) {
  */
 export function chainsTree(model) {
   const chains = model.chains ?? { frames: [], ns: [] };
-  return treeOf(model.frames, chains.frames.map((path) => ({ path, state: -1 })), model.frames.length);
+  return treeOf(model.frames, chains.frames);
+}
+
+/**
+ * What each chain came down to: its last frame says it.
+ * @param {Model} model
+ * @returns {number[]} causes
+ */
+export function causesOfChains(model) {
+  const known = new Map(model.causes.map(([, words], cause) => [`[${words}]`, cause]));
+  const unknown = model.causes.findIndex(([key]) => key === 'unknown');
+  return (model.chains?.frames ?? []).map((path) => known.get(model.frames[path[path.length - 1]]) ?? unknown);
 }
 
 /**
@@ -130,17 +138,22 @@ export function chainsTree(model) {
  * @param {ArrayLike<number>} own nanoseconds of each stack
  * @param {ArrayLike<number> | null} base
  * @param {(stack: number) => number} stateOf its state; negative to leave it out
+ * @param {number} states how many there are
+ * @param {boolean} isOutermostFirst frames before the first fork are folded, too
  * @returns {Values}
  */
-export function valuesOf(tree, own, base, stateOf) {
+export function valuesOf(tree, own, base, stateOf, states, isOutermostFirst) {
   const count = tree.parent.length;
   const values = {
     own: new Float64Array(count),
     base: new Float64Array(count),
     state: new Int32Array(count).fill(NOTHING),
+    part: new Float64Array(count),
+    folded: new Int32Array(count).fill(ROOT),
     all: 0,
     baseAll: 0,
   };
+  const byState = new Float64Array(count * states);
   for (let stack = 0; stack < tree.leafOf.length; stack += 1) {
     const leaf = tree.leafOf[stack];
     const state = stateOf(stack);
@@ -149,18 +162,39 @@ export function valuesOf(tree, own, base, stateOf) {
     if (leaf >= 0 && state >= 0 && (ns > 0 || baseNs > 0)) {
       values.own[leaf] += ns;
       values.base[leaf] += baseNs;
-      values.state[leaf] = values.state[leaf] === NOTHING || values.state[leaf] === state ? state : MIXED;
+      byState[leaf * states + state] += ns;
       values.all += ns;
       values.baseAll += baseNs;
     }
   }
+  const only = new Int32Array(count).fill(ROOT);
+  const kids = new Uint8Array(count);
+  const isForked = new Uint8Array(count);
   for (let node = count - 1; node >= 0; node -= 1) {
     const parent = tree.parent[node];
-    if (parent >= 0 && values.state[node] !== NOTHING) {
+    const of = byState.subarray(node * states, (node + 1) * states);
+    const most = of.reduce((best, ns, state) => (ns > of[best] ? state : best), 0);
+    if (of[most] > 0) {
+      values.state[node] = most;
+      values.part[node] = of[most] / values.own[node];
+    }
+    isForked[node] = Number(kids[node] > 1 || (kids[node] === 1 && isForked[only[node]] === 1));
+    if (parent >= 0 && (values.own[node] > 0 || values.base[node] > 0)) {
       values.own[parent] += values.own[node];
       values.base[parent] += values.base[node];
-      const known = values.state[parent];
-      values.state[parent] = known === NOTHING || known === values.state[node] ? values.state[node] : MIXED;
+      of.forEach((ns, state) => {
+        byState[parent * states + state] += ns;
+      });
+      kids[parent] = Math.min(2, kids[parent] + 1);
+      only[parent] = node;
+    }
+  }
+  for (let node = 0; node < count; node += 1) {
+    const parent = tree.parent[node];
+    const isTrunk = isOutermostFirst && isForked[node] === 1 && (parent < 0 || values.folded[parent] === node);
+    const isWhole = kids[node] === 1 && values.own[only[node]] === values.own[node];
+    if (isWhole && (isTrunk || ENTRY.test(tree.names[tree.name[node]]))) {
+      values.folded[node] = only[node];
     }
   }
   return values;
@@ -179,7 +213,9 @@ export function laidOut(tree, values, zoom, width) {
   const boxes = [];
   const above = [];
   for (let at = zoom; at !== ROOT; at = tree.parent[at]) {
-    above.unshift(at);
+    if (at === zoom || values.folded[at] === ROOT) {
+      above.unshift(at);
+    }
   }
   [ROOT, ...above].forEach((node, y) => boxes.push({ x: 0, y, width, node }));
   const top = boxes[boxes.length - 1];
@@ -189,7 +225,10 @@ export function laidOut(tree, values, zoom, width) {
   for (let box = waiting.pop(); box; box = waiting.pop()) {
     let { x } = box;
     for (let at = tree.first[box.node + 1]; at < tree.first[box.node + 2]; at += 1) {
-      const child = tree.order[at];
+      let child = tree.order[at];
+      while (values.folded[child] !== ROOT) {
+        child = values.folded[child];
+      }
       const wide = values.own[child] * scale;
       if (wide >= LEAST_WIDTH) {
         const inner = { x, y: box.y + 1, width: wide, node: child };

@@ -8,6 +8,7 @@ import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
  * @typedef {object} Sum
  * @property {number} count
  * @property {number} latency
+ * @property {boolean} isMixed requests of several types are in it, which have no mean together
  * @property {Float64Array} states nanoseconds of each state
  * @property {Float64Array} causes blocked and parked time by root cause
  * @property {Float64Array} stacks nanoseconds of each stack; those on a CPU are by samples, scaled
@@ -166,6 +167,7 @@ export function sumOf(model, cells) {
   const sum = {
     count: 0,
     latency: 0,
+    isMixed: new Set(cells.map((cell) => of.request[cell])).size > 1,
     states: new Float64Array(model.states.length),
     causes: new Float64Array(kinds),
     stacks: new Float64Array(model.stacks.node.length),

@@ -1,18 +1,19 @@
 // Tables of the selection: the slowest requests, statements, and who held whom up.
 
 import { el, fill } from './dom.js';
-import { duration, moment, number, share } from './format.js';
+import { duration, number, share } from './format.js';
 import { CHANGE_COLUMNS, changeCells, leftOutOf, sortedTable } from './difftables.js';
 import { heldUpWords, ledgerBar, mainState, statesOf } from './ledger.js';
-import { holderOf, LOST, ON_CPU, PREEMPTED, RUN_QUEUE } from './model.js';
+import { holderOf, LOST, ON_CPU, PREEMPTED, RUN_QUEUE, timeOfDay } from './model.js';
 import { look, view } from './state.js';
 
 /** @typedef {import('./model.js').Model} Model */
 /** @typedef {import('./sums.js').Sum} Sum */
 /** @typedef {{id: number, request: number, begin: number, latency: number, tid: number, statement: number, states: number[], slow: import('./model.js').Slow | undefined}} Listed */
 
-/** Requests that the list shows. */
+/** Requests that the list has, and those that it shows before it is asked for all. */
 const LISTED = 100;
+const FIRST = 12;
 /** Lines of the other tables. */
 const LINES = 14;
 
@@ -83,11 +84,12 @@ export function drawRequests(node, model, list, count) {
     return;
   }
   const hasLabels = model.statements.length > 2 || model.slowest.some((slow) => slow.label !== '');
-  const row = (/** @type {Listed} */ one) => {
+  const row = (/** @type {Listed} */ one, /** @type {number} */ at) => {
     const open = () => look({ request: one.id });
     return el('tr', {
       'data-id': one.id,
       class: one.slow ? 'open' : 'closed',
+      hidden: at >= FIRST,
       tabindex: one.slow ? '0' : null,
       'aria-current': one.id === view.request ? 'true' : null,
       onclick: one.slow ? open : () => {},
@@ -97,18 +99,23 @@ export function drawRequests(node, model, list, count) {
     el('td', { class: 'num strong' }, duration(one.latency)),
     el('td', { class: 'wide' }, ledgerBar(model, one.states, one.latency)),
     el('td', null, one.slow ? mainState(model, one.states) : '–'),
-    el('td', { class: 'num' }, moment(one.begin)),
+    el('td', { class: 'num', title: `${(one.begin / 1e9).toFixed(3)} s after the start` }, timeOfDay(model, one.begin)),
     el('td', { class: 'num' }, `${one.id}`),
     el('td', { class: 'num' }, `${one.tid}`),
-    el('td', { class: 'label' }, one.slow?.label || model.statements[one.statement] || (model.types.length > 1 ? model.types[one.request] : '')));
+    hasLabels ? el('td', { class: 'label' }, one.slow?.label || model.statements[one.statement]) : null,
+    model.types.length > 1 ? el('td', null, model.types[one.request]) : null);
   };
   const more = list.known - list.shown.length;
+  const all = el('button', { type: 'button', id: 'requests-all', onclick: () => {
+    node.querySelectorAll('tr[hidden]').forEach((hidden) => hidden.removeAttribute('hidden'));
+    all.remove();
+  } }, `Show ${number(list.shown.length)}`);
   fill(node,
-    el('div', { class: 'scroll' }, el('table', { id: 'requests-table', 'data-known': list.known },
-      el('thead', null, el('tr', null, ['latency', 'where it went', 'mostly', 'begun at', 'id', 'thread', hasLabels ? 'statement' : '']
+    el('div', { class: 'wrap' }, el('table', { id: 'requests-table', 'data-known': list.known },
+      el('thead', null, el('tr', null, ['latency', 'where it went', 'mostly', 'begun at (UTC)', 'id', 'thread', ...(hasLabels ? ['statement or path'] : []), ...(model.types.length > 1 ? ['type'] : [])]
         .map((name, at) => el('th', { scope: 'col', class: [0, 3, 4, 5].includes(at) ? 'num' : null }, name)))),
       el('tbody', null, list.shown.map(row)))),
-    el('p', { class: 'hint' }, more > 0 ? `${number(more)} more are faster than these. ` : '',
+    el('p', { class: 'hint' }, list.shown.length > FIRST ? [all, ' '] : null, more > 0 ? `${number(more)} more are faster than these. ` : '',
       'A click on a request shows what happened in it.'));
 }
 
@@ -139,7 +146,7 @@ export function drawStatements(node, model, own) {
     const sums = rest.map(([, one]) => one).reduce((all, one) => all.map((sum, at) => (at === 4 ? Math.max(sum, one[4]) : sum + one[at])));
     rows.push(row(`[${number(rest.length)} more]`, sums));
   }
-  fill(node, el('div', { class: 'scroll' }, el('table', { id: 'statements-table' },
+  fill(node, el('div', { class: 'wrap' }, el('table', { id: 'statements-table' },
     el('thead', null, el('tr', null, ['statement', 'requests', 'of latency', 'mean', 'on CPU', 'blocked', 'longest']
       .map((name, at) => el('th', { scope: 'col', class: at > 0 ? 'num' : null }, name)))),
     el('tbody', null, rows))));
@@ -156,7 +163,7 @@ export function drawHeld(node, model, own) {
     fill(node, el('p', { class: 'empty' }, 'Not known: the trace has no intervals. Trace with --html or --blame.'));
     return;
   }
-  /** @type {Map<string, {name: string, cause: number, ns: number, classes: Map<number, number>}>} */
+  /** @type {Map<string, {name: string, cause: number, ns: number, classes: Map<number, number>, threads: Set<string>}>} */
   const lines = new Map();
   let all = 0;
   own.holdings.forEach((ns, at) => {
@@ -165,9 +172,10 @@ export function drawHeld(node, model, own) {
     }
     const holding = model.holdings[at];
     const { key, who, cause } = holderOf(model, at);
-    const line = lines.get(key) ?? { name: who, cause, ns: 0, classes: new Map() };
+    const line = lines.get(key) ?? { name: who, cause, ns: 0, classes: new Map(), threads: new Set() };
     line.ns += ns;
     line.classes.set(holding.class, (line.classes.get(holding.class) ?? 0) + ns);
+    line.threads.add(threadWords(model, holding));
     lines.set(key, line);
     all += ns;
   });
@@ -181,23 +189,40 @@ export function drawHeld(node, model, own) {
     const [most] = [...classes].sort(([, one], [, two]) => two - one)[0];
     return most < 0 ? 'unattributed' : model.states[LOST + 1 + most].name;
   };
-  const row = (/** @type {string} */ cause, /** @type {string} */ name, /** @type {number} */ ns, /** @type {string} */ where) => el('tr', { 'data-ns': ns },
-    el('td', null, cause),
+  const row = (/** @type {string} */ cause, /** @type {string} */ name, /** @type {string} */ thread, /** @type {number} */ ns, /** @type {string} */ where, color = 'transparent') => el('tr', { 'data-ns': ns },
+    el('td', null, el('span', { class: 'swatch', style: { background: color } }), cause),
     el('td', { class: 'label', title: name }, name),
+    el('td', null, thread),
     el('td', { class: 'num strong' }, share(ns, all)),
-    el('td', { class: 'wide' }, el('span', { class: 'bar' }, el('span', { style: { width: `${(ns / all) * 100}%` } }))),
-    el('td', { class: 'num' }, duration(ns / own.count)),
+    el('td', { class: 'wide' }, el('span', { class: 'bar' }, el('span', { style: { width: `${(ns / all) * 100}%`, background: color } }))),
+    el('td', { class: 'num' }, duration(own.isMixed ? ns : ns / own.count)),
     el('td', null, where));
-  const rows = sorted.map((line) => row(model.causes[line.cause][1], line.name, line.ns, mostly(line.classes)));
+  const threads = (/** @type {Set<string>} */ of) => (of.size > 1 ? 'several' : [...of][0]);
+  const rows = sorted.map((line) => row(model.causes[line.cause][1], line.name, threads(line.threads), line.ns, mostly(line.classes), model.cause_colors[line.cause]));
   if (rest.length > 0) {
-    rows.push(row(`${number(rest.length)} more`, '', rest.reduce((sum, line) => sum + line.ns, 0), ''));
+    rows.push(row(`${number(rest.length)} more`, '', '', rest.reduce((sum, line) => sum + line.ns, 0), ''));
   }
   fill(node,
-    el('div', { class: 'scroll' }, el('table', { id: 'held-table', 'data-all-ns': all },
-      el('thead', null, el('tr', null, ['root cause', 'who', `of ${heldUpWords(model)}`, '', 'per request', 'mostly in']
-        .map((name, at) => el('th', { scope: 'col', class: at === 2 || at === 4 ? 'num' : null }, name)))),
+    el('div', { class: 'wrap' }, el('table', { id: 'held-table', 'data-all-ns': all },
+      el('thead', null, el('tr', null, ['root cause', 'who', 'thread of program', `of ${heldUpWords(model)}`, '', own.isMixed ? 'together' : 'per request', 'mostly in']
+        .map((name, at) => el('th', { scope: 'col', class: at === 3 || at === 5 ? 'num' : null }, name)))),
       el('tbody', null, rows))),
     matrix(model, own));
+}
+
+/**
+ * The one thread of a holding, and its program.
+ * @param {Model} model
+ * @param {import('./model.js').Holding} holding
+ * @returns {string}
+ */
+function threadWords(model, { kind, thread }) {
+  if (!thread) {
+    return ['request', 'thread'].includes(kind) ? 'several' : '';
+  }
+  const [pid, tid] = thread;
+  const program = model.summary.trace.processes.find((/** @type {{pid: number}} */ one) => one.pid === pid)?.name;
+  return program ? `${tid} of ${program}` : `${tid} of pid ${pid}`;
 }
 
 /** Rows and columns of the matrix. */
@@ -233,7 +258,7 @@ function matrix(model, own) {
   const columns = [...culprits].sort(([, one], [, two]) => two - one).slice(0, MATRIX).map(([name]) => name);
   const most = Math.max(...victims.flatMap(([, row]) => [...row.values()]));
   const left = [cells.size - victims.length, culprits.size - columns.length].filter((count) => count > 0);
-  return el('div', { class: 'scroll' },
+  return el('div', { class: 'wrap' },
     el('h3', null, 'Which statement waited for which'),
     el('table', { id: 'matrix-table', class: 'matrix' },
       el('thead', null, el('tr', null, el('th', { scope: 'col' }, 'waited ↓  held up by →'),

@@ -1,9 +1,9 @@
 // What happened in one request: its thread along time, and on the same axis the threads that held it up.
 
 import { el, fill, hideTip, pic, showTip } from './dom.js';
-import { duration, moment, number, steps } from './format.js';
+import { duration, number, steps } from './format.js';
 import { ledgerBar, statesOf } from './ledger.js';
-import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE, framesOf } from './model.js';
+import { FIRST_CLASS, LOST, ON_CPU, PREEMPTED, RUN_QUEUE, framesOf, timeOfDay } from './model.js';
 import { look, view } from './state.js';
 
 /**
@@ -60,7 +60,7 @@ export function timeline(model) {
     const type = model.types.length > 1 && name !== 'request' ? `${name} ` : '';
     fill(node,
       el('div', { class: 'controls' },
-        el('p', { class: 'lead' }, el('strong', null, `${type}request ${slow.id}`), ` took ${duration(slow.latency)}, thread ${slow.tid} (${slow.comm}), begun at ${moment(slow.begin)}`),
+        el('p', { class: 'lead' }, el('strong', null, `${type}request ${slow.id}`), ` took ${duration(slow.latency)}, thread ${slow.tid} (${slow.comm}), begun at ${timeOfDay(model, slow.begin)}`),
         zoom ? el('button', { type: 'button', class: 'quiet', onclick: () => zoomTo(null) }, 'Whole request') : null,
         el('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the timeline', onclick: () => look({ request: 0 }) }, 'Close (Esc)')),
       slow.label ? el('p', { class: 'statement' }, slow.label) : null,

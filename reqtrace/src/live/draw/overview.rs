@@ -1,4 +1,5 @@
-//! The first page: the verdict if there is one, types, where the time of the chosen one goes, what runs now, and which statements took time.
+//! The first page: the verdict if there is one, who holds up whom, types, where the time of the chosen one goes, the longest
+//! requests of the last second, and which statements took time.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -7,7 +8,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::parts::{Cell, bar, row, sparkline};
 use super::{Paint, lines};
-use crate::live::snapshot::{RunningRequest, Snapshot, StatementLine, TypeLine};
+use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StatementLine, TypeLine};
 use crate::live::state::State;
 use reqtrace_base::figures::{cut, duration, number, share};
 
@@ -21,8 +22,8 @@ const TYPES: [Cell; 7] = [
     Cell::Right(8),
     Cell::Right(7),
 ];
-/// Columns of requests that run.
-const RUNNING: [Cell; 5] = [
+/// Columns of requests.
+pub(super) const RUNNING: [Cell; 5] = [
     Cell::Right(8),
     Cell::Left(16),
     Cell::Right(8),
@@ -37,8 +38,9 @@ const STATEMENTS: [Cell; 5] = [
     Cell::Left(14),
     Cell::Right(7),
 ];
-/// What a sentence of the verdict begins with.
+/// What a sentence of the verdict begins with, and the one of who holds up whom.
 const VERDICT: &str = "Verdict: ";
+const HELD: &str = "Now: ";
 /// Widest name of a part of the time.
 const NAME: usize = 17;
 
@@ -85,12 +87,10 @@ pub(super) fn draw(
 
 /// Room for the verdict, and the rest: it has a quarter of the page at most.
 fn verdict_above(snapshot: &Snapshot, area: Rect) -> (Rect, Rect) {
-    let characters = |sentence: &String| VERDICT.len() + sentence.chars().count();
+    let characters = |(title, sentence): (&str, &String)| title.len() + sentence.chars().count();
     // Words do not fill their lines.
     let width = usize::from(area.width).saturating_sub(8).max(1);
-    let wanted: usize = snapshot
-        .verdict
-        .iter()
+    let wanted: usize = sentences(snapshot)
         .map(|sentence| characters(sentence).div_ceil(width))
         .sum();
     let height = wanted.min(usize::from(area.height) / 4);
@@ -99,11 +99,16 @@ fn verdict_above(snapshot: &Snapshot, area: Rect) -> (Rect, Rect) {
     (verdict, rest)
 }
 
+/// The verdict, and who holds up whom.
+fn sentences(snapshot: &Snapshot) -> impl Iterator<Item = (&'static str, &String)> {
+    let verdict = snapshot.verdict.iter().map(|sentence| (VERDICT, sentence));
+    verdict.chain(snapshot.held.iter().map(|sentence| (HELD, sentence)))
+}
+
 fn verdict_lines<'a>(snapshot: &Snapshot, paint: Paint) -> Vec<Line<'a>> {
-    let sentences = snapshot.verdict.iter();
-    let lines = sentences.map(|sentence| {
+    let lines = sentences(snapshot).map(|(title, sentence)| {
         Line::from(vec![
-            Span::styled(VERDICT, paint.title()),
+            Span::styled(title, paint.title()),
             Span::raw(sentence.clone()),
         ])
     });
@@ -224,14 +229,33 @@ fn share_line<'a>(name: &str, ns: u64, whole: u64, cells: usize, paint: Paint) -
 }
 
 fn running<'a>(snapshot: &Snapshot, paint: Paint, area: Rect) -> Vec<Line<'a>> {
-    let names = ["RUNNING", "NOW", "SINCE", "TYPE", "THREAD"];
+    let names = ["LONGEST", "IN", "FOR", "TYPE", "THREAD"];
     let all = number(snapshot.all_running as u64);
-    let words = format!("{all} run, the oldest first");
+    let words = format!("{all} run; last second");
     let mut drawn = vec![Line::styled(row(&RUNNING, &names, &words), paint.title())];
     let room = usize::from(area.height).saturating_sub(1);
-    let shown = snapshot.running.iter().take(room);
-    drawn.extend(shown.map(|request| Line::raw(running_line(request))));
+    let open = snapshot.running.iter();
+    let mut all: Vec<(u64, String)> = open
+        .map(|open| (open.request.running_ns, running_line(open)))
+        .collect();
+    let ended = snapshot.ended.iter();
+    all.extend(ended.map(|ended| (ended.latency_ns, slow_line(ended, "ended: "))));
+    all.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    drawn.extend(all.into_iter().take(room).map(|(_, line)| Line::raw(line)));
     drawn
+}
+
+/// A request that has ended, in a line; `when` comes before its label.
+pub(super) fn slow_line(request: &SlowRequest, when: &str) -> String {
+    let (part, time) = match &request.mostly {
+        Some((name, ns)) => (name.as_str(), duration(*ns)),
+        None => ("-", String::new()),
+    };
+    let tid = request.tid.to_string();
+    let latency = duration(request.latency_ns);
+    let texts = [latency.as_str(), part, &time, &request.request, &tid];
+    let text = said(&request.label, &request.place);
+    row(&RUNNING, &texts, &format!("{when}{text}"))
 }
 
 /// One request that runs, in a line.
@@ -258,7 +282,7 @@ pub(super) fn running_line(request: &RunningRequest) -> String {
 }
 
 /// The label, and then the place.
-pub(super) fn said(label: &str, place: &str) -> String {
+fn said(label: &str, place: &str) -> String {
     match (label.is_empty(), place.is_empty()) {
         (true, _) => place.to_owned(),
         (false, true) => label.to_owned(),

@@ -5,10 +5,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 
-use super::overview::{running_line, said, statement_line, statement_name, statement_title};
+use super::overview::{
+    RUNNING, running_line, slow_line, statement_line, statement_name, statement_title,
+};
 use super::parts::{Cell, row};
 use super::{Paint, lines};
-use crate::live::snapshot::{RunningRequest, SlowRequest, Snapshot, StackShown};
+use crate::live::snapshot::{RunningRequest, Snapshot, StackShown};
 use crate::live::state::State;
 use reqtrace_base::figures::{duration, number, share};
 use reqtrace_base::names::clean;
@@ -20,15 +22,6 @@ const STACKS: [Cell; 5] = [
     Cell::Right(9),
     Cell::Right(8),
     Cell::Left(16),
-];
-
-/// Columns of slow requests.
-const SLOW: [Cell; 5] = [
-    Cell::Right(8),
-    Cell::Left(16),
-    Cell::Right(8),
-    Cell::Left(12),
-    Cell::Right(7),
 ];
 
 /// Stacks, and all frames of the chosen one below.
@@ -151,29 +144,17 @@ pub(super) fn slowest(
     paint: Paint,
 ) {
     let names = ["SLOWEST", "MOSTLY", "", "TYPE", "THREAD"];
-    let title = row(&SLOW, &names, "of the last minute");
-    let list: Vec<String> = snapshot.slowest.iter().map(slow_line).collect();
+    let title = row(&RUNNING, &names, "of the last minute");
+    let list: Vec<String> = snapshot
+        .slowest
+        .iter()
+        .map(|slow| slow_line(slow, &format!("{} s ago ", slow.ago.as_secs())))
+        .collect();
     let chosen = snapshot.slowest.get(state.line);
     let below = chosen.map_or_else(String::new, |slow| slow.label.to_string());
     let place = chosen.map(|slow| slow.place.clone());
     let place: Vec<String> = place.into_iter().filter(|text| !text.is_empty()).collect();
     split(frame, area, (&title, &list), (&below, &place), state, paint);
-}
-
-fn slow_line(request: &SlowRequest) -> String {
-    let (part, time) = match &request.mostly {
-        Some((name, ns)) => (name.as_str(), duration(*ns)),
-        None => ("-", String::new()),
-    };
-    let tid = request.tid.to_string();
-    let latency = duration(request.latency_ns);
-    let texts = [latency.as_str(), part, &time, &request.request, &tid];
-    let ago = format!("{} s ago ", request.ago.as_secs());
-    row(
-        &SLOW,
-        &texts,
-        &format!("{ago}{}", said(&request.label, &request.place)),
-    )
 }
 
 fn about(running: &RunningRequest) -> String {
@@ -236,8 +217,9 @@ pub(super) fn help<'a>() -> Vec<Line<'a>> {
         "Esc         back",
         "",
         "Rates, percentiles, the time and root causes are of the last 10 seconds; percentiles",
-        "are up to 6 % high. NOW is what a request does: a wait class, run queue, preempted or",
-        "on CPU, and SINCE is for how long. A request that hangs is the first of them.",
+        "are up to 6 % high. IN is what a request does: a wait class, run queue, preempted or",
+        "on CPU, and FOR how long; of one that has ended it is most of its time.",
+        "`Now:` is who held requests up most that ended in the last two seconds.",
         "Root causes need --blame, statements and paths --labels.",
     ]
     .map(Line::raw)

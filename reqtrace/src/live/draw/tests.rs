@@ -7,9 +7,11 @@ use ratatui::backend::TestBackend;
 use super::draw;
 use crate::live::Title;
 use crate::live::snapshot::{
-    RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine,
+    RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine, held,
 };
 use crate::live::state::{Page, State};
+use reqtrace_analysis::report::blame::{Cause, CulpritKind, CulpritName};
+use reqtrace_analysis::report::page::Holding;
 use reqtrace_analysis::report::{OpenBlock, OpenRequest};
 use reqtrace_base::plain::Plain;
 
@@ -107,6 +109,10 @@ fn snapshot() -> Snapshot {
             },
         ],
         running: vec![hung, busy],
+        ended: vec![SlowRequest {
+            latency_ns: 41_000_000,
+            ..slow.clone()
+        }],
         all_running: 2,
         statements: vec![
             statement(
@@ -193,6 +199,34 @@ fn the_verdict_is_above_and_leaves_room() {
     assert!(text.contains("32.1 s row lock"), "{text}");
     let text = drawn(&snapshot, &mut State::default(), 200, 60);
     assert_eq!(text.matches("301 ms, 10 times").count(), 3, "{text}");
+}
+
+#[test]
+fn who_holds_up_whom_is_above_too() {
+    let holding = Holding {
+        victim: Plain::of("update t set n = n + ?"),
+        class: Some(1),
+        culprit: CulpritName {
+            kind: CulpritKind::Thread,
+            label: Plain::of("select sum(k) for update"),
+            comm: Plain::of("mariadbd"),
+            ..CulpritName::default()
+        },
+        cause: Cause::BetweenRequests,
+    };
+    let classes = ["disk", "row lock"].map(str::to_owned);
+    let snapshot = Snapshot {
+        held: Some(held(&(holding, 350_000_000), &classes)),
+        ..snapshot()
+    };
+    let text = drawn(&snapshot, &mut State::default(), 160, 24);
+    assert!(
+        text.contains(
+            "Now: update t set n = n + ? waited 350 ms, row lock, for thread mariadbd after select sum(k) for \
+             update (between requests)"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
