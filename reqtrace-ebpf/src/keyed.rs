@@ -86,11 +86,8 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         thread.state.units.leave(hit.id.key[0]);
     }
     if plan.park.kind != park_kind::NONE && is_running(thread, &hit) {
-        hit.place = match plan.park.kind {
-            park_kind::GOROUTINE => park::park_of_goroutine(hit.id.key[0], index),
-            park_kind::HERE => park::park_here(index),
-            _ => thread.request.keyed.parks_as_noted() + 1,
-        };
+        // One call for all kinds: what comes next is looked at once by the verifier.
+        hit.place = park::park(hit.id.key[0], index);
     }
     if hit.op == op::NOTE {
         return 0;

@@ -15,7 +15,7 @@ use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::keyed::PARKED;
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{ParkPlan, op};
+use reqtrace_common::marker::{ParkPlan, op, park_kind};
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
@@ -55,49 +55,35 @@ struct Walk {
     stack: *mut StoredStack,
 }
 
-/// Notes for the request that the current thread is about to park why its goroutine waits, and at which stack. Returns the
-/// place and 1.
+/// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
+/// marker's plan. Returns the place and 1.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
 #[inline(never)]
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn park_of_goroutine(goroutine: u64, index: u32) -> u32 {
+pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
     let (_, tid) = current_ids();
     let (Some(plan), Some(thread)) = (MARKER_PLANS.get_ptr(index), THREADS.get_ptr_mut(tid)) else {
         return 0;
     };
     // SAFETY: points into maps; the plan is not changed, and the thread is the current one.
-    let (plan, given, keyed) =
-        unsafe { (&(*plan).park, (*plan).place, &mut (*thread).request.keyed) };
-    let place = if plan.reason == 0 {
-        given
-    } else {
-        reason(goroutine, plan)
-    };
-    let place = if place == 0 { PARKED + 1 } else { place };
-    keyed.parks_at(stack_of(goroutine, plan), place - 1);
-    place
-}
-
-/// Notes for the request that the current thread runs that it is about to wait, and at which stack: the one of this hit.
-/// Returns the place and 1.
-///
-/// As [`park_of_goroutine`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-pub(super) extern "C" fn park_here(index: u32) -> u32 {
-    let (_, tid) = current_ids();
-    let (Some(plan), Some(thread)) = (MARKER_PLANS.get_ptr(index), THREADS.get_ptr_mut(tid)) else {
-        return 0;
-    };
-    // SAFETY: as in `park_of_goroutine`.
     let (plan, keyed, state) = unsafe { (&*plan, &mut (*thread).request.keyed, &(*thread).state) };
-    let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
-    let (stack, named) = stack_here(&plan.park, space, state.inherited);
-    let mut place = if named == 0 { plan.place } else { named };
-    if place == 0 {
-        place = PARKED + 1;
+    if plan.park.kind == park_kind::NOTED {
+        return keyed.parks_as_noted() + 1;
     }
+    let (stack, named) = if plan.park.kind == park_kind::GOROUTINE {
+        let named = if plan.park.reason == 0 {
+            plan.place
+        } else {
+            reason(unit, &plan.park)
+        };
+        (stack_of(unit, &plan.park), named)
+    } else {
+        let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
+        let (stack, named) = stack_here(&plan.park, space, state.inherited);
+        (stack, if named == 0 { plan.place } else { named })
+    };
+    let place = if named == 0 { PARKED + 1 } else { named };
     if plan.op == op::NOTE {
         keyed.note(stack, place - 1);
     } else {
