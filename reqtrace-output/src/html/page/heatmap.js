@@ -38,6 +38,7 @@ export function heatmap(model, open) {
   /** @type {Map<number, number>} */
   let counts = new Map();
   let width = 0;
+  let drawnHolds = '';
   let lowest = 0;
   let highest = 0;
   /** @type {[number, number] | null} */
@@ -79,29 +80,46 @@ export function heatmap(model, open) {
 
   /** Those that held requests up most, each with when the requests began that it held up. */
   function drawHolds() {
+    if (drawnHolds === `${view.type} ${width}`) {
+      return;
+    }
+    drawnHolds = `${view.type} ${width}`;
+    const of = new Float64Array(model.holdings.length);
+    /** @param {(holding: number, ns: number, column: number) => void} take */
+    const each = (take) => cells.forEach((cell) => {
+      for (let at = model.holdingAt[cell]; at < model.holdingAt[cell + 1]; at += 1) {
+        take(model.cells.holding[at], model.cells.holding_ns[at], model.cells.column[cell]);
+      }
+    });
+    each((holding, ns) => {
+      of[holding] += ns;
+    });
     /** @type {Map<string, {words: string, cause: number, all: number, of: Map<number, number>}>} */
     const sums = new Map();
-    for (const cell of cells) {
-      for (let at = model.holdingAt[cell]; at < model.holdingAt[cell + 1]; at += 1) {
-        const { key, who, cause } = holderOf(model, model.cells.holding[at]);
-        const ns = model.cells.holding_ns[at];
-        const column = model.cells.column[cell];
-        const sum = sums.get(key) ?? { words: `${who} (${model.causes[cause][1]})`, cause, all: 0, of: new Map() };
-        sum.all += ns;
-        sum.of.set(column, (sum.of.get(column) ?? 0) + ns);
-        // Of nobody known, and of its own waits, there is nothing to show.
-        if (['request', 'thread', 'peer'].includes(model.holdings[model.cells.holding[at]].kind)) {
-          sums.set(key, sum);
-        }
+    const lines = model.holdings.map(({ kind }, at) => {
+      // Of nobody known, and of its own waits, there is nothing to show.
+      if (of[at] === 0 || !['request', 'thread', 'peer'].includes(kind)) {
+        return null;
       }
-    }
+      const { key, who, cause } = holderOf(model, at);
+      const sum = sums.get(key) ?? { words: `${who} (${model.causes[cause][1]})`, cause, all: 0, of: new Map() };
+      sum.all += of[at];
+      sums.set(key, sum);
+      return sum;
+    });
     const shown = [...sums.values()].sort((one, two) => two.all - one.all).slice(0, HOLDERS);
-    fill(lanes, shown.flatMap(({ words, cause, all, of }, lane) => {
+    each((holding, ns, column) => {
+      const line = lines[holding];
+      if (line && shown.includes(line)) {
+        line.of.set(column, (line.of.get(column) ?? 0) + ns);
+      }
+    });
+    fill(lanes, shown.flatMap(({ words, cause, all, of: columns }, lane) => {
       const y = lane * HOLD_HEIGHT;
-      const most = Math.max(...of.values());
+      const most = Math.max(...columns.values());
       return [pic('text', { x: MAP_LEFT, y: y + 16 }, `Held up by ${words}, ${duration(all)} together`),
         pic('rect', { class: 'track', x: MAP_LEFT, y: y + 21, width: width - MAP_LEFT, height: 8 }),
-        ...[...of].map(([column, ns]) => pic('rect', { class: 'hold', x: xOf(column), y: y + 21, width: Math.max(2, columnWidth()), height: 8,
+        ...[...columns].map(([column, ns]) => pic('rect', { class: 'hold', x: xOf(column), y: y + 21, width: Math.max(2, columnWidth()), height: 8,
           fill: model.cause_colors[cause], opacity: 0.3 + (0.7 * ns) / most }, pic('title', null, `${duration(ns)} of requests begun at ${timeOfDay(model, column * model.column_ns)}`)))];
     }));
     lanes.setAttribute('width', String(width));

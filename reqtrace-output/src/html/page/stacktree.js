@@ -172,28 +172,35 @@ export function valuesOf(tree, own, base, stateOf, states, isOutermostFirst) {
   const isForked = new Uint8Array(count);
   for (let node = count - 1; node >= 0; node -= 1) {
     const parent = tree.parent[node];
-    const of = byState.subarray(node * states, (node + 1) * states);
-    const most = of.reduce((best, ns, state) => (ns > of[best] ? state : best), 0);
-    if (of[most] > 0) {
+    const at = node * states;
+    if (values.own[node] === 0 && values.base[node] === 0) {
+      continue;
+    }
+    let most = 0;
+    for (let state = 0; state < states; state += 1) {
+      most = byState[at + state] > byState[at + most] ? state : most;
+    }
+    if (values.own[node] > 0) {
       values.state[node] = most;
-      values.part[node] = of[most] / values.own[node];
+      values.part[node] = byState[at + most] / values.own[node];
     }
     isForked[node] = Number(kids[node] > 1 || (kids[node] === 1 && isForked[only[node]] === 1));
-    if (parent >= 0 && (values.own[node] > 0 || values.base[node] > 0)) {
+    if (parent >= 0) {
       values.own[parent] += values.own[node];
       values.base[parent] += values.base[node];
-      of.forEach((ns, state) => {
-        byState[parent * states + state] += ns;
-      });
+      for (let state = 0; state < states; state += 1) {
+        byState[parent * states + state] += byState[at + state];
+      }
       kids[parent] = Math.min(2, kids[parent] + 1);
       only[parent] = node;
     }
   }
+  const isEntry = tree.names.map((name) => ENTRY.test(name));
   for (let node = 0; node < count; node += 1) {
     const parent = tree.parent[node];
     const isTrunk = isOutermostFirst && isForked[node] === 1 && (parent < 0 || values.folded[parent] === node);
     const isWhole = kids[node] === 1 && values.own[only[node]] === values.own[node];
-    if (isWhole && (isTrunk || ENTRY.test(tree.names[tree.name[node]]))) {
+    if (isWhole && (isTrunk || isEntry[tree.name[node]])) {
       values.folded[node] = only[node];
     }
   }
