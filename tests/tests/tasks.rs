@@ -108,18 +108,19 @@ fn every_job_is_a_request(runtime: &str) {
     waits_have_reasons_and_stacks(&outcome, &rows);
 }
 
-/// What the kinds of jobs wait for, as the columns of the places are called, the function that waits, and what of a job it is
+/// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
 /// called by.
 const REASONS: [(&str, &str, &str, &str); 10] = [
+    // They look for what is free before: two places, of which none is known.
     (
         "holds",
-        "timer",
+        "",
         "tokio::time::sleep::Sleep",
         "tasks::jobs::holders::holds",
     ),
     (
         "owns",
-        "timer",
+        "",
         "tokio::time::sleep::Sleep",
         "tasks::jobs::holders::owns",
     ),
@@ -179,10 +180,15 @@ fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
     let folded = outcome.folded().unwrap();
     for (kind, reason, function, job) in REASONS {
         let parked = sum(rows, kind, |row| row.parked_ns);
-        let by_place = |place: &str| sum(rows, kind, |row| row.places[place]);
-        let right = by_place(&format!("tokio_{reason}"));
-        let mut wrong = parked - right;
-        let last = format!("[parked: tokio {reason}]");
+        let nameless = sum(rows, kind, |row| row.parked_ns - parked_with_a_name(row));
+        let (right, last) = match reason {
+            "" => (nameless, "[parked]".to_owned()),
+            reason => {
+                let place = format!("tokio_{reason}");
+                let right = sum(rows, kind, |row| row.places[&place]);
+                (right, format!("[parked: tokio {reason}]"))
+            }
+        };
         let (mut all, mut with_stack) = (0, 0);
         for line in folded.lines().filter(|line| line.contains(&last)) {
             let us: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
@@ -192,11 +198,10 @@ fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
                 with_stack += if by < at { us } else { 0 };
             }
         }
-        let nameless = rows.iter().filter(|row| row.attributes["kind"] == kind);
-        let nameless: u64 = nameless
-            .map(|row| row.parked_ns - parked_with_a_name(row))
-            .sum();
-        wrong -= nameless;
+        let wrong = match reason {
+            "" => parked - nameless,
+            _ => parked - right - nameless,
+        };
         println!(
             "{kind}: {parked} ns parked, {:.2} % {reason}, {wrong} ns another one, {nameless} ns none; {with_stack} of \
              {all} us in {job} with their stacks",

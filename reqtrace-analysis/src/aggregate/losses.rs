@@ -74,6 +74,7 @@ pub(super) struct Counts<'a> {
     pub(super) unlisted_processes: u64,
     pub(super) merged_blame: u64,
     pub(super) merged_chains: u64,
+    pub(super) forgotten_io_sums: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -203,6 +204,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.merged_chains,
             "chains of little time in chains.folded that lost their frames, because there were too many: \
              their time is all there, in `[other chains]`",
+        ),
+        (
+            "io_sums_forgotten",
+            counts.forgotten_io_sums,
+            "sums of what other processes did with disks that were left out, the oldest ones: who else used \
+             a disk is known of the last part of the trace only; look at a shorter one",
         ),
         (
             "recording_unended",

@@ -122,6 +122,7 @@ impl Aggregator {
             unlisted_processes: sites.processes.unlisted(),
             merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
             merged_chains: blame.as_ref().map_or(0, |blame| blame.merged_chains),
+            forgotten_io_sums: blame.as_ref().map_or(0, |blame| blame.forgotten_io_sums),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)

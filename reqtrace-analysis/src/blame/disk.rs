@@ -44,6 +44,8 @@ pub(crate) struct Disks {
     /// Sums that are not over, of processes whose I/O comes one by one.
     open: FxHashMap<(u32, u32), DiskUse>,
     names: FxHashMap<u32, Comm>,
+    /// Sums that found no room.
+    pub(super) forgotten: u64,
 }
 
 impl Disks {
@@ -59,13 +61,20 @@ impl Disks {
             tgid: disk.tgid,
             tid: disk.tid,
         };
-        self.threads.entry(thread).or_default().push_back(Io {
-            device: disk.device,
-            is_kernel: disk.is_kernel,
-            from_ns: disk.from_ns,
-            issued_ns: disk.issued_ns,
-            until_ns: disk.until_ns,
-        });
+        // By their ends: those that end on different CPUs come a little out of order.
+        let all = self.threads.entry(thread).or_default();
+        let later = all.iter().rev();
+        let later = later.take_while(|io| io.until_ns > disk.until_ns).count();
+        all.insert(
+            all.len() - later,
+            Io {
+                device: disk.device,
+                is_kernel: disk.is_kernel,
+                from_ns: disk.from_ns,
+                issued_ns: disk.issued_ns,
+                until_ns: disk.until_ns,
+            },
+        );
         self.order.push_back(thread);
         if self.order.len() > MAX_IO
             && let Some(oldest) = self.order.pop_front()
@@ -99,6 +108,7 @@ impl Disks {
     fn used(&mut self, sum: DiskUse) {
         if self.uses.len() >= MAX_USES {
             self.uses.pop_front();
+            self.forgotten += 1;
         }
         self.uses.push_back(sum);
     }
@@ -106,14 +116,11 @@ impl Disks {
     /// I/O of a thread that overlaps with a time, the last that was complete first.
     fn of(&self, thread: ThreadId, from_ns: u64, until_ns: u64) -> Vec<Io> {
         let all = self.threads.get(&thread).into_iter().flatten();
-        let mut own: Vec<Io> = all
-            .rev()
+        all.rev()
             .take_while(|io| io.until_ns > from_ns)
             .filter(|io| io.from_ns < until_ns)
             .copied()
-            .collect();
-        own.sort_by_key(|io| Reverse(io.until_ns));
-        own
+            .collect()
     }
 }
 
@@ -314,11 +321,11 @@ mod tests {
     #[test]
     fn a_wait_is_split_into_queue_device_and_what_is_not_bound() {
         let mut disks = Disks::default();
-        // Before.
-        disks.take(&io(SERVER, [10, 11, 12]));
         // The last to be complete counts; the other only for the time before it.
         disks.take(&io(SERVER, [100, 102, 110]));
         disks.take(&io(SERVER, [105, 106, 120]));
+        // Before, and late.
+        disks.take(&io(SERVER, [10, 11, 12]));
         disks.take(&io(JOURNAL, [90, 91, 130]));
         let own = waits(&disks, Culprit::OwnInterrupt, 95, 25);
         assert_eq!(own.waited_ns, 50 * MS);

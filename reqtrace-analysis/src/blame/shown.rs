@@ -122,6 +122,7 @@ impl Sums {
             rows,
             merged_rows: self.table.merged,
             merged_chains: chains.merged,
+            forgotten_io_sums: timelines.disks().forgotten,
             chains: lines(&chains, naming),
             merged_locks: self.locks.merged,
         }

@@ -19,6 +19,8 @@ pub struct Blame {
     pub chains: Vec<Chain>,
     /// How many chains gave up their frames, because there were too many.
     pub merged_chains: u64,
+    /// Sums of I/O by process that were left out, because there were too many.
+    pub forgotten_io_sums: u64,
     /// How many futexes are in the lines of all others, because there were too many.
     pub merged_locks: u64,
 }

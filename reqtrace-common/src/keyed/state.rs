@@ -15,6 +15,13 @@ pub const PARKED: u32 = MAX_PLACES as u32;
 /// Index of queued time without a name.
 pub const QUEUED: u32 = MAX_PLACES as u32 + 1;
 
+/// Bits of [`KeyedState::noted_place`]: the last place and 1.
+const NOTED_LAST: u32 = 0xff;
+/// Above these, the first one that has a name, and 1; 0: none had.
+const NOTED_NAMED: u32 = 8;
+/// Another one had, too.
+const NOTED_SEVERAL: u32 = 1 << 16;
+
 /// What a request of a type with a key has in addition.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +42,7 @@ pub struct KeyedState {
     pub queued: u32,
     /// Which entry of [`ExtraRecord::parks`] has the stack at which it is parked, and 1; 0: there is none.
     pub park: u32,
-    /// Where it is about to wait, and 1; 0: nothing was noted since a thread runs it.
+    /// Where it is about to wait, and 1, with flags; 0: nothing was noted since a thread runs it.
     pub noted_place: u32,
     /// The stack of that.
     pub noted_stack: StackId,
@@ -147,11 +154,20 @@ impl KeyedState {
         }
     }
 
-    /// The request is about to wait at this place and stack. What is noted last before it is parked is where it is then.
+    /// The request looks at this place, and at this stack, whether it can go on. Of two places with a name none is known to be
+    /// the one where it waits: it may wait at both.
     #[inline]
     pub fn note(&mut self, stack: StackId, place: u32) {
         self.noted_stack = stack;
-        self.noted_place = place + 1;
+        let mut named = self.noted_place >> NOTED_NAMED & NOTED_LAST;
+        let mut several = self.noted_place & NOTED_SEVERAL;
+        if place != PARKED {
+            if named != 0 && named != place + 1 {
+                several = NOTED_SEVERAL;
+            }
+            named = place + 1;
+        }
+        self.noted_place = place + 1 | named << NOTED_NAMED | several;
     }
 
     /// The request is about to be parked where it was noted to wait: the place.
@@ -161,7 +177,11 @@ impl KeyedState {
             self.park = 0;
             return PARKED;
         }
-        let place = self.noted_place - 1;
+        let place = if self.noted_place & NOTED_SEVERAL != 0 {
+            PARKED
+        } else {
+            (self.noted_place & NOTED_LAST) - 1
+        };
         self.parks_at(self.noted_stack, place);
         place
     }

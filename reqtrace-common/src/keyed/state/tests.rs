@@ -108,9 +108,8 @@ fn a_park_without_a_stack_does_not_get_that_of_the_one_before() {
 }
 
 #[test]
-fn a_park_is_where_it_was_noted_last_and_only_by_the_thread_that_ran_it() {
+fn a_park_is_where_it_was_noted_and_only_by_the_thread_that_ran_it() {
     let mut keyed = KeyedState::NONE;
-    keyed.note(8, 1);
     keyed.note(10, 2);
     let place = keyed.parks_as_noted();
     keyed.leave(10, place);
@@ -122,4 +121,25 @@ fn a_park_is_where_it_was_noted_last_and_only_by_the_thread_that_ran_it() {
     keyed.leave(20, place);
     keyed.count_away(90, 0);
     assert_eq!((place, keyed.extra.parks_used), (PARKED, 1));
+}
+
+#[test]
+fn of_two_places_where_it_may_wait_at_once_none_is_known() {
+    let cases: [(&[u32], u32); 6] = [
+        (&[2], 2),
+        (&[2, 2], 2),
+        (&[PARKED, 2], 2),
+        (&[2, PARKED], PARKED),
+        (&[1, 2], PARKED),
+        (&[1, PARKED, 2, 2], PARKED),
+    ];
+    for (notes, known) in cases {
+        let mut keyed = KeyedState::NONE;
+        for place in notes {
+            keyed.note(8, *place);
+        }
+        assert_eq!(keyed.parks_as_noted(), known, "{notes:?}");
+        let slot = keyed.extra.parks[0];
+        assert_eq!((slot.stack, slot.place), (8, known), "{notes:?}");
+    }
 }
