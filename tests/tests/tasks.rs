@@ -398,9 +398,9 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         let (_, blamed) = blamed::of(&outcome).unwrap();
         for (holder, waiter) in HELD {
             let of_waiter = || {
-                blamed
-                    .iter()
-                    .filter(|row| row.victim_request == waiter && row.wait_class == "parked")
+                blamed.iter().filter(|row| {
+                    row.victim_request == waiter && row.wait_class.starts_with("parked")
+                })
             };
             let all: u64 = of_waiter().map(|row| row.ns).sum();
             let by = |request: &str| -> u64 {
