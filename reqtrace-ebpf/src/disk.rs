@@ -220,6 +220,10 @@ unsafe fn flushes(open: *const OpenIo) -> u64 {
 
 /// Adds I/O to that of its process, which is sent when it has been added up for long.
 #[inline(always)]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which has 512 bytes"
+)]
 unsafe fn sum(open: *const OpenIo, bytes: u64, now: u64) {
     // SAFETY: by the caller.
     let key = unsafe { u64::from((*open).device) << 32 | u64::from((*open).tgid) };

@@ -95,6 +95,10 @@ pub(super) struct RowOrder {
     /// By their end, then their id, then as they came. Nearly all come in that order.
     waiting: VecDeque<((u64, u64), Box<Row>)>,
     /// Rows that were written, to be used again.
+    #[expect(
+        clippy::vec_box,
+        reason = "they go back and forth between this and `waiting`, where a row is moved when it is not in order"
+    )]
     spare: Vec<Box<Row>>,
     bytes: usize,
     /// The latest time of an event.

@@ -159,7 +159,7 @@ impl KeyedState {
     #[inline]
     pub fn note(&mut self, stack: StackId, place: u32) {
         self.noted_stack = stack;
-        let mut named = self.noted_place >> NOTED_NAMED & NOTED_LAST;
+        let mut named = (self.noted_place >> NOTED_NAMED) & NOTED_LAST;
         let mut several = self.noted_place & NOTED_SEVERAL;
         if place != PARKED {
             if named != 0 && named != place + 1 {
@@ -167,7 +167,7 @@ impl KeyedState {
             }
             named = place + 1;
         }
-        self.noted_place = place + 1 | named << NOTED_NAMED | several;
+        self.noted_place = (place + 1) | (named << NOTED_NAMED) | several;
     }
 
     /// The request is about to be parked where it was noted to wait: the place.

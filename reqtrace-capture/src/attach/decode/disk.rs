@@ -20,7 +20,7 @@ pub(crate) fn disk_users(ebpf: &Ebpf) -> ReqtraceResult<Vec<DiskUse>> {
     let users: HashMap<_, u64, [u8; size_of::<DiskRecord>()]> =
         HashMap::try_from(map(ebpf, "DISK_USERS")?).map_err(map_error)?;
     let mut sums = Vec::new();
-    for user in users.iter() {
+    for user in &users {
         let (_, bytes) = user.map_err(map_error)?;
         sums.extend(disk(&bytes).ok().filter(|sum| sum.count > 0));
     }
