@@ -14,8 +14,8 @@ use crate::report::Ledger;
 pub const WINDOW_NS: u64 = 200_000_000;
 /// Bytes of rows that wait: more than a machine makes in that time.
 const MAX_BYTES: usize = 96 << 20;
-/// Rows whose memory is kept, some 500 bytes each: as many as come at once.
-const SPARE: usize = 4_096;
+/// Rows whose memory is kept: for each that comes about one is written.
+const SPARE: usize = 256;
 
 /// A request that waits to be written.
 #[derive(Debug, Default)]

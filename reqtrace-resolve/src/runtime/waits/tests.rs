@@ -6,7 +6,7 @@ use reqtrace_profile::Edge;
 /// Functions that wait, in both manglings, and others of the same types.
 const WAITS: [(&str, Option<&str>); 8] = [
     (
-        "_ZN77_$LT$tokio..sync..batch_semaphore..Acquire$u20$as$u20$core..future..future..Future$GT$4poll17h16c3c96c22697c3dE",
+        "_ZN86_$LT$tokio..sync..batch_semaphore..Acquire$u20$as$u20$core..future..future..Future$GT$4poll17h16c3c96c22697c3dE",
         Some("tokio lock or semaphore"),
     ),
     (
