@@ -16,6 +16,8 @@ pub const WINDOW_NS: u64 = 200_000_000;
 const MAX_BYTES: usize = 96 << 20;
 /// Rows whose memory is kept: for each that comes about one is written.
 const SPARE: usize = 256;
+/// Bytes of a label whose memory is kept.
+const SHORT_LABEL: usize = 64;
 
 /// A request that waits to be written.
 #[derive(Debug, Default)]
@@ -54,6 +56,8 @@ impl Row {
         self.tid = request.tid;
         self.comm = request.comm;
         self.label.clear();
+        // What is counted is the length.
+        self.label.shrink_to(request.label.len().max(SHORT_LABEL));
         self.label.extend_from_slice(request.label);
         self.attributes.clear();
         self.group = None;
