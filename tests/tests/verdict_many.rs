@@ -17,8 +17,8 @@ const WRITERS: u32 = 8;
 /// A healthy client runs so many statements.
 const STATEMENTS: usize = 250;
 
-#[test]
-fn a_row_with_many_writers() {
+/// Connections that run this again and again, beside healthy ones: they are the culprits, for this object and with this statement.
+fn contended(name: &str, script: &str, object: &str, statement: &str) {
     let server = server();
     let options = ["--blame", "--labels"];
     let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
@@ -26,57 +26,38 @@ fn a_row_with_many_writers() {
     let mut clients: Vec<_> = (2..=CLIENTS)
         .map(|id| client_of(&server, id, update, STATEMENTS))
         .collect();
-    let script =
-        "begin; update d.t set n = n + 1 where id = 1;\n\\! sleep 0.005\ncommit;\n\\! sleep 0.02\n";
-    let writers = (0..WRITERS).map(|writer| {
-        let name = format!("writer{writer}");
+    let several = (0..WRITERS).map(|number| {
+        let name = format!("{name}{number}");
         server.start_sql(&name, &script.repeat(100)).unwrap()
     });
-    clients.extend(writers);
+    clients.extend(several);
     for client in &mut clients {
         assert!(client.wait(LIMIT).unwrap().success());
     }
     let verdict = only(&trace.finish().unwrap(), "contended");
-    assert_eq!(verdict["object"], "row lock", "{verdict:#}");
+    assert_eq!(verdict["object"], object, "{verdict:#}");
     let culprit = &verdict["culprit"];
     assert_eq!(culprit["kind"], "threads", "{verdict:#}");
     assert_eq!(culprit["threads"], WRITERS, "{verdict:#}");
     assert_eq!(culprit["pid"], server.pid(), "{verdict:#}");
     let statements = culprit["statements"].to_string();
-    assert!(
-        statements.contains("update d.t set n = n + ? where id = ?"),
-        "{verdict:#}"
-    );
+    assert!(statements.contains(statement), "{verdict:#}");
+}
+
+#[test]
+fn a_row_with_many_writers() {
+    let script =
+        "begin; update d.t set n = n + 1 where id = 1;\n\\! sleep 0.005\ncommit;\n\\! sleep 0.02\n";
+    let statement = "update d.t set n = n + ? where id = ?";
+    contended("writer", script, "row lock", statement);
 }
 
 /// A convoy: each holds the lock for a moment, and all take it in turn.
 #[test]
 fn a_lock_that_many_take_in_turn() {
-    let server = server();
-    let options = ["--blame", "--labels"];
-    let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
-    let update = "update d.t set n = n + 1 where id = ID";
-    let mut clients: Vec<_> = (2..=CLIENTS)
-        .map(|id| client_of(&server, id, update, STATEMENTS))
-        .collect();
     let script =
         "do get_lock('convoy', 60);\n\\! sleep 0.005\ndo release_lock('convoy');\n\\! sleep 0.02\n";
-    let takers = (0..WRITERS).map(|taker| {
-        let name = format!("taker{taker}");
-        server.start_sql(&name, &script.repeat(100)).unwrap()
-    });
-    clients.extend(takers);
-    for client in &mut clients {
-        assert!(client.wait(LIMIT).unwrap().success());
-    }
-    let verdict = only(&trace.finish().unwrap(), "contended");
-    assert_eq!(verdict["object"], "metadata lock", "{verdict:#}");
-    let culprit = &verdict["culprit"];
-    assert_eq!(culprit["kind"], "threads", "{verdict:#}");
-    assert_eq!(culprit["threads"], WRITERS, "{verdict:#}");
-    assert_eq!(culprit["pid"], server.pid(), "{verdict:#}");
-    let statements = culprit["statements"].to_string();
-    assert!(statements.contains("do get_lock(?"), "{verdict:#}");
+    contended("taker", script, "metadata lock", "do get_lock(?");
 }
 
 /// Each connection of the upstream is a thread of its own.
