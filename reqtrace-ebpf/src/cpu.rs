@@ -9,7 +9,6 @@ use core::ffi::c_void;
 use core::mem::{offset_of, size_of};
 use core::{ptr, slice};
 
-use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_loop};
 use aya_ebpf::macros::map;
@@ -25,6 +24,7 @@ use reqtrace_common::thread::{ThreadState, is_preemption, phase};
 
 use crate::blame;
 use crate::emit;
+use crate::file;
 use crate::globals::{
     CFS_LIMITED, GROUP_QUEUES, TASK_COMM, TASK_GROUP, TASK_POLICY, TASK_PRIORITY, TASK_QUEUE,
     TASK_QUEUED, TASK_TGID, TASK_THROTTLED,
@@ -96,8 +96,10 @@ fn switched(prev_task: Task, prev: u32, next_task: Task, next: u32, now: u64) {
         let first = (&raw mut (*runs).runs).cast::<Run>();
         let at = (*runs).next;
         let last = first.add(at.wrapping_sub(1) as usize & (MAX_RUNS - 1));
-        // Otherwise a switch went unseen: nobody knows when.
-        if (*last).tid == prev {
+        if (*last).tid != prev {
+            // A switch went unseen: nobody knows when, also of a run that was looked at while it went on.
+            (*last).tgid = NOT_KNOWN;
+        } else {
             (*last).tgid = task::tgid(prev_task);
             (*last).policy = task::read_u32(prev_task, &TASK_POLICY);
             (*last).priority = task::read_u32(prev_task, &TASK_PRIORITY);
@@ -305,13 +307,11 @@ unsafe fn goes_on(runs: *const Runs, run: *mut Run) {
     // SAFETY: by the caller, who holds the lock of that CPU's queue: the thread cannot leave.
     unsafe {
         let task = (*runs).current;
-        let field = |offset: &Global<u32>| read::<u32>(task.wrapping_add(offset.load().into()));
-        let comm = read(task.wrapping_add(TASK_COMM.load().into()));
         if let (Some(tgid), Some(policy), Some(priority), Some(comm)) = (
-            field(&TASK_TGID),
-            field(&TASK_POLICY),
-            field(&TASK_PRIORITY),
-            comm,
+            file::read(task, &TASK_TGID),
+            file::read(task, &TASK_POLICY),
+            file::read(task, &TASK_PRIORITY),
+            file::read(task, &TASK_COMM),
         ) {
             (*run).policy = policy;
             (*run).priority = priority;
@@ -433,18 +433,17 @@ fn limited_there(task: Task, cpu: u32) -> u64 {
             .cast::<u64>()
             .read_volatile()
     };
-    let Some(queues) = read::<u64>(group.wrapping_add(u64::from(GROUP_QUEUES.load()))) else {
+    let Some(queues) = read(group.wrapping_add(u64::from(GROUP_QUEUES.load()))) else {
         return 0;
     };
-    let Some(queue) = read::<u64>(queues.wrapping_add(8 * u64::from(cpu))) else {
+    let Some(queue) = read(queues.wrapping_add(8 * u64::from(cpu))) else {
         return 0;
     };
-    read::<u64>(queue.wrapping_add(u64::from(CFS_LIMITED.load())))
-        .map_or(0, |ns| ns.wrapping_add(1))
+    read(queue.wrapping_add(u64::from(CFS_LIMITED.load()))).map_or(0, |ns| ns.wrapping_add(1))
 }
 
 #[inline(always)]
-fn read<T>(address: u64) -> Option<T> {
+fn read(address: u64) -> Option<u64> {
     // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
+    unsafe { bpf_probe_read_kernel(address as *const u64) }.ok()
 }
