@@ -34,6 +34,13 @@ pub const MAX_LONGEST: usize = 4;
 /// (`kernel.perf_event_max_stack`), so that a stored stack is a round kibibyte.
 pub const MAX_FRAMES: usize = 128;
 
+/// Where requests are drawn, a thread that ended a wait of a recorded one after this time has all its own
+/// recorded: who holds others up is known whole, and a wait below a millisecond is rarely what made a request slow.
+pub const HELD_UP_NS: u64 = 1_000_000;
+
+/// For so long from then on. What comes more rarely is found by each of its requests that is drawn.
+pub const HOLDER_NS: u64 = 60_000_000_000;
+
 /// Distinct stacks of two windows, user and kernel together: the table is emptied while tracing. One costs about 1.1 KiB, so this is the greatest part
 /// of the kernel memory; a busy database makes 16,000 in ten seconds, most of them by preemption.
 pub const MAX_STACKS: u32 = 32768;

@@ -9,20 +9,20 @@ use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::programs::BtfTracePointContext;
 
 use reqtrace_common::config::{stacks_wanted, tid_flag as flag};
-use reqtrace_common::limits::COMM_LEN;
+use reqtrace_common::limits::{COMM_LEN, HELD_UP_NS, HOLDER_NS};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::origin::{Sender, sender_is};
 use reqtrace_common::record::{
     BlockSite, FILE_NONE, HelperRecord, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
 };
 use reqtrace_common::syscall::may_send;
-use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption};
+use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption, phase};
 
 use crate::cpu;
 use crate::delivery;
 use crate::emit;
-use crate::globals::BLAME_WANTED;
-use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, lose, stopped, thread_or_new};
+use crate::globals::{BLAME_WANTED, HOLDERS_WANTED};
+use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, has_state, lose, stopped, thread_or_new};
 use crate::stack;
 use crate::task::{self, Task};
 
@@ -88,6 +88,10 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
             waker.stack = stack::waker(ctx);
         }
         look_at(&mut waker, is_itself, tids, now);
+        if holders_wanted() && is_clear && byte == flag::IN_REQUEST {
+            // SAFETY: points into the map; the woken thread is off its CPU, or about to be.
+            held_up(unsafe { &(*thread).state }, waker.tid, tids, now);
+        }
     }
     // SAFETY: only the waker's fields are written, and a thread has one waker at a time: this
     // runs under its pi_lock.
@@ -197,6 +201,41 @@ pub(crate) fn sender(now: u64) -> Sender {
         request_type: waker.request_type,
         ..Sender::NONE
     }
+}
+
+/// Whether requests are drawn, but for those of holders. A constant to the verifier.
+#[inline(always)]
+fn holders_wanted() -> bool {
+    HOLDERS_WANTED.load() != 0
+}
+
+/// The current thread ended a wait of a recorded request: if that was long, its own requests are all recorded for a while.
+#[inline(always)]
+fn held_up(woken: &ThreadState, tid: u32, tids: Tids, now: u64) {
+    let waited_ns = now.saturating_sub(woken.out_ns);
+    if woken.phase != phase::BLOCKED || waited_ns < HELD_UP_NS || !has_state(tids.get(tid)) {
+        return;
+    }
+    if let Some(thread) = THREADS.get_ptr_mut(tid) {
+        // SAFETY: the current thread's own entry; it is no helper, so that nothing else reads this.
+        unsafe { (*thread).state.needed_ns = now };
+    }
+}
+
+/// Whether the current thread, which has this byte, held up a recorded request a while ago. It is asked before its request
+/// begins and does not depend on it, so that its weight is 1.
+#[inline(always)]
+pub(crate) fn is_holder(tid: u32, byte: u8) -> bool {
+    if !holders_wanted() || !has_state(byte) {
+        return false;
+    }
+    let Some(thread) = THREADS.get_ptr(tid) else {
+        return false;
+    };
+    // SAFETY: the current thread's own entry.
+    let needed_ns = unsafe { (*thread).state.needed_ns };
+    // SAFETY: no precondition.
+    needed_ns != 0 && unsafe { bpf_ktime_get_ns() }.saturating_sub(needed_ns) <= HOLDER_NS
 }
 
 /// A helper was needed, or is watched on as if it had been. It runs, so it is watched from now on if it was not yet.

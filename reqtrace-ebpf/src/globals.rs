@@ -83,6 +83,10 @@ pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
 #[unsafe(no_mangle)]
 pub(crate) static BLAME_WANTED: Global<u32> = Global::new(0);
 
+/// Not 0: of a thread that held up a request all requests are recorded, though others are drawn.
+#[unsafe(no_mangle)]
+pub(crate) static HOLDERS_WANTED: Global<u32> = Global::new(0);
+
 /// 1 when lengths of blocks are to be counted in histograms.
 #[unsafe(no_mangle)]
 pub(crate) static HISTOGRAM_WANTED: Global<u32> = Global::new(0);

@@ -16,6 +16,7 @@ use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Threa
 
 use crate::assembly::forgotten;
 use crate::before;
+use crate::blame;
 use crate::emit;
 use crate::globals::LABELS_WANTED;
 use crate::label;
@@ -71,8 +72,11 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
         hit.sp
     };
     // Before anything else: most begins are not recorded where any is not.
-    let weight = draw_weight(|| passed::random(hit.tid));
+    let mut weight = draw_weight(|| passed::random(hit.tid));
     let byte = tids.get(hit.tid);
+    if weight != 1 && blame::is_holder(hit.tid, byte) {
+        weight = 1;
+    }
     if byte == flag::PASSED {
         // A begin inside, or the frame of the request is gone.
         passed::unpack(hit.tid);
@@ -96,6 +100,8 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
             let Some(thread) = introduce(hit, &process) else {
                 return 0;
             };
+            // SAFETY: the current thread's own entry. It is no helper any more.
+            unsafe { (*thread).state.needed_ns = 0 };
             thread
         }
     };

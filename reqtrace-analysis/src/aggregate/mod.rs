@@ -192,7 +192,7 @@ impl Aggregator {
                     parked: parked.len(),
                     keyed: spots.keyed.clone(),
                 };
-                Gatherer::new(names, of_text)
+                Gatherer::new(names, of_text, header.holders)
             }),
             verdict: header.blame.then(|| Collector::new(types.len())),
             page: None,

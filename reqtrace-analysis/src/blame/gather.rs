@@ -82,10 +82,10 @@ impl Lately {
 }
 
 impl Gatherer {
-    /// For request types and wait classes of these names.
-    pub(crate) fn new(names: Names, grouping: Option<OfText>) -> Self {
+    /// For request types and wait classes of these names. `holders`: as in the trace's header.
+    pub(crate) fn new(names: Names, grouping: Option<OfText>, holders: bool) -> Self {
         Self {
-            timelines: Timelines::new(MAX_BYTES, names.keyed.clone()),
+            timelines: Timelines::new(MAX_BYTES, names.keyed.clone(), holders),
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: FxHashMap::default(),

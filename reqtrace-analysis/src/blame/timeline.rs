@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use reqtrace_common::limits::HELD_UP_NS;
 use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, WakerIs};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -54,12 +55,14 @@ pub(crate) struct Timelines {
     disks: Disks,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
+    /// But for those of threads that held others up.
+    holders: bool,
 }
 
 impl Timelines {
     /// Keeps what `most_bytes` have room for, and as much again of requests with a key. `keyed`: which request
-    /// types have one.
-    pub(crate) fn new(most_bytes: usize, keyed: Vec<bool>) -> Self {
+    /// types have one. `holders`: as in the trace's header.
+    pub(crate) fn new(most_bytes: usize, keyed: Vec<bool>, holders: bool) -> Self {
         Self {
             keyed: AllKeyed::new(keyed, most_bytes),
             threads: FxHashMap::default(),
@@ -70,7 +73,8 @@ impl Timelines {
             others: Timeline::default(),
             servers: FxHashSet::default(),
             disks: Disks::default(),
-            is_sampled: false,
+            is_sampled: holders,
+            holders,
         }
     }
 
@@ -342,6 +346,10 @@ impl Timelines {
             return;
         };
         self.did(thread, is, kept.wake_ns);
+        let waited_ns = kept.wake_ns.saturating_sub(kept.out_ns);
+        if self.holders && kept.request.is_some() && waited_ns >= HELD_UP_NS {
+            self.timeline(thread).held_up(kept.wake_ns);
+        }
     }
 
     /// Notes what a thread did at that time.

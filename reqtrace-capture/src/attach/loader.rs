@@ -48,6 +48,8 @@ pub struct LoadOptions<'a> {
     pub histogram: bool,
     /// Send intervals of threads in requests, and who ended them.
     pub blame: bool,
+    /// With that: record all requests of threads that held up a recorded one, though requests are drawn.
+    pub holders: bool,
     /// Record how long data had waited at sockets.
     pub before: bool,
     /// Record who sent what parked requests go on with.
@@ -236,6 +238,7 @@ pub fn load(
         .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("BLAME_WANTED", &u32::from(options.blame), true)
+        .override_global("HOLDERS_WANTED", &u32::from(options.holders), true)
         .override_global("BEFORE_WANTED", &u32::from(options.before), true)
         .override_global("ORIGIN_WANTED", &u32::from(options.origins), true)
         .override_global("MEASURE_WALKS", &u32::from(options.measure_walks), true)

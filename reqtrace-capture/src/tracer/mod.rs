@@ -116,6 +116,13 @@ struct Options {
     measure_programs: bool,
 }
 
+impl Options {
+    /// Whether all requests of threads that hold others up are recorded, though others are drawn.
+    fn records_holders(&self) -> bool {
+        self.blame && self.sample_every > 1
+    }
+}
+
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tracer")

@@ -56,6 +56,10 @@ pub struct Header {
     /// The model of the first of them, as the kernel has it; empty: not known.
     #[serde(skip)]
     pub cpu_model: String,
+    /// Whether a thread that held up a recorded request for [`reqtrace_common::limits::HELD_UP_NS`] has all its own recorded for
+    /// [`reqtrace_common::limits::HOLDER_NS`], though requests are drawn.
+    #[serde(skip)]
+    pub holders: bool,
 }
 
 /// Which of the files of a trace a recording is.

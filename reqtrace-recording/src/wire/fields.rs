@@ -18,7 +18,7 @@ numbered!(Header {
     1 version, 2 host, 3 kernel, 4 start_ns, 5 monotonic_to_unix_ns, 6 profile, 7 profile_text, 8 options one,
     9 markers each, 10 unmatched_waits each, 11 blame, 12 more_profile_texts bounded, 13 cpu_rate, 14 cpu_engine,
     15 before, 16 sockets bounded, 17 architecture, 18 syscalls, 19 lacks bounded, 20 part one,
-    21 cpus, 22 cpu_model,
+    21 cpus, 22 cpu_model, 23 holders,
 });
 numbered!(Part { 1 number, 2 trace_start_ns, 3 head_until, 4 unwritten });
 numbered!(Options {

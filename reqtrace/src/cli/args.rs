@@ -217,7 +217,7 @@ pub struct TraceArgs {
 
     /// Find out because of whom requests waited: what the thread that ended a wait did meanwhile, and
     /// who kept that one waiting
-    #[arg(long, conflicts_with = "sample", help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     pub(super) blame: bool,
 
     /// Find out how long a request's data, or its connection, had been waiting at the socket when the

@@ -170,6 +170,7 @@ fn load() -> Result<Loaded> {
         stack_filter: StackFilter::ALL,
         histogram: false,
         blame: true,
+        holders: true,
         before: false,
         origins: false,
         samples: true,

@@ -87,19 +87,8 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
-        let of_intervals = self
-            .outputs
-            .targets
-            .formats()
-            .find(|format| format.wants_blame());
-        if let (Some(_), Some(format)) = (self.sample, of_intervals) {
-            return Err(Error::usage(format!(
-                "{} needs all requests, and --sample leaves some out",
-                format.asked_by()
-            ))
-            .next("leave out one of the two"));
-        }
-        let needs_blame = of_intervals.is_some();
+        let mut formats = self.outputs.targets.formats();
+        let needs_blame = formats.any(|format| format.wants_blame());
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty() || !self.exe.is_empty();
         if self.wait && self.comm.is_empty() && self.exe.is_empty() {

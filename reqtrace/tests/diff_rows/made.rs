@@ -81,6 +81,7 @@ pub(crate) fn recording(made: Made) -> Vec<u8> {
         syscalls: SYSCALLS.to_owned(),
         cpus: 2,
         cpu_model: "a model".to_owned(),
+        holders: true,
         ..Header::default()
     };
     let mut writer = Writer::new(Vec::new(), &header).unwrap();

@@ -44,8 +44,17 @@ impl Recorded {
     }
 
     pub(super) fn of_at_most(most_bytes: usize) -> Self {
+        Self::of(Timelines::new(most_bytes, vec![false, true], false))
+    }
+
+    /// Requests are drawn, but for those of threads that held others up.
+    pub(super) fn with_holders() -> Self {
+        Self::of(Timelines::new(64 << 20, vec![false, true], true))
+    }
+
+    fn of(timelines: Timelines) -> Self {
         Self {
-            timelines: Timelines::new(most_bytes, vec![false, true]),
+            timelines,
             sequences: BTreeMap::new(),
         }
     }

@@ -50,6 +50,32 @@ fn between_recorded_requests_there_may_be_others_when_requests_are_sampled() {
     );
 }
 
+/// Thread 2 idles between two requests while it holds up thread 1.
+fn idles_between(held_up_before: bool) -> Vec<(Outcome, u64)> {
+    const MS: u64 = 1_000_000;
+    let mut recorded = Recorded::with_holders();
+    if held_up_before {
+        let by = By::Thread(thread(2), Is::NotRecorded);
+        recorded.interval(1, Some(MS), [2 * MS, 4 * MS, 4 * MS], Some(by));
+        recorded.request(1, MS, 5 * MS);
+    }
+    recorded.record(2, 6 * MS, 7 * MS, None, 1);
+    let by = By::Thread(thread(2), Is::BetweenRequests);
+    recorded.interval(1, Some(8 * MS), [10 * MS, 20 * MS, 20 * MS], Some(by));
+    recorded.blame(1, 8 * MS, 21 * MS).into_iter().collect()
+}
+
+#[test]
+fn a_thread_that_held_others_up_has_all_its_requests_recorded() {
+    let ns = 10_000_000;
+    let between = outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1);
+    assert_eq!(idles_between(true), [(between, ns)]);
+    assert_eq!(
+        idles_between(false),
+        [(unknown(Reason::NotRecorded, 1), ns)]
+    );
+}
+
 #[test]
 fn a_request_that_ran_at_the_start_has_no_intervals() {
     let mut recorded = blocked(By::Thread(thread(2), Is::BetweenRequests));

@@ -201,6 +201,7 @@ impl Work {
                 stack_filter: options.stack_filter,
                 histogram: options.histogram,
                 blame: options.blame,
+                holders: options.records_holders(),
                 before: options.before,
                 origins: options.blame
                     && profiles.have_keys()

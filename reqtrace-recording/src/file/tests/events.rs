@@ -186,6 +186,7 @@ pub(super) fn header() -> Header {
         lacks: vec!["this kernel has no air".to_owned()],
         cpus: 2,
         cpu_model: "a fast one".to_owned(),
+        holders: true,
         part: Part::default(),
     }
 }
