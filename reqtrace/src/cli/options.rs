@@ -87,8 +87,10 @@ impl TraceArgs {
     pub fn into_options(self) -> Result<TraceOptions> {
         let pids = parse_pids(&self.pids)?;
         self.check_words()?;
-        let mut formats = self.outputs.targets.formats();
-        let needs_blame = formats.any(|format| format.wants_blame());
+        let needs_blame = {
+            let mut formats = self.outputs.targets.formats();
+            formats.any(|format| format.wants_blame())
+        };
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty() || !self.exe.is_empty();
         if self.wait && self.comm.is_empty() && self.exe.is_empty() {
