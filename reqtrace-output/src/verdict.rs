@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use reqtrace_analysis::report::verdict::{
-    Because, Cadence, Class, Culprit, Evidence, Finding, Unsure, Verdict,
+    Because, Cadence, Class, Culprit, Evidence, Finding, Meanwhile, Unsure, Verdict,
 };
 use reqtrace_analysis::report::{TakerKind, TakerName};
-use reqtrace_base::figures::{cut, duration, number};
+use reqtrace_base::figures::{cut, duration, number, size};
 use reqtrace_base::names::clean;
 
 use crate::table::NAME;
@@ -40,9 +40,13 @@ fn cause(verdict: &Verdict) -> String {
         class, evidence, ..
     } = verdict;
     let mut text = format!(
-        "{}: {} of the excess is {}",
+        "{}: {} of {} is {}",
         slow(&verdict.request, evidence),
         percent(evidence.cause),
+        match evidence.of_excess {
+            1_000 => "the excess".to_owned(),
+            rest => format!("the other {} of the excess", percent(rest)),
+        },
         what(verdict),
     );
     if let (Class::Contended, Some(culprit)) = (class, &verdict.culprit) {
@@ -86,6 +90,9 @@ fn cause(verdict: &Verdict) -> String {
             duration(ns)
         ));
     }
+    if let Some(used) = &verdict.meanwhile {
+        text.push_str(&meanwhile(used));
+    }
     if matches!(class, Class::WaitsForCpu) {
         text.push_str(match verdict.knows_takers {
             true => "; no other process had the CPU most of that time",
@@ -98,6 +105,28 @@ fn cause(verdict: &Verdict) -> String {
         section(verdict),
     ));
     text
+}
+
+/// Who used the disk at the same time.
+fn meanwhile(used: &Meanwhile) -> String {
+    let whose = match used.tid {
+        0 => format!("{:?} (pid {})", clean(&used.comm), used.pid),
+        tid => format!("thread {tid} ({}, pid {})", clean(&used.comm), used.pid),
+    };
+    let did = [("read", used.read_bytes), ("wrote", used.written_bytes)];
+    let did = did.iter().filter(|(_, count)| *count > 0);
+    let did: Vec<_> = did
+        .map(|(did, count)| format!("{did} {}", size(*count)))
+        .collect();
+    let statement = match clean(&used.statement).as_str() {
+        "" => String::new(),
+        statement => format!(" in {}", cut(statement, STATEMENT)),
+    };
+    format!(
+        "; meanwhile {} of the bytes of disks were those of {whose}, which {}{statement}",
+        percent(used.share),
+        did.join(" and "),
+    )
 }
 
 /// What the slow requests did.
@@ -283,6 +312,15 @@ pub(crate) fn value(finding: &Finding) -> Value {
             "episode_ns": verdict.episode_ns,
             "times": verdict.times,
             "stood": verdict.stood.map(stood),
+            "meanwhile": verdict.meanwhile.as_ref().map(|used| json!({
+                "pid": used.pid,
+                "tid": (used.tid != 0).then_some(used.tid),
+                "comm": used.comm,
+                "share": mille(used.share),
+                "read_bytes": used.read_bytes,
+                "written_bytes": used.written_bytes,
+                "statement": (!used.statement.is_empty()).then_some(&used.statement),
+            })),
             "cadence": verdict.cadence.map(|cadence| json!({
                 "period_ns": cadence.period_ns,
                 "p": cadence.p,
@@ -307,6 +345,7 @@ pub(crate) fn value(finding: &Finding) -> Value {
         "p99_ns": evidence.p99_ns,
         "episodes": evidence.episodes,
         "excess_ns": evidence.excess_ns,
+        "of_excess": mille(evidence.of_excess),
         "cause_share": mille(evidence.cause),
         "cause_share_least": mille(evidence.cause_least),
         "culprit_share": mille(evidence.culprit),
@@ -375,6 +414,7 @@ mod tests {
                 p: 0.0005,
             }),
             stood: None,
+            meanwhile: None,
             knows_takers: false,
             evidence: Evidence {
                 slow: 63,
@@ -383,6 +423,7 @@ mod tests {
                 cause: 970,
                 cause_least: 950,
                 culprit: 997,
+                of_excess: 1_000,
                 ..Evidence::default()
             },
         }
@@ -397,6 +438,50 @@ mod tests {
              times, every 1.25 s (p ≤ 0.0005); its statements: select k for update; commit; slow login too (at least \
              95 % by resampling its episodes; see who held `command` up)"
         );
+    }
+
+    #[test]
+    fn what_explains_the_rest_says_of_how_much() {
+        let mut rest = verdict();
+        rest.evidence.of_excess = 280;
+        let text = cause(&rest);
+        assert!(
+            text.contains(": 97 % of the other 28 % of the excess is row lock"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn who_used_a_disk_is_named_without_blame() {
+        let used = Meanwhile {
+            pid: 7500,
+            tid: 7577,
+            comm: Plain::of("mariadbd"),
+            share: 870,
+            read_bytes: 512 << 20,
+            written_bytes: 0,
+            statement: Plain::of("select count(*) from big"),
+        };
+        let disk = |meanwhile| {
+            cause(&Verdict {
+                class: Class::Disk,
+                culprit: None,
+                meanwhile: Some(meanwhile),
+                ..verdict()
+            })
+        };
+        let text = disk(used.clone());
+        let thread = "; meanwhile 87 % of the bytes of disks were those of thread 7577 (mariadbd, pid 7500), which read 512 \
+                      MiB in select count(*) from big";
+        assert!(text.contains(thread), "{text}");
+        let text = disk(Meanwhile {
+            tid: 0,
+            written_bytes: 3 << 20,
+            statement: Plain::default(),
+            ..used
+        });
+        let process = "those of \"mariadbd\" (pid 7500), which read 512 MiB and wrote 3.00 MiB (at";
+        assert!(text.contains(process), "{text}");
     }
 
     #[test]

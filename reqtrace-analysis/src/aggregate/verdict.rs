@@ -5,12 +5,18 @@ use reqtrace_common::loss::Loss;
 
 use super::Aggregator;
 use crate::blame::{Naming, ThreadId};
+use crate::label::statement;
 use crate::report::Report;
-use crate::report::verdict::Finding;
-use crate::verdict::{Facts, OfName, findings};
+use crate::report::verdict::{Finding, Meanwhile};
+use crate::verdict::{Facts, OfName, findings, mille};
 
 /// What the wait class of a lost stack is called.
 const UNATTRIBUTED: &str = "unattributed";
+
+/// Who used disks while requests waited for them is named if it had so much of the bytes, and so many: the little that is
+/// written while a disk stalls says nothing.
+const MOST_OF_BYTES: f64 = 0.6;
+const BYTES_A_SECOND: u64 = 1 << 20;
 
 impl Aggregator {
     /// Why requests were slow so far. Without blame there is none.
@@ -88,5 +94,30 @@ impl Facts for Named<'_> {
 
     fn unix_ns(&self, at_ns: u64) -> u64 {
         self.analysis.trace.unix_ns(at_ns)
+    }
+
+    fn meanwhile(&self, times: &[(u64, u64)]) -> Option<Meanwhile> {
+        let timelines = self.analysis.blame.as_ref()?.timelines();
+        let used = timelines.disks().most_used(times)?;
+        let share = used.bytes() as f64 / used.all_bytes.max(1) as f64;
+        let all_ns: u64 = times.iter().map(|(from, until)| until - from).sum();
+        let is_much = u128::from(used.bytes()) * 1_000_000_000
+            >= u128::from(BYTES_A_SECOND) * u128::from(all_ns);
+        if share < MOST_OF_BYTES || !is_much {
+            return None;
+        }
+        let label = timelines.label_at(used.thread, used.first_ns);
+        Some(Meanwhile {
+            pid: used.thread.tgid,
+            tid: used.thread.tid,
+            comm: match used.comm {
+                Some(comm) if used.thread.tid == 0 => comm.text(),
+                _ => self.comm(used.thread),
+            },
+            share: mille(share),
+            read_bytes: used.read_bytes,
+            written_bytes: used.written_bytes,
+            statement: label.map_or_else(Plain::default, |label| statement(label, None)),
+        })
     }
 }

@@ -33,6 +33,27 @@ struct Io {
     from_ns: u64,
     issued_ns: u64,
     until_ns: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+/// Who used disks, and how much of what all did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    /// Without a thread it is a process.
+    pub(crate) thread: ThreadId,
+    /// The name of a process.
+    pub(crate) comm: Option<Comm>,
+    pub(crate) first_ns: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) all_bytes: u64,
+}
+
+impl Used {
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.read_bytes + self.written_bytes
+    }
 }
 
 /// What disks did, as far as it is kept.
@@ -73,6 +94,8 @@ impl Disks {
                 from_ns: disk.from_ns,
                 issued_ns: disk.issued_ns,
                 until_ns: disk.until_ns,
+                read_bytes: disk.read_bytes,
+                written_bytes: disk.written_bytes,
             },
         );
         self.order.push_back(thread);
@@ -111,6 +134,48 @@ impl Disks {
             self.forgotten += 1;
         }
         self.uses.push_back(sum);
+    }
+
+    /// Who had most bytes in times that do not overlap, in order: a thread of which each I/O is known, or another process.
+    pub(crate) fn most_used(&self, times: &[(u64, u64)]) -> Option<Used> {
+        let overlaps = |from_ns: u64, until_ns: u64| {
+            let at = times.partition_point(|(_, until)| *until <= from_ns);
+            times.get(at).is_some_and(|(from, _)| *from < until_ns)
+        };
+        let mut users: BTreeMap<(u32, u32), Used> = BTreeMap::new();
+        let mut all_bytes = 0;
+        let mut add = |tgid, tid, [read_bytes, written_bytes]: [u64; 2], from_ns| {
+            all_bytes += read_bytes + written_bytes;
+            let used = users.entry((tgid, tid)).or_insert_with(|| Used {
+                thread: ThreadId { tgid, tid },
+                first_ns: from_ns,
+                ..Used::default()
+            });
+            used.read_bytes += read_bytes;
+            used.written_bytes += written_bytes;
+            used.first_ns = used.first_ns.min(from_ns);
+        };
+        for (thread, all) in &self.threads {
+            for io in all.iter().filter(|io| overlaps(io.from_ns, io.until_ns)) {
+                let bytes = [io.read_bytes, io.written_bytes];
+                add(thread.tgid, thread.tid, bytes, io.from_ns);
+            }
+        }
+        let sums = self.uses.iter().filter(|used| used.is_sum);
+        for used in sums.filter(|used| overlaps(used.from_ns, used.until_ns)) {
+            let bytes = [used.read_bytes, used.written_bytes];
+            add(used.tgid, 0, bytes, used.from_ns);
+        }
+        let most = users.into_values().max_by_key(Used::bytes)?;
+        let named = self.uses.iter().rev();
+        let named = named
+            .filter(|used| used.is_sum)
+            .find(|used| used.tgid == most.thread.tgid);
+        Some(Used {
+            all_bytes,
+            comm: named.map(|used| used.comm),
+            ..most
+        })
     }
 
     /// I/O of a thread that overlaps with a time, the last that was complete first.
@@ -356,6 +421,35 @@ mod tests {
             panic!("{own:?}");
         };
         assert_eq!((user.pid, user.written_bytes, user.flushes), (30, 4096, 1));
+    }
+
+    #[test]
+    fn who_had_most_bytes_is_a_thread_or_another_process() {
+        let mut disks = Disks::default();
+        let dd = ThreadId { tgid: 30, tid: 30 };
+        let of = |thread, times, written_bytes| DiskUse {
+            written_bytes,
+            ..io(thread, times)
+        };
+        disks.take(&of(SERVER, [100, 102, 110], 3_000));
+        disks.take(&of(SERVER, [150, 152, 160], 9_000_000));
+        disks.take(&DiskUse {
+            is_sum: true,
+            ..of(dd, [90, 0, 120], 2_000)
+        });
+        let times = [(80 * MS, 120 * MS), (200 * MS, 210 * MS)];
+        let most = disks.most_used(&times).unwrap();
+        assert_eq!((most.thread, most.comm), (SERVER, None));
+        assert_eq!((most.bytes(), most.all_bytes), (3_000, 5_000));
+        disks.take(&DiskUse {
+            is_sum: true,
+            ..of(dd, [200, 0, 300], 2_000)
+        });
+        let most = disks.most_used(&times).unwrap();
+        assert_eq!(most.thread, ThreadId { tgid: 30, tid: 0 });
+        assert_eq!(most.comm, Some(Comm::from("x")));
+        assert_eq!((most.bytes(), most.all_bytes), (4_000, 7_000));
+        assert!(disks.most_used(&[(500 * MS, 600 * MS)]).is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use reqtrace_recording::{AddressSpace, BlockSite, Holder, RequestOf, WakerIs, Wo
 use super::{Cause, Reason};
 
 /// A thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ThreadId {
     /// Its process.
     pub(crate) tgid: u32,

@@ -172,6 +172,14 @@ impl Timeline {
 }
 
 impl Timelines {
+    /// The label of the request that a thread was in at this time.
+    pub(crate) fn label_at(&self, thread: ThreadId, at_ns: u64) -> Option<&[u8]> {
+        let spans = &self.get(thread)?.spans;
+        let at = spans.partition_point(|span| span.until_ns <= at_ns);
+        let span = spans.get(at).filter(|span| span.from_ns <= at_ns)?;
+        Some(&span.label)
+    }
+
     /// Labels of the requests of a thread in this time, in order: from the last one that began before it, and those that
     /// came shortly before that one.
     pub(crate) fn labels_around(

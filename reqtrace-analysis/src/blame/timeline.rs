@@ -289,7 +289,7 @@ impl Timelines {
     }
 
     /// What disks did.
-    pub(super) fn disks(&self) -> &Disks {
+    pub(crate) fn disks(&self) -> &Disks {
         &self.disks
     }
 

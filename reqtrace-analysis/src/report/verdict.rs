@@ -46,6 +46,8 @@ pub struct Verdict {
     pub cadence: Option<Cadence>,
     /// Of a disk that several requests waited for at once: how many in the longest episode, and for how many ns all of them.
     pub stood: Option<(u64, u64)>,
+    /// Of a disk who had most of its bytes during the episodes, if one had.
+    pub meanwhile: Option<Meanwhile>,
     /// Whether the trace says who had CPUs that requests waited for.
     pub knows_takers: bool,
     /// The numbers that it rests on.
@@ -168,6 +170,26 @@ pub struct Culprit {
     pub took: Option<(u32, TakerName)>,
 }
 
+/// Who used the disks while slow requests waited for them: it happened at the same time, which is no proof that they waited
+/// because of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meanwhile {
+    /// Process.
+    pub pid: u32,
+    /// Thread of a traced process; 0: it is another process.
+    pub tid: u32,
+    /// Name of the thread, or of one of the process.
+    pub comm: Plain,
+    /// Share of the bytes that all had, per mille.
+    pub share: u16,
+    /// Bytes that it read.
+    pub read_bytes: u64,
+    /// Bytes that it wrote.
+    pub written_bytes: u64,
+    /// What a thread's request was about at its first I/O there, without values; empty when it was in none, or without labels.
+    pub statement: Plain,
+}
+
 /// A regular cadence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cadence {
@@ -192,6 +214,8 @@ pub struct Evidence {
     pub episodes: u64,
     /// What the slow ones took more than as many typical ones, ns.
     pub excess_ns: u64,
+    /// Share of the excess of all slow ones that these have: those that another verdict explains are left out.
+    pub of_excess: u16,
     /// Share of the excess that the cause has.
     pub cause: u16,
     /// The same at least, in 97.5 % of the choices of episodes.

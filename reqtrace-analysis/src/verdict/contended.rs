@@ -128,6 +128,7 @@ impl<F: Facts> Judge<'_, F> {
             episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
             times: episodes.len() as u64,
             stood: None,
+            meanwhile: None,
             knows_takers: self.collector.knows_takers,
             cadence: periods::of(&begins, false),
             evidence: Evidence {

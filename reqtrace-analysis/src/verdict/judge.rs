@@ -11,7 +11,7 @@ use super::episodes::{self, Excess};
 use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use crate::blame::ThreadId;
 use crate::cells::bucket::lowest;
-use crate::report::verdict::{Because, Class, Evidence, Finding, Unsure, Verdict};
+use crate::report::verdict::{Because, Class, Evidence, Finding, Meanwhile, Unsure, Verdict};
 
 /// The 99th percentile is so many medians at least, and so is a slow request.
 const SLOW: u64 = 5;
@@ -33,6 +33,9 @@ const WEIGHT: f64 = 0.25;
 const BUSY: f64 = 0.6;
 /// Typical requests are those between these percentiles.
 const TYPICAL: (u64, u64) = (40, 60);
+/// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
+const REST: f64 = 0.1;
+const AFTERMATH: u64 = 2;
 /// Sentences.
 const MOST: usize = 3;
 /// Causes that are named where none is the one.
@@ -59,19 +62,21 @@ pub(crate) trait Facts {
     fn attributes(&self) -> &[String];
     /// What `CLOCK_MONOTONIC` lacks to the wall clock.
     fn unix_ns(&self, at_ns: u64) -> u64;
+    /// Who had most of the bytes of disks in these times, which do not overlap and are in order.
+    fn meanwhile(&self, times: &[(u64, u64)]) -> Option<Meanwhile>;
 }
 
 /// What is found, the most excess first.
 pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding> {
     let types = collector.types.iter().enumerate();
-    let judged = types.filter_map(|(index, of_type)| {
+    let judged = types.flat_map(|(index, of_type)| {
         let judge = Judge {
             collector,
             of_type,
             facts,
             of: facts.of_type(index),
         };
-        judge.finding()
+        judge.all()
     });
     let mut all: Vec<Finding> = judged.collect();
     all.sort_by_key(|finding| Reverse(finding.evidence().excess_ns));
@@ -105,8 +110,51 @@ pub(super) struct Judge<'a, F> {
     pub(super) of: OfName<'a>,
 }
 
-impl<F: Facts> Judge<'_, F> {
-    fn finding(&self) -> Option<Finding> {
+/// The slow requests of a type, or the rest of them.
+struct Tail<'a> {
+    slow: Vec<&'a Slow>,
+    typical: Sum,
+    all: Sum,
+    median_ns: u64,
+    p99_ns: u64,
+    /// Of the excess of all, that of these: per mille.
+    of_excess: u16,
+}
+
+impl<'a, F: Facts> Judge<'a, F> {
+    /// One cause, and the one that explains the rest, if there is much of it.
+    fn all(&self) -> Vec<Finding> {
+        let Some(mut tail) = self.tail() else {
+            return Vec::new();
+        };
+        let Some((finding, times)) = self.finding(&tail) else {
+            return Vec::new();
+        };
+        let mut found = vec![finding];
+        let excess = |slow: &[&Slow]| {
+            let each = slow.iter().map(|slow| Excess::of(slow, &tail.typical).all);
+            each.sum::<f64>()
+        };
+        let all = excess(&tail.slow);
+        let rest = apart(&tail.slow, &times);
+        let share = excess(&rest) / all.max(1.0);
+        if matches!(found[0], Finding::Cause(_)) && share >= REST {
+            // As if the first had not been.
+            let latency_ns = |slow: &[&Slow]| {
+                let each = slow.iter().map(|slow| slow.latency_ns() * slow.weight);
+                each.sum::<u64>()
+            };
+            let explained_ns = latency_ns(&tail.slow) - latency_ns(&rest);
+            tail.all.latency_ns = tail.all.latency_ns.saturating_sub(explained_ns);
+            tail.slow = rest;
+            tail.of_excess = mille(share);
+            let other = self.finding(&tail).map(|(finding, _)| finding);
+            found.extend(other.filter(|finding| matches!(finding, Finding::Cause(_))));
+        }
+        found
+    }
+
+    fn tail(&self) -> Option<Tail<'a>> {
         let buckets = &self.of_type.buckets;
         let all = buckets.values().fold(Sum::default(), with);
         let median_ns = quantile(buckets, all.weight, 50);
@@ -121,11 +169,25 @@ impl<F: Facts> Judge<'_, F> {
             .range((slow_ns, 0)..)
             .map(|(_, slow)| slow)
             .collect();
+        Some(Tail {
+            slow,
+            typical: typical(buckets, all.weight),
+            all,
+            median_ns,
+            p99_ns,
+            of_excess: 1_000,
+        })
+    }
+
+    /// What these have, and when its episodes were.
+    fn finding(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
+        let Tail {
+            slow, typical, all, ..
+        } = tail;
         if slow.len() < FEWEST_SLOW {
             return None;
         }
-        let typical = typical(buckets, all.weight);
-        let episodes = episodes::of(&slow, &typical);
+        let episodes = episodes::of(slow, typical);
         let are_few = episodes.len() < FEWEST_EPISODES;
         let mut excess = Excess::default();
         episodes
@@ -134,10 +196,11 @@ impl<F: Facts> Judge<'_, F> {
         let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
         let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
         let evidence = Evidence {
-            slow: slow_weight(buckets, slow_ns).max(slow.iter().map(|slow| slow.weight).sum()),
+            slow: tail.weight(&self.of_type.buckets),
             requests: all.weight,
-            median_ns,
-            p99_ns,
+            median_ns: tail.median_ns,
+            p99_ns: tail.p99_ns,
+            of_excess: tail.of_excess,
             episodes: episodes.len() as u64,
             excess_ns: excess.all as u64,
             not_known: mille(not_known),
@@ -146,10 +209,10 @@ impl<F: Facts> Judge<'_, F> {
         let is_light = excess.all < WEIGHT * all.latency_ns as f64;
         // What no root cause explains may be contention. The tail of a healthy service needs no explanation.
         let contention = |evidence| {
-            let verdict = (!is_light).then(|| self.contention(&slow, &typical, evidence));
-            verdict
-                .flatten()
-                .map(|verdict| Finding::Cause(Box::new(verdict)))
+            let verdict = (!is_light).then(|| self.contention(slow, typical, evidence));
+            let finding = verdict.flatten();
+            // Who takes turns does so all the time: there is no rest.
+            finding.map(|verdict| (Finding::Cause(Box::new(verdict)), Vec::new()))
         };
         let unsure = |because, evidence| {
             let unsure = Unsure {
@@ -158,11 +221,12 @@ impl<F: Facts> Judge<'_, F> {
                 largest: largest(&excess),
                 evidence,
             };
-            (!is_light && !are_few).then_some(Finding::NoSingleCause(unsure))
+            let finding = Finding::NoSingleCause(unsure);
+            (!is_light && !are_few).then_some((finding, Vec::new()))
         };
-        if not_known > NOT_KNOWN || coverage(&slow) < COVERAGE {
+        if not_known > NOT_KNOWN || coverage(slow) < COVERAGE {
             return unsure(
-                Because::NotKnown(mille(not_known.max(1.0 - coverage(&slow)))),
+                Because::NotKnown(mille(not_known.max(1.0 - coverage(slow)))),
                 evidence,
             );
         }
@@ -183,10 +247,10 @@ impl<F: Facts> Judge<'_, F> {
             let because = Because::FewEpisodes(mille(least));
             return contention(evidence).or_else(|| unsure(because, evidence));
         }
-        let (mut who, mut of_cause) = culprit(&slow, pattern);
+        let (mut who, mut of_cause) = culprit(slow, pattern);
         if pattern.names == Names::Thread
             && of_cause < CULPRIT
-            && let Some((pid, share)) = another_process(&slow, pattern)
+            && let Some((pid, share)) = another_process(slow, pattern)
         {
             (who, of_cause) = (Who::Threads(pid), share);
         }
@@ -208,8 +272,8 @@ impl<F: Facts> Judge<'_, F> {
             return contention(evidence).or_else(|| unsure(because, evidence));
         }
         let who = if of_cause < CULPRIT { Who::Nobody } else { who };
-        let (verdict, busy) = self.verdict(&slow, &typical, pattern, who, evidence);
-        let is_load = busy > BUSY && verdict.cadence.is_none();
+        let (verdict, episodes) = self.verdict(slow, typical, pattern, who, evidence);
+        let is_load = episodes::busy(&episodes) > BUSY && verdict.cadence.is_none();
         if is_load && pattern.refuted.contains(&Refuted::AllTheTime) {
             return contention(evidence);
         }
@@ -221,8 +285,34 @@ impl<F: Facts> Judge<'_, F> {
         if verdict.times < FEWEST_EPISODES as u64 {
             return contention(evidence);
         }
-        Some(Finding::Cause(Box::new(verdict)))
+        let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
+        Some((Finding::Cause(Box::new(verdict)), times.collect()))
     }
+}
+
+impl Tail<'_> {
+    /// How many requests these are.
+    fn weight(&self, buckets: &BTreeMap<u32, Sum>) -> u64 {
+        let kept = self.slow.iter().map(|slow| slow.weight).sum();
+        match self.of_excess {
+            1_000 => slow_weight(buckets, SLOW * self.median_ns.max(1)).max(kept),
+            _ => kept,
+        }
+    }
+}
+
+/// Slow requests at other times: what comes shortly after an episode is its aftermath.
+fn apart<'a>(slow: &[&'a Slow], times: &[(u64, u64)]) -> Vec<&'a Slow> {
+    if times.is_empty() {
+        return Vec::new();
+    }
+    let is_apart = |slow: &&&Slow| {
+        times.iter().all(|(from, until)| {
+            let aftermath_ns = (until - from) / AFTERMATH;
+            slow.end_ns < *from || slow.begin_ns > until + aftermath_ns
+        })
+    };
+    slow.iter().filter(is_apart).copied().collect()
 }
 
 fn with(mut sum: Sum, other: &Sum) -> Sum {
@@ -355,6 +445,6 @@ fn coverage(slow: &[&Slow]) -> f64 {
     1.0 - sums[super::patterns::NOT_KNOWN] as f64 / all.max(1) as f64
 }
 
-pub(super) fn mille(share: f64) -> u16 {
+pub(crate) fn mille(share: f64) -> u16 {
     (share.clamp(0.0, 1.0) * 1_000.0).round() as u16
 }

@@ -17,4 +17,4 @@ mod random;
 mod tests;
 
 pub(crate) use collect::Collector;
-pub(crate) use judge::{Facts, OfName, findings};
+pub(crate) use judge::{Facts, OfName, findings, mille};

@@ -18,7 +18,7 @@ use crate::report::{TakerKind, TakerName};
 const CONNECTION: [&str; 5] = ["user", "host", "client", "database", "application"];
 
 impl<F: Facts> Judge<'_, F> {
-    /// The verdict, and in which part of the time it has episodes.
+    /// The verdict, and its episodes.
     pub(super) fn verdict(
         &self,
         slow: &[&Slow],
@@ -26,7 +26,7 @@ impl<F: Facts> Judge<'_, F> {
         pattern: &Pattern,
         who: Who,
         evidence: Evidence,
-    ) -> (Verdict, f64) {
+    ) -> (Verdict, Vec<Episode>) {
         let family = pattern.family;
         let is_its = |share: &&Share| {
             PATTERNS[usize::from(share.pattern)].family == family
@@ -79,11 +79,18 @@ impl<F: Facts> Judge<'_, F> {
                 Family::Disk => stood(&own),
                 _ => None,
             },
+            meanwhile: match family {
+                Family::Disk => {
+                    let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
+                    self.facts.meanwhile(&times.collect::<Vec<_>>())
+                }
+                _ => None,
+            },
             knows_takers: self.collector.knows_takers,
             cadence: periods::of(&begins, who == Who::Nobody),
             evidence,
         };
-        (verdict, episodes::busy(&episodes))
+        (verdict, episodes)
     }
 
     /// The statement that has most of the time of requests, if one has.

@@ -249,6 +249,30 @@ fn records_that_are_lost_are_not_known() {
     assert_eq!(only(&few).class, Class::HeldBetweenRequests);
 }
 
+/// The rest of the excess has a cause of its own.
+#[test]
+fn a_larger_and_a_smaller_incident_are_both_named() {
+    let disk = Incident::of(Kind::Disk, 1_130 * MS, 90 * MS);
+    for seed in 0..4 {
+        for (kind, tid) in [(Kind::IdleHolder, HOLDER), (Kind::Upstream, UPSTREAM)] {
+            let incidents = [Incident::of(kind, EVERY, 180 * MS), disk];
+            let findings = Scene::of(seed, &incidents).findings();
+            let [Finding::Cause(larger), Finding::Cause(smaller)] = findings.as_slice() else {
+                panic!("{findings:#?}");
+            };
+            let culprit = larger.culprit.as_ref().unwrap();
+            assert_eq!((culprit.tid, larger.evidence.of_excess), (tid, 1_000));
+            assert_eq!(smaller.class, Class::Disk);
+            assert_eq!(smaller.culprit, None);
+            assert!(
+                (100..400).contains(&smaller.evidence.of_excess),
+                "{smaller:#?}"
+            );
+            assert!(smaller.evidence.cause > 900, "{smaller:#?}");
+        }
+    }
+}
+
 /// Both, or no single cause: never a culprit who is not one.
 #[test]
 fn two_incidents_at_once() {
