@@ -9,8 +9,8 @@ use core::ffi::c_void;
 use core::mem::{offset_of, size_of};
 use core::{ptr, slice};
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_loop};
+use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_kernel_buf};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray};
 use aya_ebpf::programs::BtfTracePointContext;
@@ -307,15 +307,17 @@ unsafe fn goes_on(runs: *const Runs, run: *mut Run) {
     // SAFETY: by the caller, who holds the lock of that CPU's queue: the thread cannot leave.
     unsafe {
         let task = (*runs).current;
-        if let (Some(tgid), Some(policy), Some(priority), Some(comm)) = (
+        // Into its place: a copy of it on the stack, which is not filled where this fails, is what kernels before 6.3 refuse.
+        let comm = (task + u64::from(TASK_COMM.load())) as *const u8;
+        let comm = bpf_probe_read_kernel_buf(comm, &mut (*run).comm);
+        if let (Some(tgid), Some(policy), Some(priority), Ok(())) = (
             file::read(task, &TASK_TGID),
             file::read(task, &TASK_POLICY),
             file::read(task, &TASK_PRIORITY),
-            file::read(task, &TASK_COMM),
+            comm,
         ) {
             (*run).policy = policy;
             (*run).priority = priority;
-            (*run).comm = comm;
             (*run).tgid = tgid;
         }
     }

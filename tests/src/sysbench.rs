@@ -66,6 +66,34 @@ impl<'a> Sysbench<'a> {
         Child::start(command, folder, "sysbench")
     }
 
+    /// Starts connections that run one statement again and again, so many times a second in all, until it is stopped. `ID` in
+    /// it is the number of the connection, from 1 on, and `RANDOM` a number from 1 to 20,000.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench is not installed.
+    pub fn start_statement(
+        server: &'a MariaDb,
+        statement: &str,
+        connections: u32,
+        rate: u32,
+    ) -> Result<Child> {
+        let script = workspace::root().join("tests/fixtures/statement.lua");
+        let script = script.to_str().context("a path in UTF-8")?;
+        let statement = format!("--statement={statement}");
+        let mut command = connected(server, script, connections)?;
+        command.args([
+            &statement,
+            "--time=0",
+            "--events=0",
+            &format!("--rate={rate}"),
+            "run",
+        ]);
+        let folder = server.socket();
+        let folder = folder.parent().context("a socket is in a folder")?;
+        Child::start(command, folder, "sysbench")
+    }
+
     /// Runs `events` transactions of `oltp_read_write` in `threads` connections, with prepared
     /// statements.
     ///
@@ -112,17 +140,24 @@ impl<'a> Sysbench<'a> {
     }
 
     fn command(&self, test: &str, threads: u32, more: &[&str]) -> Result<Command> {
-        let mut command = Command::new(workspace::program("sysbench")?);
+        let mut command = connected(self.server, test, threads)?;
         command
-            .args([test, "--db-driver=mysql", "--mysql-user=root"])
-            .args(["--mysql-db=sbtest", "--mysql-host=localhost"])
-            .arg(format!("--mysql-socket={}", self.server.socket().display()))
             .arg(format!("--tables={}", self.tables))
             .arg(format!("--table-size={}", self.rows))
-            .arg(format!("--threads={threads}"))
             .args(more);
         Ok(command)
     }
+}
+
+/// A script of sysbench that is connected to a server.
+fn connected(server: &MariaDb, script: &str, threads: u32) -> Result<Command> {
+    let mut command = Command::new(workspace::program("sysbench")?);
+    command
+        .args([script, "--db-driver=mysql", "--mysql-user=root"])
+        .args(["--mysql-db=sbtest", "--mysql-host=localhost"])
+        .arg(format!("--mysql-socket={}", server.socket().display()))
+        .arg(format!("--threads={threads}"));
+    Ok(command)
 }
 
 fn parse(text: &str) -> Result<Run> {

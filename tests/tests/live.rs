@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::screen::Screen;
-use crate::verdict::{CLIENTS, LIMIT, client_of, holder, server};
+use crate::verdict::{self, How, LIMIT, holder, server};
 use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace;
@@ -220,12 +220,9 @@ fn the_verdict_is_on_top() {
         .wait_for("the overview", LONG, |text| text.contains("0 requests"))
         .unwrap();
     let update = "update d.t set n = n + 1 where id = ID";
-    let mut clients: Vec<_> = (1..=CLIENTS)
-        .map(|id| client_of(&server, id, update, 250))
-        .collect();
+    let mut clients = verdict::load(&server, How::Alone, update);
     let hold = "flush tables with read lock; do sleep(0.3); unlock tables;\n\\! sleep 0.6\n";
-    let (holder, tid) = holder(&server, hold);
-    clients.push(holder);
+    let (mut holder, tid) = holder(&server, hold);
     let of_thread = format!("thread {tid}");
     let words = ["Verdict: slow `command`", "metadata lock", &of_thread];
     screen
@@ -237,9 +234,8 @@ fn the_verdict_is_on_top() {
             has(text, &["Now: update d.t", " waited ", "unlock tables"])
         })
         .unwrap();
-    for client in &mut clients {
-        assert!(client.wait(LIMIT).unwrap().success());
-    }
+    assert!(holder.wait(LIMIT).unwrap().success());
+    clients.stop().unwrap();
     screen.press("q").unwrap();
     assert_eq!(screen.wait(LONG).unwrap().code(), Some(0));
     let bytes = screen.bytes();

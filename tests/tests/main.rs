@@ -98,6 +98,7 @@ mod tracer;
 mod truth;
 mod usdt;
 mod verdict;
+mod verdict_all;
 mod verdict_cpu;
 mod verdict_disk;
 mod verdict_many;

@@ -520,10 +520,20 @@ pub(super) fn explain_program(name: &str, error: ProgramError) -> Error {
                 .next("run as root; if it is root, look for lockdown: cat /sys/kernel/security/lockdown");
         }
         return Error::unsupported(format!("the verifier refused `{name}`"))
-            .because(format!("{io_error}\n{verifier_log}"))
+            .because(format!(
+                "{io_error}: {}\n{verifier_log}",
+                refusal(&verifier_log.to_string())
+            ))
             .next("report this with the output of `uname -a`");
     }
     Error::unsupported(format!("the program `{name}` could not be loaded")).because(chain(&error))
+}
+
+/// Why the verifier refused: the last line of its log that is no statistics.
+fn refusal(log: &str) -> &str {
+    let lines = log.lines().rev().map(str::trim);
+    let mut said = lines.filter(|line| !line.is_empty() && !line.starts_with("processed "));
+    said.next().unwrap_or("it did not say why")
 }
 
 /// An error with all its causes in one line: aya's own messages leave them out.

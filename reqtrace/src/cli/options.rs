@@ -89,7 +89,7 @@ impl TraceArgs {
         self.check_words()?;
         let needs_blame = {
             let mut formats = self.outputs.targets.formats();
-            formats.any(|format| format.wants_blame())
+            formats.any(reqtrace_output::formats::Format::wants_blame)
         };
         let duration = self.duration()?;
         let has_process = !pids.is_empty() || !self.comm.is_empty() || !self.exe.is_empty();
