@@ -35,11 +35,11 @@ pub const MAX_LONGEST: usize = 4;
 pub const MAX_FRAMES: usize = 128;
 
 /// Where requests are drawn, a thread that ended a wait of a recorded one after this time has all its own
-/// recorded: who holds others up is known whole, and a wait below a millisecond is rarely what made a request slow.
-pub const HELD_UP_NS: u64 = 1_000_000;
+/// recorded, with their labels: what it is that holds others up for long.
+pub const HELD_UP_NS: u64 = 10_000_000;
 
-/// For so long from then on. What comes more rarely is found by each of its requests that is drawn.
-pub const HOLDER_NS: u64 = 60_000_000_000;
+/// For so long from then on.
+pub const HOLDER_NS: u64 = 30_000_000_000;
 
 /// Distinct stacks of two windows, user and kernel together: the table is emptied while tracing. One costs about 1.1 KiB, so this is the greatest part
 /// of the kernel memory; a busy database makes 16,000 in ten seconds, most of them by preemption.

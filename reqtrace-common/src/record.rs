@@ -171,7 +171,7 @@ pub struct RequestRecord {
     /// How deep begins nested at most; 1 when they did not.
     pub max_depth: u32,
     /// How many requests this one stands for: [`crate::config::Control::sample_every`] at its begin,
-    /// 1 when all are recorded. 0 only in a thread's state: its request is not recorded.
+    /// 1 when all are recorded. 0: it is not recorded, and sent only for whoever it holds up, with nothing but its times.
     pub weight: u32,
     /// Always 0.
     pub pad: u32,

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::programs::BtfTracePointContext;
 
 use reqtrace_common::config::{stacks_wanted, tid_flag as flag};
+use reqtrace_common::futex::holder_is;
 use reqtrace_common::limits::{COMM_LEN, HELD_UP_NS, HOLDER_NS};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::origin::{Sender, sender_is};
@@ -16,7 +17,7 @@ use reqtrace_common::record::{
     BlockSite, FILE_NONE, HelperRecord, STACK_NONE, WakerRecord, kind, waker_context, waker_is,
 };
 use reqtrace_common::syscall::may_send;
-use reqtrace_common::thread::{Closed, Interval, ThreadState, is_preemption, phase};
+use reqtrace_common::thread::{Closed, Interval, Thread, ThreadState, is_preemption, phase};
 
 use crate::cpu;
 use crate::delivery;
@@ -41,6 +42,12 @@ pub(crate) fn is_helper(byte: u8) -> bool {
     wanted() && (byte == flag::HELPER || byte == flag::BORN_HELPER)
 }
 
+/// The same, or that it is in a request that is not recorded: such a one is followed as a helper is, for whoever it holds up.
+#[inline(always)]
+pub(crate) fn is_followed(byte: u8) -> bool {
+    is_helper(byte) || holders_wanted() && byte == flag::UNSAMPLED
+}
+
 /// `sched_waking(task)`: may fire before the thread has left its CPU; the time is always stored,
 /// and `switch_in` decides what it means.
 #[inline(always)]
@@ -49,7 +56,7 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     let tid = task::tid(woken);
     let Some(tids) = Tids::table() else { return 0 };
     let byte = tids.get(tid);
-    if byte != flag::IN_REQUEST && !is_helper(byte) {
+    if byte != flag::IN_REQUEST && !is_followed(byte) {
         return 0;
     }
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
@@ -131,8 +138,9 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
     let byte = tids.get(waker.tid);
     waker.is = match byte {
         flag::KNOWN | flag::LEFT => waker_is::BETWEEN_REQUESTS,
-        flag::UNSAMPLED | flag::PASSED => waker_is::NOT_RECORDED,
-        flag::IN_REQUEST => {
+        flag::PASSED => waker_is::NOT_RECORDED,
+        flag::UNSAMPLED if !holders_wanted() => waker_is::NOT_RECORDED,
+        flag::IN_REQUEST | flag::UNSAMPLED => {
             if let Some(thread) = THREADS.get_ptr(waker.tid) {
                 // SAFETY: it is the current thread, whose request is open.
                 unsafe {
@@ -203,9 +211,10 @@ pub(crate) fn sender(now: u64) -> Sender {
     }
 }
 
-/// Whether requests are drawn, but for those of holders. A constant to the verifier.
+/// Whether requests are drawn, and it is to be known all the same who holds up those that are recorded. A constant to the
+/// verifier.
 #[inline(always)]
-fn holders_wanted() -> bool {
+pub(crate) fn holders_wanted() -> bool {
     HOLDERS_WANTED.load() != 0
 }
 
@@ -291,7 +300,7 @@ pub(crate) fn name(tgid: u32, tid: u32, comm: &[u8; COMM_LEN]) {
     });
 }
 
-/// A helper leaves its CPU.
+/// A helper leaves its CPU, or a thread in a request that is not recorded.
 #[inline(always)]
 pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
@@ -301,8 +310,12 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
     // SAFETY: the thread is being switched out here, so nothing else changes its state, but for
     // the waker's fields.
     let state = unsafe { &mut (*thread).state };
-    if now.wrapping_sub(state.needed_ns) > HELPS_NS {
-        let before = if tids.get(tid) == flag::BORN_HELPER {
+    let byte = tids.get(tid);
+    if byte == flag::UNSAMPLED {
+        state.futex = 0;
+        (state.holder_is, state.holder) = (holder_is::NO_FUTEX, 0);
+    } else if now.wrapping_sub(state.needed_ns) > HELPS_NS {
+        let before = if byte == flag::BORN_HELPER {
             flag::BORN
         } else {
             flag::NONE
@@ -325,17 +338,21 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
     state.switch_out(now, preempted, prev_state, site);
 }
 
-/// A helper gets a CPU.
+/// It gets a CPU again.
 #[inline(always)]
-pub(crate) fn arrive(tid: u32, now: u64) {
+pub(crate) fn arrive(tid: u32, byte: u8, now: u64) {
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         lose(Loss::ThreadMissing);
         return;
     };
     // SAFETY: the thread is being switched in here, so nothing else changes its state.
-    let state = unsafe { &mut (*thread).state };
+    let Thread { state, request, .. } = unsafe { &mut *thread };
     if let Some(closed) = state.switch_in(now) {
-        ended(state, &closed, now, 0, 0);
+        let (begin_ns, request_type) = match byte {
+            flag::UNSAMPLED => (request.record.begin_ns, request.record.request_type),
+            _ => (0, 0),
+        };
+        ended(state, &closed, now, begin_ns, request_type);
     }
 }
 

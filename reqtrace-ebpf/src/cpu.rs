@@ -68,7 +68,7 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let now = unsafe { bpf_ktime_get_ns() };
     switched(prev_task, prev, next_task, next, now);
     let Some(tids) = Tids::table() else { return 0 };
-    let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_helper(byte);
+    let is_watched = |byte| byte == flag::IN_REQUEST || blame::is_followed(byte);
     let (left_byte, arrived_byte) = (tids.get(prev), tids.get(next));
     if is_watched(left_byte) {
         left(ctx, prev, blame::is_helper(left_byte), now);
@@ -180,7 +180,7 @@ pub(crate) fn moved(ctx: &BtfTracePointContext) -> i32 {
     let tid = task::tid(task);
     let Some(tids) = Tids::table() else { return 0 };
     let byte = tids.get(tid);
-    if byte != flag::IN_REQUEST && !blame::is_helper(byte) {
+    if byte != flag::IN_REQUEST && !blame::is_followed(byte) {
         return 0;
     }
     let Some(thread) = THREADS.get_ptr_mut(tid) else {

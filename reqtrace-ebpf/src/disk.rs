@@ -72,7 +72,7 @@ pub(crate) fn queued(ctx: &BtfTracePointContext) -> i32 {
     let byte = Tids::table().map_or(flag::NONE, |tids| tids.get(tid));
     open.tgid = tgid;
     open.tid = tid;
-    open.is_watched = u32::from(byte == flag::IN_REQUEST || blame::is_helper(byte));
+    open.is_watched = u32::from(byte == flag::IN_REQUEST || blame::is_followed(byte));
     open.is_kernel = u32::from(task::is_kernel_thread());
     // SAFETY: the helper writes at most the size it is given; the other has no precondition.
     unsafe {

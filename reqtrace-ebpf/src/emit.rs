@@ -59,6 +59,21 @@ pub(crate) fn request(record: &RequestRecord) {
     }
 }
 
+/// Sends that a request was there which is not recorded. One that is lost is known by its intervals, if it has any, and counted
+/// as one of those.
+#[inline(always)]
+pub(crate) fn unrecorded(record: &RequestRecord) {
+    let len = offset_of!(RequestRecord, longest);
+    // SAFETY: the record is in a map and at least this long.
+    let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
+    if RING
+        .output::<[u8]>(bytes, wakeup_now_and_then(record.end_ns))
+        .is_err()
+    {
+        lose(Loss::IntervalRingFull);
+    }
+}
+
 /// Sends what a request has beside its record, before that.
 #[inline(always)]
 pub(crate) fn extra(record: &ExtraRecord) {

@@ -80,7 +80,11 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     if byte == flag::PASSED {
         // A begin inside, or the frame of the request is gone.
         passed::unpack(hit.tid);
-    } else if weight == 0 && byte == flag::KNOWN && passed::open(hit.tid, request_type, sp) {
+    } else if weight == 0
+        && byte == flag::KNOWN
+        && !blame::holders_wanted()
+        && passed::open(hit.tid, request_type, sp)
+    {
         totals::count(request_type, Counter::Begins);
         before::pass(hit.tid);
         tids.set(hit.tid, flag::PASSED);
@@ -132,7 +136,13 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     }
     if weight == 0 {
         before::pass(hit.tid);
-        thread.open_unsampled(&begin);
+        let now = if blame::holders_wanted() {
+            thread.name_record();
+            bpf_now()
+        } else {
+            0
+        };
+        thread.open_unsampled(&Begin { now, ..begin });
         tids.set(hit.tid, flag::UNSAMPLED);
         return 0;
     }
@@ -265,7 +275,11 @@ fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
                 leave_request(thread, hit.tid)
             } else {
                 set_tid_flag(hit.tid, flag::KNOWN);
-                0
+                if blame::holders_wanted() {
+                    bpf_now()
+                } else {
+                    0
+                }
             };
             close(thread, now, reason::COMPLETE);
         }
@@ -313,6 +327,9 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     let record = &mut request.record;
     if record.weight == 0 {
         count_unrecorded(record.request_type, record.reason);
+        if blame::holders_wanted() && record.begin_ns != 0 {
+            emit::unrecorded(record);
+        }
         return;
     }
     if request.keyed.has_extra == 0 {

@@ -35,7 +35,7 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
     let (left, arrived) = (tids.get(prev), tids.get(next));
     let leaves = left == flag::IN_REQUEST;
     let arrives = arrived == flag::IN_REQUEST;
-    let (helper_leaves, helper_arrives) = (blame::is_helper(left), blame::is_helper(arrived));
+    let (helper_leaves, helper_arrives) = (blame::is_followed(left), blame::is_followed(arrived));
     if !(leaves || arrives || helper_leaves || helper_arrives) {
         return 0;
     }
@@ -54,7 +54,7 @@ pub(crate) fn switch(ctx: &BtfTracePointContext) -> i32 {
         blame::leave(ctx, tids, prev, now);
     }
     if helper_arrives {
-        blame::arrive(next, now);
+        blame::arrive(next, arrived, now);
     }
     cost::ended(program::SWITCH, now);
     0

@@ -29,8 +29,8 @@ pub use event::{
     Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin,
     Overhead, PARKED, Park, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,
     Runner, SYSCALLS, Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf,
-    TextOf, Thread, TypeTotals, UnmatchedWait, Untraced, Value, Waker, WakerContext, WakerIs,
-    WalkCost, Window, WokenFrom, range_ns,
+    TextOf, Thread, TypeTotals, UnmatchedWait, Unrecorded, Untraced, Value, Waker, WakerContext,
+    WakerIs, WalkCost, Window, WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;

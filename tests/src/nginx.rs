@@ -139,7 +139,7 @@ fn configuration(workers: u32, port: u16, http: &str, server: &str) -> String {
     // As root its workers would become nobody, who cannot enter our folder.
     format!(
         "daemon off;\nuser root;\nworker_processes {workers};\npid nginx.pid;\n\
-         error_log stderr;\nevents {{ worker_connections 64; }}\n\
+         error_log stderr;\nevents {{ worker_connections 256; }}\n\
          http {{\n    access_log access.log;\n    sendfile on;\n{own_folders}    \
          {http}\n    server {{ listen 127.0.0.1:{port}; root html;\n{server} }}\n}}\n"
     )

@@ -148,10 +148,11 @@ pub(super) fn held_up(
     server: &MariaDb,
     [statement, script]: [&str; 2],
     beside: &[&str],
+    rate: u32,
 ) -> (Outcome, u64) {
     let options = how.options(&["--blame", "--labels"]);
     let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
-    let mut load = load(server, how, statement);
+    let mut load = Sysbench::start_statement(server, statement, how.clients(), rate).unwrap();
     let tid = how.beside(|| {
         let others = beside.iter().zip(0..);
         let others = others.map(|(sql, number)| {
@@ -242,6 +243,7 @@ pub(super) fn idle_in_transaction(how: How) -> Right {
             "begin; select sum(n) from d.t for update;\n\\! sleep 0.35\ncommit;\n\\! sleep 0.6\n",
         ],
         &[],
+        how.rate(),
     );
     one(
         &outcome,
@@ -264,6 +266,7 @@ pub(super) fn read_lock(how: How) -> Right {
             "flush tables with read lock; do sleep(0.3); unlock tables;\n\\! sleep 0.6\n",
         ],
         &[],
+        how.rate(),
     );
     one(
         &outcome,
@@ -286,6 +289,7 @@ pub(super) fn change_of_a_table(how: How) -> Right {
             "begin; select count(*) from d.t;\n\\! sleep 0.8\ncommit;\n\\! sleep 0.4\n",
         ],
         &[&"alter table d.t comment 'x';\n\\! sleep 0.5\n".repeat(2)],
+        how.rate(),
     );
     one(
         &outcome,

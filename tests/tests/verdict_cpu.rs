@@ -11,9 +11,10 @@ use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::limited::Limited;
 use reqtrace_tests::noise;
 use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::sysbench::Sysbench;
 use serde_json::Value;
 
-use super::verdict::{How, Right, duration, is_right, load, one, server, verdicts};
+use super::verdict::{How, Right, duration, is_right, one, server, verdicts};
 
 /// The CPU that is taken, and the other one.
 pub(super) const TAKEN: &str = "1";
@@ -155,7 +156,13 @@ pub(super) fn taken_cpu(how: How) -> Right {
     let options = how.options(&["--blame", "--labels"]);
     let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
     // It sleeps in the request: who is in one while a CPU is taken is slow.
-    let mut load = load(&server, how, "do sleep(0.008)");
+    let rate = if how == How::Sampled {
+        3_000
+    } else {
+        how.rate()
+    };
+    let sleeps = "do sleep(0.008)";
+    let mut load = Sysbench::start_statement(&server, sleeps, how.clients(), rate).unwrap();
     keep_on(load.pid(), OTHER).unwrap();
     how.beside(|| burner.work()).unwrap();
     load.stop().unwrap();
@@ -173,7 +180,7 @@ fn a_real_time_process_that_takes_a_cpu_of_a_database() {
 
 pub(super) fn limited_cpu(how: How) -> Right {
     let limited = Limited::to(6_000).unwrap();
-    let service = service(if how == How::Sampled { 32 } else { 8 });
+    let service = service(if how == How::Sampled { 20 } else { 8 });
     limited.take(service.pid()).unwrap();
     let profile = service.profile("handle", "ignore").unwrap();
     let mut bystander = bystander();

@@ -177,8 +177,9 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// End-to-end tests that are tried again, alone, when no more than these failed.
-const TRIED_AGAIN: usize = 5;
+/// End-to-end tests that are tried again, alone, when no more than these failed: one in forty. A machine that has more to do for a
+/// while fails several at once.
+const TRIED_AGAIN: usize = 10;
 
 /// A tier, how it ended, and how long it took.
 type Row = (Tier, Outcome, Duration);

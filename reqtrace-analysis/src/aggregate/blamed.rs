@@ -7,7 +7,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
     self as recording, AddressSpace, AwayInterval, CpuWait, DiskUse, Holder, Interval, Origin,
-    RequestOf, WakerIs,
+    RequestOf, Unrecorded, WakerIs,
 };
 
 use super::Aggregator;
@@ -73,6 +73,17 @@ impl Aggregator {
     pub(super) fn disk(&mut self, disk: &DiskUse) {
         if let Some(blame) = &mut self.blame {
             blame.disk(disk);
+        }
+    }
+
+    /// Takes a request that is not recorded.
+    pub(super) fn unrecorded(&mut self, request: &Unrecorded) {
+        let Unrecorded {
+            tgid, tid, comm, ..
+        } = *request;
+        self.sites.get_mut().serves(tgid, tid, comm);
+        if let Some(blame) = &mut self.blame {
+            blame.unrecorded(request);
         }
     }
 

@@ -135,6 +135,9 @@ impl Bounds {
                     && disk.count <= MAX_NS
                     && disk.flushes <= disk.count
             }
+            Event::Unrecorded(request) => {
+                are_times([request.begin_ns, request.end_ns]) && request.begin_ns <= request.end_ns
+            }
             Event::Origin(origin) => {
                 are_times([origin.request.begin_ns, origin.until_ns, origin.arrived_ns])
             }

@@ -280,6 +280,7 @@ impl Aggregator {
             Event::Away(away) => self.away(away),
             Event::CpuWait(wait) => self.cpu_wait(wait),
             Event::Disk(disk) => self.disk(disk),
+            Event::Unrecorded(request) => self.unrecorded(request),
             Event::Origin(origin) => self.origin(origin),
             Event::Futex(futex) => {
                 if let Some(blame) = &mut self.blame {

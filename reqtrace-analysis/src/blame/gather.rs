@@ -4,7 +4,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
     self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
-    IntervalKind, Origin, Request, RequestOf, WakerContext, WakerIs,
+    IntervalKind, Origin, Request, RequestOf, Unrecorded, WakerContext, WakerIs,
 };
 use rustc_hash::FxHashMap;
 
@@ -254,6 +254,11 @@ impl Gatherer {
     /// Takes what a disk did.
     pub(crate) fn disk(&mut self, disk: &DiskUse) {
         self.timelines.disk(disk);
+    }
+
+    /// Takes a request that is not recorded.
+    pub(crate) fn unrecorded(&mut self, request: &Unrecorded) {
+        self.timelines.unrecorded(request);
     }
 
     /// Takes what a futex lies in.

@@ -40,7 +40,7 @@ pub(crate) use table::Key as HeldKey;
 pub(crate) use taken::{Taken, Taker};
 pub(crate) use timeline::Timelines;
 
-/// Threads that wait for each other, at most.
-pub const MAX_DEPTH: u8 = 8;
+/// Threads that wait for each other, at most: those that wait for one lock in a row are as many as a service has connections.
+pub const MAX_DEPTH: u8 = 64;
 /// Steps of the split of one request: intervals and requests that are looked at.
 pub const MAX_PIECES: usize = 10_000;

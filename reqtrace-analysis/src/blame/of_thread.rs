@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use reqtrace_common::limits::HOLDER_NS;
 use reqtrace_recording::RequestOf;
 
 use super::fitting::Fitting;
@@ -61,8 +60,6 @@ pub(super) struct Timeline {
     /// Since when it is known to run requests with a key, between which its intervals are recorded.
     pub(super) keyed_from: Option<u64>,
     pub(super) next_sequence: u32,
-    /// From when until when all its requests are recorded though others are drawn.
-    holder: Range<u64>,
 }
 
 impl Timeline {
@@ -77,22 +74,6 @@ impl Timeline {
     /// Whether nothing is kept of it but what it is.
     pub(super) fn is_idle(&self) -> bool {
         self.intervals.is_empty() && self.spans.is_empty() && self.cpu_waits.is_empty()
-    }
-
-    /// Notes that it ended a long wait of a recorded request.
-    pub(super) fn held_up(&mut self, at_ns: u64) {
-        if at_ns > self.holder.end {
-            self.holder.start = at_ns;
-        }
-        self.holder.end = self.holder.end.max(at_ns.saturating_add(HOLDER_NS));
-    }
-
-    /// Whether it was in no request in this window, though requests are drawn: the one before was recorded because it held others
-    /// up, and one in the window would have been, too.
-    pub(super) fn is_known_between(&self, before: Option<&Span>, until_ns: u64) -> bool {
-        before.is_some_and(|before| {
-            before.known == Known::Ended && before.from_ns >= self.holder.start
-        }) && until_ns <= self.holder.end
     }
 
     /// The block that it was in at this time.

@@ -4,7 +4,7 @@ use reqtrace_common::syscall::waits_for_many;
 use reqtrace_recording::{RequestOf, WakerIs};
 
 use super::kept::{By, Kept, Sender, Source, ThreadId};
-use super::of_thread::{Known, Span, Timeline};
+use super::of_thread::{Known, Timeline};
 use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
 use super::timeline::Timelines;
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason, Taken};
@@ -382,7 +382,7 @@ impl<'a> Split<'a> {
             if self.steps > MAX_PIECES {
                 return self.unknown(window, Reason::TooMany, depth);
             }
-            let before = next.checked_sub(1).map(|before| &spans[before]);
+            let before = next.checked_sub(1).map(|before| spans[before].known);
             let Some(span) = spans.get(next) else {
                 return self.outside(waker, window, before, after_gap);
             };
@@ -407,7 +407,7 @@ impl<'a> Split<'a> {
         &mut self,
         waker: Waker<'_>,
         window: Window,
-        before: Option<&Span>,
+        before: Option<Known>,
         after_gap: bool,
     ) {
         let Waker {
@@ -436,10 +436,10 @@ impl<'a> Split<'a> {
             } else {
                 self.piece(watched, Cause::OnCpu, whose, depth);
             }
-        } else if before.is_some_and(|before| before.known == Known::Ran) {
+        } else if before == Some(Known::Ran) {
             // Nobody knows when that request ended: its record was lost.
             self.unknown(window, Reason::Lost, depth);
-        } else if self.timelines.is_sampled && !timeline.is_known_between(before, window.1) {
+        } else if self.timelines.is_sampled {
             self.unknown(window, Reason::NotRecorded, depth);
         } else {
             self.piece(window, Cause::BetweenRequests, whose, depth);

@@ -5,8 +5,7 @@
 
 use std::rc::Rc;
 
-use reqtrace_common::limits::HELD_UP_NS;
-use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, WakerIs};
+use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, Unrecorded, WakerIs};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::disk::Disks;
@@ -55,7 +54,7 @@ pub(crate) struct Timelines {
     disks: Disks,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
-    /// But for those of threads that held others up.
+    /// Of those that are not it is known when they were.
     holders: bool,
 }
 
@@ -73,7 +72,7 @@ impl Timelines {
             others: Timeline::default(),
             servers: FxHashSet::default(),
             disks: Disks::default(),
-            is_sampled: holders,
+            is_sampled: false,
             holders,
         }
     }
@@ -346,10 +345,6 @@ impl Timelines {
             return;
         };
         self.did(thread, is, kept.wake_ns);
-        let waited_ns = kept.wake_ns.saturating_sub(kept.out_ns);
-        if self.holders && kept.request.is_some() && waited_ns >= HELD_UP_NS {
-            self.timeline(thread).held_up(kept.wake_ns);
-        }
     }
 
     /// Notes what a thread did at that time.
@@ -368,7 +363,7 @@ impl Timelines {
             tgid: request.space.tgid,
             tid: request.tid,
         };
-        self.is_sampled |= request.weight > 1;
+        self.is_sampled |= request.weight > 1 && !self.holders;
         if self.servers.len() < MAX_IDLE_THREADS {
             self.servers.insert(thread.tgid);
         }
@@ -381,22 +376,50 @@ impl Timelines {
             self.keyed.ended(thread, of, request.id, request.label);
             return self.forget();
         }
+        let known = match request.incomplete {
+            Some(Incomplete::RunningAtStart) => Known::RanAtStart,
+            _ => Known::Ended,
+        };
+        self.ended(thread, of, request.end_ns, |span| {
+            span.known = known;
+            span.id = request.id;
+            span.label = request.label.into();
+        });
+    }
+
+    /// Takes a request that is not recorded: when it was.
+    pub(crate) fn unrecorded(&mut self, request: &Unrecorded) {
+        let thread = ThreadId {
+            tgid: request.tgid,
+            tid: request.tid,
+        };
+        let of = RequestOf {
+            begin_ns: request.begin_ns,
+            request_type: request.request_type,
+        };
+        self.ended(thread, of, request.end_ns, |span| span.known = Known::Ended);
+    }
+
+    /// Notes that a request of a thread ended, and what is known of it.
+    fn ended(
+        &mut self,
+        thread: ThreadId,
+        of: RequestOf,
+        end_ns: u64,
+        knows: impl FnOnce(&mut Span),
+    ) {
         let timeline = self.timeline(thread);
         let was_idle = timeline.is_idle();
-        let is_new = timeline.ran(of, request.end_ns);
+        let is_new = timeline.ran(of, end_ns);
         let mut label_bytes = (0, 0);
         let at = timeline
             .spans
             .partition_point(|span| span.from_ns < of.begin_ns);
         if let Some(span) = timeline.spans.get_mut(at) {
-            span.known = match request.incomplete {
-                Some(Incomplete::RunningAtStart) => Known::RanAtStart,
-                _ => Known::Ended,
-            };
             span.of = of;
-            span.id = request.id;
-            label_bytes = (request.label.len(), span.label.len());
-            span.label = request.label.into();
+            label_bytes.1 = span.label.len();
+            knows(span);
+            label_bytes.0 = span.label.len();
         }
         self.bytes = self.bytes + label_bytes.0 - label_bytes.1;
         if is_new {

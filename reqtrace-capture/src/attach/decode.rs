@@ -32,7 +32,7 @@ pub(crate) use disk::{disk, disk_users};
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use fields::Fields;
 use intervals::helper;
-pub(crate) use intervals::interval;
+pub(crate) use intervals::{interval, unrecorded};
 pub(crate) use samples::sample;
 
 /// Why a record could not be decoded.
@@ -109,6 +109,8 @@ pub(crate) enum Record<'a> {
     CpuWait(&'a [u8]),
     /// The bytes of what a block device did: see [`disk`].
     Disk(&'a [u8]),
+    /// The bytes of a request that is not recorded: see [`unrecorded`].
+    Unrecorded(&'a [u8]),
     /// What a parked request went on with.
     Origin(&'a [u8]),
     /// Another record.
@@ -133,6 +135,9 @@ pub(crate) enum Other {
 /// [`Malformed`] when the bytes are not a record of this version.
 pub(crate) fn record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     match Fields(bytes).u32(0)? {
+        kind::REQUEST if Fields(bytes).u32(offset_of!(RequestRecord, weight))? == 0 => {
+            Ok(Record::Unrecorded(bytes))
+        }
         kind::REQUEST => Ok(Record::Request(bytes)),
         kind::PROCESS => Ok(Record::Other(Other::Process(process(bytes)?))),
         kind::FILE => Ok(Record::Other(Other::File(file(bytes)?))),

@@ -168,6 +168,7 @@ impl RequestState {
     #[inline]
     pub(super) fn open_unsampled(&mut self, begin: &Begin) {
         self.record.request_type = begin.request_type;
+        self.record.begin_ns = begin.now;
         self.record.max_depth = 1;
         self.record.weight = 0;
         self.keyed.is_keyed = 0;

@@ -26,7 +26,7 @@ pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{
     Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, NumberOf, Open, PARKED, Park, QUEUED,
-    Request, TextOf, Value,
+    Request, TextOf, Unrecorded, Value,
 };
 pub use sample::Sample;
 pub use site::{BlockSite, LongBlock, Slot};
@@ -76,6 +76,8 @@ pub enum Event<'a> {
     CpuWait(&'a CpuWait),
     /// A block device did something; only with blame.
     Disk(&'a DiskUse),
+    /// A request that is not recorded; only with blame, and only where some are not.
+    Unrecorded(&'a Unrecorded),
     /// A request was parked or queued; only with blame.
     Away(&'a AwayInterval),
     /// What a parked request went on with; only with blame.

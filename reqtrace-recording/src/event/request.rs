@@ -95,6 +95,23 @@ pub struct Request<'a> {
     pub waited_before_ns: Option<u64>,
 }
 
+/// A request that is not recorded, because only some are: it is in no count and no sum. With blame it is known when it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// Index of the request type in the profile.
+    pub request_type: u32,
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Name of the thread.
+    pub comm: Comm,
+    /// Begin, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: u64,
+    /// End, `CLOCK_MONOTONIC` ns.
+    pub end_ns: u64,
+}
+
 /// Time in which no thread ran a request: it was parked, or queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Away {

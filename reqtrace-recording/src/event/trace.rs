@@ -56,8 +56,7 @@ pub struct Header {
     /// The model of the first of them, as the kernel has it; empty: not known.
     #[serde(skip)]
     pub cpu_model: String,
-    /// Whether a thread that held up a recorded request for [`reqtrace_common::limits::HELD_UP_NS`] has all its own recorded for
-    /// [`reqtrace_common::limits::HOLDER_NS`], though requests are drawn.
+    /// Whether it is known when requests were that are not recorded, because only some are ([`super::Unrecorded`]).
     #[serde(skip)]
     pub holders: bool,
 }

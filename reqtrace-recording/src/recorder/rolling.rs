@@ -82,6 +82,7 @@ impl Rolling {
                     | Event::Away(_)
                     | Event::CpuWait(_)
                     | Event::Disk(_)
+                    | Event::Unrecorded(_)
                     | Event::Origin(_)
                     | Event::Sample(_)
                     | Event::Tick(_)

@@ -118,6 +118,7 @@ fn one<E>(
             Err(malformed) => return Ok(Err(malformed)),
         },
         entry_kind::DISK => hand_out!(Disk, numbers::read(fields)),
+        entry_kind::UNRECORDED => hand_out!(Unrecorded, numbers::read(fields)),
         entry_kind::ORIGIN => hand_out!(Origin),
         entry_kind::SAMPLE => hand_out!(Sample),
         entry_kind::WINDOW => hand_out!(Window, window(version, fields)),

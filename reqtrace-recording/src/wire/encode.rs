@@ -46,6 +46,7 @@ impl Entry {
             Event::Away(away) => (entry_kind::AWAY, write(away)),
             Event::CpuWait(wait) => (entry_kind::CPU_WAIT, write(wait)),
             Event::Disk(disk) => (entry_kind::DISK, write(disk)),
+            Event::Unrecorded(request) => (entry_kind::UNRECORDED, write(request)),
             Event::Origin(origin) => (entry_kind::ORIGIN, write(origin)),
             Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
             Event::Tick(now_ns) => (entry_kind::TICK, write(&Tick { now_ns })),

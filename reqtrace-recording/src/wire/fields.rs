@@ -11,7 +11,7 @@ use crate::event::{
     LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
     MarkerCounts, Name, Object, Options, Origin, Park, Part, Process, ProgramCost, Runner, Sample,
     Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, Thread as ThreadName, TypeTotals,
-    UnmatchedWait, Window,
+    UnmatchedWait, Unrecorded, Window,
 };
 
 numbered!(Header {
@@ -64,6 +64,7 @@ numbered!(DiskUse {
     1 device, 2 disk, 3 tgid, 4 tid, 5 comm, 6 is_kernel, 7 is_sum, 8 from_ns, 9 issued_ns, 10 until_ns, 11 read_bytes,
     12 written_bytes, 13 count, 14 flushes,
 });
+numbered!(Unrecorded { 1 request_type, 2 tgid, 3 tid, 4 comm, 5 begin_ns, 6 end_ns });
 numbered!(Runner { 1 tgid, 2 tid, 3 policy, 4 priority, 5 comm, 6 ns });
 
 numbered!(BlockSite { 1 user_stack, 2 kernel_stack, 3 syscall, 4 file });

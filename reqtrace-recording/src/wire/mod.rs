@@ -61,6 +61,7 @@ mod entry_kind {
     pub(super) const CLOCK: u32 = 24;
     pub(super) const CPU_WAIT: u32 = 25;
     pub(super) const DISK: u32 = 26;
+    pub(super) const UNRECORDED: u32 = 27;
 }
 
 /// The payload of a block of events.

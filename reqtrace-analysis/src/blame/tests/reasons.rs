@@ -1,6 +1,6 @@
 //! Each reason why a root cause is not known.
 
-use reqtrace_recording::WakerIs as Is;
+use reqtrace_recording::{Comm, Unrecorded, WakerIs as Is};
 
 use super::*;
 
@@ -50,29 +50,30 @@ fn between_recorded_requests_there_may_be_others_when_requests_are_sampled() {
     );
 }
 
-/// Thread 2 idles between two requests while it holds up thread 1.
-fn idles_between(held_up_before: bool) -> Vec<(Outcome, u64)> {
-    const MS: u64 = 1_000_000;
-    let mut recorded = Recorded::with_holders();
-    if held_up_before {
-        let by = By::Thread(thread(2), Is::NotRecorded);
-        recorded.interval(1, Some(MS), [2 * MS, 4 * MS, 4 * MS], Some(by));
-        recorded.request(1, MS, 5 * MS);
-    }
-    recorded.record(2, 6 * MS, 7 * MS, None, 1);
-    let by = By::Thread(thread(2), Is::BetweenRequests);
-    recorded.interval(1, Some(8 * MS), [10 * MS, 20 * MS, 20 * MS], Some(by));
-    recorded.blame(1, 8 * MS, 21 * MS).into_iter().collect()
-}
-
+/// Of a request that is not recorded it is known when it was.
 #[test]
-fn a_thread_that_held_others_up_has_all_its_requests_recorded() {
-    let ns = 10_000_000;
-    let between = outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1);
-    assert_eq!(idles_between(true), [(between, ns)]);
+fn requests_that_are_not_recorded_hold_others_up_all_the_same() {
+    let mut recorded = Recorded::with_holders();
+    recorded.record(1, 10, 40, None, 16);
+    let by = By::Thread(thread(2), Is::BetweenRequests);
+    recorded.interval(1, Some(50), [100, 200, 220], Some(by));
+    recorded.timelines.unrecorded(&Unrecorded {
+        request_type: 0,
+        tgid: 1,
+        tid: 2,
+        comm: Comm::default(),
+        begin_ns: 90,
+        end_ns: 130,
+    });
     assert_eq!(
-        idles_between(false),
-        [(unknown(Reason::NotRecorded, 1), ns)]
+        sums(&recorded),
+        [
+            (outcome(Cause::OnCpu, request_of(2, 90), 1), 30),
+            (
+                outcome(Cause::BetweenRequests, Culprit::Thread(thread(2)), 1),
+                70
+            ),
+        ]
     );
 }
 

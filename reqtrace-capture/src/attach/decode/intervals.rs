@@ -3,10 +3,12 @@
 use std::mem::{offset_of, size_of};
 
 use reqtrace_common::futex::holder_is;
-use reqtrace_common::record::{HelperRecord, IntervalRecord, STACK_NONE, WakerRecord};
+use reqtrace_common::record::{
+    HelperRecord, IntervalRecord, RequestRecord, STACK_NONE, WakerRecord,
+};
 use reqtrace_recording::{
-    AddressSpace, Comm, Holder, Interval, IntervalKind, RequestOf, Thread, Waker, WakerContext,
-    WokenFrom,
+    AddressSpace, Comm, Holder, Interval, IntervalKind, RequestOf, Thread, Unrecorded, Waker,
+    WakerContext, WokenFrom,
 };
 
 use super::{Fields, Malformed, request_type};
@@ -19,6 +21,30 @@ pub(super) fn helper(bytes: &[u8]) -> Result<Thread, Malformed> {
         tid: fields.u32(offset_of!(HelperRecord, tid))?,
         name: comm.text().to_string(),
     })
+}
+
+/// Decodes a request that is not recorded.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes are not one of this version.
+pub(crate) fn unrecorded(bytes: &[u8]) -> Result<Unrecorded, Malformed> {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(RequestRecord, $field)
+        };
+    }
+    let fields = Fields(bytes);
+    let request = Unrecorded {
+        request_type: request_type(fields.u32(at!(request_type))?)?,
+        tgid: fields.u32(at!(tgid))?,
+        tid: fields.u32(at!(tid))?,
+        comm: Comm(fields.array(at!(comm))?),
+        begin_ns: fields.u64(at!(begin_ns))?,
+        end_ns: fields.u64(at!(end_ns))?,
+    };
+    let is_in_order = request.begin_ns <= request.end_ns;
+    is_in_order.then_some(request).ok_or(Malformed::Interval)
 }
 
 /// The thread is by its number in its own PID namespace.

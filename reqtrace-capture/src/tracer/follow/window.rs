@@ -138,6 +138,10 @@ impl Follower<'_> {
                     Ok(disk) => self.stream.send(&Event::Disk(&disk)).map(Ok)?,
                     Err(malformed) => Err(malformed),
                 },
+                Ok(Record::Unrecorded(bytes)) => match decode::unrecorded(bytes) {
+                    Ok(request) => self.stream.send(&Event::Unrecorded(&request)).map(Ok)?,
+                    Err(malformed) => Err(malformed),
+                },
                 Ok(Record::Origin(bytes)) => match decode::origin(bytes) {
                     Ok(origin) => self.stream.send(&Event::Origin(&origin)).map(Ok)?,
                     Err(malformed) => Err(malformed),

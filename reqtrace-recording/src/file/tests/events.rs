@@ -10,7 +10,7 @@ use crate::event::{
     MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Park, Part, Process,
     ProcessChange, ProgramCost, Request, RequestOf, Runner, SYSCALLS, Sample, Sender, Sent,
     ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait,
-    Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    Unrecorded, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -29,6 +29,7 @@ pub(super) enum Owned {
     Away(AwayInterval),
     CpuWait(CpuWait),
     Disk(DiskUse),
+    Unrecorded(Unrecorded),
     Origin(Origin),
     Futex(Futex),
     Sample(Sample),
@@ -58,6 +59,7 @@ impl Owned {
             Event::Away(event) => Self::Away(*event),
             Event::CpuWait(event) => Self::CpuWait(event.clone()),
             Event::Disk(event) => Self::Disk(event.clone()),
+            Event::Unrecorded(event) => Self::Unrecorded(*event),
             Event::Origin(event) => Self::Origin(*event),
             Event::Futex(event) => Self::Futex(event.clone()),
             Event::Sample(event) => Self::Sample(*event),
@@ -98,6 +100,7 @@ impl Owned {
             Self::Away(event) => Event::Away(event),
             Self::CpuWait(event) => Event::CpuWait(event),
             Self::Disk(event) => Event::Disk(event),
+            Self::Unrecorded(event) => Event::Unrecorded(event),
             Self::Origin(event) => Event::Origin(event),
             Self::Futex(event) => Event::Futex(event),
             Self::Sample(event) => Event::Sample(event),
@@ -449,6 +452,14 @@ pub(super) fn some_events() -> Vec<Owned> {
                     ns: 59_900_000,
                 },
             ],
+        }),
+        Owned::Unrecorded(Unrecorded {
+            request_type: 1,
+            tgid: 4711,
+            tid: 4720,
+            comm: Comm::from("worker"),
+            begin_ns: 1_900_000_000,
+            end_ns: 1_910_000_000,
         }),
         Owned::Disk(DiskUse {
             device: 254 << 20,
