@@ -81,7 +81,7 @@ pub fn check(rows: &[Row], blamed: &[Blamed]) -> Result<()> {
             "root causes of {caused} ns: {row:?}"
         );
         if row.complete {
-            sums.entry(&row.request).or_default()[0] += caused;
+            sums.entry(&row.request).or_default()[0] += caused * row.weight;
         }
     }
     for row in blamed {
@@ -112,6 +112,7 @@ mod tests {
             request: "r".to_owned(),
             blocked_ns: 7,
             complete: true,
+            weight: 1,
             ..Row::default()
         };
         row.causes.insert("disk".to_owned(), 7);

@@ -4,9 +4,11 @@
 
 use std::thread::available_parallelism;
 
+use reqtrace_tests::blamed;
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
 use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::shop::{self, Shop};
 use serde_json::Value;
 
 const CALLS: u64 = 2_000;
@@ -86,4 +88,42 @@ fn begins_inside_and_threads_that_move_are_counted_exactly() {
         "{recorded} of {all}"
     );
     assert_eq!(number("rows") as f64, recorded);
+}
+
+/// Whoever holds up a request that is drawn is known, also if its own was not.
+#[test]
+fn who_holds_up_those_that_are_drawn_is_known() {
+    const ORDERS: u64 = 4_000;
+    let shop = Shop::open().unwrap();
+    let options = ["--sample", "1/8", "--blame", "--labels"];
+    let trace = Trace::start(&shop::profile(), shop.pid(), &options).unwrap();
+    assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
+    let outcome = trace.finish().unwrap();
+    let (rows, blamed) = blamed::of(&outcome).unwrap();
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    assert_eq!(request["exact_count"], ORDERS);
+    let recorded = request["recorded"].as_u64().unwrap();
+    assert_eq!(rows.len() as u64, recorded);
+    assert!(rows.iter().all(|row| [1, 8].contains(&row.weight)));
+    // Without bias: 500 or fewer are drawn, and those of who held one up for long.
+    let weights: u64 = rows.iter().map(|row| row.weight).sum();
+    assert!(weights.abs_diff(ORDERS) < ORDERS / 4, "{weights}");
+    let unknown = &summary["blame"][0]["unknown_ns"];
+    assert_eq!(
+        unknown["not_recorded"].as_u64().unwrap_or(0),
+        0,
+        "{unknown:#}"
+    );
+    let (all_ns, orders_ns) = (
+        blamed::sum(&blamed, |_| true),
+        blamed::sum(&blamed, |row| row.culprit_request == "order"),
+    );
+    // The lock of the stock is held by other orders, most of which are not drawn.
+    assert!(orders_ns * 50 > all_ns, "{orders_ns} of {all_ns} ns");
+    let others = &summary["blame"][0]["causes_ns"]["between_requests"];
+    assert!(
+        others.as_u64().unwrap_or(0) * 10 < all_ns,
+        "{others} of {all_ns} ns"
+    );
 }

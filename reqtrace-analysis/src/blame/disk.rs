@@ -136,7 +136,8 @@ impl Disks {
         self.uses.push_back(sum);
     }
 
-    /// Who had most bytes in times that do not overlap, in order: a thread of which each I/O is known, or another process.
+    /// Who had most bytes in times that do not overlap, in order: a thread of which each I/O is known, or another process. A
+    /// thread of the kernel's own is neither: what it writes, or a limit has it submit later, is somebody else's.
     pub(crate) fn most_used(&self, times: &[(u64, u64)]) -> Option<Used> {
         let overlaps = |from_ns: u64, until_ns: u64| {
             let at = times.partition_point(|(_, until)| *until <= from_ns);
@@ -144,8 +145,11 @@ impl Disks {
         };
         let mut users: BTreeMap<(u32, u32), Used> = BTreeMap::new();
         let mut all_bytes = 0;
-        let mut add = |tgid, tid, [read_bytes, written_bytes]: [u64; 2], from_ns| {
+        let mut add = |tgid, tid, [read_bytes, written_bytes]: [u64; 2], from_ns, is_kernel| {
             all_bytes += read_bytes + written_bytes;
+            if is_kernel {
+                return;
+            }
             let used = users.entry((tgid, tid)).or_insert_with(|| Used {
                 thread: ThreadId { tgid, tid },
                 first_ns: from_ns,
@@ -158,13 +162,13 @@ impl Disks {
         for (thread, all) in &self.threads {
             for io in all.iter().filter(|io| overlaps(io.from_ns, io.until_ns)) {
                 let bytes = [io.read_bytes, io.written_bytes];
-                add(thread.tgid, thread.tid, bytes, io.from_ns);
+                add(thread.tgid, thread.tid, bytes, io.from_ns, io.is_kernel);
             }
         }
         let sums = self.uses.iter().filter(|used| used.is_sum);
         for used in sums.filter(|used| overlaps(used.from_ns, used.until_ns)) {
             let bytes = [used.read_bytes, used.written_bytes];
-            add(used.tgid, 0, bytes, used.from_ns);
+            add(used.tgid, 0, bytes, used.from_ns, used.is_kernel);
         }
         let most = users.into_values().max_by_key(Used::bytes)?;
         let named = self.uses.iter().rev();
@@ -449,6 +453,8 @@ mod tests {
         assert_eq!(most.thread, ThreadId { tgid: 30, tid: 0 });
         assert_eq!(most.comm, Some(Comm::from("x")));
         assert_eq!((most.bytes(), most.all_bytes), (4_000, 7_000));
+        assert!(disks.most_used(&[(500 * MS, 600 * MS)]).is_none());
+        disks.take(&of(JOURNAL, [500, 502, 510], 8_000));
         assert!(disks.most_used(&[(500 * MS, 600 * MS)]).is_none());
     }
 

@@ -7,6 +7,7 @@ use reqtrace_analysis::report::blame::{
     TakerKind, TypeBlame, What,
 };
 
+use crate::table::{disk_lines, taken_words};
 use crate::verdict::stood;
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
@@ -33,12 +34,14 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
         });
     }
     if let Some(waits) = &blame.disk {
-        value["disk"] = disk(waits);
+        value["disk"] = disk(waits, &blame.request);
     }
     value
 }
 
-fn disk(waits: &DiskWaits) -> Value {
+fn disk(waits: &DiskWaits, request: &str) -> Value {
+    let lines = disk_lines(waits, request).into_iter();
+    let lines = lines.map(|(title, text)| title.trim_start().to_owned() + &text);
     let user = |user: &DiskUser| {
         json!({
             "pid": user.pid,
@@ -64,6 +67,7 @@ fn disk(waits: &DiskWaits) -> Value {
         "used_by": waits.users.iter().map(user).collect::<Vec<_>>(),
         "stalls": waits.stalls,
         "longest_stall": waits.longest_stall.map(stood),
+        "text": lines.collect::<Vec<_>>().join("; "),
     })
 }
 
@@ -83,6 +87,7 @@ fn taker(taken: &CpuTaken) -> Value {
         "ns": taken.ns,
         "longest_ns": taken.longest_ns,
         "requests": taken.requests,
+        "text": taken_words(taken),
     })
 }
 

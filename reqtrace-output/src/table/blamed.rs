@@ -5,6 +5,9 @@ mod cpu;
 mod disk;
 mod locks;
 
+pub(crate) use cpu::words as taken_words;
+pub(crate) use disk::lines as disk_lines;
+
 use super::NAME;
 use super::page::Page;
 use reqtrace_analysis::report::blame::{Cause, CulpritKind, CulpritName, Holder, TypeBlame};

@@ -15,7 +15,7 @@ trial() {
     [ $# -eq 0 ] || chown 65534:65534 "$out/trace"
     "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
     echo $? >"$out/doctor.status"
-    "$@" reqtrace --profile "$profile" -p "$target" 60 --out "$out/trace" >"$out/report.txt" 2>"$out/reqtrace.err" &
+    "$@" reqtrace --profile "$profile" -p "$target" 60 --max-overhead 100 --out "$out/trace" >"$out/report.txt" 2>"$out/reqtrace.err" &
     local tracer=$!
     if wait_attached "$tracer" "$out/reqtrace.err"; then
         "$meanwhile" "$out/load.out"

@@ -180,21 +180,24 @@ fn what_was_forgotten_is_not_made_up() {
 #[test]
 fn a_chain_has_an_end() {
     let mut recorded = Recorded::new();
-    for tid in 1..=9 {
+    let deepest = u32::from(MAX_DEPTH) + 1;
+    for tid in 1..=deepest {
         let waker = by(tid + 1, Is::InRequest(began(50)));
         recorded.interval(tid, Some(50), [100, 200 - u64::from(tid), 210], waker);
     }
     recorded.interval(
-        10,
+        deepest + 1,
         Some(50),
-        [100, 150, 210],
+        [100, 120, 210],
         Some(By::Interrupt(Cause::Timer)),
     );
     let sums = recorded.blame(1, 50, 300);
     assert_eq!(sums.values().sum::<u64>(), 99);
-    // 1 waits for 2, and so on until 9, the eighth of them, which waits for the ninth.
-    assert_eq!(sums[&unknown(Reason::TooDeep, 8)], 200 - 9 - 100);
-    assert_eq!(sums[&outcome(Cause::RunQueue, request_of(9, 50), 8)], 1);
+    // 1 waits for 2, and so on until the last of as many as are looked at, which waits for one more.
+    let left = sums[&unknown(Reason::TooDeep, MAX_DEPTH)];
+    assert_eq!(left, 200 - u64::from(deepest) - 100);
+    let last = outcome(Cause::RunQueue, request_of(deepest, 50), MAX_DEPTH);
+    assert_eq!(sums[&last], 1);
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn the_own_time_of_the_victim_is_itself() {
         [
             (outcome(Cause::OnCpu, request_of(2, 20), 1), 8),
             (outcome(Cause::RunQueue, request_of(2, 20), 1), 2),
-            (unknown(Reason::TooDeep, 8), 50),
+            (unknown(Reason::TooDeep, MAX_DEPTH), 50),
         ]
     );
     let mut recorded = Recorded::new();

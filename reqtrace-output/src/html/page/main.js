@@ -9,7 +9,7 @@ import { against } from './against.js';
 import { header } from './header.js';
 import { heatmap } from './heatmap.js';
 import { drawChange, drawLedger } from './ledger.js';
-import { drawChanged, drawHeld, drawRequests, drawStatements, slowestOf } from './tables.js';
+import { drawChanged, drawHeld, drawRequests, drawStatements, machine, slowestOf } from './tables.js';
 import { flame } from './flame.js';
 import { timeline } from './timeline.js';
 
@@ -90,6 +90,7 @@ function show(model, page) {
     card('where', 'Selection and comparison', parts.ledger),
     card('slowest', 'Slowest requests of the selection', parts.requests),
     card('held', 'Who held them up', parts.held),
+    machine(model),
     card('flame', 'Flame graph', graph.node),
     card('statements', 'Statements', parts.statements)));
 

@@ -1,6 +1,6 @@
 // Tables of the selection: the slowest requests, statements, and who held whom up.
 
-import { el, fill } from './dom.js';
+import { card, el, fill } from './dom.js';
 import { duration, number, share } from './format.js';
 import { CHANGE_COLUMNS, changeCells, leftOutOf, sortedTable } from './difftables.js';
 import { heldUpWords, ledgerBar, mainState, statesOf } from './ledger.js';
@@ -288,4 +288,24 @@ export function drawChanged(node, id, title, { rows, small }) {
     .map((row) => changeCells(row.estimate, row.totals, row.sides, row.name));
   node.prepend(el('h3', null, title), sortedTable(id, CHANGE_COLUMNS, cells(false), leftOutOf({ noise: 0, small }), cells(true)),
     el('h3', null, 'In B'));
+}
+
+/** Processes that had CPUs, of a request type. */
+const TAKERS = 5;
+
+/**
+ * What CPUs and disks did while requests of the whole trace waited for them; nothing where the trace does not say.
+ * @param {Model} model
+ * @returns {HTMLElement | null}
+ */
+export function machine(model) {
+  const lines = (model.summary.blame ?? []).flatMap((/** @type {any} */ of) => [
+    of.cpu?.waited_ns > 0 && of.cpu.had_by.length > 0 ? el('div', null, el('p', null, `Who had the CPU of \`${of.request}\`, of ${duration(of.cpu.waited_ns)} that it waited:`),
+      el('ul', null, of.cpu.had_by.slice(0, TAKERS).map((/** @type {any} */ by) => el('li', null, el('strong', null, share(by.ns, of.cpu.waited_ns)), ` ${by.text}`)))) : null,
+    of.disk ? el('p', null, of.disk.text) : null,
+  ]).filter(Boolean);
+  if (lines.length === 0) {
+    return null;
+  }
+  return card('machine', 'CPUs and disks, of the whole trace', lines);
 }

@@ -63,7 +63,7 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
 }
 
 /// `preempted: by "reindexd" (pid 991, SCHED_FIFO 10), CPU 1`.
-fn words(taken: &CpuTaken) -> String {
+pub(crate) fn words(taken: &CpuTaken) -> String {
     let cpu = taken
         .cpu
         .map_or_else(String::new, |cpu| format!(", CPU {cpu}"));

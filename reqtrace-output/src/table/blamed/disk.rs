@@ -10,16 +10,23 @@ use super::super::page::Page;
 pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     let Some(waits) = &blame.disk else { return };
     page.line("");
+    for (title, text) in lines(waits, &blame.request) {
+        page.wrapped(&title, &text);
+    }
+}
+
+/// What a line is about, and what it has.
+pub(crate) fn lines(waits: &DiskWaits, request: &str) -> Vec<(String, String)> {
     let disks: Vec<_> = waits.disks.iter().map(|disk| clean(disk)).collect();
     let disks = match disks.as_slice() {
         [] => String::new(),
         disks => format!(" ({})", disks.join(", ")),
     };
-    let title = format!("Disk of `{}`{disks}: ", cut(&blame.request, NAME));
-    page.wrapped(&title, &whose(waits));
+    let title = format!("Disk of `{}`{disks}: ", cut(request, NAME));
+    let mut lines = vec![(title, whose(waits))];
     if !waits.users.is_empty() {
         let users: Vec<_> = waits.users.iter().map(user).collect();
-        page.wrapped("  meanwhile it was used by ", &users.join("; "));
+        lines.push(("  meanwhile it was used by ".to_owned(), users.join("; ")));
     }
     if let Some((requests, ns)) = waits.longest_stall {
         let longest = format!(
@@ -28,8 +35,9 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
             number(requests),
             duration(ns)
         );
-        page.wrapped("  it stalled ", &longest);
+        lines.push(("  it stalled ".to_owned(), longest));
     }
+    lines
 }
 
 /// Whose I/O it was, and where.
