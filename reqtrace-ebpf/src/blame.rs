@@ -147,7 +147,12 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
                     waker.since_ns = (*thread).request.record.begin_ns;
                     waker.request_type = (*thread).request.record.request_type;
                 }
-                waker_is::IN_REQUEST
+                // Of one with a key that is not recorded nothing is known.
+                if waker.since_ns == 0 {
+                    waker_is::NOT_RECORDED
+                } else {
+                    waker_is::IN_REQUEST
+                }
             } else {
                 waker_is::UNKNOWN
             }

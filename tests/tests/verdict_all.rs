@@ -4,12 +4,14 @@
 //! Needs what the incidents need.
 
 use std::path::Path;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use reqtrace_tests::limited::Stalling;
 use reqtrace_tests::noise;
 use reqtrace_tests::reqtrace::Trace;
 
-use crate::verdict::{How, LIMIT, Right, holder, load, server, verdicts};
+use crate::verdict::{How, Right, holder, load, server_with, verdicts};
 use crate::{verdict, verdict_cpu, verdict_disk, verdict_many};
 
 /// Each a number of times; the variable has another number tried by hand.
@@ -66,44 +68,46 @@ fn of_ten_runs_of_each_incident_nine_are_right() {
     assert!(missed.is_empty(), "{}", missed.join("\n\n\n"));
 }
 
-/// A connection that idles in its transaction, and a process that takes the server's CPU.
+/// A connection that idles in its transaction, and a disk that stalls, each by its own clock.
 fn both() -> Right {
-    let server = server();
-    verdict_cpu::keep_on(server.pid(), verdict_cpu::TAKEN).unwrap();
-    let mut burner = verdict_cpu::reindexd();
-    let pid = burner.pid();
+    let server = server_with(&["--innodb-flush-log-at-trx-commit=1"]);
     let options = ["--blame", "--labels"];
     let trace = Trace::start(Path::new("mysql.toml"), server.pid(), &options).unwrap();
-    let update = "update d.t set n = n + sleep(0.008) where id = ID";
-    let mut load = load(&server, How::Alone, update);
-    verdict_cpu::keep_on(load.pid(), verdict_cpu::OTHER).unwrap();
-    let burning = std::thread::spawn(move || burner.work());
+    let socket = server.socket();
+    let disk = Stalling::writes_of(server.pid(), socket.parent().unwrap()).unwrap();
+    let mut load = load(
+        &server,
+        How::Alone,
+        "update d.t set n = n + 1 where id = ID",
+    );
     let script =
-        "begin; select sum(n) from d.t for update;\n\\! sleep 0.2\ncommit;\n\\! sleep 0.9\n";
+        "begin; select sum(n) from d.t for update;\n\\! sleep 0.35\ncommit;\n\\! sleep 1.6\n";
     let (mut holder, tid) = holder(&server, script);
-    assert!(holder.wait(LIMIT).unwrap().success());
-    burning.join().unwrap().unwrap();
+    while holder.status().unwrap().is_none() {
+        sleep(Duration::from_millis(800));
+        disk.stall(true).unwrap();
+        sleep(Duration::from_millis(120));
+        disk.stall(false).unwrap();
+    }
     load.stop().unwrap();
     let outcome = trace.finish().unwrap();
     let verdicts = verdicts(&outcome);
-    let mut named = Vec::new();
     for verdict in &verdicts {
         let culprit = &verdict["culprit"];
-        if culprit.is_null() {
-            continue;
-        }
         let is_holder = culprit["tid"] == tid;
         assert!(
-            is_holder || verdict_cpu::is_reindexd(culprit, pid),
+            culprit.is_null() || is_holder,
             "{verdict:#} {}",
             outcome.said()
         );
-        named.push(is_holder);
     }
-    let is_unsure = verdicts.len() == 1 && verdicts[0]["class"] == "no_single_cause";
-    match named.as_slice() {
-        [one, other] if one != other => Ok(()),
-        [] if is_unsure => Ok(()),
+    let classes = verdicts
+        .iter()
+        .map(|verdict| verdict["class"].as_str().unwrap());
+    match classes.collect::<Vec<_>>().as_slice() {
+        ["held_between_requests", "disk"]
+        | ["disk", "held_between_requests"]
+        | ["no_single_cause"] => Ok(()),
         _ => Err(format!("{verdicts:#?} {}", outcome.said())),
     }
 }

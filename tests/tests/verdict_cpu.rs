@@ -17,15 +17,15 @@ use serde_json::Value;
 use super::verdict::{How, Right, duration, is_right, one, server, verdicts};
 
 /// The CPU that is taken, and the other one.
-pub(super) const TAKEN: &str = "1";
-pub(super) const OTHER: &str = "0";
+const TAKEN: &str = "1";
+const OTHER: &str = "0";
 /// How long, how often, and how many times.
 const BUSY: Duration = Duration::from_millis(60);
 const EVERY: Duration = Duration::from_millis(560);
 const ROUNDS: usize = 20;
 
 /// Takes the first CPU, with real-time priority.
-pub(super) fn reindexd() -> Fixture {
+fn reindexd() -> Fixture {
     let [busy, pause] = [BUSY, EVERY - BUSY].map(|time| time.as_millis().to_string());
     let args = ["reindexd", TAKEN, "10", &busy, &pause, &ROUNDS.to_string()];
     Fixture::start("burner", &args).unwrap()
@@ -121,7 +121,7 @@ fn who_had_a_cpu_is_who_really_ran() {
 }
 
 /// Whoever is named is who it was.
-pub(super) fn is_reindexd(culprit: &Value, pid: u32) -> bool {
+fn is_reindexd(culprit: &Value, pid: u32) -> bool {
     culprit["kind"] == "process"
         && culprit["pid"] == pid
         && culprit["comm"] == "reindexd"
@@ -142,7 +142,7 @@ fn has_its_times(how: How, verdict: &Value) -> bool {
 }
 
 /// Keeps all threads of a process on one CPU, also those that come.
-pub(super) fn keep_on(pid: u32, cpu: &str) -> Result<()> {
+fn keep_on(pid: u32, cpu: &str) -> Result<()> {
     let mut command = std::process::Command::new("taskset");
     command.args(["-a", "-p", "-c", cpu, &pid.to_string()]);
     reqtrace_tests::process::run(&mut command).map(drop)
