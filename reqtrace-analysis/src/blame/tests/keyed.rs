@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
-use super::super::MAX_DEPTH;
 use super::super::keyed::{AllKeyed, REQUEST_BYTES};
 use super::super::{Away, Sender};
 use super::*;

@@ -14,8 +14,8 @@ use reqtrace_recording::{
 };
 
 use super::{
-    By, Cause, Culprit, Kept, MAX_PIECES, Outcome, Place, Reason, Source, ThreadId, Timelines,
-    split,
+    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Reason, Source, ThreadId,
+    Timelines, split,
 };
 
 /// The thread of this number, of process 1.

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use reqtrace_recording::WakerIs;
 
-use super::super::MAX_DEPTH;
 use super::*;
 
 /// An interval, as it was recorded.
