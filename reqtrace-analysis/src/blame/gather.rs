@@ -297,7 +297,11 @@ impl Gatherer {
         naming: &mut N,
         look: impl FnOnce(&Self, &Parts<'_>, &mut N),
     ) -> Causes {
-        let mut parts = split(&self.timelines, victim.thread, victim.of, victim.end_ns);
+        let mut parts = Parts::default();
+        // Of one that was never off its CPU there is nothing to split.
+        if victim.ledger.on_cpu_ns != victim.ledger.latency_ns {
+            parts = split(&self.timelines, victim.thread, victim.of, victim.end_ns);
+        }
         Self::add_missing(&self.timelines, &mut parts.pieces, victim);
         let mut causes = Causes::default();
         for piece in &parts.pieces {

@@ -16,6 +16,7 @@ mod keyed;
 mod locks;
 mod of_thread;
 mod pieces;
+mod recent;
 mod shown;
 mod slowest;
 mod split;

@@ -7,6 +7,7 @@ use reqtrace_recording::RequestOf;
 
 use super::fitting::Fitting;
 use super::kept::{Kept, ThreadId};
+use super::recent;
 use super::taken::Waited;
 use super::timeline::Timelines;
 
@@ -78,7 +79,7 @@ impl Timeline {
 
     /// The block that it was in at this time.
     pub(super) fn blocked_at(&self, at_ns: u64) -> Option<&Kept> {
-        let at = self.intervals.partition_point(|kept| kept.wake_ns <= at_ns);
+        let at = recent::partition_point(&self.intervals, |kept| kept.wake_ns <= at_ns);
         let kept = self.intervals.get(at)?;
         (kept.out_ns <= at_ns && kept.by.is_some() && kept.away.is_none()).then_some(kept)
     }
@@ -87,9 +88,7 @@ impl Timeline {
     pub(super) fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
         let served_from = self.served_from.get_or_insert(of.begin_ns);
         *served_from = of.begin_ns.min(*served_from);
-        let at = self
-            .spans
-            .partition_point(|span| span.from_ns < of.begin_ns);
+        let at = recent::partition_point(&self.spans, |span| span.from_ns < of.begin_ns);
         let next_ns = |after: usize| self.spans.get(after).map(|span| span.from_ns);
         let is_known = next_ns(at) == Some(of.begin_ns);
         let most_ns = next_ns(at + usize::from(is_known)).unwrap_or(u64::MAX);
@@ -121,7 +120,7 @@ impl Timeline {
     pub(super) fn ran_part(&mut self, of: RequestOf, from_ns: u64, until_ns: u64) -> bool {
         let keyed_from = self.keyed_from.get_or_insert(from_ns);
         *keyed_from = from_ns.min(*keyed_from);
-        let at = self.spans.partition_point(|span| span.from_ns < from_ns);
+        let at = recent::partition_point(&self.spans, |span| span.from_ns < from_ns);
         let is_known = self
             .spans
             .get(at)
@@ -156,7 +155,7 @@ impl Timelines {
     /// The label of the request that a thread was in at this time.
     pub(crate) fn label_at(&self, thread: ThreadId, at_ns: u64) -> Option<&[u8]> {
         let spans = &self.get(thread)?.spans;
-        let at = spans.partition_point(|span| span.until_ns <= at_ns);
+        let at = recent::partition_point(spans, |span| span.until_ns <= at_ns);
         let span = spans.get(at).filter(|span| span.from_ns <= at_ns)?;
         Some(&span.label)
     }
@@ -170,7 +169,7 @@ impl Timelines {
     ) -> impl Iterator<Item = &[u8]> {
         let spans = self.get(thread).map(|timeline| {
             let spans = &timeline.spans;
-            let after = spans.partition_point(|span| span.from_ns <= time.start);
+            let after = recent::partition_point(spans, |span| span.from_ns <= time.start);
             let mut first = after.saturating_sub(1);
             let shortly_ns = (time.end - time.start) / SHORTLY;
             for _ in 0..MOST_BEFORE.min(first) {

@@ -6,6 +6,7 @@ use reqtrace_recording::{RequestOf, WakerIs};
 use super::kept::{By, Kept, Sender, Source, ThreadId};
 use super::of_thread::{Known, Timeline};
 use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
+use super::recent;
 use super::timeline::Timelines;
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason, Taken};
 
@@ -248,7 +249,7 @@ impl<'a> Split<'a> {
 
     fn thread(&mut self, waker: Waker<'a>, mut window: Window) {
         let intervals = &waker.timeline.intervals;
-        let mut next = intervals.partition_point(|kept| kept.in_ns <= window.0);
+        let mut next = recent::partition_point(intervals, |kept| kept.in_ns <= window.0);
         while window.ns() > 0 {
             self.steps += 1;
             if self.steps > MAX_PIECES {
@@ -376,7 +377,7 @@ impl<'a> Split<'a> {
         );
         let mut window = window.since(timeline.forgotten_ns);
         let spans = &timeline.spans;
-        let mut next = spans.partition_point(|span| span.until_ns <= window.0);
+        let mut next = recent::partition_point(spans, |span| span.until_ns <= window.0);
         while window.ns() > 0 {
             self.steps += 1;
             if self.steps > MAX_PIECES {

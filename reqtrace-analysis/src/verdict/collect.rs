@@ -104,6 +104,8 @@ pub(super) struct OfType {
     pub(super) buckets: BTreeMap<u32, Sum>,
     /// By latency and number.
     pub(super) slow: BTreeMap<(u64, u64), Slow>,
+    /// The latency of the fastest of these when there is room for no more, ns; before, 0.
+    least_ns: u64,
 }
 
 /// Attributes of a connection that all requests of its thread have had alike.
@@ -212,18 +214,20 @@ impl Collector {
         for (sum, ns) in sum.times.iter_mut().zip(times) {
             *sum += ns * weight;
         }
-        let fastest = of_type.slow.first_key_value();
-        let is_full = of_type.slow.len() >= MAX_SLOW;
-        if is_full && fastest.is_some_and(|((fastest_ns, _), _)| latency_ns <= *fastest_ns) {
+        if of_type.least_ns != 0 && latency_ns <= of_type.least_ns {
             return;
         }
         self.requests += 1;
         let key = (latency_ns, self.requests);
         let slow = self.slow(victim, parts, timelines, times);
-        let slow_ones = &mut self.types[victim.of.request_type as usize].slow;
-        slow_ones.insert(key, slow);
-        if slow_ones.len() > MAX_SLOW {
-            slow_ones.pop_first();
+        let of_type = &mut self.types[victim.of.request_type as usize];
+        of_type.slow.insert(key, slow);
+        if of_type.slow.len() > MAX_SLOW {
+            of_type.slow.pop_first();
+        }
+        if of_type.slow.len() == MAX_SLOW {
+            let fastest = of_type.slow.first_key_value();
+            of_type.least_ns = fastest.map_or(0, |((latency_ns, _), _)| *latency_ns);
         }
     }
 

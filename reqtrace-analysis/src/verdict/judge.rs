@@ -31,6 +31,8 @@ const COVERAGE: f64 = 0.8;
 const WEIGHT: f64 = 0.25;
 /// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
 const BUSY: f64 = 0.6;
+/// Turns of others, see [`Refuted::ByShortTurns`]: a slice is 3 to 4 ms where the timer ticks 250 times a second.
+const TURNS_NS: u64 = 10_000_000;
 /// Typical requests are those between these percentiles.
 const TYPICAL: (u64, u64) = (40, 60);
 /// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
@@ -279,6 +281,10 @@ impl<'a, F: Facts> Judge<'a, F> {
         }
         let is_turn = is_light && verdict.cadence.is_none() && !self.is_real_time(who);
         if is_turn && pattern.refuted.contains(&Refuted::ByItsTurn) {
+            return None;
+        }
+        let is_short = verdict.episode_ns < TURNS_NS;
+        if is_short && pattern.refuted.contains(&Refuted::ByShortTurns) {
             return None;
         }
         // What matters of it came less often: the rest are slow requests now and then.

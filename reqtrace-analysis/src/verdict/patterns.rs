@@ -57,6 +57,8 @@ pub(super) enum Refuted {
     ByItsWeight,
     /// There are slow requests all the time, and without a period: it is the load, not an incident.
     AllTheTime,
+    /// The longest wait of an episode is about as long as a few others' turns: that is how a CPU is shared.
+    ByShortTurns,
     /// They have so little of the time of their type, come without a period, and who took the CPU has no real-time
     /// priority: on a busy machine somebody always runs first.
     ByItsTurn,
@@ -129,7 +131,11 @@ pub(super) const PATTERNS: [Pattern; COUNT] = [
             Fits::Ended(&[RunQueue, Preempted], ANYBODY),
         ],
         names: Names::Nobody,
-        refuted: TAIL_OR_LOAD,
+        refuted: &[
+            Refuted::ByItsWeight,
+            Refuted::AllTheTime,
+            Refuted::ByShortTurns,
+        ],
     },
     Pattern {
         class: Class::CpuTaken,

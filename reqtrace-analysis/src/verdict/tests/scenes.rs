@@ -166,6 +166,17 @@ fn a_process_that_takes_a_cpu() {
     }
 }
 
+/// A few milliseconds behind others are how a CPU is shared; the same of a disk are an incident.
+#[test]
+fn short_turns_of_others_are_no_incident() {
+    let scene = |kind, ms| Scene::of(3, &[Incident::of(kind, 40 * MS, ms * MS)]);
+    for kind in [Kind::RunQueue, Kind::Preempted, Kind::TakenByMany] {
+        assert_eq!(scene(kind, 9).findings(), [], "{kind:?}");
+        assert_eq!(only(&scene(kind, 14)).class, Class::WaitsForCpu);
+    }
+    assert_eq!(only(&scene(Kind::Disk, 9)).class, Class::Disk);
+}
+
 /// Without a period, and with little of all the time, it counts only if it has real-time priority.
 #[test]
 fn who_has_its_turn_on_a_busy_machine_is_no_culprit() {
