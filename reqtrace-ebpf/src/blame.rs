@@ -30,6 +30,10 @@ use crate::task::{self, Task};
 /// How long a helper is watched after it last woke somebody.
 pub(crate) const HELPS_NS: u64 = 10_000_000_000;
 
+/// So often may a helper of a process that is not traced switch in without waking anybody, and once more in each of these times.
+const IDLE_SWITCHES: u64 = 32;
+const IDLE_SWITCH_NS: u64 = 10_000_000;
+
 /// Whether intervals are to be sent. A constant to the verifier.
 #[inline(always)]
 pub(crate) fn wanted() -> bool {
@@ -90,7 +94,12 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     };
     if wanted() {
         if is_clear {
-            stands_at(ctx, &mut waker);
+            // SAFETY: points into the map.
+            let woken = unsafe { (*thread).state.tgid };
+            // Where a client's wait ends explains none of a request.
+            if byte == flag::IN_REQUEST || PROCESSES.get_ptr(woken).is_some() {
+                stands_at(ctx, &mut waker);
+            }
         } else {
             waker.stack = stack::waker(ctx);
         }
@@ -136,6 +145,8 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
         return;
     }
     let byte = tids.get(waker.tid);
+    // Interrupts come upon any thread; one that sends may have run this by itself.
+    let is_by_itself = is_itself || !has_state(byte) && may_send(task::user_context().syscall);
     waker.is = match byte {
         flag::KNOWN | flag::LEFT => waker_is::BETWEEN_REQUESTS,
         flag::PASSED => waker_is::NOT_RECORDED,
@@ -161,7 +172,9 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
             if let Some(thread) = THREADS.get_ptr_mut(waker.tid) {
                 // SAFETY: it is the current thread.
                 unsafe {
-                    needed(&mut (*thread).state, now);
+                    if is_by_itself {
+                        needed(&mut (*thread).state, now);
+                    }
                     waker.since_ns = (*thread).state.helper_ns;
                 }
                 waker_is::HELPER
@@ -169,8 +182,7 @@ fn look_at(waker: &mut WakerRecord, is_itself: bool, tids: Tids, now: u64) {
                 waker_is::UNKNOWN
             }
         }
-        // Interrupts come upon any thread; one that sends may have run this by itself.
-        _ if is_itself || may_send(task::user_context().syscall) => {
+        _ if is_by_itself => {
             if introduce(waker.tgid, waker.tid, now) {
                 let new = if byte == flag::BORN {
                     flag::BORN_HELPER
@@ -262,6 +274,17 @@ pub(crate) fn needed(state: &mut ThreadState, now: u64) {
     state.needed_sequence = state.sequence;
 }
 
+/// Whether a helper is watched on. One of another process that switches often and is hardly needed costs more than it can ever tell:
+/// a client that woke a thread in a request once goes on with tens of thousands of requests in 10 s.
+#[inline(always)]
+fn is_needed(state: &ThreadState, now: u64) -> bool {
+    let since_ns = now.wrapping_sub(state.needed_ns);
+    let switches = state.sequence.wrapping_sub(state.needed_sequence);
+    since_ns <= HELPS_NS
+        && (u64::from(switches) <= IDLE_SWITCHES + since_ns / IDLE_SWITCH_NS
+            || PROCESSES.get_ptr(state.tgid).is_some())
+}
+
 /// Begins to watch the current thread.
 #[inline(always)]
 pub(crate) fn introduce(tgid: u32, tid: u32, now: u64) -> bool {
@@ -291,6 +314,7 @@ pub(crate) fn identify(state: &mut ThreadState, tgid: u32, tid: u32, now: u64) {
     state.exec_generation = exec_generation;
     state.helper_ns = now;
     state.needed_ns = now;
+    state.needed_sequence = state.sequence;
 }
 
 /// Sends the name of a helper.
@@ -319,7 +343,7 @@ pub(crate) fn leave(ctx: &BtfTracePointContext, tids: Tids, tid: u32, now: u64) 
     if byte == flag::UNSAMPLED {
         state.futex = 0;
         (state.holder_is, state.holder) = (holder_is::NO_FUTEX, 0);
-    } else if now.wrapping_sub(state.needed_ns) > HELPS_NS {
+    } else if !is_needed(state, now) {
         let before = if byte == flag::BORN_HELPER {
             flag::BORN
         } else {

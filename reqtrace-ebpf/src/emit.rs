@@ -138,7 +138,8 @@ pub(crate) fn interval(record: &IntervalRecord) {
 /// Sends who had a CPU that a thread waited for. Without it that is not known.
 #[inline(always)]
 pub(crate) fn cpu_wait(record: &CpuWaitRecord) {
-    if RING.output::<[u8]>(cpu::used(record), wakeup()).is_err() {
+    let wakeup = wakeup_now_and_then(record.until_ns);
+    if RING.output::<[u8]>(cpu::used(record), wakeup).is_err() {
         lose(Loss::CpuWaitRingFull);
     }
 }

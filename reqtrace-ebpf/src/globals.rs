@@ -83,6 +83,14 @@ pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
 #[unsafe(no_mangle)]
 pub(crate) static BLAME_WANTED: Global<u32> = Global::new(0);
 
+/// With blame: where interrupts enter the kernel, see [`crate::stack::waker`]: the first address.
+#[unsafe(no_mangle)]
+pub(crate) static INTERRUPTS_FROM: Global<u64> = Global::new(0);
+
+/// The address behind that code; 0: it is not known.
+#[unsafe(no_mangle)]
+pub(crate) static INTERRUPTS_UNTIL: Global<u64> = Global::new(0);
+
 /// Not 0: of a thread that held up a request all requests are recorded, though others are drawn.
 #[unsafe(no_mangle)]
 pub(crate) static HOLDERS_WANTED: Global<u32> = Global::new(0);

@@ -13,7 +13,7 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
-use crate::globals::STACKS_WANTED;
+use crate::globals::{INTERRUPTS_FROM, INTERRUPTS_UNTIL, STACKS_WANTED};
 use crate::known;
 use crate::maps::{
     MAPPINGS, STACK_SCRATCH, STACKS, WALKER, epoch, lose, stack_made, stacks_shed, walk_of, window,
@@ -71,13 +71,56 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
 }
 
 /// Stores the kernel stack that wakes a thread, also when other stacks are left out: without it nobody knows
-/// which interrupt that was.
+/// which interrupt that was. It ends where the interrupt came in: what was interrupted is another place each time.
 #[inline(always)]
 pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
-    just_read(ctx, walk_of::SCHEDULER)
+    let Some((scratch, len)) = read(ctx, 0, walk_of::SCHEDULER) else {
+        lose(Loss::KernelStackUnreadable);
+        return STACK_LOST;
+    };
+    let mut search = Search {
+        stack: scratch,
+        len: len as u32,
+    };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            len as u32,
+            is_entry as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        );
+    }
+    store(scratch, search.len as usize, Stop::FramePointers as u32)
+}
+
+/// A stack, and how many of its frames are those of an interrupt: all, until its entry is found.
+#[repr(C)]
+struct Search {
+    stack: *const StoredStack,
+    len: u32,
+}
+
+/// Looks whether an interrupt came in at this frame. Returns 1 to stop.
+extern "C" fn is_entry(index: u32, search: *mut Search) -> u64 {
+    if index as usize >= MAX_FRAMES {
+        return 1;
+    }
+    // SAFETY: the context of `waker`, and the index is below the array's length.
+    unsafe {
+        let search = &mut *search;
+        let frames = (&raw const (*search.stack).frames).cast::<u64>();
+        // It returns to behind its call, which may be the first address behind that code.
+        let call = frames.add(index as usize).read().wrapping_sub(1);
+        if call >= INTERRUPTS_FROM.load() && call < INTERRUPTS_UNTIL.load() {
+            search.len = index + 1;
+            return 1;
+        }
+    }
+    0
 }
 
 /// Stores the stack of the kernel that a sample has come upon.

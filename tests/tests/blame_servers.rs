@@ -2,10 +2,14 @@
 //!
 //! Needs root, a kernel with BPF, mariadb-server, sysbench, postgresql-15 and php8.2-fpm with php8.2-mysql.
 
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use reqtrace_recording::{Event, Reader};
 use reqtrace_tests::blamed::{self, Blamed};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::php_fpm::{MYSQLI, PhpFpm};
@@ -13,7 +17,11 @@ use reqtrace_tests::process::{Stream, run};
 use reqtrace_tests::reqtrace::{self, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::workspace;
 use tempfile::NamedTempFile;
+
+/// Transactions of a load that keeps all CPUs busy.
+const TRANSACTIONS: u64 = 1_000;
 
 /// Transactions of a load.
 const COMMITS: u64 = 3000;
@@ -294,4 +302,34 @@ fn a_script_waits_for_a_statement_and_for_who_that_waits_for() {
         statement > 0.8 && idle > 0.8,
         "{statement} {idle} {blamed:#?}"
     );
+}
+
+/// A client ends a wait inside a request now and then, and makes a thousand others between: it is let go soon, or half of what blame
+/// costs would be for it.
+#[test]
+fn clients_that_hardly_help_are_not_followed() {
+    let server = MariaDb::open().unwrap();
+    let sysbench = Sysbench::prepare(&server, 2, 1_000).unwrap();
+    let folder = workspace::scratch().unwrap();
+    let recording = folder.path().join("trace.rec");
+    let record = format!("--record={}", recording.display());
+    let trace = Trace::start(Path::new("mysql"), server.pid(), &["--blame", &record]).unwrap();
+    let run = sysbench.run(16, TRANSACTIONS).unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let mut reader = Reader::open(BufReader::new(File::open(&recording).unwrap())).unwrap();
+    let (mut own, mut of_others) = (0_u64, 0_u64);
+    let each = |event: Event<'_>| {
+        if let Event::Interval(interval) = event {
+            match interval.space.tgid == server.pid() {
+                true => own += 1,
+                false => of_others += 1,
+            }
+        }
+        Ok::<(), Infallible>(())
+    };
+    let Ok(_) = reader.read(each).unwrap();
+    // Threads that share two CPUs are off them in a part of the statements at least.
+    assert!(own * 10 > run.queries, "{own} of {run:?}");
+    assert!(of_others * 4 < run.queries, "{of_others} of {run:?}");
 }

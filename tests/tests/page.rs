@@ -421,8 +421,34 @@ fn who_holds_a_row_is_seen_in_three_clicks() {
         .script("document.querySelector('#timeline').scrollIntoView()", &[])
         .unwrap();
     browser.picture(&folder.join("3-holder.png")).unwrap();
+    check_machine(&browser, &outcome);
     check_quiet(&browser);
     browser.close().unwrap();
+}
+
+/// The card of the machine says who had CPUs and what disks did, as `summary.json` does.
+fn check_machine(browser: &Browser, outcome: &Outcome) {
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let blame = summary["blame"].as_array().unwrap();
+    let had = blame.iter().flat_map(|of| {
+        let had_by = of["cpu"]["had_by"].as_array();
+        had_by.into_iter().flatten().take(5)
+    });
+    let disks = blame.iter().map(|of| &of["disk"]["text"]);
+    let disks = disks.filter(|text| text.is_string());
+    let wanted: Vec<&str> = had
+        .map(|by| &by["text"])
+        .chain(disks)
+        .map(|text| text.as_str().unwrap())
+        .collect();
+    // Two CPUs for a server and its clients, and a log that is flushed: there is something of both.
+    assert!(wanted.len() >= 2, "{blame:#?}");
+    let shown = browser
+        .text("return document.querySelector('#machine').textContent")
+        .unwrap();
+    for text in wanted {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
 }
 
 /// Two requests held rows for 200 ms, five seconds apart, and others waited in each.

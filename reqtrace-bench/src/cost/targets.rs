@@ -14,6 +14,10 @@ use super::watchers::Watcher;
 const BESIDE_PEER: f64 = 0.02;
 /// How much more than with empty probes.
 const BESIDE_EMPTY: f64 = 0.08;
+/// How much more with `--blame`.
+const BLAME: f64 = 0.04;
+/// The program at the begin of a command: with a condition, or without.
+const BEGINS: [&str; 2] = ["marked_begin", "request_begin"];
 
 /// A bound for a measured value.
 enum Bound {
@@ -76,7 +80,7 @@ pub(super) fn reasons(results: &Results) -> String {
     let program = |name: &str| mariadb.and_then(|(_, watched)| watched.program_ns(name));
     if let (Some(both), Some(begin), Some(end), Some(switch)) = (
         &results.bystander,
-        program("request_begin"),
+        BEGINS.into_iter().find_map(program),
         program("request_end"),
         program("sched_switch"),
     ) {
@@ -137,7 +141,10 @@ fn rows(results: &Results) -> Vec<Row> {
     let cpu = watched(results, &loads::REDIS, Watcher::Reqtrace);
     let mariadb = watched(results, &loads::MARIADB, Watcher::Reqtrace);
     let program = |name: &str| mariadb.and_then(|(_, watched)| watched.program_ns(name));
-    let both = program("request_begin").zip(program("request_end"));
+    let begin = BEGINS.into_iter().find_map(program);
+    let both = begin.zip(program("request_end"));
+    let [plain, blamed] =
+        [Watcher::Reqtrace, Watcher::Blame].map(|watcher| share(&loads::MARIADB, watcher));
     let ns = |what: &str, most: f64, value: Option<f64>| {
         Some(Row {
             what: what.to_owned(),
@@ -155,6 +162,16 @@ fn rows(results: &Results) -> Vec<Row> {
             ", beside offcputime's",
             share(&loads::MARIADB, Watcher::Offcputime).map(|share| share - BESIDE_PEER),
         ),
+        blamed.map(|blamed| Row {
+            what: format!(
+                "{}: throughput that `--blame` takes more",
+                loads::MARIADB.name
+            ),
+            bound: Bound::AtMost(BLAME),
+            value: plain.map(|plain| plain - blamed),
+            digits: 2,
+            unit: "",
+        }),
         throughput(&loads::SELECT, "", Some(0.88)),
         throughput(&loads::PREPARED, "", Some(0.80)),
         throughput(

@@ -26,6 +26,7 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
+use crate::kernel::entries::interrupt_entries;
 use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
@@ -192,6 +193,11 @@ pub fn load(
     let watched = options.sizes.threads / 4;
     let sends = most(options.origins, MAX_SOCKETS);
     let known_stacks = known_stacks();
+    // Others read no stacks of interrupts.
+    let interrupts = match options.blame {
+        true => interrupt_entries(),
+        false => [0, 0],
+    };
     let (keys, parked) = if options.has_keys {
         (MAX_KEYS, MAX_PARKED)
     } else {
@@ -238,6 +244,8 @@ pub fn load(
         .override_global("GAPS_BY_FRAME_POINTERS", &gaps_by_frame_pointers, true)
         .override_global("HISTOGRAM_WANTED", &u32::from(options.histogram), true)
         .override_global("BLAME_WANTED", &u32::from(options.blame), true)
+        .override_global("INTERRUPTS_FROM", &interrupts[0], true)
+        .override_global("INTERRUPTS_UNTIL", &interrupts[1], true)
         .override_global("HOLDERS_WANTED", &u32::from(options.holders), true)
         .override_global("BEFORE_WANTED", &u32::from(options.before), true)
         .override_global("ORIGIN_WANTED", &u32::from(options.origins), true)
@@ -529,10 +537,14 @@ pub(super) fn explain_program(name: &str, error: ProgramError) -> Error {
     Error::unsupported(format!("the program `{name}` could not be loaded")).because(chain(&error))
 }
 
+/// What the verifier's statistics begin with, which it writes after the reason.
+const STATISTICS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
+
 /// Why the verifier refused: the last line of its log that is no statistics.
 fn refusal(log: &str) -> &str {
-    let lines = log.lines().rev().map(str::trim);
-    let mut said = lines.filter(|line| !line.is_empty() && !line.starts_with("processed "));
+    let is_reason =
+        |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|begin| line.starts_with(begin));
+    let mut said = log.lines().rev().map(str::trim).filter(is_reason);
     said.next().unwrap_or("it did not say why")
 }
 

@@ -3,6 +3,7 @@
 
 use std::thread::{self, JoinHandle};
 
+use crate::kernel::priority;
 use reqtrace_base::error::{Error, Result};
 
 /// Work in a thread of its own.
@@ -16,7 +17,10 @@ impl<T: Send + 'static> Ahead<T> {
     pub(super) fn begin(what: &'static str, work: impl FnOnce() -> T + Send + 'static) -> Self {
         Self {
             what,
-            thread: thread::spawn(work),
+            thread: thread::spawn(move || {
+                priority::come_as_others();
+                work()
+            }),
         }
     }
 

@@ -17,6 +17,7 @@ use super::watched::Watched;
 use crate::attach::Session;
 use crate::events::{EventSink, Names, Notices, Stream};
 use crate::kernel::give_up::{StillNeeded, give_up};
+use crate::kernel::priority;
 use reqtrace_base::error::Result;
 use reqtrace_recording::Untraced;
 
@@ -132,6 +133,7 @@ impl Trace {
     ///
     /// When the kernel refuses.
     pub fn give_up_privileges(&self, foreign_folders: bool, signals: bool) -> Result<()> {
+        priority::come_first();
         let left = give_up(StillNeeded {
             perf_probes: self.options.follow && self.session.sets_by_perf_events(),
             maps: !self.session.uses_maps_by_descriptor()?,
@@ -174,9 +176,11 @@ impl Trace {
         let alive = follower.processes().alive();
         let cold_percent = events.cold_percent;
         let mut guarding = Guarding::new(options.max_overhead, cold_percent, alive, notices);
+        priority::come_first();
         let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;
         follower.ended();
         let stop_ns = session.stop()?;
+        priority::come_as_others();
         // What is read from now on is in the kernel's tables and in ours.
         session.begin_detach()?;
         let (overhead, shed) = guarding.finish(&session, follower.processes())?;
