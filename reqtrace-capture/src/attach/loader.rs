@@ -544,8 +544,8 @@ const STATISTICS: [&str; 3] = ["processed ", "stack depth ", "verification time 
 fn refusal(log: &str) -> &str {
     let is_reason =
         |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|begin| line.starts_with(begin));
-    let mut said = log.lines().rev().map(str::trim).filter(is_reason);
-    said.next().unwrap_or("it did not say why")
+    let mut reasons = log.lines().rev().map(str::trim).filter(is_reason);
+    reasons.next().unwrap_or("it did not say why")
 }
 
 /// An error with all its causes in one line: aya's own messages leave them out.
@@ -561,4 +561,18 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_stands_before_the_statistics() {
+        // The end of a log of 6.1.
+        let log = "12: (79) r3 = *(u64 *)(r3 +0)\nR3 unbounded memory access\n\
+                   verification time 19004 usec\nstack depth 376+8\nprocessed 900 insns\n\n";
+        assert_eq!(refusal(log), "R3 unbounded memory access");
+        assert_eq!(refusal("processed 900 insns\n"), "it did not say why");
+    }
 }
