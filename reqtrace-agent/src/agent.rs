@@ -55,7 +55,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
     let rows = config.rows.as_ref();
     let rows = rows.map(|rows| Writer::start(rows, &metrics)).transpose()?;
-    let at = listen::start(config.listen, Arc::clone(&metrics))?;
+    let at = listen::start(config.listen, metrics.clone())?;
     let outputs = Outputs {
         metrics,
         rows: rows.as_ref().map(|rows| rows.queue.clone()),

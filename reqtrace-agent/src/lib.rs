@@ -6,6 +6,8 @@
 //!              ▲                       ▲   └──► rows (a thread)           (a thread)
 //!          processes (/proc)       the kernel
 //! ```
+//!
+//! `ship` is another process, without privileges: files of rows in, what an engine has accepted out.
 
 mod agent;
 mod check;
@@ -18,6 +20,10 @@ mod rows;
 mod rules;
 mod service;
 mod session;
+#[cfg(feature = "ship")]
+mod ship;
 
 pub use agent::{check, run};
 pub use config::{Agent, Config, Match, Profiles, Rows, Rule, Share, Traced};
+#[cfg(feature = "ship")]
+pub use ship::{ShipMode, ship};

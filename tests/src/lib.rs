@@ -13,6 +13,7 @@ pub mod blamed;
 pub mod brackets;
 pub mod chains;
 pub mod corpus;
+pub mod engine;
 pub mod faults;
 pub mod fixtures;
 pub mod go;

@@ -5,12 +5,13 @@ use reqtrace_analysis::cells::{Cell, One};
 use reqtrace_analysis::report::{Ledger, Places};
 
 use super::*;
+use crate::listen::Page as _;
 
 const MS: u64 = 1_000_000;
 
 /// Values by the name of the metric with its labels, as a reader has them.
 fn read(metrics: &Metrics) -> BTreeMap<String, f64> {
-    let text = text(metrics).unwrap();
+    let text = metrics.text().unwrap();
     assert!(text.ends_with("# EOF\n"));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
