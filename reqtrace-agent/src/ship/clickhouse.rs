@@ -129,7 +129,7 @@ fn of_map<'a>(columns: impl Iterator<Item = &'a FileColumn>, about: About) -> St
             let key = match about {
                 About::Attribute => column.name.as_str(),
                 _ => {
-                    let name = column.name.trim_end_matches("_ns");
+                    let name = column.name.strip_suffix("_ns").unwrap_or(&column.name);
                     name.strip_prefix("cause_")
                         .filter(|_| about == About::Cause)
                         .unwrap_or(name)

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::config::Retry;
 
-/// A file that failed so often, and was passed by as many others since, is given up.
-const PATIENCE: u32 = 8;
+/// A file that failed so often, and was passed by as many others since, is given up. An engine that fails every other time
+/// gives up one file in a million by chance.
+const PATIENCE: u32 = 20;
 
 /// A file of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,12 +114,15 @@ impl Queue {
         }
     }
 
-    /// The oldest that may be sent now.
+    /// The oldest that may be sent now; after a failure one that has failed least, which tells whose fault it was.
     pub(super) fn next(&self, now: Instant) -> Option<Found> {
         let is_over = |at: Option<Instant>| at.is_none_or(|at| at <= now);
         let due = self.waiting.values().filter(|one| is_over(one.not_before));
-        let due = due.min_by_key(|one| (one.file.modified, &one.file.name));
-        due.filter(|_| is_over(self.not_before))
+        let next = due.min_by_key(|one| {
+            let failures = if self.failures > 0 { one.failures } else { 0 };
+            (failures, one.file.modified, &one.file.name)
+        });
+        next.filter(|_| is_over(self.not_before))
             .map(|one| one.file.clone())
     }
 
@@ -222,6 +226,7 @@ mod tests {
         let later = later + Duration::from_millis(1999);
         assert_eq!(next(&queue, later), None);
         let later = later + Duration::from_millis(1);
+        assert_eq!(next(&queue, later).as_deref(), Some("rows-2"));
         queue.done("rows-2", true);
         assert_eq!(next(&queue, later).as_deref(), Some("rows-1"));
         // What has gone is forgotten.
@@ -242,11 +247,11 @@ mod tests {
         for _ in 0..50 {
             assert!(!fail(&mut queue));
         }
-        for number in 1..=7 {
+        for number in 1..u64::from(PATIENCE) {
             queue.done(&file(number).name, true);
             assert!(!fail(&mut queue));
         }
-        queue.done(&file(8).name, true);
+        queue.done(&file(PATIENCE.into()).name, true);
         assert!(fail(&mut queue));
     }
 }
