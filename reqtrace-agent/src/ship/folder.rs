@@ -242,7 +242,7 @@ mod tests {
         let mut queue = Queue::default();
         queue.look((0..=100).map(file));
         let now = Instant::now();
-        let mut fail = |queue: &mut Queue| queue.failed("rows-0", RETRY, now, 0.0);
+        let fail = |queue: &mut Queue| queue.failed("rows-0", RETRY, now, 0.0);
         // The other end is away: each fails.
         for _ in 0..50 {
             assert!(!fail(&mut queue));
