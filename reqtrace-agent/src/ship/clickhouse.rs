@@ -13,6 +13,7 @@ use url::Url;
 
 use super::config::ClickHouse;
 use super::http::{Failure, Outcome, outcome};
+use super::secret::Secret;
 
 /// Columns that files have only where requests have a key.
 const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];
@@ -25,12 +26,7 @@ pub(super) fn send(
     name: &str,
     columns: &[FileColumn],
 ) -> Outcome {
-    let password = match to
-        .password
-        .as_ref()
-        .map(|secret| secret.lines())
-        .transpose()
-    {
+    let password = match to.password.as_ref().map(Secret::lines).transpose() {
         Ok(lines) => lines.and_then(|lines| lines.into_iter().next()),
         Err(error) => return Outcome::Failed(Failure::Denied, error.to_string()),
     };
