@@ -22,7 +22,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
 }
 
 #[test]
-#[ignore = "needs ClickHouse and DuckDB in Python, 1 GB: `cargo xtask test --all`"]
+#[ignore = "needs ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask test --all`"]
 fn both_engines_answer_all_questions_as_the_rows_do() {
     let engine = Engine::start(|_, _| Reply::Accept).unwrap();
     let place = Place::to("keep = true", &engine, "");

@@ -78,7 +78,7 @@ fn an_object_has_the_place_of_its_file() {
 }
 
 #[test]
-#[ignore = "needs an S3 in Python, 1 GB with the engines: `cargo xtask test --all`"]
+#[ignore = "needs an S3 in Python, 1.3 GB with the engines: `cargo xtask test --all`"]
 fn a_real_implementation_keeps_all_objects() {
     let folder = workspace::scratch().unwrap();
     let mut python = Command::new(workspace::engines().join("bin/python"));
@@ -109,7 +109,7 @@ fn a_real_implementation_keeps_all_objects() {
 }
 
 #[test]
-#[ignore = "needs an S3 in Python, 1 GB with the engines: `cargo xtask test --all`"]
+#[ignore = "needs an S3 in Python, 1.3 GB with the engines: `cargo xtask test --all`"]
 fn signatures_are_those_of_amazons_own_library() {
     let engine = Engine::start(|_, _| Reply::Accept).unwrap();
     let place = place(&engine.url());

@@ -23,7 +23,7 @@ const ALL: [Environment; 2] = [
         folder: workspace::perfetto,
         packages: &["perfetto==0.59.1", "protobuf==7.36.2"],
     },
-    // ClickHouse and DuckDB in a process, and an S3 that checks signatures: 1 GB.
+    // ClickHouse and DuckDB in a process, an S3, and the library that signs for Amazon: 1.3 GB.
     Environment {
         need: Need::All,
         folder: workspace::engines,
