@@ -235,7 +235,9 @@ fn each_query_of_the_dashboard_finds_its_metrics() {
 
     // No name in what is deployed is one that the agent has not.
     let own = names_of_agent(&agent);
-    let mut text: String = queries.iter().map(|(_, query)| query.as_str()).collect();
+    let queries: Vec<String> = queries.into_iter().map(|(_, query)| query).collect();
+    let mut text = queries.join("\n");
+    text.push('\n');
     let rules = fs::read_to_string(deployed("prometheus/reqtrace-rules.yml")).unwrap();
     text.extend(
         rules
