@@ -87,19 +87,36 @@ impl Agent {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
+    /// Where its metrics are: an address with a port.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The text of its metrics.
+    ///
+    /// # Errors
+    ///
+    /// When they are not served whole.
+    pub fn exposition(&self) -> Result<String> {
+        let answer = self.ask(b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
+        ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        ensure!(answer.ends_with("# EOF\n"), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+        Ok(body.to_owned())
+    }
+
     /// Reads its metrics.
     ///
     /// # Errors
     ///
     /// When they are not served whole.
     pub fn scrape(&self) -> Result<Scrape> {
-        let answer = self.ask(b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
-        ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        ensure!(answer.ends_with("# EOF\n"), "{answer}");
-        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+        let body = self.exposition()?;
         let lines = body.lines().filter(|line| !line.starts_with('#'));
         lines
             .map(|line| {
+                let line = line.split_once(" # ").map_or(line, |(line, _)| line);
                 let (name, value) = line.rsplit_once(' ').context(line.to_owned())?;
                 Ok((name.to_owned(), value.parse()?))
             })

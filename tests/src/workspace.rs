@@ -145,7 +145,7 @@ pub fn file(path: &str) -> Result<PathBuf> {
         .with_context(|| format!("/{path} is missing; run: cargo xtask setup --for test"))
 }
 
-/// The environment of Python that set-up makes for Perfetto's schema.
+/// The environment of Python that set-up makes for the schemas of Perfetto and OTLP.
 #[must_use]
 pub fn perfetto() -> PathBuf {
     target().join("perfetto")

@@ -7,6 +7,8 @@
 
 mod agent;
 mod agent_check;
+mod agent_otlp;
+mod agent_prometheus;
 mod agent_rows;
 mod attach;
 mod bakery;

@@ -1,5 +1,5 @@
-//! Perfetto's own schema, which the tests decode traces with: pip in, an environment of Python with the
-//! packages that its authors publish out.
+//! The schemas of Perfetto and OTLP, which the tests decode traces with: pip in, an environment of Python with the
+//! packages that their authors publish out.
 
 use std::{fs, process::Command};
 
@@ -7,8 +7,12 @@ use anyhow::{Context as _, Result};
 
 use crate::{packages::Package, process, setup::Need};
 
-/// The schema, and what reads it.
-const PACKAGES: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
+/// The schemas, and what reads them.
+const PACKAGES: [&str; 3] = [
+    "perfetto==0.59.1",
+    "opentelemetry-proto==1.45.2",
+    "protobuf==7.36.2",
+];
 
 /// What is needed to make an environment: Debian's Python comes without.
 pub(crate) fn packages(needs: &[Need]) -> Vec<Package> {

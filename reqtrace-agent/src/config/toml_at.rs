@@ -133,6 +133,11 @@ impl<'a> Value<'a> {
         self.source.error(&self.span, what).next(instead)
     }
 
+    /// A usage error about it and not its text.
+    pub(super) fn error(&self, what: impl Display) -> Error {
+        self.source.error(&self.span, what)
+    }
+
     fn is_no(&self, wanted: &str, such_as: &str) -> Error {
         self.refuse(
             format_args!(

@@ -134,7 +134,9 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
     let documents = tree.join("usr/share/doc/reqtrace");
     copy(&root().join("profiles"), &documents.join("profiles"))?;
     let deploy = root().join("deploy");
-    copy(&deploy.join("prometheus"), &documents.join("prometheus"))?;
+    for folder in ["grafana", "prometheus"] {
+        copy(&deploy.join(folder), &documents.join(folder))?;
+    }
     copy(
         &deploy.join("systemd"),
         &tree.join("usr/lib/systemd/system"),
