@@ -63,7 +63,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     let machine = spans.as_ref().map(Sender::machine);
     let rows = rows.map(|rows| Writer::start(rows, machine, &metrics));
     let rows = rows.transpose()?;
-    let at = listen::start(config.listen, Arc::clone(&metrics))?;
+    let at = listen::start(config.listen, metrics.clone())?;
     let outputs = Outputs {
         metrics,
         rows: rows.as_ref().map(|rows| rows.queue.clone()),

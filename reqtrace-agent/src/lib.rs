@@ -7,6 +7,8 @@
 //!              │                       │   └──► otlp (a thread)
 //!          processes (/proc)       the kernel
 //! ```
+//!
+//! `ship` is another process, without privileges: files of rows in, what an engine has accepted out.
 
 mod agent;
 mod check;
@@ -21,6 +23,10 @@ mod rows;
 mod rules;
 mod service;
 mod session;
+#[cfg(feature = "ship")]
+mod ship;
 
 pub use agent::{check, run};
 pub use config::{Agent, Config, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
+#[cfg(feature = "ship")]
+pub use ship::{ShipMode, ship};

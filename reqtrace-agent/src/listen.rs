@@ -2,6 +2,7 @@
 //! too often costs a bounded number of connections for a bounded time.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +20,7 @@ use reqtrace_base::error::{Error, Result};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::metrics::{self, Metrics};
+use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
@@ -32,19 +33,27 @@ const MAX_REQUEST: usize = 16 << 10;
 /// After a connection could not be accepted, as when there are no more descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-const ABOUT: &str = "reqtrace agent: the metrics are at /metrics\n";
-const OPEN_METRICS: &str = metrics::CONTENT_TYPE;
+const ABOUT: &str = "reqtrace: the metrics are at /metrics\n";
+
+/// What is served.
+pub(crate) trait Page: Send + Sync + 'static {
+    /// The metrics as they are now.
+    fn text(&self) -> Result<String, fmt::Error>;
+
+    /// A reader found no room.
+    fn turned_away(&self);
+}
 
 /// Listens, in a thread of its own, until the program ends.
 ///
 /// # Errors
 ///
 /// When the address cannot be listened at.
-pub(crate) fn start(at: SocketAddr, metrics: Arc<Metrics>) -> Result<SocketAddr> {
+pub(crate) fn start(at: SocketAddr, page: Arc<dyn Page>) -> Result<SocketAddr> {
     let cannot = |error: std::io::Error| {
         Error::failed(format!("the metrics cannot be served at {at}"))
             .because(error)
-            .next("give another address and port: [metrics] listen = \"127.0.0.1:9464\"")
+            .next("give another address and port: [metrics] listen = \"127.0.0.1:9470\"")
     };
     let listener = TcpListener::bind(at).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
@@ -60,12 +69,12 @@ pub(crate) fn start(at: SocketAddr, metrics: Arc<Metrics>) -> Result<SocketAddr>
     };
     thread::Builder::new()
         .name("reqtrace-metrics".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, metrics)))
+        .spawn(move || runtime.block_on(serve(listener, page)))
         .map_err(cannot)?;
     Ok(at)
 }
 
-async fn serve(listener: tokio::net::TcpListener, metrics: Arc<Metrics>) {
+async fn serve(listener: tokio::net::TcpListener, page: Arc<dyn Page>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let stream = match listener.accept().await {
@@ -77,13 +86,13 @@ async fn serve(listener: tokio::net::TcpListener, metrics: Arc<Metrics>) {
             }
         };
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            metrics.turned_away();
+            page.turned_away();
             continue;
         };
-        let metrics = Arc::clone(&metrics);
+        let page = Arc::clone(&page);
         tokio::spawn(async move {
             let answer = service_fn(|request| {
-                let response = answer(&request, &metrics);
+                let response = answer(&request, page.as_ref());
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -102,7 +111,7 @@ async fn serve(listener: tokio::net::TcpListener, metrics: Arc<Metrics>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, page: &dyn Page) -> Response<Full<Bytes>> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let text = |status: StatusCode, text: &'static str| {
         let mut response = Response::new(Full::from(text));
@@ -116,7 +125,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes
         return response;
     }
     match request.uri().path() {
-        "/metrics" => match metrics::text(metrics) {
+        "/metrics" => match page.text() {
             Ok(body) => {
                 let mut response = Response::new(Full::from(body));
                 let kind = HeaderValue::from_static(OPEN_METRICS);
@@ -137,10 +146,11 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     fn listening() -> (SocketAddr, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::default());
-        let at = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&metrics)).unwrap();
+        let at = start("127.0.0.1:0".parse().unwrap(), metrics.clone()).unwrap();
         (at, metrics)
     }
 
@@ -178,7 +188,7 @@ mod tests {
             b"POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
         );
         assert!(posted.contains("405 Method Not Allowed") && posted.contains("allow: GET, HEAD"));
-        let again = start(at, Arc::default()).unwrap_err();
+        let again = start(at, Arc::<Metrics>::default()).unwrap_err();
         assert!(again.to_string().contains(&at.to_string()), "{again}");
     }
 
@@ -223,7 +233,7 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
         }
         assert!(began.elapsed() >= ASKING / 2);
-        let text = metrics::text(&metrics).unwrap();
+        let text = metrics.text().unwrap();
         let line = "reqtrace_connections_turned_away_total ";
         let count = text.lines().find_map(|of| of.strip_prefix(line)).unwrap();
         assert!(

@@ -12,6 +12,7 @@ mod read;
 mod tests;
 mod write;
 
+pub use columns::{About, FileColumn, Kind};
 pub use read::ParquetFile;
 pub use write::ParquetExporter;
 

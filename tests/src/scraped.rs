@@ -78,13 +78,7 @@ impl Agent {
     ///
     /// When it does not listen.
     pub fn ask(&self, bytes: &[u8]) -> Result<String> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        // It may be closed before all is written.
-        let _ = stream.write_all(bytes);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+        ask(&self.address, bytes)
     }
 
     /// Where its metrics are: an address with a port.
@@ -99,11 +93,7 @@ impl Agent {
     ///
     /// When they are not served whole.
     pub fn exposition(&self) -> Result<String> {
-        let answer = self.ask(b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
-        ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        ensure!(answer.ends_with("# EOF\n"), "{answer}");
-        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
-        Ok(body.to_owned())
+        exposition_at(&self.address)
     }
 
     /// Reads its metrics.
@@ -112,15 +102,7 @@ impl Agent {
     ///
     /// When they are not served whole.
     pub fn scrape(&self) -> Result<Scrape> {
-        let body = self.exposition()?;
-        let lines = body.lines().filter(|line| !line.starts_with('#'));
-        lines
-            .map(|line| {
-                let line = line.split_once(" # ").map_or(line, |(line, _)| line);
-                let (name, value) = line.rsplit_once(' ').context(line.to_owned())?;
-                Ok((name.to_owned(), value.parse()?))
-            })
-            .collect()
+        metrics_at(&self.address)
     }
 
     /// Waits until a metric has this value, and gives the scrape.
@@ -165,6 +147,42 @@ impl Agent {
         let status = self.process.stop()?;
         Ok((status.code(), self.said()))
     }
+}
+
+fn ask(address: &str, bytes: &[u8]) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    // It may be closed before all is written.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Reads the metrics at an address.
+///
+/// # Errors
+///
+/// When they are not served whole.
+pub fn metrics_at(address: &str) -> Result<Scrape> {
+    let body = exposition_at(address)?;
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let line = line.split_once(" # ").map_or(line, |(line, _)| line);
+            let (name, value) = line.rsplit_once(' ').context(line.to_owned())?;
+            Ok((name.to_owned(), value.parse()?))
+        })
+        .collect()
+}
+
+/// The text of the metrics that are served there.
+fn exposition_at(address: &str) -> Result<String> {
+    let answer = ask(address, b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
+    ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    ensure!(answer.ends_with("# EOF\n"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+    Ok(body.to_owned())
 }
 
 /// Σ of the parts of a request type, and of its durations, s.

@@ -151,6 +151,12 @@ pub fn perfetto() -> PathBuf {
     target().join("perfetto")
 }
 
+/// The one for engines that rows are sent to.
+#[must_use]
+pub fn engines() -> PathBuf {
+    target().join("engines")
+}
+
 /// The shop's program: `SHOP_BIN`, or built by cargo with optimisation.
 ///
 /// # Errors

@@ -2,11 +2,11 @@
 //!
 //! In: what the machine is needed for. Out: a machine that has it, and the programs built.
 
+mod environments;
 pub mod kernel;
 mod linker;
 pub mod packages;
 pub mod page_checks;
-mod perfetto;
 pub mod process;
 mod servers;
 pub mod setup;

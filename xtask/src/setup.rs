@@ -8,9 +8,9 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::{
-    linker,
+    environments, linker,
     packages::{Apt, Package},
-    page_checks, perfetto, process, servers,
+    page_checks, process, servers,
     toolchain::Choice,
 };
 
@@ -129,10 +129,10 @@ pub fn prepare(needs: &[Need], verbose: bool) -> Result<()> {
         packages.extend(linker::packages(llvm));
     }
     packages.extend(servers::libraries(&apt, needs));
-    packages.extend(perfetto::packages(needs));
+    packages.extend(environments::packages(needs));
     apt.install(&packages, verbose)?;
     servers::unpack(&apt, needs, verbose)?;
-    perfetto::install(needs, verbose)?;
+    environments::install(needs, verbose)?;
 
     compiler.link()?;
     if !linker_is_ready {

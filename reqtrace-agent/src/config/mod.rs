@@ -1,16 +1,16 @@
 //! The configuration: its TOML in; what the agent does, checked for all that can be checked without a process, out.
 
 mod otlp;
-mod read;
+pub(crate) mod read;
 mod rows;
-mod toml_at;
+pub(crate) mod toml_at;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 use reqtrace_profile::Profile;
 
@@ -20,8 +20,6 @@ pub use rows::Rows;
 /// Reads a profile by its name or path.
 pub type Profiles<'a> = &'a dyn Fn(&str) -> Result<Profile>;
 
-/// A configuration is some pages of TOML.
-const MAX_BYTES: u64 = 1 << 20;
 /// Rules of a configuration.
 const MAX_RULES: usize = 100;
 
@@ -133,25 +131,8 @@ impl Config {
     ///
     /// Usage errors: it cannot be read, or what is wrong in it, with the line, the value and what to write instead.
     pub fn read(path: &Path, profiles: Profiles<'_>) -> Result<Self> {
-        use std::io::Read as _;
-        let name = path.display().to_string();
-        let cannot = |error: std::io::Error| {
-            Error::usage(format!("cannot read the configuration {name}"))
-                .because(error)
-                .next("give the path of a TOML file; docs/agent.md has one to begin with")
-        };
-        let file = std::fs::File::open(path).map_err(cannot)?;
-        let mut text = String::new();
-        file.take(MAX_BYTES + 1)
-            .read_to_string(&mut text)
-            .map_err(cannot)?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(
-                Error::usage(format!("{name} has more than {} KiB", MAX_BYTES >> 10))
-                    .next("is this the right file?"),
-            );
-        }
-        Self::parse(&text, &name, profiles)
+        let text = read::text(path)?;
+        Self::parse(&text, &path.display().to_string(), profiles)
     }
 
     /// Reads a text; `name` is what messages call it.

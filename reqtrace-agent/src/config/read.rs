@@ -1,12 +1,16 @@
 //! TOML in, a checked [`Config`] out.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::quantity;
 use reqtrace_base::text::check_glob;
 use reqtrace_capture::attach::Sizes;
+use toml::Spanned;
 use toml::de::DeTable;
 
 use super::otlp;
@@ -21,23 +25,52 @@ const MIN_AGE: Duration = Duration::from_secs(5);
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 /// Characters of the name of a service.
 const MAX_SERVICE: usize = 100;
+/// A configuration is some pages of TOML.
+const MAX_BYTES: u64 = 1 << 20;
 
-pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<Config> {
-    let source = Source { name, text };
-    let parsed = DeTable::parse(text).map_err(|error| {
+/// The text of a configuration.
+pub(crate) fn text(path: &Path) -> Result<String> {
+    let name = path.display();
+    let cannot = |error: std::io::Error| {
+        Error::usage(format!("cannot read the configuration {name}"))
+            .because(error)
+            .next("give the path of a TOML file; docs/agent.md has one to begin with")
+    };
+    let file = File::open(path).map_err(cannot)?;
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(
+            Error::usage(format!("{name} has more than {} KiB", MAX_BYTES >> 10))
+                .next("is this the right file?"),
+        );
+    }
+    Ok(text)
+}
+
+/// The tables of a text.
+pub(crate) fn parsed<'a>(source: Source<'a>) -> Result<Spanned<DeTable<'a>>> {
+    DeTable::parse(source.text).map_err(|error| {
         let what = error.message().trim_end().replace('\n', "; ");
         let at = error.span().unwrap_or(0..0);
         source
             .error(&at, what)
             .next("docs/agent.md has a configuration to begin with")
-    })?;
+    })
+}
+
+pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<Config> {
+    let source = Source { name, text };
+    let parsed = parsed(source)?;
     let (span, keys) = (parsed.span(), parsed.get_ref());
     let mut file = Table::new(source, "the file", keys, span);
     let agent = match file.take("agent") {
         Some(value) => agent(value.table("[agent]", "{ window = \"10s\" }")?)?,
         None => Agent::default(),
     };
-    let (listen, is_public) = metrics(file.take("metrics"))?;
+    let (listen, is_public) = metrics(file.take("metrics"), LISTEN)?;
     let rows = file.take("rows").map(|value| {
         let such_as = "{ dir = \"/var/lib/reqtrace/rows\" }";
         rows::read(value.table("[rows]", such_as)?)
@@ -78,7 +111,7 @@ pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<C
     let has_slo = config.traced().any(|(.., traced)| traced.slo.is_some());
     let keeps_slow = config.rows.as_ref().and_then(|rows| rows.keep_slow);
     if let Some(value) = otlp_at.filter(|_| !has_slo && keeps_slow.is_none()) {
-        let what = "[otlp]: spans are of slow requests, and no rule says what is slow";
+        let what = "spans are of slow requests, and no rule says what is slow";
         return Err(value.error(what).next("add slo = \"20ms\" to a [[rule]]"));
     }
     Ok(config)
@@ -106,21 +139,22 @@ fn agent(mut table: Table<'_>) -> Result<Agent> {
     Ok(agent)
 }
 
-fn metrics(value: Option<Value<'_>>) -> Result<(SocketAddr, bool)> {
-    let such_as = format!("\"{LISTEN}\"");
+/// `[metrics]`: where they are read, and whether other machines may; `usual` is the address without a setting.
+pub(crate) fn metrics(value: Option<Value<'_>>, usual: &str) -> Result<(SocketAddr, bool)> {
+    let such_as = format!("\"{usual}\"");
     let address = |text: &str| {
         let parsed = text.parse::<SocketAddr>();
         parsed.map_err(|_| "this is no address with a port".to_owned())
     };
     let Some(value) = value else {
-        let listen = address(LISTEN).map_err(Error::failed)?;
+        let listen = address(usual).map_err(Error::failed)?;
         return Ok((listen, false));
     };
     let mut table = value.table("[metrics]", &format!("{{ listen = {such_as} }}"))?;
     let listen = table.take("listen");
     let at = match &listen {
         Some(value) => value.parsed(&such_as, address)?,
-        None => address(LISTEN).map_err(Error::failed)?,
+        None => address(usual).map_err(Error::failed)?,
     };
     let is_public = table.take("public").map(|value| value.boolean());
     let is_public = is_public.transpose()?.unwrap_or(false);
@@ -273,11 +307,20 @@ fn globs(value: &Value<'_>, such_as: &str) -> Result<Vec<String>> {
     Ok(globs)
 }
 
-pub(super) fn time(value: &Value<'_>, such_as: &str) -> Result<Duration> {
+pub(crate) fn time(value: &Value<'_>, such_as: &str) -> Result<Duration> {
     let time = |text: &str| {
         quantity::long_time(text).ok_or_else(|| "this is no time above 0 with a unit".to_owned())
     };
     value.parsed(such_as, time)
+}
+
+/// A path from the root on.
+pub(crate) fn path(value: &Value<'_>, such_as: &str) -> Result<PathBuf> {
+    let whole = |text: &str| match text.starts_with('/') && !text.contains('\0') {
+        true => Ok(PathBuf::from(text)),
+        false => Err("this is no whole path".to_owned()),
+    };
+    value.parsed(such_as, whole)
 }
 
 pub(super) fn share(value: &Value<'_>) -> Result<Share> {

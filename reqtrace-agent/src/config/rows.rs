@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqtrace_base::error::Result;
 use reqtrace_base::quantity;
 
-use super::toml_at::{Table, Value};
+use super::toml_at::Table;
 use super::{Share, bytes, read, text, time};
 
 const DIR: &str = "\"/var/lib/reqtrace/rows\"";
@@ -38,8 +38,9 @@ pub struct Rows {
 }
 
 pub(super) fn read(mut table: Table<'_>) -> Result<Rows> {
-    let dir = path(&table.need("dir", DIR)?)?;
-    let spool = table.take("spool").map(|value| path(&value)).transpose()?;
+    let dir = read::path(&table.need("dir", DIR)?, DIR)?;
+    let spool = table.take("spool").map(|value| read::path(&value, DIR));
+    let spool = spool.transpose()?;
     let mut rows = Rows {
         spool: spool.unwrap_or_else(|| dir.join(SPOOL)),
         dir,
@@ -95,14 +96,6 @@ fn roll(rows: &mut Rows, mut table: Table<'_>) -> Result<()> {
         }
     }
     table.end()
-}
-
-fn path(value: &Value<'_>) -> Result<PathBuf> {
-    let whole = |text: &str| match text.starts_with('/') && !text.contains('\0') {
-        true => Ok(PathBuf::from(text)),
-        false => Err("this is no whole path".to_owned()),
-    };
-    value.parsed(DIR, whole)
 }
 
 impl Rows {

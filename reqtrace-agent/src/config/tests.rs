@@ -3,6 +3,7 @@
 use reqtrace_profile::builtin;
 
 use super::*;
+use reqtrace_base::error::Error;
 
 fn profiles(name: &str) -> Result<Profile> {
     let known = builtin::BUILT_IN.iter().find(|known| known.name == name);

@@ -11,13 +11,13 @@ use toml::de::{DeTable, DeValue};
 
 /// A text and what messages call it.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    pub(super) name: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
 }
 
 /// A table, whose keys are taken one by one: each is known then.
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     source: Source<'a>,
     /// How messages call it: `[agent]`.
     name: &'a str,
@@ -28,27 +28,27 @@ pub(super) struct Table<'a> {
 
 /// A value, its key and where it is.
 #[derive(Clone)]
-pub(super) struct Value<'a> {
+pub(crate) struct Value<'a> {
     source: Source<'a>,
-    pub(super) key: &'static str,
+    pub(crate) key: &'static str,
     span: Range<usize>,
     value: &'a DeValue<'a>,
 }
 
 impl Source<'_> {
-    pub(super) fn line(&self, at: usize) -> usize {
+    pub(crate) fn line(&self, at: usize) -> usize {
         let before = self.text.as_bytes().iter().take(at);
         before.filter(|byte| **byte == b'\n').count() + 1
     }
 
     /// A usage error at a place of the text.
-    pub(super) fn error(&self, span: &Range<usize>, what: impl Display) -> Error {
+    pub(crate) fn error(&self, span: &Range<usize>, what: impl Display) -> Error {
         Error::usage(format!("{}:{}: {what}", self.name, self.line(span.start)))
     }
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         source: Source<'a>,
         name: &'a str,
         keys: &'a DeTable<'a>,
@@ -64,17 +64,17 @@ impl<'a> Table<'a> {
     }
 
     /// The line that it begins in.
-    pub(super) fn line(&self) -> usize {
+    pub(crate) fn line(&self) -> usize {
         self.source.line(self.span.start)
     }
 
     /// A usage error about it.
-    pub(super) fn error(&self, what: impl Display) -> Error {
+    pub(crate) fn error(&self, what: impl Display) -> Error {
         self.source.error(&self.span, what)
     }
 
     /// The value of a key, if it is there.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Value<'a>> {
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.known.insert(key);
         let value = self.keys.get(key)?;
         Some(Value {
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
     }
 
     /// The same of a key that has to be there.
-    pub(super) fn need(&mut self, key: &'static str, such_as: &str) -> Result<Value<'a>> {
+    pub(crate) fn need(&mut self, key: &'static str, such_as: &str) -> Result<Value<'a>> {
         self.take(key).ok_or_else(|| {
             let what = format!("{} has no `{key}`", self.name);
             self.error(what).next(format!("add {key} = {such_as}"))
@@ -94,7 +94,7 @@ impl<'a> Table<'a> {
     }
 
     /// What was not taken is no key.
-    pub(super) fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         let keys = self.keys.keys();
         // The first in the file.
         let unknown = keys
@@ -126,16 +126,17 @@ impl<'a> Table<'a> {
 
 impl<'a> Value<'a> {
     /// What is wrong with it, and what to write instead.
-    pub(super) fn refuse(&self, why: impl Display, instead: impl Into<String>) -> Error {
+    pub(crate) fn refuse(&self, why: impl Display, instead: impl Into<String>) -> Error {
         let text = self.source.text.get(self.span.clone()).unwrap_or_default();
         let text = text.lines().next().unwrap_or_default();
         let what = format!("{} = {text}: {why}", self.key);
         self.source.error(&self.span, what).next(instead)
     }
 
-    /// A usage error about it and not its text.
-    pub(super) fn error(&self, what: impl Display) -> Error {
-        self.source.error(&self.span, what)
+    /// A usage error about it that does not show it.
+    pub(crate) fn error(&self, why: impl Display) -> Error {
+        self.source
+            .error(&self.span, format_args!("{}: {why}", self.key))
     }
 
     fn is_no(&self, wanted: &str, such_as: &str) -> Error {
@@ -149,7 +150,7 @@ impl<'a> Value<'a> {
     }
 
     /// A text with at least one character.
-    pub(super) fn text(&self, such_as: &str) -> Result<&'a str> {
+    pub(crate) fn text(&self, such_as: &str) -> Result<&'a str> {
         let text = self.value.as_str();
         let text = text.ok_or_else(|| self.is_no("text", such_as))?;
         if text.trim().is_empty() {
@@ -159,7 +160,7 @@ impl<'a> Value<'a> {
     }
 
     /// A text that stands for something else.
-    pub(super) fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &self,
         such_as: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -168,13 +169,13 @@ impl<'a> Value<'a> {
             .map_err(|why| self.refuse(why, format!("write {} = {such_as}", self.key)))
     }
 
-    pub(super) fn boolean(&self) -> Result<bool> {
+    pub(crate) fn boolean(&self) -> Result<bool> {
         let value = self.value.as_bool();
         value.ok_or_else(|| self.is_no("boolean", "true"))
     }
 
     /// A whole number in these bounds.
-    pub(super) fn number(&self, within: RangeInclusive<u32>, such_as: &str) -> Result<u32> {
+    pub(crate) fn number(&self, within: RangeInclusive<u32>, such_as: &str) -> Result<u32> {
         let number = self
             .value
             .as_integer()
@@ -189,7 +190,7 @@ impl<'a> Value<'a> {
     }
 
     /// A text, or a list of texts.
-    pub(super) fn texts(&self, such_as: &str) -> Result<Vec<String>> {
+    pub(crate) fn texts(&self, such_as: &str) -> Result<Vec<String>> {
         let Some(array) = self.value.as_array() else {
             return Ok(vec![self.text(such_as)?.to_owned()]);
         };
@@ -211,14 +212,14 @@ impl<'a> Value<'a> {
         Ok(texts)
     }
 
-    pub(super) fn table(&self, name: &'a str, such_as: &str) -> Result<Table<'a>> {
+    pub(crate) fn table(&self, name: &'a str, such_as: &str) -> Result<Table<'a>> {
         let table = self.value.as_table();
         let table = table.ok_or_else(|| self.is_no("table", such_as))?;
         Ok(Table::new(self.source, name, table, self.span.clone()))
     }
 
     /// A list of tables: `[[…]]`.
-    pub(super) fn tables(&self, name: &'a str) -> Result<Vec<Table<'a>>> {
+    pub(crate) fn tables(&self, name: &'a str) -> Result<Vec<Table<'a>>> {
         let cannot = || {
             let what = format!("`{}` is no list of tables", self.key);
             let advice = format!("write {name} above the keys of each");

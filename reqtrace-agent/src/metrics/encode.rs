@@ -12,26 +12,43 @@ use reqtrace_binary::status::Status;
 use super::durations;
 use super::of_type::{OfType, seconds};
 use super::{Metrics, Service, State, Target};
+use crate::listen::Page;
 
 /// The type of what a reader of HTTP gets.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics as they are now.
+impl Page for Metrics {
+    fn text(&self) -> Result<String, fmt::Error> {
+        let snapshot = self.snapshot();
+        let mut durations = String::new();
+        durations::write(&mut durations, snapshot.types())?;
+        behind(durations, snapshot)
+    }
+
+    fn turned_away(&self) {
+        Self::turned_away(self);
+    }
+}
+
+/// The text of these metrics.
 ///
 /// # Errors
 ///
 /// Never: text takes everything.
-pub(crate) fn text(metrics: &Metrics) -> Result<String, fmt::Error> {
-    let snapshot = metrics.snapshot();
-    let mut out = String::new();
-    durations::write(&mut out, snapshot.types())?;
+#[cfg(feature = "ship")]
+pub(crate) fn text_of(all: impl Collector) -> Result<String, fmt::Error> {
+    behind(String::new(), all)
+}
+
+/// The same behind other text.
+fn behind(mut out: String, all: impl Collector) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("reqtrace");
-    registry.register_collector(Box::new(snapshot));
+    registry.register_collector(Box::new(all));
     open_metrics::encode(&mut out, &registry)?;
     Ok(out)
 }
 
-pub(super) type Label<'a> = (&'static str, &'a str);
+pub(crate) type Label<'a> = (&'static str, &'a str);
 
 impl Collector for State {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -200,10 +217,11 @@ fn with<'a>([service, of_type]: [Label<'a>; 2], more: Label<'a>) -> [Label<'a>; 
     [service, of_type, more]
 }
 
-pub(super) struct Encoder<'a>(DescriptorEncoder<'a>);
+/// Writes one metric after the other.
+pub(crate) struct Encoder<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Encoder<'_> {
-    pub(super) fn counter<'l, const N: usize>(
+    pub(crate) fn counter<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
@@ -224,7 +242,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    pub(super) fn gauge<'l, const N: usize>(
+    pub(crate) fn gauge<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,

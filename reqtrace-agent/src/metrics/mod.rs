@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use encode::{CONTENT_TYPE, text};
+pub(crate) use encode::CONTENT_TYPE;
+#[cfg(feature = "ship")]
+pub(crate) use encode::{Encoder, Label, text_of};
 pub(crate) use of_type::{Closed, Exemplar, parts};
 
 use of_rows::OfRows;

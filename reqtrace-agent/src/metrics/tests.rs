@@ -5,12 +5,13 @@ use reqtrace_analysis::cells::{Cell, One};
 use reqtrace_analysis::report::{Ledger, Places};
 
 use super::*;
+use crate::listen::Page as _;
 
 const MS: u64 = 1_000_000;
 
 /// Values by the name of the metric with its labels, as a reader has them.
 fn read(metrics: &Metrics) -> BTreeMap<String, f64> {
-    let text = text(metrics).unwrap();
+    let text = metrics.text().unwrap();
     assert!(text.ends_with("# EOF\n"));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -177,7 +178,7 @@ fn what_was_left_out_is_estimated_from_what_was_recorded() {
 
 /// Buckets with the labels, value and time of their exemplars.
 fn exemplars(metrics: &Metrics) -> Vec<(String, String)> {
-    let text = text(metrics).unwrap();
+    let text = metrics.text().unwrap();
     let lines = text.lines().filter_map(|line| line.split_once(" # "));
     let edge = |line: &str| {
         let (_, from) = line.split_once("le=\"").unwrap();

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use reqtrace_analysis::report::{Exporter, IntervalRow, Report, RequestRow};
 use reqtrace_base::error::Result;
@@ -39,30 +39,32 @@ pub(crate) struct Queue {
 /// How many are allowed: so many a second, and as many at once after a second without any.
 #[derive(Debug)]
 pub(super) struct Pace {
-    per_second: f64,
-    left: f64,
+    /// Time that one takes.
+    each: Duration,
+    /// Time that was not used, a second at most.
+    left: Duration,
     at: Instant,
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 impl Pace {
     pub(super) fn new(per_second: u32, now: Instant) -> Self {
         Self {
-            per_second: per_second.into(),
-            left: per_second.into(),
+            each: SECOND / per_second.max(1),
+            left: SECOND,
             at: now,
         }
     }
 
     /// Whether one more is.
     fn allows(&mut self, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + since * self.per_second).min(self.per_second);
+        let since = now.saturating_duration_since(self.at);
+        self.left = self.left.saturating_add(since).min(SECOND);
         self.at = now;
-        let is_allowed = self.left >= 1.0;
-        if is_allowed {
-            self.left -= 1.0;
-        }
-        is_allowed
+        let left = self.left.checked_sub(self.each);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 }
 
@@ -172,7 +174,6 @@ impl Exporter for SpansExporter {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
 

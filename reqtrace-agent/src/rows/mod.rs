@@ -22,7 +22,11 @@ mod without;
 #[cfg(feature = "parquet")]
 mod writer;
 
+#[cfg(feature = "ship")]
+pub(crate) use paths::{file, make, sync};
 pub(crate) use queue::{Chosen, Of, Queue, RowsExporter};
+#[cfg(feature = "ship")]
+pub(crate) use spool::lock_it;
 #[cfg(not(feature = "parquet"))]
 pub(crate) use without::Writer;
 #[cfg(feature = "parquet")]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Makes a folder, and syncs those in which others are made.
-pub(super) fn make(folder: &Path) -> io::Result<()> {
+/// Makes a folder that its group may read, whatever the umask, and syncs those in which others are made.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
@@ -17,18 +17,30 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
         make(parent)?;
     }
     match DirBuilder::new().mode(0o750).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o750))?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
     }
     folder.parent().map_or(Ok(()), sync)
 }
 
-pub(super) fn sync(folder: &Path) -> io::Result<()> {
+/// The same of a folder that files are handed over in: its group takes them away. Those above it are the agent's alone, so
+/// that nobody can lead it elsewhere.
+pub(super) fn make_shared(folder: &Path) -> io::Result<()> {
+    let is_new = !folder.is_dir();
+    make(folder)?;
+    match is_new {
+        true => fs::set_permissions(folder, Permissions::from_mode(0o770)),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// A file that its group may read, whatever the umask.
-pub(super) fn file(path: &Path, is_new: bool) -> io::Result<File> {
+pub(crate) fn file(path: &Path, is_new: bool) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -77,4 +89,23 @@ pub(super) fn plain(host: &str) -> String {
         _ => '_',
     });
     plain.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_folder_of_files_is_open_for_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("date=1/hour=2/service=a");
+        make_shared(&shared).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let modes = shared.ancestors().take(3).map(mode);
+        assert_eq!(modes.collect::<Vec<_>>(), [0o770, 0o750, 0o750]);
+        // What somebody has given it stays.
+        fs::set_permissions(&shared, Permissions::from_mode(0o700)).unwrap();
+        make_shared(&shared).unwrap();
+        assert_eq!(mode(&shared), 0o700);
+    }
 }

@@ -14,7 +14,7 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_output::parquet::ParquetFile;
 use rustix::fs::{FlockOperation, flock, statvfs};
 
-use super::paths::{escaped, file, folders, make, partition, plain, sync};
+use super::paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 use crate::config::Rows;
 use crate::ids::Machine;
 
@@ -189,7 +189,7 @@ impl Spool {
             .join(format!("service={}", escaped(service)));
         let path = folder.join(name);
         let rename = || {
-            make(&folder)?;
+            make_shared(&folder)?;
             fs::rename(self.part(name), &path)
         };
         // Who cleans up may take an empty folder away in between.
@@ -212,15 +212,19 @@ impl Spool {
         self.kept.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// Looks which files are there: readers take some away.
+    /// Looks which files are there: readers take some away, and cannot take the folders.
     pub(super) fn look(&mut self) {
         let mut kept = Vec::new();
         for date in folders(&self.dir, "date=") {
             for hour in folders(&date, "hour=") {
                 for service in folders(&hour, "service=") {
                     kept.extend(self.files(&service, &hour));
+                    // One with files stays, and so do those above.
+                    let _ = fs::remove_dir(&service);
                 }
+                let _ = fs::remove_dir(&hour);
             }
+            let _ = fs::remove_dir(&date);
         }
         kept.sort();
         self.kept = kept.into();
@@ -288,7 +292,7 @@ fn remove(path: &Path) -> Option<Gone> {
 }
 
 /// An agent that was killed a moment ago has it until the kernel has taken it apart.
-fn lock_it(lock: &File) -> rustix::io::Result<()> {
+pub(crate) fn lock_it(lock: &File) -> rustix::io::Result<()> {
     let since = Instant::now();
     loop {
         match flock(lock, FlockOperation::NonBlockingLockExclusive) {
@@ -335,4 +339,43 @@ pub(super) fn is_full(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Share;
+
+    #[test]
+    fn folders_whose_files_were_taken_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("rows");
+        let (mut spool, _) = Spool::open(&Rows {
+            spool: dir.join(".spool"),
+            dir: dir.clone(),
+            keep_slow: None,
+            one_in: 1,
+            every: Duration::from_secs(1),
+            bytes: 1 << 20,
+            max: 2 << 20,
+            keep_free: Share::of_percent(0.001),
+        })
+        .unwrap();
+        for (hour, service) in [(1, "a"), (1, "b"), (2, "a"), (24, "a")] {
+            let (name, made) = spool.begin().unwrap();
+            spool.hand_over(&name, &made, service, hour).unwrap();
+        }
+        let taken = |at: usize| fs::remove_file(&spool.kept[at].path).unwrap();
+        [1, 2, 3].map(taken);
+        spool.look();
+        assert_eq!(spool.kept.len(), 1);
+        let there = |place: &str| dir.join(place).exists();
+        assert!(there("date=1970-01-01/hour=01/service=a"));
+        let gone = [
+            "date=1970-01-01/hour=01/service=b",
+            "date=1970-01-01/hour=02",
+            "date=1970-01-02",
+        ];
+        assert_eq!(gone.map(there), [false; 3]);
+    }
 }

@@ -19,7 +19,8 @@ use super::queue::{Chosen, Message, Of, Queue};
 use super::spool::Spool;
 use super::writer::Writer;
 use crate::config::{Rows, Share};
-use crate::metrics::{self, Metrics};
+use crate::listen::Page as _;
+use crate::metrics::Metrics;
 
 /// 2026-11-24 15:59:59.9 UTC.
 const NOW_NS: u64 = 1_795_535_999_900_000_000;
@@ -140,7 +141,7 @@ fn read(path: &Path) -> (Meta, u64, u64, Vec<String>) {
 }
 
 fn scraped(metrics: &Metrics, name: &str) -> f64 {
-    let text = metrics::text(metrics).unwrap();
+    let text = metrics.text().unwrap();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(&format!("{name} ")));

@@ -7,7 +7,13 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::Result;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
-use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, causes};
+use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, OF_KEYS, causes};
+
+use crate::csv::named;
+use crate::rows::Meta;
+
+/// Latency, on CPU, run queue, preempted, blocked, unattributed: before those of wait classes.
+pub(super) const FIXED_TIMES: usize = 6;
 
 /// Columns before those of attributes.
 pub(super) const FIRST: [(&str, Kind); 12] = [
@@ -33,9 +39,33 @@ pub(super) const LAST: [(&str, Kind); 4] = [
     ("span_id", Kind::Text),
 ];
 
+/// A column of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileColumn {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Kind,
+    /// What it is about.
+    pub about: About,
+}
+
+/// What a column is about: files of different profiles have the same fixed columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// In all files, or in all with a key.
+    Fixed,
+    /// An attribute of the profile.
+    Attribute,
+    /// The time of a wait class or a place of the profile, ns.
+    Part,
+    /// The time of a root cause, ns.
+    Cause,
+}
+
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// Text; few are different.
     Text,
     /// A number; few are different.
@@ -88,6 +118,34 @@ pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
     let rest: Vec<_> = rest.map(unique).collect();
     let first = FIRST.map(named).into_iter();
     first.chain(rest).chain(LAST.map(named)).collect()
+}
+
+/// The columns of a file.
+pub(super) fn described(meta: &Meta) -> Vec<FileColumn> {
+    let places = meta.places();
+    // The sums of parked and queued time are there with a key.
+    let sums = named(&places).map_or(0, |_| OF_KEYS.len());
+    let all = columns(&Columns {
+        classes: meta.classes.clone(),
+        places,
+        attributes: meta.attributes.clone(),
+        ..Columns::default()
+    });
+    let attributes = FIRST.len()..FIRST.len() + meta.attributes.len();
+    let classes = attributes.end + FIXED_TIMES;
+    let sums = classes + meta.classes.len()..classes + meta.classes.len() + sums;
+    let end = all.len() - LAST.len() - AFTER.len();
+    let of_causes = end - causes().count();
+    let described = all.into_iter().enumerate().map(|(at, (name, kind))| {
+        let about = match at {
+            at if attributes.contains(&at) => About::Attribute,
+            at if at < classes || at >= end || sums.contains(&at) => About::Fixed,
+            at if at >= of_causes => About::Cause,
+            _ => About::Part,
+        };
+        FileColumn { name, kind, about }
+    });
+    described.collect()
 }
 
 /// The schema of a file.

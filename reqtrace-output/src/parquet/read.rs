@@ -14,7 +14,7 @@ use reqtrace_analysis::report::blame::{Cause, Causes};
 use reqtrace_base::error::{Error, Result};
 
 use super::META_KEY;
-use super::columns::columns;
+use super::columns::{FIRST, FIXED_TIMES, FileColumn, columns, described};
 use crate::csv::named;
 use crate::rows::{Meta, ReadRow, SCHEMA_VERSION, Texts};
 
@@ -39,6 +39,16 @@ impl ParquetFile {
         let name = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| Error::usage(format!("{name} cannot be read")).because(error))?;
+        Self::of(file, &name)
+    }
+
+    /// The same of an open file; `name` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ParquetFile::open`].
+    pub fn of(file: File, name: &str) -> Result<Self> {
+        let name = name.to_owned();
         let metadata = ArrowReaderMetadata::load(&file, Default::default()).map_err(|error| {
             Error::usage(format!("{name} is no whole Parquet file"))
                 .because(error)
@@ -92,6 +102,19 @@ impl ParquetFile {
     pub fn rows(&self) -> u64 {
         let rows = self.metadata.metadata().file_metadata().num_rows();
         u64::try_from(rows).unwrap_or(0)
+    }
+
+    /// Names of the columns as the file has them.
+    #[cfg(test)]
+    pub(super) fn schema_names(&self) -> Vec<String> {
+        let fields = self.metadata.schema().fields().iter();
+        fields.map(|field| field.name().clone()).collect()
+    }
+
+    /// Its columns, in order.
+    #[must_use]
+    pub fn columns(&self) -> Vec<FileColumn> {
+        described(&self.meta)
     }
 
     /// Reads all rows, in order.
@@ -188,9 +211,9 @@ impl Wanted {
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        let mut rest = all.iter().skip(super::columns::FIRST.len()).cloned();
+        let mut rest = all.iter().skip(FIRST.len()).cloned();
         let attributes: Vec<String> = rest.by_ref().take(meta.attributes.len()).collect();
-        let mut times: Vec<String> = rest.by_ref().take(6).collect();
+        let mut times: Vec<String> = rest.by_ref().take(FIXED_TIMES).collect();
         // The sum of the classes.
         times.remove(4);
         let classes = rest.by_ref().take(meta.classes.len()).collect();

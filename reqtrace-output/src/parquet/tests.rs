@@ -231,6 +231,31 @@ fn columns_of_a_profile_never_hide_those_of_the_format() {
 }
 
 #[test]
+fn columns_of_a_file_are_those_of_its_schema_and_the_profiles_are_told_apart() {
+    opened(&written(10, Limits::default()), |path| {
+        let file = ParquetFile::open(path).unwrap();
+        let columns = file.columns();
+        let schema = file.schema_names();
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, schema);
+        let about = |about| {
+            let those = columns.iter().filter(|column| column.about == about);
+            those.map(|column| column.name.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(about(About::Attribute), ["status", "_Host"]);
+        let parts = "redo_log row_lock disk network lock other upstream pool";
+        let parts: Vec<String> = parts.split(' ').map(|part| format!("{part}_ns")).collect();
+        assert_eq!(about(About::Part), parts);
+        let causes = about(About::Cause);
+        assert_eq!(causes.len(), Cause::ALL.len());
+        assert!(causes.iter().all(|name| name.starts_with("cause_")));
+        let fixed = about(About::Fixed);
+        assert!(fixed.contains(&"parked_ns") && fixed.contains(&"slow"));
+        assert_eq!(fixed.len() + 2 + parts.len() + causes.len(), names.len());
+    });
+}
+
+#[test]
 fn rows_beyond_the_limits_are_left_out_and_counted() {
     let limits = Limits {
         max_rows: Some(7),

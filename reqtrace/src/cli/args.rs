@@ -27,6 +27,8 @@ pub use super::options::TraceOptions;
 pub use super::outputs::OutputArgs;
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
+#[cfg(all(feature = "capture", feature = "ship"))]
+use super::ship::ShipArgs;
 #[cfg(feature = "capture")]
 pub use super::values::{CpuEngine, Limits, Unwind};
 #[cfg(feature = "capture")]
@@ -53,7 +55,8 @@ Examples:
   reqtrace report trace.rec --slower-than 10ms --out slow      any report, without root
   reqtrace --profile mysql --exe /usr/sbin/mariadbd --record rec --roll 10m --keep 24h
                                                                record for months, a file for each 10 minutes
-  reqtrace agent --config /etc/reqtrace/agent.toml             trace services for months; figures for Prometheus";
+  reqtrace agent --config /etc/reqtrace/agent.toml             trace services for months; figures for Prometheus
+  reqtrace ship --config /etc/reqtrace/ship.toml               send the agent's rows to ClickHouse or S3";
 
 #[cfg(feature = "capture")]
 const USAGE: &str = "\
@@ -139,6 +142,9 @@ pub enum Command {
     Report(Box<ReportArgs>),
     /// Compare recordings: what changed from A to B, where, and whether it is more than noise. Needs no root
     Diff(Box<DiffArgs>),
+    #[cfg(all(feature = "capture", feature = "ship"))]
+    /// Send an agent's rows to ClickHouse or S3, each file at least once. Needs no privileges
+    Ship(ShipArgs),
 }
 
 #[cfg(feature = "capture")]

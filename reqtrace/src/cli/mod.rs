@@ -24,6 +24,8 @@ pub mod profiles;
 pub mod report;
 #[cfg(feature = "capture")]
 mod running;
+#[cfg(all(feature = "capture", feature = "ship"))]
+pub mod ship;
 mod show;
 #[cfg(feature = "capture")]
 mod signals;
@@ -59,6 +61,8 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         Some(Command::Report(report)) => report::run(*report),
+        #[cfg(all(feature = "capture", feature = "ship"))]
+        Some(Command::Ship(ship)) => ship::run(&ship),
         Some(Command::Diff(diff)) => diff::run(*diff),
         #[cfg(feature = "capture")]
         None => trace::run(args.trace.into_options()?),

@@ -27,6 +27,14 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The program is static.
 const FLAGS: &str = r#"target.x86_64-unknown-linux-gnu.rustflags=["-Ctarget-feature=+crt-static"]"#;
 
+/// Makes the group of the units: by systemd where it is, else by what each Debian has.
+const POSTINST: &str = "#!/bin/sh
+set -e
+if [ \"$1\" = configure ] && ! getent group reqtrace >/dev/null; then
+    systemd-sysusers /usr/lib/sysusers.d/reqtrace.conf 2>/dev/null || groupadd --system reqtrace
+fi
+";
+
 /// Options of `dist`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -134,9 +142,10 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
     let documents = tree.join("usr/share/doc/reqtrace");
     copy(&root().join("profiles"), &documents.join("profiles"))?;
     let deploy = root().join("deploy");
-    for folder in ["grafana", "prometheus"] {
+    for folder in ["grafana", "prometheus", "clickhouse", "duckdb"] {
         copy(&deploy.join(folder), &documents.join(folder))?;
     }
+    copy(&deploy.join("sysusers.d"), &tree.join("usr/lib/sysusers.d"))?;
     copy(
         &deploy.join("systemd"),
         &tree.join("usr/lib/systemd/system"),
@@ -153,9 +162,12 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
         tree.join("DEBIAN/control"),
         control(version, kibibytes(&tree)?),
     )?;
+    let postinst = tree.join("DEBIAN/postinst");
+    fs::write(&postinst, POSTINST)?;
     // The umask of whoever builds is none of the package's business.
     let mode = "u=rwX,go=rX";
     process::run(Command::new("chmod").args(["--recursive", mode]).arg(&tree))?;
+    process::run(Command::new("chmod").arg("0755").arg(&postinst))?;
     let file = folder.join(format!("reqtrace_{version}_amd64.deb"));
     let mut build = Command::new("dpkg-deb");
     build.env("SOURCE_DATE_EPOCH", date());

@@ -29,9 +29,13 @@ cp "$deb" "$root/reqtrace.deb"
 run() { chroot "$root" "$@"; }
 run dpkg --install /reqtrace.deb
 run reqtrace --version
+run getent group reqtrace
 run reqtrace doctor
 for file in man/man1/reqtrace.1.gz bash-completion/completions/reqtrace doc/reqtrace/NOTICES.gz; do
     test -s "$root/usr/share/$file"
+done
+for file in systemd/system/reqtrace-ship.service sysusers.d/reqtrace.conf; do
+    test -s "$root/usr/lib/$file"
 done
 cat > "$root/profile.toml" <<'PROFILE'
 [profile]
