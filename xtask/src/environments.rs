@@ -21,7 +21,11 @@ const ALL: [Environment; 2] = [
     Environment {
         need: Need::Test,
         folder: workspace::perfetto,
-        packages: &["perfetto==0.59.1", "opentelemetry-proto==1.45.2", "protobuf==7.36.2"],
+        packages: &[
+            "perfetto==0.59.1",
+            "opentelemetry-proto==1.45.2",
+            "protobuf==7.36.2",
+        ],
     },
     // ClickHouse and DuckDB in a process, and an S3 that checks signatures: 1 GB.
     Environment {

@@ -174,7 +174,6 @@ impl Exporter for SpansExporter {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
