@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
 use reqtrace_binary::elf::Object;
 
+use super::branch_target;
 use crate::evaluate::{Given, Machine};
-use crate::instructions::decoder;
+use crate::instructions::{decoder, ends_flow};
 use crate::symbols::body;
 
 /// Functions of a task's table: poll, schedule, dealloc, try_read_output, drop_join_handle_slow, drop_abort_handle, shutdown.
@@ -31,6 +34,9 @@ const TASK: u64 = 0x5000_0000_0000;
 
 /// A reference to a task in its state.
 const REFERENCE: u64 = 64;
+
+/// How often an argument is handed on before it is read.
+const MAX_PASSED: u32 = 3;
 
 /// Instructions among which a task's waker is cloned.
 const MAX_CLONE: usize = 24;
@@ -211,15 +217,45 @@ pub(super) fn queues(
             .collect();
         let own = functions.iter().chain([&*schedule]).chain(runs);
         let own: Vec<Range<u64>> = own.map(|function| body(object, *function)).collect();
-        // One that only woken tasks go through is not what spawns do.
-        let is_common = |(function, _): &&(u64, Given)| {
+        // One that only woken tasks go through is not what spawns do. In a register that a function does not read the task
+        // stands by chance.
+        let is_common = |(function, given): &&(u64, Given)| {
+            let argument = match given {
+                Given::Second => Register::RSI,
+                Given::Behind(argument, _) => *argument,
+            };
             let mut callers = object.callers(*function).into_iter();
-            callers.any(|from| !own.iter().any(|code| code.contains(&from)))
+            takes(object, *function, argument, MAX_PASSED)
+                && callers.any(|from| !own.iter().any(|code| code.contains(&from)))
         };
         let common = machine.given().iter().rev().find(is_common).copied();
         *queue = Queue::Through { functions, common };
     }
     all
+}
+
+/// Whether a function reads an argument, or hands it on to one that does.
+fn takes(object: &Object, function: u64, argument: Register, calls: u32) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let range = body(object, function);
+    for code in decoder(object, range.clone()) {
+        let flow = code.flow_control();
+        let target = branch_target(object, &code);
+        if flow == FlowControl::Call
+            || (target != 0 && ends_flow(&code) && !range.contains(&target))
+        {
+            return calls > 0 && target != 0 && takes(object, target, argument, calls - 1);
+        }
+        let used = factory.info(&code).used_registers().iter();
+        let mut used = used.filter(|used| used.register().full_register() == argument);
+        if let Some(first) = used.next() {
+            return first.access() != OpAccess::Write;
+        }
+        if matches!(flow, FlowControl::Return | FlowControl::Exception) {
+            return false;
+        }
+    }
+    false
 }
 
 /// Whether a function neither returns nor goes on in another one.

@@ -68,7 +68,15 @@ fn is_done(header: &Header) {
 }
 
 #[inline(never)]
+fn now() -> usize {
+    std::process::id() as usize
+}
+
+#[inline(never)]
 fn put(queue: &Queue, task: *const Header) {
+    if now() == 0 {
+        return;
+    }
     queue.first.store(task as usize, Release);
     eprintln!("queued");
 }
@@ -83,7 +91,7 @@ unsafe fn schedule_never(_: *const Header) {
 
 #[inline(never)]
 fn waits(header: &Header) -> bool {
-    std::env::args().count() > header.id as usize
+    now() > header.id as usize
 }
 
 unsafe fn poll<const WAITS: bool>(task: *const Header) {
