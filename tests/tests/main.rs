@@ -100,6 +100,7 @@ mod stacks;
 mod statements;
 mod surroundings;
 mod survives;
+mod task_builds;
 mod tasks;
 mod terminal;
 mod tracer;
