@@ -366,7 +366,7 @@ mod tests {
             spool.hand_over(&name, &made, service, hour).unwrap();
         }
         let taken = |at: usize| fs::remove_file(&spool.kept[at].path).unwrap();
-        [1, 2, 3].map(taken);
+        [1, 2, 3].into_iter().for_each(taken);
         spool.look();
         assert_eq!(spool.kept.len(), 1);
         let there = |place: &str| dir.join(place).exists();

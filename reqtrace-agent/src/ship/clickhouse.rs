@@ -28,7 +28,7 @@ pub(super) fn send(
     let password = match to
         .password
         .as_ref()
-        .map(|secret| secret.lines())
+        .map(super::secret::Secret::lines)
         .transpose()
     {
         Ok(lines) => lines.and_then(|lines| lines.into_iter().next()),

@@ -212,7 +212,7 @@ fn of_clickhouse(mut table: Table<'_>) -> Result<ClickHouse> {
                 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
         match names.as_slice() {
-            [database, table] if names.iter().all(|name| is_plain(name)) => {
+            [database, table] if names.iter().all(is_plain) => {
                 Ok([(*database).to_owned(), (*table).to_owned()])
             }
             _ => Err("this is no DATABASE.TABLE of letters, digits and _".to_owned()),
@@ -273,14 +273,11 @@ fn of_s3(mut table: Table<'_>) -> Result<S3> {
             "give a bucket's name, or add path-style = true if its name cannot be part of a host's",
         )
     })?;
-    let key = match key {
-        Some(key) => key,
-        None => {
-            let what = "[s3] has no `key-file`";
-            let next = "add key-file = \"/etc/reqtrace/s3.key\": a file with the key's id in its first line and its secret in the second";
-            table.end()?;
-            return Err(at.refuse(what, next));
-        }
+    let Some(key) = key else {
+        let what = "[s3] has no `key-file`";
+        let next = "add key-file = \"/etc/reqtrace/s3.key\": a file with the key's id in its first line and its secret in the second";
+        table.end()?;
+        return Err(at.refuse(what, next));
     };
     end_encrypted(table, &at, &endpoint, true)?;
     Ok(S3 {

@@ -34,7 +34,7 @@ pub(super) struct Sender {
 
 /// What a file turned out to be when it was opened.
 enum Opened {
-    Rows(File, ParquetFile),
+    Rows(File, Box<ParquetFile>),
     /// The agent has removed it.
     Gone,
     /// It has no rows of reqtrace.
@@ -353,7 +353,7 @@ fn open(found: &Found) -> Opened {
         return Opened::Unreadable(error);
     }
     match parquet {
-        Ok(parquet) => Opened::Rows(file, parquet),
+        Ok(parquet) => Opened::Rows(file, Box::new(parquet)),
         Err(error) => Opened::Other(file, error.to_string()),
     }
 }
