@@ -215,7 +215,7 @@ pub(super) fn queues(
             .iter()
             .map(|(function, _)| *function)
             .collect();
-        let own = functions.iter().chain([&*schedule]).chain(runs);
+        let own = functions.iter().chain([schedule]).chain(runs);
         let own: Vec<Range<u64>> = own.map(|function| body(object, *function)).collect();
         // One that only woken tasks go through is not what spawns do. In a register that a function does not read the task
         // stands by chance.

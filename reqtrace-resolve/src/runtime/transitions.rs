@@ -62,19 +62,19 @@ const TRANSITIONS: [(Edge, &[(u64, Next)]); 3] = [
         Edge::Leave,
         &[
             (
-                RUNNING | HAS_HANDLE | 2 * REFERENCE,
+                RUNNING | HAS_HANDLE | (2 * REFERENCE),
                 Is(HAS_HANDLE | REFERENCE),
             ),
             (
-                RUNNING | HAS_WAKER | 3 * REFERENCE,
-                Is(HAS_WAKER | 2 * REFERENCE),
+                RUNNING | HAS_WAKER | (3 * REFERENCE),
+                Is(HAS_WAKER | (2 * REFERENCE)),
             ),
             (
-                RUNNING | NOTIFIED | 2 * REFERENCE,
-                Is(NOTIFIED | 3 * REFERENCE),
+                RUNNING | NOTIFIED | (2 * REFERENCE),
+                Is(NOTIFIED | (3 * REFERENCE)),
             ),
             (
-                RUNNING | CANCELLED | 2 * REFERENCE,
+                RUNNING | CANCELLED | (2 * REFERENCE),
                 IsNot(CANCELLED | REFERENCE),
             ),
         ],
@@ -83,20 +83,20 @@ const TRANSITIONS: [(Edge, &[(u64, Next)]); 3] = [
         Edge::Resume,
         &[
             (
-                NOTIFIED | HAS_HANDLE | 3 * REFERENCE,
-                Is(RUNNING | HAS_HANDLE | 3 * REFERENCE),
+                NOTIFIED | HAS_HANDLE | (3 * REFERENCE),
+                Is(RUNNING | HAS_HANDLE | (3 * REFERENCE)),
             ),
             (
-                NOTIFIED | CANCELLED | 2 * REFERENCE,
-                Is(RUNNING | CANCELLED | 2 * REFERENCE),
+                NOTIFIED | CANCELLED | (2 * REFERENCE),
+                Is(RUNNING | CANCELLED | (2 * REFERENCE)),
             ),
             (
-                NOTIFIED | RUNNING | 3 * REFERENCE,
-                Is(NOTIFIED | RUNNING | 2 * REFERENCE),
+                NOTIFIED | RUNNING | (3 * REFERENCE),
+                Is(NOTIFIED | RUNNING | (2 * REFERENCE)),
             ),
             (
-                NOTIFIED | COMPLETE | 3 * REFERENCE,
-                Is(NOTIFIED | COMPLETE | 2 * REFERENCE),
+                NOTIFIED | COMPLETE | (3 * REFERENCE),
+                Is(NOTIFIED | COMPLETE | (2 * REFERENCE)),
             ),
         ],
     ),
@@ -104,8 +104,8 @@ const TRANSITIONS: [(Edge, &[(u64, Next)]); 3] = [
         Edge::Done,
         &[
             (
-                RUNNING | HAS_HANDLE | 2 * REFERENCE,
-                Is(COMPLETE | HAS_HANDLE | 2 * REFERENCE),
+                RUNNING | HAS_HANDLE | (2 * REFERENCE),
+                Is(COMPLETE | HAS_HANDLE | (2 * REFERENCE)),
             ),
             (
                 RUNNING | NOTIFIED | HAS_WAKER | REFERENCE,
