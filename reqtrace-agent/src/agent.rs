@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::config::{Config, Profiles};
 use crate::listen;
 use crate::metrics::{Metrics, Target};
+use crate::otlp::Sender;
 use crate::processes::{Id, Processes, Seen};
 use crate::rows::Writer;
 use crate::rules::{Verdict, verdict};
@@ -31,6 +32,7 @@ struct Agent<'a> {
     profiles: Profiles<'a>,
     outputs: Outputs,
     rows: Option<Writer>,
+    spans: Option<Sender>,
     processes: Processes,
     /// By name, as the metrics have them.
     services: BTreeMap<String, Service>,
@@ -54,11 +56,18 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     privileges::check()?;
     let metrics = Arc::new(Metrics::default());
     let rows = config.rows.as_ref();
-    let rows = rows.map(|rows| Writer::start(rows, &metrics)).transpose()?;
+    let keep_slow = rows.and_then(|rows| rows.keep_slow);
+    let spans = config.otlp.as_ref();
+    let spans = spans.map(|otlp| Sender::start(otlp, keep_slow, &metrics));
+    let spans = spans.transpose()?;
+    let machine = spans.as_ref().map(Sender::machine);
+    let rows = rows.map(|rows| Writer::start(rows, machine, &metrics));
+    let rows = rows.transpose()?;
     let at = listen::start(config.listen, metrics.clone())?;
     let outputs = Outputs {
         metrics,
         rows: rows.as_ref().map(|rows| rows.queue.clone()),
+        spans: spans.as_ref().map(|spans| spans.queue.clone()),
     };
     let mut agent = Agent {
         path: path.to_owned(),
@@ -66,6 +75,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
         profiles,
         outputs,
         rows,
+        spans,
         processes: Processes::default(),
         services: BTreeMap::new(),
     };
@@ -88,6 +98,9 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     say!("reqtrace agent: metrics at http://{at}/metrics; rules: {rules}");
     if let Some(rows) = &agent.config.rows {
         say!("reqtrace agent: {}", rows.words());
+    }
+    if let Some(otlp) = &agent.config.otlp {
+        say!("reqtrace agent: {}", otlp.words());
     }
     loop {
         let ended = runtime.block_on(async {
@@ -157,12 +170,14 @@ impl Agent<'_> {
         let now = Config::read(&self.path, self.profiles).and_then(|now| {
             let is_same =
                 (now.listen, now.is_public) == (self.config.listen, self.config.is_public);
+            let changed = |section: &str| {
+                let what = format!("{}: {section} has changed", self.path.display());
+                Err(Error::usage(what).next("restart the agent, or leave it as it was"))
+            };
             match is_same {
-                true if now.rows == self.config.rows => Ok(now),
-                true => Err(
-                    Error::usage(format!("{}: [rows] has changed", self.path.display()))
-                        .next("restart the agent, or leave it as it was"),
-                ),
+                true if now.rows != self.config.rows => changed("[rows]"),
+                true if now.otlp != self.config.otlp => changed("[otlp]"),
+                true => Ok(now),
                 false => Err(Error::usage(format!(
                     "{}: [metrics] has changed, from {} to {}",
                     self.path.display(),
@@ -223,6 +238,9 @@ impl Agent<'_> {
         if let Some(rows) = self.rows {
             rows.end();
         }
+        if let Some(spans) = self.spans {
+            spans.end();
+        }
     }
 }
 
@@ -249,5 +267,10 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
         .as_ref()
         .map(|rows| format!("{}\n", rows.words()));
     table.push_str(&rows.unwrap_or_default());
+    let otlp = config
+        .otlp
+        .as_ref()
+        .map(|otlp| format!("{}\n", otlp.words()));
+    table.push_str(&otlp.unwrap_or_default());
     Ok(table)
 }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! config ──► rules ──► service ──► session (a thread each) ──► metrics ──► listen
-//!              ▲                       ▲   └──► rows (a thread)           (a thread)
+//!              ▲                       ▲   ├──► rows (a thread)           (a thread)
+//!              │                       │   └──► otlp (a thread)
 //!          processes (/proc)       the kernel
 //! ```
 //!
@@ -13,8 +14,10 @@ mod agent;
 mod check;
 mod choice;
 mod config;
+mod ids;
 mod listen;
 mod metrics;
+mod otlp;
 mod processes;
 mod rows;
 mod rules;
@@ -24,6 +27,6 @@ mod session;
 mod ship;
 
 pub use agent::{check, run};
-pub use config::{Agent, Config, Match, Profiles, Rows, Rule, Share, Traced};
+pub use config::{Agent, Config, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};

@@ -25,6 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Share;
 use crate::metrics::{Closed, Metrics, parts};
+use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::rows::{Chosen, Of, Queue, RowsExporter};
 
 /// What makes two sessions alike: one of them can go on when the configuration is read again.
@@ -49,6 +50,8 @@ pub(crate) struct Outputs {
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: no rows are kept.
     pub(crate) rows: Option<Queue>,
+    /// `None`: no spans are sent.
+    pub(crate) spans: Option<otlp::Queue>,
 }
 
 /// A session that begins or runs.
@@ -184,6 +187,23 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
     if let Some(chosen) = &chosen {
         exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
     }
+    let spans = match &outputs.spans {
+        Some(queue) => {
+            let about = About {
+                service: spec.service.clone(),
+                classes: classes.clone(),
+                places: places.clone(),
+                attributes: Columns::of(&profiles)?.attributes,
+                texts: spec.texts,
+            };
+            let spans = Spans::new(about, queue.clone());
+            Some(Rc::new(RefCell::new(spans)))
+        }
+        None => None,
+    };
+    if let Some(spans) = &spans {
+        exporters.push(Box::new(SpansExporter(Rc::clone(spans))));
+    }
     let mut sink = Sink {
         to: HandOver {
             service: &spec.service,
@@ -196,6 +216,7 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
         analysis,
         open,
         chosen: chosen.clone(),
+        spans,
     };
     let finished = trace.run(&mut sink);
     let (mut finished, result) = match finished {
@@ -246,6 +267,7 @@ struct Sink<'a> {
     exporters: Vec<Box<dyn Exporter>>,
     open: Rc<RefCell<Open>>,
     chosen: Option<Rc<RefCell<Chosen>>>,
+    spans: Option<Rc<RefCell<Spans>>>,
 }
 
 /// Where closed windows go.
@@ -286,6 +308,7 @@ impl Sink<'_> {
             open,
             window_ns: _,
             chosen: _,
+            spans: _,
         } = self;
         let whole = Ending {
             ended: true,
@@ -315,6 +338,9 @@ impl EventSink for Sink<'_> {
         self.chosen
             .iter()
             .for_each(|chosen| chosen.borrow_mut().look());
+        self.spans
+            .iter()
+            .for_each(|spans| spans.borrow_mut().look());
         // What was sealed has been handed over: until then nothing comes any more.
         let behind_ns = monotonic_ns().saturating_sub(self.analysis.cells().sealed_ns());
         self.close(unix_ns().saturating_sub(behind_ns));

@@ -4,14 +4,15 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// Text that was cleaned: what does not print is written as `\n`, `\t`, `\r`, `\0` or `\u{1b}`. Outputs
-/// take names and labels as this type only, so that what was not cleaned does not compile into one.
+/// take names and labels as this type only, so that what was not cleaned does not compile into one. Copies share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct Plain(Box<str>);
+pub struct Plain(Arc<str>);
 
 impl Plain {
     /// Cleans text.
@@ -141,7 +142,7 @@ impl From<String> for Plain {
 
 impl From<Plain> for String {
     fn from(text: Plain) -> Self {
-        text.0.into()
+        text.as_str().to_owned()
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// A general register, by its index in the kernel's `struct pt_regs` (arch/x86/include/asm/ptrace.h),
 /// in words of 8 bytes. That order is part of the user ABI: ptrace and uprobes show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Register {
     /// `%r15`

@@ -105,9 +105,9 @@ impl Edge {
     /// Where the unit is.
     const fn unit(self) -> ValueSource {
         match self {
-            Self::Queue => ValueSource::Argument(1),
+            Self::Queue => ValueSource::Unit(1),
             Self::Resume | Self::Leave | Self::Wait | Self::Waker | Self::Done => {
-                ValueSource::Argument(0)
+                ValueSource::Unit(0)
             }
             Self::Goroutine(_) => ValueSource::Register(Register::Rax),
         }

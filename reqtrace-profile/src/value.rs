@@ -48,6 +48,9 @@ pub enum ValueSource {
     Global(String),
     /// A constant.
     Constant(i64),
+    /// The unit that an edge of the runtime is about: this argument, counted from 0, where the edge is the entry of a
+    /// function, and wherever the resolver has found it otherwise.
+    Unit(u8),
 }
 
 /// When values are read: some are not there at every place.

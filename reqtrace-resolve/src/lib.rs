@@ -7,6 +7,7 @@ pub mod arguments;
 mod calls;
 mod conditions;
 mod emulated;
+mod evaluate;
 mod goroutines;
 pub mod hazards;
 mod instructions;
@@ -46,6 +47,7 @@ pub use hazards::Hazards;
 pub use markers::{resolve, resolve_file};
 pub use opened::{Objects, Opened};
 pub use process::{ObjectFile, Process};
+pub use readings::UnitAt;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
 
@@ -176,6 +178,7 @@ impl ProbeSite {
             marks: Vec::new(),
             attributes: Vec::new(),
             instruction: [0; 2],
+            unit: None,
         }
     }
 }
@@ -220,4 +223,6 @@ pub struct ProbeSite {
     pub attributes: Vec<AttributePlan>,
     /// The first bytes of the instruction there; 0 behind the end of the code.
     pub instruction: [u8; 2],
+    /// Where the unit of the runtime is that an edge is about, if not in an argument.
+    pub unit: Option<UnitAt>,
 }

@@ -151,7 +151,7 @@ impl Resolver<'_> {
         if object.is_go() {
             return goroutines::told_apart(&object, &units);
         }
-        runtime::told_apart(&object, &units)
+        runtime::told_apart(&object, object.shapes(), &units)
     }
 
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {
@@ -160,10 +160,19 @@ impl Resolver<'_> {
             PlaceSpec::Edge(Edge::Goroutine(change)) => self.goroutines(file, *change),
             PlaceSpec::Edge(edge) => {
                 let object = self.open(&file)?;
-                let bodies = runtime::edge(&object, *edge)?;
+                let code = runtime::edge(&object, object.shapes(), *edge)?;
                 if *edge == Edge::Waker {
-                    let unknown = runtime::without_reasons(&object, &bodies);
+                    let unknown = runtime::without_reasons(&object, &code);
                     unknown.into_iter().for_each(|why| self.warn(why));
+                }
+                let mut instructions = Vec::new();
+                for (site, unit) in code.sites(&object) {
+                    let offset = object.file_offset(site.address);
+                    instructions.extend(offset.map(|offset| ProbeSite {
+                        distance: site.distance,
+                        unit,
+                        ..ProbeSite::at(offset)
+                    }));
                 }
                 Ok(Found {
                     file,
@@ -171,10 +180,10 @@ impl Resolver<'_> {
                     at: At::Entry,
                     is_function: true,
                     usdt: Vec::new(),
-                    // Only the edge of waiting may be in no function.
-                    is_fixed: bodies.is_empty(),
-                    instructions: Vec::new(),
-                    bodies,
+                    // Only the edge of waiting may be nowhere.
+                    is_fixed: instructions.is_empty(),
+                    bodies: code.ranges(),
+                    instructions,
                 })
             }
             PlaceSpec::Function { patterns, at } => {

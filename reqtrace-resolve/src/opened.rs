@@ -10,6 +10,7 @@ use reqtrace_binary::maps::FileKey;
 
 use super::hazards::{Hazards, hazards};
 use super::process::ObjectFile;
+use super::runtime::Shapes;
 use reqtrace_base::error::Result;
 use reqtrace_binary::debuginfo;
 use reqtrace_binary::elf::Object;
@@ -23,6 +24,8 @@ pub struct Opened {
     hazards: OnceLock<Hazards>,
     /// Its debug file, if it has one.
     debug: Option<File>,
+    /// What of tokio is found in it by its shape.
+    shapes: OnceLock<Shapes>,
     /// Its variables, when they were asked for.
     variables: OnceLock<Vec<Variable>>,
 }
@@ -43,6 +46,7 @@ impl Opened {
             refused,
             hazards: OnceLock::new(),
             debug,
+            shapes: OnceLock::new(),
             variables: OnceLock::new(),
         }
     }
@@ -67,6 +71,11 @@ impl Opened {
             }
             all
         })
+    }
+
+    /// What of tokio is found in it by its shape.
+    pub(super) fn shapes(&self) -> &Shapes {
+        self.shapes.get_or_init(|| Shapes::of(&self.object))
     }
 
     /// What probes do not go well with.

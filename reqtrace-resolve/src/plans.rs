@@ -201,7 +201,7 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
         Test::Unit(pattern) | Test::Starts(pattern) => {
             let here = place.address.unwrap_or_default();
             let functions = match &spec.test {
-                Test::Unit(_) => runtime::polls(place.object, pattern)?,
+                Test::Unit(_) => runtime::polls(place.object, place.object.shapes(), pattern)?,
                 _ => goroutines::started_by(place.object, pattern)?,
             };
             let from_here = |function: &u64| function.wrapping_sub(here).cast_signed();

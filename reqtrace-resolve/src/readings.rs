@@ -30,10 +30,32 @@ pub(super) struct Place<'a> {
     pub(super) symbol: &'a str,
     /// What arguments are there.
     pub(super) arguments: Arguments<'a>,
+    /// Where the unit of the runtime is that it is about, if not in an argument.
+    pub(super) unit: Option<UnitAt>,
     /// The object it is in.
     pub(super) object: &'a Opened,
     /// The probed instruction; `None`: behind the return, where a uretprobe is hit.
     pub(super) address: Option<u64>,
+}
+
+/// Where a unit of the runtime is at an instruction that is no entry of a function that takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitAt {
+    /// The register that has its address, or points to what has it.
+    pub register: Register,
+    /// So many bytes behind where the register points is its address; `None`: it is in the register.
+    pub behind: Option<i32>,
+}
+
+impl UnitAt {
+    fn reading(self) -> Reading {
+        let mut reading = in_register(self.register);
+        if let Some(bytes) = self.behind {
+            reading.offsets[0] = bytes;
+            reading.reads = 1;
+        }
+        reading
+    }
 }
 
 /// Arguments at a place.
@@ -55,7 +77,9 @@ pub(super) fn reads<'a>(values: impl IntoIterator<Item = &'a ValueSpec>) -> Opti
         ValueSource::Argument(index) if usize::from(index) < Register::ARGUMENTS.len() => {
             Reads::Arguments
         }
-        ValueSource::Constant(_) | ValueSource::Global(_) => Reads::Arguments,
+        ValueSource::Constant(_) | ValueSource::Global(_) | ValueSource::Unit(_) => {
+            Reads::Arguments
+        }
         ValueSource::Result => Reads::Result,
         ValueSource::Argument(_) | ValueSource::Register(_) => Reads::Anything,
     };
@@ -105,6 +129,10 @@ impl Place<'_> {
     fn start(&self, source: &ValueSource) -> Result<Reading> {
         Ok(match source {
             ValueSource::Argument(index) => self.argument(*index)?,
+            ValueSource::Unit(argument) => match self.unit {
+                Some(unit) => unit.reading(),
+                None => self.argument(*argument)?,
+            },
             ValueSource::Register(register) => in_register(*register),
             ValueSource::Result => in_register(Register::Rax),
             ValueSource::Global(name) => self.global(name)?,

@@ -1,188 +1,166 @@
-//! Edges of the units of tokio: an object in; the functions in which a task is queued, run, left and done, and those
+//! Edges of the units of tokio: an object in; the code in which a task is queued, run, left and done, and the functions
 //! that poll tasks of a type, out.
 //!
-//! All but the functions that poll are compiled once, in the crate tokio itself. Those that put a task into a queue are
-//! of one of its schedulers each; a program has only those that it uses.
+//! Both names and shapes are asked. Names are sure where a function stands for itself; where a compiler has put it into
+//! others, or names are gone, the code is known by what it does.
 
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction};
-
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::glob_matches;
-use reqtrace_binary::demangle::{Copy, demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::{MAX_MARKER_ALTERNATIVES, MAX_NUMBERS};
 use reqtrace_profile::Edge;
 
-use super::instructions::{decoder, direct_target};
+use super::evaluate::Given;
 use super::missing::symbols_from;
+use super::readings::UnitAt;
+use super::returns::{self, Reads, Site};
 use super::symbols::body;
 
+mod named;
+mod shapes;
+mod tables;
+mod transitions;
 mod types;
 mod waits;
 
+use named::{TASK, branch_target};
+pub(super) use shapes::Shapes;
 use waits::{waiting, wakers};
 pub(super) use waits::{waits, without_reasons};
 
-/// The path of all of tokio's tasks.
-const TASK: &str = "tokio::runtime::task::";
-
-/// One of tokio's schedulers.
-struct Scheduler {
-    /// For messages.
-    name: &'static str,
-    /// What its functions have in their names.
-    path: &'static str,
-    /// A program that has one of these functions uses the scheduler. Any of them may be inlined.
-    signs: &'static [&'static str],
-    /// Its functions that queue a task, as far as they were not inlined. Some call others.
-    queues: &'static [&'static str],
-    /// Without all of one of these lists there are tasks that are queued unseen.
-    needs: &'static [&'static [&'static str]],
+/// The code of an edge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EdgeCode {
+    /// Functions that take the task, at whose entry it is.
+    pub(super) functions: Vec<Range<u64>>,
+    /// Other instructions, each with where the task is.
+    pub(super) others: Vec<(u64, UnitAt)>,
 }
 
-const SCHEDULERS: [Scheduler; 3] = [
-    Scheduler {
-        name: "multi-thread",
-        path: "tokio::runtime::scheduler::multi_thread::",
-        signs: &[
-            "Context::run_task",
-            "Schedule::schedule",
-            "Schedule::release",
-        ],
-        queues: &[
-            "Handle::schedule_task",
-            "Schedule::schedule",
-            "Schedule::yield_now",
-            "Handle::schedule_option_task_without_yield",
-        ],
-        needs: &[
-            &["Handle::schedule_task"],
-            &[
-                "Schedule::schedule",
-                "Handle::schedule_option_task_without_yield",
-            ],
-        ],
-    },
-    Scheduler {
-        name: "current-thread",
-        path: "tokio::runtime::scheduler::current_thread::",
-        signs: &[
-            "Context::run_task",
-            "Schedule::schedule",
-            "Schedule::release",
-            "Handle::spawn",
-        ],
-        queues: &["Schedule::schedule"],
-        needs: &[&["Schedule::schedule"]],
-    },
-    Scheduler {
-        name: "LocalSet's",
-        path: "tokio::task::local::",
-        signs: &["LocalSet::tick", "Shared::schedule", "Schedule::schedule"],
-        queues: &["Shared::schedule", "Schedule::schedule"],
-        needs: &[&["Shared::schedule"]],
-    },
-];
+impl EdgeCode {
+    /// Where it begins, for what is told by distances in code.
+    fn first(&self) -> Option<u64> {
+        self.functions.first().map(|function| function.start)
+    }
 
-/// A function of tokio.
-struct Named {
-    /// Its type or trait and its own name, without parameters: `State::transition_to_idle`.
-    short: String,
-    /// Demangled.
-    whole: String,
-    address: u64,
+    /// All of it: of an instruction its first byte.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        let others = self
+            .others
+            .iter()
+            .map(|(address, _)| *address..*address + 1);
+        self.functions.iter().cloned().chain(others).collect()
+    }
+
+    /// The instructions to probe.
+    pub(super) fn sites(&self, object: &Object) -> Vec<(Site, Option<UnitAt>)> {
+        let entries = self.functions.iter();
+        let entries = entries.map(|code| (returns::entry(object, code, Reads::Arguments), None));
+        let others = self.others.iter();
+        let others = others.map(|(address, task)| (Site::itself(*address, None), Some(*task)));
+        entries.chain(others).collect()
+    }
 }
 
-/// The functions that are an edge: their code.
+/// Where tasks come to an edge.
 ///
 /// # Errors
 ///
-/// When one is not there, with what was looked for and what to do.
-pub(super) fn edge(object: &Object, edge: Edge) -> Result<Vec<Range<u64>>> {
+/// When it is not there, or not for all tasks, with what was looked for and what to do.
+pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeCode> {
+    let of_functions = |functions| EdgeCode {
+        functions,
+        others: Vec::new(),
+    };
     let transition = match edge {
-        Edge::Queue => return queues(object),
-        Edge::Wait => return Ok(waiting(object)),
-        Edge::Waker => return Ok(wakers(object)),
+        Edge::Queue => return queues(object, shapes),
+        Edge::Wait => return Ok(of_functions(waiting(object))),
+        Edge::Waker => {
+            let named = wakers(object);
+            let found = if named.is_empty() {
+                shapes.clones.clone()
+            } else {
+                named
+            };
+            return Ok(of_functions(bodies(object, found)));
+        }
         Edge::Resume => "State::transition_to_running",
         Edge::Leave => "State::transition_to_idle",
         Edge::Done => "State::transition_to_complete",
         Edge::Goroutine(_) => return Err(Error::failed("a goroutine is no task of tokio")),
     };
-    let functions = functions(object, "transition_to_");
-    let of_tasks = |one: &&Named| one.short == transition && one.whole.contains(TASK);
-    let found: Vec<u64> = functions
-        .iter()
-        .filter(of_tasks)
-        .map(|one| one.address)
+    // A function that has a name may be inlined into some of those that use it all the same.
+    let functions = bodies(object, named::transitions(object, transition));
+    let is_elsewhere = |address: &u64| !functions.iter().any(|code| code.contains(address));
+    let others = shapes.transitions.iter().filter(|one| one.edge == edge);
+    let others: Vec<(u64, UnitAt)> = others
+        .filter(|one| is_elsewhere(&one.address))
+        .map(|one| {
+            (
+                one.address,
+                UnitAt {
+                    register: one.task,
+                    behind: None,
+                },
+            )
+        })
         .collect();
-    if found.is_empty() {
+    if functions.is_empty() && others.is_empty() {
         return Err(not_there(object, &format!("{TASK}state::{transition}"), ""));
     }
-    Ok(bodies(object, found))
-}
-
-/// Whether a function goes to no other one of these.
-fn calls_none(object: &Object, address: u64, all: &[u64]) -> bool {
-    let code = body(object, address);
-    !decoder(object, code).any(|instruction| {
-        let target = branch_target(object, &instruction);
-        target != address && all.contains(&target)
-    })
-}
-
-fn queues(object: &Object) -> Result<Vec<Range<u64>>> {
-    let functions = functions(object, "tokio");
-    let mut found = Vec::new();
-    for scheduler in &SCHEDULERS {
-        let with = |short: &str| -> Vec<u64> {
-            let is_it = |one: &&Named| one.short == short && one.whole.contains(scheduler.path);
-            let all = functions.iter().filter(is_it);
-            all.map(|one| one.address).collect()
-        };
-        let has = |short: &&str| !with(short).is_empty();
-        if !scheduler.signs.iter().any(has) {
-            continue;
-        }
-        if !scheduler.needs.iter().any(|list| list.iter().all(has)) {
-            let wanted: Vec<String> = scheduler
-                .needs
-                .iter()
-                .map(|list| list.join(" with "))
-                .collect();
-            let wanted = format!("{}{}", scheduler.path, wanted.join(", or "));
-            let what = format!(" of the {} scheduler", scheduler.name);
-            return Err(not_there(object, &wanted, &what));
-        }
-        let all: Vec<u64> = scheduler
-            .queues
-            .iter()
-            .flat_map(|short| with(short))
-            .collect();
-        // A task that goes through two of them is queued once.
-        let first = all.iter().copied();
-        found.extend(first.filter(|address| calls_none(object, *address, &all)));
+    let starts = functions.iter().map(|code| code.start);
+    let all = starts.chain(others.iter().map(|(address, _)| *address));
+    if let Some(poll) = shapes.misses(object, edge, &all.collect()) {
+        return Err(not_for_all(object, edge, poll));
     }
-    if found.is_empty() {
-        let wanted = "tokio::runtime::scheduler::current_thread::Context::run_task";
-        return Err(not_there(object, wanted, ", nor one of another scheduler"));
-    }
-    Ok(bodies(object, found))
+    Ok(EdgeCode { functions, others })
 }
 
-/// Where a call or a jump goes, also one through the global offset table; 0 if that is not known, or the instruction is
-/// another one.
-fn branch_target(object: &Object, instruction: &Instruction) -> u64 {
-    let target = match instruction.flow_control() {
-        FlowControl::Call => Some(instruction.near_branch_target()),
-        FlowControl::IndirectCall | FlowControl::IndirectBranch => instruction
-            .is_ip_rel_memory_operand()
-            .then(|| object.in_offset_table(instruction.ip_rel_memory_address()))
-            .flatten(),
-        _ => direct_target(instruction),
+/// Where tasks are queued: by names, or where woken tasks go past what these name, by shape.
+fn queues(object: &Object, shapes: &Shapes) -> Result<EdgeCode> {
+    let named = named::queues(object);
+    let misses_some = |functions: &[u64]| {
+        let mut all = shapes.queues.values();
+        all.any(|queue| queue.goes_past(functions))
     };
-    target.unwrap_or_default()
+    match named {
+        Ok(functions) if !misses_some(&functions) => {
+            return Ok(EdgeCode {
+                functions: bodies(object, functions),
+                others: Vec::new(),
+            });
+        }
+        Err(error) if shapes.queues.is_empty() => return Err(error),
+        _ => {}
+    }
+    let mut code = EdgeCode::default();
+    let (mut functions, mut closures) = (Vec::new(), Vec::new());
+    for (schedule, queue) in &shapes.queues {
+        match queue.common() {
+            Some((function, Given::Second)) => functions.push(function),
+            Some((function, Given::Behind(argument, bytes))) => {
+                closures.push((function, argument, bytes));
+            }
+            None if queue.is_none() => {}
+            None => return Err(no_queue(object, *schedule)),
+        }
+    }
+    code.functions = bodies(object, functions);
+    closures.sort_unstable();
+    closures.dedup();
+    code.others = closures
+        .into_iter()
+        .filter_map(|(function, argument, bytes)| {
+            let task = UnitAt {
+                register: transitions::known(argument)?,
+                behind: Some(bytes),
+            };
+            Some((function, task))
+        })
+        .collect();
+    Ok(code)
 }
 
 /// The addresses of the functions that poll units whose type fits a glob.
@@ -190,8 +168,8 @@ fn branch_target(object: &Object, instruction: &Instruction) -> u64 {
 /// # Errors
 ///
 /// When there is none, or their types are not known.
-pub(super) fn polls(object: &Object, pattern: &str) -> Result<Vec<u64>> {
-    let all = types::polls(object);
+pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<Vec<u64>> {
+    let all = types::polls(object, shapes);
     if all.is_empty() {
         return Err(not_there(object, &format!("{TASK}raw::poll"), ""));
     }
@@ -237,11 +215,13 @@ pub(super) fn polls(object: &Object, pattern: &str) -> Result<Vec<u64>> {
         object.shown(),
         all.len()
     ));
+    let are_addresses = known.iter().all(|name| name.starts_with("0x"));
     Err(match known.as_slice() {
-        [] => error.next(
-            "the names of these functions do not tell the type: build with -C symbol-mangling-version=v0, as Rust does by \
-             itself from 1.97 on, or use unit = \"*\"",
-        ),
+        known if are_addresses => error.next(format!(
+            "no name tells the types of its tasks: build with symbols and -C symbol-mangling-version=v0, as Rust does by \
+             itself from 1.97 on, or use unit = \"*\", or the address of a function that polls tasks of one type: {}",
+            shortened(known)
+        )),
         known => error.next(format!("it has {}", shortened(known))),
     })
 }
@@ -251,8 +231,11 @@ pub(super) fn polls(object: &Object, pattern: &str) -> Result<Vec<u64>> {
 /// # Errors
 ///
 /// With a type that fits two.
-pub(super) fn told_apart(object: &Object, units: &[(&str, &str)]) -> Result<()> {
-    for name in types::polls(object).iter().flat_map(|poll| &poll.names) {
+pub(super) fn told_apart(object: &Object, shapes: &Shapes, units: &[(&str, &str)]) -> Result<()> {
+    for name in types::polls(object, shapes)
+        .iter()
+        .flat_map(|poll| &poll.names)
+    {
         let mut fitting = units
             .iter()
             .filter(|(_, pattern)| glob_matches(pattern, name));
@@ -289,62 +272,6 @@ fn shortened(names: &[&str]) -> String {
     text
 }
 
-/// Functions with this word in their symbols.
-fn functions(object: &Object, word: &str) -> Vec<Named> {
-    let symbols = object.symbols().iter();
-    let worth = symbols.filter(|symbol| object.name(symbol).contains(word));
-    worth
-        .filter_map(|symbol| {
-            let (base, copy) = split_suffix(object.name(symbol));
-            let whole = demangle(base).path;
-            (copy != Copy::Part).then(|| Named {
-                short: short(&whole),
-                whole,
-                address: symbol.address,
-            })
-        })
-        .collect()
-}
-
-/// The type or trait and the name of a function, in both manglings: `Schedule::schedule` of
-/// `<alloc::sync::Arc<…> as tokio::runtime::task::Schedule>::schedule` and of
-/// `tokio::…::<impl tokio::runtime::task::Schedule for …>::schedule`.
-fn short(path: &str) -> String {
-    let Some((of, name)) = split_last(path) else {
-        return path.to_owned();
-    };
-    let inner = of.rsplit_once("<impl ").map_or(of, |(_, inner)| inner);
-    let inner = inner.strip_prefix('<').unwrap_or(inner);
-    let left = match (inner.split_once(" for "), inner.rsplit_once(" as ")) {
-        (Some((of_trait, _)), _) | (None, Some((_, of_trait))) => of_trait,
-        (None, None) => inner,
-    };
-    let left = left.trim_end_matches('>');
-    let left = left
-        .split('<')
-        .next()
-        .unwrap_or(left)
-        .trim_end_matches("::");
-    format!("{}::{name}", left.rsplit("::").next().unwrap_or(left))
-}
-
-/// A path and its last component, which no `<` is open before.
-fn split_last(path: &str) -> Option<(&str, &str)> {
-    let mut depth = 0_i32;
-    let bytes = path.as_bytes();
-    for at in (1..bytes.len()).rev() {
-        match bytes[at] {
-            b'>' if bytes[at - 1] != b'-' => depth += 1,
-            b'<' => depth -= 1,
-            b':' if depth == 0 && bytes[at - 1] == b':' => {
-                return Some((&path[..at - 1], &path[at + 1..]));
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
 fn bodies(object: &Object, mut addresses: Vec<u64>) -> Vec<Range<u64>> {
     addresses.sort_unstable();
     addresses.dedup();
@@ -353,6 +280,30 @@ fn bodies(object: &Object, mut addresses: Vec<u64>) -> Vec<Range<u64>> {
         .map(|address| body(object, address))
         .collect()
 }
+
+/// Some tasks come to an edge at a place that was not found.
+fn not_for_all(object: &Object, edge: Edge, poll: u64) -> Error {
+    Error::usage(format!(
+        "[runtime] kind = \"tokio\": where {} was not found for all tasks of {}: not in the code that is called from 0x{poll:x}, \
+         which polls some",
+        edge.words(),
+        object.shown()
+    ))
+    .next(OTHER_BUILD)
+}
+
+/// What puts woken tasks of a scheduler into its queue is not a function.
+fn no_queue(object: &Object, schedule: u64) -> Error {
+    Error::usage(format!(
+        "[runtime] kind = \"tokio\": no function puts tasks into a queue in {}: it is inlined into 0x{schedule:x}, which \
+         wakes tasks, and into what spawns them",
+        object.shown()
+    ))
+    .next(OTHER_BUILD)
+}
+
+/// What helps where the compiler has left no trace of a function.
+const OTHER_BUILD: &str = "build it with symbols and without link-time optimisation: lto = false and strip = false in its profile";
 
 fn not_there(object: &Object, function: &str, what: &str) -> Error {
     let shown = object.shown();
@@ -365,8 +316,9 @@ fn not_there(object: &Object, function: &str, what: &str) -> Error {
         .any(|symbol| object.name(symbol).contains("tokio"));
     if has_tokio {
         return error.next(
-            "the compiler has inlined it into others, as link-time optimisation does (lto = \"thin\" or \"fat\"), or the \
-             program has a version of tokio before 1.24: build it without LTO, with a tokio of today",
+            "the compiler has inlined it into others, as link-time optimisation does (lto = \"thin\" or \"fat\"), and code that \
+             does the same was not found, or the program has a version of tokio before 1.24: build it without LTO, with a \
+             tokio of today",
         );
     }
     if object.symbols().is_empty() {

@@ -81,6 +81,21 @@ impl Agent {
         ask(&self.address, bytes)
     }
 
+    /// Where its metrics are: an address with a port.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The text of its metrics.
+    ///
+    /// # Errors
+    ///
+    /// When they are not served whole.
+    pub fn exposition(&self) -> Result<String> {
+        exposition_at(&self.address)
+    }
+
     /// Reads its metrics.
     ///
     /// # Errors
@@ -150,17 +165,24 @@ fn ask(address: &str, bytes: &[u8]) -> Result<String> {
 ///
 /// When they are not served whole.
 pub fn metrics_at(address: &str) -> Result<Scrape> {
-    let answer = ask(address, b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
-    ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    ensure!(answer.ends_with("# EOF\n"), "{answer}");
-    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+    let body = exposition_at(address)?;
     let lines = body.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
+            let line = line.split_once(" # ").map_or(line, |(line, _)| line);
             let (name, value) = line.rsplit_once(' ').context(line.to_owned())?;
             Ok((name.to_owned(), value.parse()?))
         })
         .collect()
+}
+
+/// The text of the metrics that are served there.
+fn exposition_at(address: &str) -> Result<String> {
+    let answer = ask(address, b"GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n")?;
+    ensure!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    ensure!(answer.ends_with("# EOF\n"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+    Ok(body.to_owned())
 }
 
 /// Σ of the parts of a request type, and of its durations, s.

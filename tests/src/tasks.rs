@@ -3,10 +3,10 @@
 //!
 //! In: a kind of runtime. Out: what was traced, the log, and what does not fit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::jobs::{self, Measured, Running};
 use crate::reqtrace::Outcome;
@@ -50,15 +50,64 @@ pub fn trace(runtime: &str, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Li
     Ok((outcome, each_line(&log, read_line)?))
 }
 
+/// The same of another build of it, by another profile.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_of(
+    program: &Path,
+    profile: &Path,
+    runtime: &str,
+    jobs: u64,
+) -> Result<(Outcome, Vec<Line>)> {
+    let (outcome, log) = start_program(program, runtime, jobs)?.trace(profile, &[])?;
+    Ok((outcome, each_line(&log, read_line)?))
+}
+
 /// Starts it with jobs that are to be done.
 ///
 /// # Errors
 ///
 /// When it does not build or start.
 pub fn start(runtime: &str, jobs: u64) -> Result<Running> {
-    let mut command = Command::new(workspace::tasks()?);
+    start_program(&workspace::tasks()?, runtime, jobs)
+}
+
+fn start_program(program: &Path, runtime: &str, jobs: u64) -> Result<Running> {
+    let mut command = Command::new(program);
     command.args(["jobs", "--runtime", runtime, "--jobs", &jobs.to_string()]);
     Running::jobs(command, "--")
+}
+
+/// A build of the example for release, with settings of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    /// Of the folder that it is in.
+    pub name: &'static str,
+    /// Keys of cargo's profile, as variables of the environment have them, and their values.
+    pub settings: &'static [(&'static str, &'static str)],
+    /// Whether all symbols are taken out of it.
+    pub is_stripped: bool,
+}
+
+impl Build {
+    /// Its program, which is built if it was not.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build, or `strip` fails.
+    pub fn program(&self) -> Result<PathBuf> {
+        let program = workspace::built_as("tasks", self.name, self.settings)?;
+        if !self.is_stripped {
+            return Ok(program);
+        }
+        let stripped = program.with_extension("stripped");
+        let mut strip = Command::new(workspace::program("strip")?);
+        let status = strip.arg("-o").arg(&stripped).arg(&program).status()?;
+        ensure!(status.success(), "strip of {}: {status}", program.display());
+        Ok(stripped)
+    }
 }
 
 /// Starts it as a server, and gives its address.

@@ -145,7 +145,7 @@ pub fn file(path: &str) -> Result<PathBuf> {
         .with_context(|| format!("/{path} is missing; run: cargo xtask setup --for test"))
 }
 
-/// The environment of Python that set-up makes for Perfetto's schema.
+/// The environment of Python that set-up makes for the schemas of Perfetto and OTLP.
 #[must_use]
 pub fn perfetto() -> PathBuf {
     target().join("perfetto")
@@ -221,9 +221,27 @@ fn example(name: &str, variable: &str, built: &Built) -> Result<PathBuf> {
 }
 
 fn build(example: &str) -> Result<PathBuf> {
+    build_in(&target(), example, &[])
+}
+
+/// An example as it is built for release with settings of cargo's profile, in a folder of this name below the build
+/// results.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn built_as(example: &str, name: &str, settings: &[(&str, &str)]) -> Result<PathBuf> {
+    build_in(&target().join("builds").join(name), example, settings)
+}
+
+fn build_in(folder: &Path, example: &str, settings: &[(&str, &str)]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let settings = settings.iter();
     let output = Command::new(cargo)
         .args(["build", "--quiet", "--release", "--package", example])
+        .arg("--target-dir")
+        .arg(folder)
+        .envs(settings.map(|(key, value)| (format!("CARGO_PROFILE_RELEASE_{key}"), value)))
         .current_dir(root())
         .output()
         .context("cannot run cargo")?;
@@ -233,7 +251,7 @@ fn build(example: &str) -> Result<PathBuf> {
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    Ok(target().join("release").join(example))
+    Ok(folder.join("release").join(example))
 }
 
 /// reqtrace's program: `REQTRACE_BIN`, or the newer one of the release and debug builds.

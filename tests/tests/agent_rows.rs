@@ -28,16 +28,16 @@ const WRITTEN: &str = "reqtrace_rows_written_total";
 
 /// A row, as another program reads it.
 #[derive(Debug)]
-struct Row {
-    id: i64,
+pub(crate) struct Row {
+    pub(crate) id: i64,
     /// ns since the Unix epoch, and the thread: there is one such request.
-    begin: (i64, i64),
-    latency_ns: i64,
-    weight: i64,
-    is_slow: bool,
-    is_complete: bool,
+    pub(crate) begin: (i64, i64),
+    pub(crate) latency_ns: i64,
+    pub(crate) weight: i64,
+    pub(crate) is_slow: bool,
+    pub(crate) is_complete: bool,
     /// Text of its label, fingerprint and attributes.
-    texts: usize,
+    pub(crate) texts: usize,
 }
 
 /// All files below a folder.
@@ -116,7 +116,7 @@ fn read(path: &Path) -> Vec<Row> {
     rows
 }
 
-fn all_of(dir: &Path) -> Vec<Row> {
+pub(crate) fn all_of(dir: &Path) -> Vec<Row> {
     tables(dir).iter().flat_map(|path| read(path)).collect()
 }
 
@@ -125,7 +125,7 @@ fn of_cause(seen: &Scrape, cause: &str) -> f64 {
 }
 
 /// The shop, and an agent that keeps its rows.
-fn begin(folder: &Path, dir: &Path, keys: &str) -> (Shop, String, Agent) {
+pub(crate) fn begin(folder: &Path, dir: &Path, keys: &str) -> (Shop, String, Agent) {
     let program = folder.join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(

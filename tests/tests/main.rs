@@ -7,6 +7,8 @@
 
 mod agent;
 mod agent_check;
+mod agent_otlp;
+mod agent_prometheus;
 mod agent_rows;
 mod attach;
 mod bakery;
@@ -98,6 +100,7 @@ mod stacks;
 mod statements;
 mod surroundings;
 mod survives;
+mod task_builds;
 mod tasks;
 mod terminal;
 mod tracer;

@@ -1,4 +1,4 @@
-//! Environments of Python for tests: pip in; Perfetto's own schema, which traces are decoded with, and the engines that rows
+//! Environments of Python for tests: pip in; the schemas of Perfetto and OTLP, which outputs are decoded with, and the engines that rows
 //! are sent to, out.
 
 use std::path::PathBuf;
@@ -17,11 +17,15 @@ struct Environment {
 }
 
 const ALL: [Environment; 2] = [
-    // The schema, and what reads it.
+    // The schemas of Perfetto and OTLP, and what reads them.
     Environment {
         need: Need::Test,
         folder: workspace::perfetto,
-        packages: &["perfetto==0.59.1", "protobuf==7.36.2"],
+        packages: &[
+            "perfetto==0.59.1",
+            "opentelemetry-proto==1.45.2",
+            "protobuf==7.36.2",
+        ],
     },
     // ClickHouse and DuckDB in a process, an S3, and the library that signs for Amazon: 1.3 GB.
     Environment {

@@ -1,5 +1,6 @@
 //! The configuration: its TOML in; what the agent does, checked for all that can be checked without a process, out.
 
+mod otlp;
 pub(crate) mod read;
 mod rows;
 pub(crate) mod toml_at;
@@ -13,6 +14,7 @@ use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 use reqtrace_profile::Profile;
 
+pub use otlp::Otlp;
 pub use rows::Rows;
 
 /// Reads a profile by its name or path.
@@ -34,6 +36,8 @@ pub struct Config {
     pub is_public: bool,
     /// Where rows of requests go; `None`: there are none.
     pub rows: Option<Rows>,
+    /// Where spans of slow requests are sent; `None`: nowhere.
+    pub otlp: Option<Otlp>,
 }
 
 /// What holds for all rules.
@@ -77,7 +81,7 @@ pub struct Traced {
     pub max_cost: Share,
     /// Root causes are found.
     pub blame: bool,
-    /// Rows have labels, their fingerprints and attributes.
+    /// Rows have labels, their fingerprints and attributes; spans have labels and attributes.
     pub texts: bool,
 }
 
@@ -200,6 +204,9 @@ impl Config {
         );
         if let Some(rows) = &self.rows {
             out.push_str(&rows.effective());
+        }
+        if let Some(otlp) = &self.otlp {
+            out.push_str(&otlp.effective());
         }
         out
     }

@@ -13,6 +13,7 @@ use reqtrace_capture::attach::Sizes;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::otlp;
 use super::rows;
 use super::toml_at::{Source, Table, Value};
 use super::{Agent, Config, MAX_RULES, Match, Profiles, Rule, Share, Traced};
@@ -75,6 +76,12 @@ pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<C
         rows::read(value.table("[rows]", such_as)?)
     });
     let rows = rows.transpose()?;
+    let otlp_at = file.take("otlp");
+    let otlp = otlp_at.as_ref().map(|value| {
+        let such_as = "{ endpoint = \"http://127.0.0.1:4318\" }";
+        otlp::read(value.table("[otlp]", such_as)?)
+    });
+    let otlp = otlp.transpose()?;
     let rules = file.need(
         "rule",
         "…: a table [[rule]] with match, service and profile",
@@ -94,12 +101,19 @@ pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<C
         listen,
         is_public,
         rows,
+        otlp,
     };
     for table in tables {
         let rule = rule(table, &config, profiles)?;
         config.rules.push(rule);
     }
     has_room(&config, source)?;
+    let has_slo = config.traced().any(|(.., traced)| traced.slo.is_some());
+    let keeps_slow = config.rows.as_ref().and_then(|rows| rows.keep_slow);
+    if let Some(value) = otlp_at.filter(|_| !has_slo && keeps_slow.is_none()) {
+        let what = "spans are of slow requests, and no rule says what is slow";
+        return Err(value.error(what).next("add slo = \"20ms\" to a [[rule]]"));
+    }
     Ok(config)
 }
 
@@ -199,9 +213,10 @@ fn rule(mut table: Table<'_>, config: &Config, profiles: Profiles<'_>) -> Result
     let (slo, max_cost, blame) = (slo.transpose()?, max_cost.transpose()?, blame.transpose()?);
     // A key that is none is the cause of what is missing, more often than not.
     table.end()?;
-    if let Some(texts) = texts_at.filter(|_| texts == Some(true) && config.rows.is_none()) {
+    let has_requests = config.rows.is_some() || config.otlp.is_some();
+    if let Some(texts) = texts_at.filter(|_| texts == Some(true) && !has_requests) {
         return Err(texts.refuse(
-            "texts stand in rows, and there are none",
+            "texts stand in rows and spans, and there are none",
             "add [rows] with dir = \"/var/lib/reqtrace/rows\", or leave it out",
         ));
     }

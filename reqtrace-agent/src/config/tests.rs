@@ -44,6 +44,7 @@ fn the_effective_configuration_is_the_same_one() {
          [metrics]\nlisten = \"0.0.0.0:80\"\npublic = true\n{RULE}slo = \"20ms\"\nmax-cost = \"2.5%\"\nblame = true\ntexts = true\n\
          [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
          roll = {{ every = \"60s\", bytes = \"8MB\" }}\nmax = \"1GB\"\nkeep-free = \"2.5%\"\n\
+         [otlp]\nendpoint = \"http://localhost:4318/otel/v1/traces/\"\nmax-rate = 20\n\
          [[rule]]\nmatch = {{ comm = [\"a\", \"b\\\"\"], cgroup = \"*\", unit = \"c.service\", min-age = \"0s\" }}\n\
          trace = false\n"
     );
@@ -65,7 +66,14 @@ fn the_effective_configuration_is_the_same_one() {
     let config = parsed(&all);
     assert_eq!(config.rules[1].matches.program(), None);
     assert_eq!(config.rows.as_ref().unwrap().one_in, 7);
-    assert!(parsed(RULE).rows.is_none(), "no section, no rows");
+    let otlp = config.otlp.as_ref().unwrap();
+    assert_eq!(otlp.endpoint, "http://localhost:4318/otel");
+    assert_eq!(otlp.max_rate, 20);
+    let none = parsed(RULE);
+    assert!(
+        none.rows.is_none() && none.otlp.is_none(),
+        "no section, none"
+    );
     assert!(config.is_public && config.rules[1].traced.is_none());
 }
 
@@ -75,6 +83,7 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
     let matches = |keys: &str| RULE.replace("exe = \"/usr/sbin/mariadbd\"", keys);
     let agent = |line: &str| format!("[agent]\n{line}\n{RULE}");
     let rows = |line: &str| format!("[rows]\ndir = \"/rows\"\n{line}\n{RULE}");
+    let otlp = |lines: &str| format!("[otlp]\n{lines}\n{RULE}slo = \"20ms\"\n");
     let metrics = |line: &str| format!("[metrics]\n{line}\n{RULE}");
     let cases: &[(String, usize, &str, &str)] = &[
         (
@@ -196,7 +205,7 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
         (
             rule("texts = true"),
             5,
-            "texts = true: texts stand in rows, and there are none",
+            "texts = true: texts stand in rows and spans, and there are none",
             "add [rows]",
         ),
         (
@@ -258,6 +267,48 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
             3,
             "keep-free = \"5\": this is no share",
             "keep-free = \"5%\"",
+        ),
+        (
+            otlp("endpoint = \"127.0.0.1:4318\""),
+            2,
+            "endpoint = \"127.0.0.1:4318\": this is no address",
+            "write endpoint = \"http://127.0.0.1:4318\"",
+        ),
+        (
+            otlp("endpoint = \"https://collector.example\""),
+            2,
+            "the agent speaks no TLS",
+            "write endpoint = \"http://127.0.0.1:4318\"",
+        ),
+        (
+            otlp("endpoint = \"http://me:secret@collector\""),
+            2,
+            "it has a user or a query",
+            "http://127.0.0.1:4318",
+        ),
+        (
+            otlp("max-rate = 100"),
+            1,
+            "[otlp] has no `endpoint`",
+            "add endpoint = \"http://127.0.0.1:4318\"",
+        ),
+        (
+            otlp("endpoint = \"http://a\"\nmax-rate = 0"),
+            3,
+            "max-rate = 0: it is not between 1 and 10000",
+            "max-rate = 100",
+        ),
+        (
+            otlp("endpoint = \"http://a\"\nmax_rate = 5"),
+            3,
+            "`max_rate` (= 5) is no key of [otlp]",
+            "did you mean `max-rate`?",
+        ),
+        (
+            format!("[otlp]\nendpoint = \"http://a\"\n{RULE}"),
+            1,
+            "no rule says what is slow",
+            "add slo = \"20ms\"",
         ),
         (
             rule("trace = false"),

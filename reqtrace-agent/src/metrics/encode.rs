@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_binary::status::Status;
 
+use super::durations;
 use super::of_type::{OfType, seconds};
 use super::{Metrics, Service, State, Target};
 use crate::listen::Page;
@@ -18,7 +19,10 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 impl Page for Metrics {
     fn text(&self) -> Result<String, fmt::Error> {
-        text_of(self.snapshot())
+        let snapshot = self.snapshot();
+        let mut durations = String::new();
+        durations::write(&mut durations, snapshot.types())?;
+        behind(durations, snapshot)
     }
 
     fn turned_away(&self) {
@@ -31,10 +35,15 @@ impl Page for Metrics {
 /// # Errors
 ///
 /// Never: text takes everything.
+#[cfg(feature = "ship")]
 pub(crate) fn text_of(all: impl Collector) -> Result<String, fmt::Error> {
+    behind(String::new(), all)
+}
+
+/// The same behind other text.
+fn behind(mut out: String, all: impl Collector) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("reqtrace");
     registry.register_collector(Box::new(all));
-    let mut out = String::new();
     open_metrics::encode(&mut out, &registry)?;
     Ok(out)
 }
@@ -44,20 +53,8 @@ pub(crate) type Label<'a> = (&'static str, &'a str);
 impl Collector for State {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut to = Encoder(encoder);
-        let all = || {
-            let all = self.services.iter().map(|(name, of)| (name.as_str(), of));
-            all.filter(|(_, of)| of.is_wanted || of.is_shown())
-        };
-        let shown = || all().filter(|(_, of)| of.is_shown());
-        let types = || {
-            shown().flat_map(|(service, of)| {
-                let types = of.types.iter();
-                types.map(move |(name, of_type)| {
-                    ([("service", service), ("type", name.as_str())], of_type)
-                })
-            })
-        };
-        to.histogram(types())?;
+        let all = || self.all();
+        let types = || self.types();
         let parts = types().flat_map(|(labels, of_type)| {
             let parts = of_type.parts.iter();
             parts.map(move |(part, ns)| (with(labels, ("part", part)), seconds(*ns)))
@@ -115,6 +112,21 @@ impl Collector for State {
 }
 
 impl State {
+    fn all(&self) -> impl Iterator<Item = (&str, &Service)> {
+        let all = self.services.iter().map(|(name, of)| (name.as_str(), of));
+        all.filter(|(_, of)| of.is_wanted || of.is_shown())
+    }
+
+    fn types(&self) -> impl Iterator<Item = ([Label<'_>; 2], &OfType)> {
+        let shown = self.all().filter(|(_, of)| of.is_shown());
+        shown.flat_map(|(service, of)| {
+            let types = of.types.iter();
+            types.map(move |(name, of_type)| {
+                ([("service", service), ("type", name.as_str())], of_type)
+            })
+        })
+    }
+
     fn gauges(&self, to: &mut Encoder<'_>) -> fmt::Result {
         let all = || {
             let wanted = self.services.iter().filter(|(_, of)| of.is_wanted);
@@ -192,6 +204,9 @@ impl State {
         if let Some(rows) = &self.rows {
             rows.encode(to)?;
         }
+        if let Some(spans) = &self.spans {
+            spans.encode(to)?;
+        }
         let mut info =
             to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
@@ -241,24 +256,6 @@ impl Encoder<'_> {
                 0 => to.encode_gauge(&value)?,
                 _ => to.encode_family(&labels)?.encode_gauge(&value)?,
             }
-        }
-        Ok(())
-    }
-
-    fn histogram<'l>(
-        &mut self,
-        types: impl Iterator<Item = ([Label<'l>; 2], &'l OfType)>,
-    ) -> fmt::Result {
-        let mut to = self.0.encode_descriptor(
-            "request_duration_seconds",
-            "Durations of complete requests",
-            None,
-            MetricType::Histogram,
-        )?;
-        for (labels, of_type) in types {
-            let mut one = to.encode_family(&labels)?;
-            let sum = seconds(of_type.duration_ns);
-            one.encode_histogram::<NoLabelSet>(sum, of_type.count(), &of_type.buckets(), None)?;
         }
         Ok(())
     }

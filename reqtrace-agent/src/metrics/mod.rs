@@ -3,8 +3,10 @@
 //! Nothing that counts ever decreases while the agent lives, also when a service is taken out and comes back. What a
 //! service has is shown while it is traced, and a minute longer, so that its last windows are read.
 
+mod durations;
 mod encode;
 mod of_rows;
+mod of_spans;
 mod of_type;
 
 use std::collections::BTreeMap;
@@ -14,9 +16,10 @@ use std::time::{Duration, Instant};
 pub(crate) use encode::CONTENT_TYPE;
 #[cfg(feature = "ship")]
 pub(crate) use encode::{Encoder, Label, text_of};
-pub(crate) use of_type::{Closed, parts};
+pub(crate) use of_type::{Closed, Exemplar, parts};
 
 use of_rows::OfRows;
+use of_spans::OfSpans;
 use of_type::OfType;
 
 /// Request types of all services; what comes later is [`OTHER`] of its service.
@@ -65,6 +68,8 @@ pub(super) struct State {
     turned_away: u64,
     /// `None`: no rows are kept.
     rows: Option<OfRows>,
+    /// `None`: no spans are sent.
+    spans: Option<OfSpans>,
 }
 
 /// One service.
@@ -155,6 +160,18 @@ impl Metrics {
         }
     }
 
+    /// These requests of a service have a row; each with its type.
+    pub(crate) fn exemplars<'a>(
+        &self,
+        service: &str,
+        requests: impl IntoIterator<Item = (&'a str, Exemplar)>,
+    ) {
+        let mut state = self.state();
+        for (name, exemplar) in requests {
+            state.of_type(service, name).show(exemplar);
+        }
+    }
+
     /// Something of a service was lost.
     pub(crate) fn lost(&self, service: &str, cause: &str, count: u64) {
         self.of(service, |of| {
@@ -207,6 +224,11 @@ impl Metrics {
     /// Something has happened to rows; they are shown from the first time on.
     pub(crate) fn rows(&self, change: impl FnOnce(&mut OfRows)) {
         change(self.state().rows.get_or_insert_default());
+    }
+
+    /// Something has happened to spans; they are shown from the first time on.
+    pub(crate) fn spans(&self, change: impl FnOnce(&mut OfSpans)) {
+        change(self.state().spans.get_or_insert_default());
     }
 
     /// The latency above which a request of this service is slow.

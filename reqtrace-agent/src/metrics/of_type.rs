@@ -30,13 +30,52 @@ pub(crate) struct Closed {
     parts: BTreeMap<String, u64>,
 }
 
+/// A request that has a row, so that a reader of the histogram finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exemplar {
+    pub(crate) id: u64,
+    pub(crate) start_unix_ns: u64,
+    pub(crate) latency_ns: u64,
+    /// The id of its trace, if it has a span.
+    pub(crate) trace: Option<[u8; 16]>,
+}
+
+impl Exemplar {
+    pub(super) fn end_unix_ns(&self) -> u64 {
+        self.start_unix_ns.saturating_add(self.latency_ns)
+    }
+}
+
+/// Requests whose durations are up to an edge, and above that of the bucket before.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// [`u64::MAX`]: it has none.
+    pub(super) edge_ns: u64,
+    pub(super) count: u64,
+    /// The one that ended last.
+    exemplar: Option<Exemplar>,
+}
+
+impl Bucket {
+    fn up_to(edge_ns: u64) -> Self {
+        Self {
+            edge_ns,
+            count: 0,
+            exemplar: None,
+        }
+    }
+
+    /// Rows come before their window is closed: there is none of a bucket that is empty.
+    pub(super) fn exemplar(&self) -> Option<&Exemplar> {
+        self.exemplar.as_ref().filter(|_| self.count > 0)
+    }
+}
+
 /// Requests of one type since the agent's start.
 #[derive(Clone, Debug)]
 pub(crate) struct OfType {
-    /// Upper edges in order, and how many requests are in the bucket below each.
-    edges: Vec<(u64, u64)>,
-    /// Those beyond the last edge.
-    beyond: u64,
+    /// In order; the last one has no edge.
+    buckets: Vec<Bucket>,
     /// Σ of the durations; 64 bits of ns last for 7 months of 1,000 requests at a time.
     pub(super) duration_ns: u128,
     pub(super) parts: BTreeMap<String, u128>,
@@ -87,8 +126,7 @@ impl OfType {
     pub(super) fn new(slo_ns: Option<u64>) -> Self {
         let grid = DECADES_NS.iter().flat_map(|ns| [*ns, ns * 2, ns * 5]);
         let mut of_type = Self {
-            edges: grid.chain([LAST_NS]).map(|edge| (edge, 0)).collect(),
-            beyond: 0,
+            buckets: grid.chain([LAST_NS, u64::MAX]).map(Bucket::up_to).collect(),
             duration_ns: 0,
             parts: BTreeMap::new(),
             causes: None,
@@ -104,9 +142,32 @@ impl OfType {
 
     /// Its histogram has this edge from now on. Requests of before count as beyond it, as nothing says which were not.
     pub(super) fn add_edge(&mut self, edge_ns: u64) {
-        let at = self.edges.partition_point(|(edge, _)| *edge < edge_ns);
-        if self.edges.get(at).is_none_or(|(edge, _)| *edge != edge_ns) {
-            self.edges.insert(at, (edge_ns, 0));
+        let at = self.place_of(edge_ns);
+        if let Some(above) = self.buckets.get_mut(at)
+            && above.edge_ns != edge_ns
+        {
+            let is_below = |exemplar: &mut Exemplar| exemplar.latency_ns <= edge_ns;
+            let below = Bucket {
+                exemplar: above.exemplar.take_if(is_below),
+                ..Bucket::up_to(edge_ns)
+            };
+            self.buckets.insert(at, below);
+        }
+    }
+
+    fn place_of(&self, ns: u64) -> usize {
+        self.buckets.partition_point(|bucket| bucket.edge_ns < ns)
+    }
+
+    /// Its buckets show this request, unless they have a later one.
+    pub(super) fn show(&mut self, exemplar: Exemplar) {
+        let at = self.place_of(exemplar.latency_ns);
+        let Some(bucket) = self.buckets.get_mut(at) else {
+            return;
+        };
+        let last_ns = bucket.exemplar.as_ref().map_or(0, Exemplar::end_unix_ns);
+        if exemplar.end_unix_ns() >= last_ns {
+            bucket.exemplar = Some(exemplar);
         }
     }
 
@@ -131,10 +192,9 @@ impl OfType {
         for (bucket, count) in cell.latencies.buckets() {
             // A bucket across an edge is above it: what is shown as fast enough is.
             let ns = highest(LATENCY_BITS, u32::from(bucket)).min(cell.max_ns);
-            let at = self.edges.partition_point(|(edge, _)| *edge < ns);
-            match self.edges.get_mut(at) {
-                Some((_, sum)) => *sum += count,
-                None => self.beyond += count,
+            let at = self.place_of(ns);
+            if let Some(bucket) = self.buckets.get_mut(at) {
+                bucket.count += count;
             }
             if slo_ns.is_some_and(|slo_ns| ns > slo_ns) {
                 self.slow += count;
@@ -161,17 +221,12 @@ impl OfType {
 
     /// Complete requests.
     pub(super) fn count(&self) -> u64 {
-        let below: u64 = self.edges.iter().map(|(_, count)| count).sum();
-        below + self.beyond
+        self.buckets.iter().map(|bucket| bucket.count).sum()
     }
 
-    /// Upper edges in seconds, and how many requests are in each bucket; the last one has no edge.
-    pub(super) fn buckets(&self) -> Vec<(f64, u64)> {
-        let edges = self
-            .edges
-            .iter()
-            .map(|(ns, count)| (seconds(u128::from(*ns)), *count));
-        edges.chain([(f64::INFINITY, self.beyond)]).collect()
+    /// In order of their edges; the last one has none.
+    pub(super) fn buckets(&self) -> &[Bucket] {
+        &self.buckets
     }
 }
 

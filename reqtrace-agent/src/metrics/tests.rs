@@ -16,6 +16,7 @@ fn read(metrics: &Metrics) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
+            let line = line.split_once(" # ").map_or(line, |(line, _)| line);
             let (name, value) = line.rsplit_once(' ').unwrap();
             (name.to_owned(), value.parse().unwrap())
         })
@@ -173,6 +174,62 @@ fn what_was_left_out_is_estimated_from_what_was_recorded() {
     assert_eq!(value("recorded_requests_total"), 1.0);
     assert!((value("request_duration_seconds_sum") - 0.024).abs() < 1e-12);
     closes(&seen);
+}
+
+/// Buckets with the labels, value and time of their exemplars.
+fn exemplars(metrics: &Metrics) -> Vec<(String, String)> {
+    let text = metrics.text().unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once(" # "));
+    let edge = |line: &str| {
+        let (_, from) = line.split_once("le=\"").unwrap();
+        from.split('"').next().unwrap().to_owned()
+    };
+    lines
+        .map(|(line, of)| (edge(line), of.to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_bucket_shows_the_request_with_a_row_that_ended_last() {
+    const START: u64 = 1_764_000_000_000;
+    let slo = |ms| BTreeMap::from([("db".to_owned(), Some(Duration::from_millis(ms)))]);
+    let metrics = of_service(Some(Duration::from_millis(8)));
+    let one = |id: u64, start_ms: u64, ms: u64| {
+        let exemplar = Exemplar {
+            id,
+            start_unix_ns: (START + start_ms) * MS,
+            latency_ns: ms * MS,
+            trace: (id == 5).then_some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]),
+        };
+        ("query", exemplar)
+    };
+    let shown = [
+        one(1, 0, 6),
+        one(2, 500, 6),
+        one(3, 400, 6),
+        // At the edge, and beyond the last one.
+        one(4, 0, 8),
+        one(5, 0, 200_000),
+    ];
+    metrics.exemplars("db", shown[..3].to_vec());
+    // Their window is not closed.
+    assert_eq!(exemplars(&metrics), []);
+    let of = |ms: u64| ledger([ms * MS, 0, 0, 0, 0, 0]);
+    add(&metrics, "query", &[6, 7, 200_000].map(of));
+    let of_2 = "{id=\"2\",start_ns=\"1764000000500000000\"} 0.006 1764000000.506";
+    let of_5 = "{id=\"5\",start_ns=\"1764000000000000000\",trace_id=\"000102030405060708090a0b0c0d0eff\"} \
+                200.0 1764000200.000";
+    let is = |edge: &str, of: &str| (edge.to_owned(), of.to_owned());
+    assert_eq!(exemplars(&metrics), [is("0.008", of_2)]);
+    metrics.exemplars("db", shown[3..].to_vec());
+    let both = [is("0.008", of_2), is("+Inf", of_5)];
+    assert_eq!(exemplars(&metrics), both, "4 ended before 2");
+
+    // Another edge takes what is below it, and shows it when it has counted one.
+    metrics.want(&slo(6));
+    assert_eq!(exemplars(&metrics), both[1..]);
+    add(&metrics, "query", &[5, 6].map(of));
+    assert_eq!(exemplars(&metrics), [is("0.006", of_2), is("+Inf", of_5)]);
 }
 
 fn never_decreases(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) {

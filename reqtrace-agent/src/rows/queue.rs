@@ -15,6 +15,7 @@ use reqtrace_base::error::Result;
 use super::Dropped;
 use super::row::Row;
 use crate::choice::Choice;
+use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// Bytes of rows that wait for the writer, of all sessions together.
@@ -60,6 +61,8 @@ pub(crate) struct Queue {
     pub(super) to: Sender<Message>,
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) metrics: Arc<Metrics>,
+    /// What makes the ids of their traces, where slow requests have a span.
+    pub(super) traces: Option<Arc<Machine>>,
     pub(super) one_in: u32,
     pub(super) keep_slow_ns: Option<u64>,
 }
@@ -78,7 +81,14 @@ impl Queue {
     fn offer(&self, batch: Batch) {
         let (rows, span_ns, bytes) = (batch.rows.len() as u64, batch.span_ns(), batch.bytes);
         let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        let is_taken = before + bytes <= MOST_WAITING && self.to.send(Message::Rows(batch)).is_ok();
+        let has_room = before + bytes <= MOST_WAITING;
+        if has_room {
+            let service = &batch.of.service;
+            let traces = self.traces.as_deref().map(|machine| (machine, &**service));
+            let shown = batch.rows.iter().filter_map(|row| row.exemplar(traces));
+            self.metrics.exemplars(service, shown);
+        }
+        let is_taken = has_room && self.to.send(Message::Rows(batch)).is_ok();
         if !is_taken {
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.metrics

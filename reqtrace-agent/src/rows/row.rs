@@ -8,6 +8,8 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::Incomplete;
 
 use crate::choice::Kept;
+use crate::ids::Machine;
+use crate::metrics::Exemplar;
 
 /// A request that is kept.
 #[derive(Clone, Debug)]
@@ -72,6 +74,22 @@ impl Row {
     /// Its end, ns since the Unix epoch.
     pub(super) fn end_unix_ns(&self) -> u64 {
         self.start_unix_ns.saturating_add(self.ledger.latency_ns)
+    }
+
+    /// Its type, and what the histogram of durations shows of it; nothing of one that is not in there. `traces`: slow ones
+    /// of this service have a span.
+    pub(super) fn exemplar(&self, traces: Option<(&Machine, &str)>) -> Option<(&str, Exemplar)> {
+        let traces = traces.filter(|_| self.kept.is_slow == Some(true));
+        let ids =
+            traces.map(|(machine, service)| machine.ids(service, self.id, self.start_unix_ns));
+        let exemplar = Exemplar {
+            id: self.id,
+            start_unix_ns: self.start_unix_ns,
+            latency_ns: self.ledger.latency_ns,
+            trace: ids.map(|ids| ids.trace),
+        };
+        let is_complete = self.incomplete.is_none();
+        is_complete.then_some((&self.request, exemplar))
     }
 
     /// The memory that it takes.

@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 use crate::config::Rows;
+use crate::ids::Machine;
 
 const PART: &str = ".part";
 /// The number of the next file.
@@ -94,18 +95,9 @@ impl Spool {
             .next("give each agent a spool and a dir of its own, or end the other one")
         })?;
         rename_works(dir, spool)?;
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        let Machine { host, boot } = Machine::own().map_err(|error| {
             Error::failed("[rows]: the boot has no id, which names of files need").because(error)
         })?;
-        let boot: String = boot
-            .chars()
-            .filter(char::is_ascii_hexdigit)
-            .take(12)
-            .collect();
         let of_host = format!("rows-{}-", plain(&host));
         let mut own = Self {
             dir: dir.clone(),

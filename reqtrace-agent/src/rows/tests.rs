@@ -161,7 +161,7 @@ fn dropped(metrics: &Metrics, cause: &str) -> f64 {
 fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, &metrics).unwrap();
+    let writer = Writer::start(&config, None, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop/eu:1", false), writer.queue.clone());
     // It goes on beyond the full hour.
     serve(&mut chosen, 1..301);
@@ -221,7 +221,7 @@ fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
 fn texts_are_there_where_the_rule_asks_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, &metrics).unwrap();
+    let writer = Writer::start(&config, None, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", true), writer.queue.clone());
     serve(&mut chosen, 1..2);
     chosen.end();
@@ -238,7 +238,7 @@ fn weights_stand_for_those_that_were_left_out() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &metrics).unwrap();
+    let writer = Writer::start(&config, None, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
     serve(&mut chosen, 1..20_001);
     chosen.end();
@@ -291,7 +291,7 @@ fn the_oldest_go_first_when_there_are_too_many() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &metrics).unwrap();
+    let writer = Writer::start(&config, None, &metrics).unwrap();
     for session in 0..60 {
         // A file for each.
         let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
@@ -332,7 +332,7 @@ fn without_room_rows_are_dropped_and_counted() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &metrics).unwrap();
+    let writer = Writer::start(&config, None, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
     serve(&mut chosen, 1..1_001);
     chosen.end();
@@ -354,6 +354,7 @@ fn a_writer_that_stands_still_holds_up_nobody() {
         to,
         waiting: Arc::new(AtomicUsize::new(0)),
         metrics: Arc::clone(&metrics),
+        traces: None,
         one_in: 1,
         keep_slow_ns: None,
     };

@@ -6,6 +6,7 @@ use reqtrace_base::error::{Error, Result};
 
 use super::queue::Queue;
 use crate::config::Rows;
+use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// Nobody writes.
@@ -18,7 +19,11 @@ impl Writer {
     /// # Errors
     ///
     /// Always.
-    pub(crate) fn start(_config: &Rows, _metrics: &Arc<Metrics>) -> Result<Self> {
+    pub(crate) fn start(
+        _config: &Rows,
+        _traces: Option<Arc<Machine>>,
+        _metrics: &Arc<Metrics>,
+    ) -> Result<Self> {
         Err(
             Error::usage("[rows]: this reqtrace was built without Parquet")
                 .next("leave out [rows], or build it with --features parquet"),

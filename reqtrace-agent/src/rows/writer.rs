@@ -22,6 +22,7 @@ use super::queue::{Batch, Message, Of, Queue};
 use super::row::Row;
 use super::spool::Spool;
 use crate::config::Rows;
+use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// How often it looks for files that are old enough, and for room.
@@ -68,12 +69,16 @@ struct Thread {
 }
 
 impl Writer {
-    /// Begins with these folders.
+    /// Begins with these folders; `traces`: slow requests have a span, too.
     ///
     /// # Errors
     ///
     /// What is wrong with them.
-    pub(crate) fn start(config: &Rows, metrics: &Arc<Metrics>) -> Result<Self> {
+    pub(crate) fn start(
+        config: &Rows,
+        traces: Option<Arc<Machine>>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self> {
         let (spool, half_made) = Spool::open(config)?;
         if half_made > 0 {
             warn!("rows: half-made files of an agent that was killed were removed: {half_made}");
@@ -88,6 +93,7 @@ impl Writer {
             to,
             waiting: Arc::clone(&waiting),
             metrics: Arc::clone(metrics),
+            traces,
             one_in: config.one_in,
             keep_slow_ns: config
                 .keep_slow

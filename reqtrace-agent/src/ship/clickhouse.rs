@@ -26,7 +26,12 @@ pub(super) fn send(
     name: &str,
     columns: &[FileColumn],
 ) -> Outcome {
-    let password = match to.password.as_ref().map(Secret::lines).transpose() {
+    let password = match to
+        .password
+        .as_ref()
+        .map(super::secret::Secret::lines)
+        .transpose()
+    {
         Ok(lines) => lines.and_then(|lines| lines.into_iter().next()),
         Err(error) => return Outcome::Failed(Failure::Denied, error.to_string()),
     };

@@ -274,9 +274,10 @@ fn of_s3(mut table: Table<'_>) -> Result<S3> {
         )
     })?;
     let Some(key) = key else {
+        let what = "[s3] has no `key-file`";
         let next = "add key-file = \"/etc/reqtrace/s3.key\": a file with the key's id in its first line and its secret in the second";
         table.end()?;
-        return Err(at.refuse("[s3] has no `key-file`", next));
+        return Err(at.refuse(what, next));
     };
     end_encrypted(table, &at, &endpoint, true)?;
     Ok(S3 {

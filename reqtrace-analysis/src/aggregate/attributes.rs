@@ -1,7 +1,10 @@
 //! Attributes: what requests were about, as the traced program had it, in; text for columns and groups out.
 
+use std::hash::Hasher as _;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Header, Request, Value};
+use rustc_hash::FxHasher;
 
 use crate::classify::columns;
 use crate::error::{Error, Result};
@@ -23,6 +26,32 @@ pub(super) struct Attributes {
     group: Option<Group>,
     /// Of each type without a label, its first attribute that is a text: that is its label.
     labels: Vec<Option<u32>>,
+    shared: Shared,
+}
+
+/// Texts that came lately: users, hosts and databases come again and again, and are made once.
+#[derive(Clone, Debug, Default)]
+struct Shared(Vec<Plain>);
+
+/// How many; a power of two.
+const SHARED: usize = 256;
+
+impl Shared {
+    /// The text of these bytes.
+    fn text(&mut self, bytes: &[u8]) -> Plain {
+        let mut hasher = FxHasher::default();
+        hasher.write(bytes);
+        let slot = hasher.finish() as usize % SHARED;
+        if self.0.is_empty() {
+            self.0.resize(SHARED, Plain::default());
+        }
+        let known = &mut self.0[slot];
+        // Text that was cleaned stays what it is if it is cleaned once more.
+        if known.as_bytes() != bytes {
+            *known = text_of(bytes, false);
+        }
+        known.clone()
+    }
 }
 
 /// An attribute of one request type.
@@ -99,6 +128,7 @@ impl Attributes {
             names,
             types,
             group,
+            shared: Shared::default(),
         })
     }
 
@@ -123,13 +153,21 @@ impl Attributes {
         Ok(column)
     }
 
-    /// The text of each attribute, in the order of the names; none when there are no attributes at all.
-    pub(super) fn texts(&self, request: &Request<'_>) -> Vec<Plain> {
-        let mut texts = vec![Plain::default(); self.names.len()];
+    /// Makes `texts` those of all attributes, in the order of the names; none when there are no attributes at all.
+    pub(super) fn texts(&mut self, request: &Request<'_>, texts: &mut Vec<Plain>) {
+        texts.clear();
+        texts.resize(self.names.len(), Plain::default());
+        let mut shared = std::mem::take(&mut self.shared);
         self.each(request, |column, of_type, value| {
-            texts[column] = of_type.text(value);
+            texts[column] = match value {
+                Value::Text {
+                    bytes,
+                    is_cut: false,
+                } => shared.text(bytes),
+                value => of_type.text(value),
+            };
         });
-        texts
+        self.shared = shared;
     }
 
     /// The text that stands for a request's group, in place of its label; `None` where its label does.

@@ -130,7 +130,8 @@ impl Aggregator {
         row: &Row,
         exporters: &mut [Box<dyn Exporter>],
     ) -> Result<()> {
-        if !exporters.iter().any(|exporter| exporter.wants_intervals()) {
+        let ns = row.ledger.latency_ns;
+        if !exporters.iter().any(|of| of.wants_intervals_of(ns)) {
             return Ok(());
         }
         let Some(blame) = &self.blame else {

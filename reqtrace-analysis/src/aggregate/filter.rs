@@ -118,7 +118,7 @@ impl Filter {
     }
 
     /// Whether a request is kept; counts it.
-    pub(super) fn keeps(&mut self, request: &Request<'_>, attributes: &Attributes) -> bool {
+    pub(super) fn keeps(&mut self, request: &Request<'_>, attributes: &mut Attributes) -> bool {
         let is_type = |types: &Vec<bool>| types.get(request.request_type as usize) == Some(&true);
         let one_of = |list: &[u32], id| list.is_empty() || list.contains(&id);
         let keeps = self.types.as_ref().is_none_or(is_type)
@@ -146,11 +146,12 @@ impl Filter {
         self.ranges.is_empty() || ranges.any(|(from, to)| (*from..*to).contains(&at_ns))
     }
 
-    fn has_attributes(&self, request: &Request<'_>, attributes: &Attributes) -> bool {
+    fn has_attributes(&self, request: &Request<'_>, attributes: &mut Attributes) -> bool {
         if self.attributes.is_empty() {
             return true;
         }
-        let texts = attributes.texts(request);
+        let mut texts = Vec::new();
+        attributes.texts(request, &mut texts);
         let mut asked = self.attributes.iter();
         asked.all(|(column, glob)| glob.is_match(texts[*column].as_str()))
     }

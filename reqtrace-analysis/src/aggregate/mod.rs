@@ -376,7 +376,7 @@ impl Aggregator {
         if self
             .filter
             .as_mut()
-            .is_none_or(|filter| filter.keeps(&request, &self.attributes))
+            .is_none_or(|filter| filter.keeps(&request, &mut self.attributes))
         {
             self.keep(&request, &grouped, index, exporters);
         } else if let Some(samples) = &mut self.samples {
@@ -427,7 +427,7 @@ impl Aggregator {
             let mut row = self.rows.row(request, &ledger);
             row.home = home;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
-            row.attributes = self.attributes.texts(request);
+            self.attributes.texts(request, &mut row.attributes);
             row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
             self.rows.push(row);
         }

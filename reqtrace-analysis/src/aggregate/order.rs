@@ -59,7 +59,6 @@ impl Row {
         // What is counted is the length.
         self.label.shrink_to(request.label.len().max(SHORT_LABEL));
         self.label.extend_from_slice(request.label);
-        self.attributes.clear();
         self.group = None;
         self.begin_ns = request.begin_ns;
         self.end_ns = request.end_ns;
@@ -93,11 +92,20 @@ impl Row {
     }
 }
 
+/// A row that waits.
+#[derive(Debug)]
+struct Waiting {
+    /// Its end and its id.
+    key: (u64, u64),
+    bytes: usize,
+    row: Box<Row>,
+}
+
 /// Rows that wait. How far time has come is known from the events, never from a clock.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     /// By their end, then their id, then as they came. Nearly all come in that order.
-    waiting: VecDeque<((u64, u64), Box<Row>)>,
+    waiting: VecDeque<Waiting>,
     /// Rows that were written, to be used again.
     #[expect(
         clippy::vec_box,
@@ -132,19 +140,20 @@ impl RowOrder {
 
     /// Takes a row.
     pub(super) fn push(&mut self, row: Box<Row>) {
-        self.bytes += row.bytes();
         let key = (row.end_ns, row.id);
+        let bytes = row.bytes();
+        self.bytes += bytes;
         let mut at = self.waiting.len();
-        if self.waiting.back().is_some_and(|(last, _)| *last > key) {
-            at = self.waiting.partition_point(|(other, _)| *other <= key);
+        if self.waiting.back().is_some_and(|last| last.key > key) {
+            at = self.waiting.partition_point(|other| other.key <= key);
         }
-        self.waiting.insert(at, (key, row));
+        self.waiting.insert(at, Waiting { key, bytes, row });
     }
 
     /// The next row whose window has passed, or for which there is no room any more.
     pub(super) fn pop_due(&mut self) -> Option<Box<Row>> {
-        let ((end_ns, _), _) = self.waiting.front()?;
-        if !self.is_due(*end_ns) && self.bytes <= MAX_BYTES {
+        let (end_ns, _) = self.waiting.front()?.key;
+        if !self.is_due(end_ns) && self.bytes <= MAX_BYTES {
             return None;
         }
         self.pop()
@@ -152,9 +161,9 @@ impl RowOrder {
 
     /// The next row, whether its window has passed or not.
     pub(super) fn pop(&mut self) -> Option<Box<Row>> {
-        let (_, row) = self.waiting.pop_front()?;
-        self.bytes -= row.bytes();
-        Some(row)
+        let next = self.waiting.pop_front()?;
+        self.bytes -= next.bytes;
+        Some(next.row)
     }
 
     /// Takes back a row that was written.

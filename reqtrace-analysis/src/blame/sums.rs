@@ -34,6 +34,8 @@ pub(super) struct Sums {
     pub(super) texts: Texts,
     /// Who held the last complete request up.
     pub(super) last: FxHashMap<Key, u64>,
+    /// Culprits of the last request.
+    known: FxHashMap<Culprit, Whose>,
     labels: FxHashMap<Box<[u8]>, Number>,
     grouping: Option<OfText>,
 }
@@ -49,6 +51,7 @@ impl Sums {
             chains: Chains::default(),
             texts: Texts::default(),
             last: FxHashMap::default(),
+            known: FxHashMap::default(),
             labels: FxHashMap::default(),
             grouping,
         }
@@ -86,11 +89,13 @@ impl Sums {
         }
         let mut one = One {
             timelines,
-            known: FxHashMap::default(),
+            known: std::mem::take(&mut self.known),
         };
         self.rows(&mut one, parts, victim, naming);
         self.waits_on_futexes(&mut one, parts, victim, naming);
         self.chains(&mut one, period, parts, victim, naming);
+        self.known = one.known;
+        self.known.clear();
         let slowest = &mut self.slowest[index as usize];
         if slowest.takes(victim.ledger.latency_ns) {
             let mut tree = Tree::new(parts, timelines, &self.names, naming);

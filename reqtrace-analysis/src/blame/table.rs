@@ -93,6 +93,8 @@ pub(super) struct Sum {
     pub(super) ns: u64,
     pub(super) requests: u64,
     pub(super) thread: Only,
+    /// The number of the last request that was added.
+    last: u64,
 }
 
 /// Which thread a sum is about.
@@ -124,11 +126,28 @@ impl Only {
 }
 
 impl Sum {
-    fn add(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.ns += other.ns;
         self.requests += other.requests;
         self.thread = self.thread.and(other.thread);
     }
+
+    /// Adds a part of a request; all of its parts come one behind the other.
+    fn add(&mut self, ns: u64, one: Adding) {
+        self.ns += ns * one.weight;
+        if self.last != one.number {
+            self.last = one.number;
+            self.requests += one.weight;
+        }
+    }
+}
+
+/// A request that is added.
+#[derive(Clone, Copy, Debug)]
+struct Adding {
+    /// Its place in the order of all, from 1.
+    number: u64,
+    weight: u64,
 }
 
 /// Who held requests up, whatever their labels are.
@@ -158,6 +177,7 @@ pub(super) struct Table {
     pub(super) rows: FxHashMap<Key, Sum>,
     pub(super) types: Vec<OfType>,
     pub(super) merged: u64,
+    requests: u64,
 }
 
 impl Table {
@@ -168,35 +188,27 @@ impl Table {
         }
     }
 
-    /// Adds what one request has of these, each once. Who held it up is told with labels when `by_label`.
+    /// Adds what one request has of these, each once. Who held it up is kept with labels when `by_label`.
     pub(super) fn add(&mut self, parts: &FxHashMap<Key, u64>, weight: u64, by_label: bool) {
-        let mut held: FxHashMap<(u32, Cause, Whose), Holding> = FxHashMap::default();
-        let mut rows: FxHashMap<Key, Sum> = FxHashMap::default();
+        self.requests += 1;
+        let one = Adding {
+            number: self.requests,
+            weight,
+        };
         for (key, ns) in parts {
-            let sum = Sum {
-                ns: ns * weight,
-                requests: 0,
-                thread: Only::One(key.thread),
-            };
-            rows.entry(key.of_row()).or_default().add(sum);
+            let row = self.rows.entry(key.of_row()).or_default();
+            row.add(*ns, one);
+            row.thread = row.thread.and(Only::One(key.thread));
             let whose = if by_label {
                 key.whose
             } else {
                 key.whose.without_label()
             };
             if key.cause != Cause::Unknown || whose != Whose::Unknown {
-                let holding = held.entry((key.victim, key.cause, whose)).or_default();
-                holding.sum.ns += sum.ns;
-                *holding.classes.entry(key.class).or_default() += sum.ns;
+                let holding = self.types[key.victim as usize].holding(key.cause, whose);
+                holding.sum.add(*ns, one);
+                *holding.classes.entry(key.class).or_default() += ns * weight;
             }
-        }
-        for (key, mut sum) in rows {
-            sum.requests = weight;
-            self.rows.entry(key).or_default().add(sum);
-        }
-        for ((victim, cause, whose), mut new) in held {
-            new.sum.requests = weight;
-            self.types[victim as usize].held((cause, whose), new);
         }
         if self.rows.len() >= 2 * MAX_ROWS {
             self.merge();
@@ -207,24 +219,20 @@ impl Table {
     fn merge(&mut self) {
         for (key, sum) in take_smallest(&mut self.rows, MAX_ROWS, |sum| sum.ns) {
             self.merged += u64::from(key.whose != Whose::Others);
-            self.rows.entry(key.without_names()).or_default().add(sum);
+            self.rows.entry(key.without_names()).or_default().merge(sum);
         }
     }
 }
 
 impl OfType {
-    fn held(&mut self, (cause, whose): (Cause, Whose), new: Holding) {
+    fn holding(&mut self, cause: Cause, whose: Whose) -> &mut Holding {
         let has_room = self.holdings.len() < MAX_ROWS;
         let whose = if has_room || self.holdings.contains_key(&(cause, whose)) {
             whose
         } else {
             Whose::Others
         };
-        let holding = self.holdings.entry((cause, whose)).or_default();
-        holding.sum.add(new.sum);
-        for (class, ns) in new.classes {
-            *holding.classes.entry(class).or_default() += ns;
-        }
+        self.holdings.entry((cause, whose)).or_default()
     }
 }
 
@@ -256,6 +264,7 @@ mod tests {
             ns: 45,
             requests: 3,
             thread: Only::Empty,
+            last: 1,
         };
         assert_eq!(holding.sum, wanted);
         let mut table = Table::new(1);

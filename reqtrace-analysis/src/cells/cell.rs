@@ -82,12 +82,14 @@ impl<const BITS: u32> Cell<BITS> {
         if self.squares.is_empty() {
             self.squares = vec![0; one.ledger.parts().count()];
         }
-        for (sum, ns) in self.squares.iter_mut().zip(one.ledger.parts()) {
+        let mut squares = self.squares.iter_mut();
+        one.ledger.parts().for_each(|ns| {
+            let sum = squares.next();
             // Most parts of a request are 0.
-            if ns > 0 {
+            if let Some(sum) = sum.filter(|_| ns > 0) {
                 *sum += u128::from(ns) * u128::from(ns) * u128::from(one.weight);
             }
-        }
+        });
         self.latencies.add(latency_ns, weight);
         self.slow((Reverse(latency_ns), one.id));
     }

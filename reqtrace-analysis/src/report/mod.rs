@@ -61,6 +61,11 @@ pub trait Exporter {
         false
     }
 
+    /// Whether it does with a request that took so long, ns.
+    fn wants_intervals_of(&self, _latency_ns: u64) -> bool {
+        self.wants_intervals()
+    }
+
     /// Takes the requests of one type in a window of time that is over, in the order of windows.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ const MAX_SHARES: usize = 12;
 const MAX_STATEMENTS: usize = 6;
 /// Texts that are kept; all others are empty.
 const MAX_TEXTS: usize = 1 << 12;
+/// Labels whose statement is remembered.
+const MAX_LABELS: usize = 1 << 10;
 /// Threads whose connections are remembered.
 const MAX_CONNECTIONS: usize = 1 << 14;
 /// Buckets of latency: 1.6 % wide, as cells are.
@@ -136,6 +138,8 @@ pub(crate) struct Collector {
     /// When processes began in the trace, `CLOCK_MONOTONIC` ns.
     pub(super) begun: FxHashMap<u32, u64>,
     numbers: FxHashMap<Plain, u32>,
+    /// Of labels that came lately.
+    labels: FxHashMap<Box<[u8]>, u32>,
     pub(super) texts: Vec<Plain>,
     requests: u64,
 }
@@ -149,6 +153,7 @@ impl Collector {
             knows_takers: false,
             begun: FxHashMap::default(),
             numbers: FxHashMap::default(),
+            labels: FxHashMap::default(),
             texts: vec![Plain::default()],
             requests: 0,
         }
@@ -271,7 +276,15 @@ impl Collector {
         if label.is_empty() {
             return 0;
         }
-        self.text(&statement(label, None))
+        if let Some(number) = self.labels.get(label) {
+            return *number;
+        }
+        let number = self.text(&statement(label, None));
+        if self.labels.len() >= MAX_LABELS {
+            self.labels.clear();
+        }
+        self.labels.insert(label.into(), number);
+        number
     }
 
     /// The number of a text.

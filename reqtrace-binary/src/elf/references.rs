@@ -23,6 +23,9 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const BND: u8 = 0xf2;
 const JMP_SLOT: [u8; 2] = [0xff, 0x25];
 
+/// A call through one.
+const CALL_SLOT: [u8; 2] = [0xff, 0x15];
+
 /// Bytes of an `Elf64_Rela`.
 const RELA: usize = 24;
 
@@ -169,6 +172,70 @@ impl Object {
         })
     }
 
+    /// Where data has the addresses of code, each with that address, by place. Words of a program that is not moved
+    /// count, too, if they look like one.
+    #[must_use]
+    pub fn pointers_to_code(&self) -> Vec<(u64, u64)> {
+        let moved = self.relative();
+        let mut found = Vec::new();
+        for segment in self.segments.iter().filter(|segment| !segment.executable) {
+            let start = segment.address.start.next_multiple_of(8);
+            let words = self.bytes_of(segment, start).chunks_exact(8).zip(0_u64..);
+            for (word, at) in words {
+                let slot = start + 8 * at;
+                let linked = word.first_chunk().copied().map_or(0, u64::from_le_bytes);
+                let target = moved.get(&slot).copied().unwrap_or(linked);
+                if target != 0 && self.code_segment(target).is_some() {
+                    found.push((slot, target));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Where these bytes stand in code, as far as a mask has them: at any byte, so that nothing is missed.
+    pub fn bytes_in_code<const N: usize>(
+        &self,
+        bytes: [u8; N],
+        mask: [u8; N],
+    ) -> impl Iterator<Item = u64> {
+        let code = self.segments.iter().filter(|segment| segment.executable);
+        code.flat_map(move |segment| {
+            let start = segment.address.start;
+            let all = self.bytes_of(segment, start).windows(N).zip(start..);
+            let fits = move |there: &[u8]| {
+                let mut all = there.iter().zip(bytes).zip(mask);
+                all.all(|((there, byte), mask)| there & mask == byte)
+            };
+            all.filter(move |(there, _)| fits(there)).map(|(_, at)| at)
+        })
+    }
+
+    /// Where code may call a function or jump to it, directly or through the global offset table.
+    #[must_use]
+    pub fn callers(&self, function: u64) -> Vec<u64> {
+        let through = [CALL_SLOT, JMP_SLOT].into_iter().flat_map(|through| {
+            let all = self.bytes_in_code(through, [0xff; 2]);
+            all.filter(|at| {
+                let code = self.code(*at);
+                let distance = code.get(2..).and_then(|rest| rest.first_chunk());
+                let distance = distance.copied().map_or(0, i32::from_le_bytes);
+                let slot = (at + 6).wrapping_add_signed(distance.into());
+                self.in_offset_table(slot) == Some(function)
+            })
+        });
+        self.references(function).chain(through).collect()
+    }
+
+    /// Slots that are filled with an address of the object when it is loaded.
+    fn relative(&self) -> &BTreeMap<u64, u64> {
+        self.references.relative.get_or_init(|| {
+            let filled = self.relocated(&[R_X86_64_RELATIVE]);
+            filled.map(|(slot, _, address)| (slot, address)).collect()
+        })
+    }
+
     /// The address of a function that a slot of a global offset table has, if that is one of the object's own.
     #[must_use]
     pub fn in_offset_table(&self, slot: u64) -> Option<u64> {
@@ -179,12 +246,9 @@ impl Object {
         if self.slots().contains_key(&slot) {
             return self.in_slot(slot);
         }
-        let relative = self.references.relative.get_or_init(|| {
-            let filled = self.relocated(&[R_X86_64_RELATIVE]);
-            filled.map(|(slot, _, address)| (slot, address)).collect()
-        });
         // Of a program that is not moved, and of packed relocations, the slot has the address as linked.
-        relative.get(&slot).copied().or_else(|| self.word(slot))
+        let relative = self.relative().get(&slot).copied();
+        relative.or_else(|| self.word(slot))
     }
 
     /// The address of the object's own function that a slot is filled with, unless another object has one of

@@ -113,6 +113,10 @@ impl Exporter for Output {
         self.exporter.wants_intervals()
     }
 
+    fn wants_intervals_of(&self, latency_ns: u64) -> bool {
+        self.exporter.wants_intervals_of(latency_ns)
+    }
+
     fn wants_requests(&self) -> bool {
         self.exporter.wants_requests()
     }

@@ -199,6 +199,7 @@ fn a_probes_note_says_where_its_arguments_are() {
     let target = Target::file(&own);
     let object = target.open(target.executable()).unwrap();
     let place = Place {
+        unit: None,
         symbol: "a:b",
         arguments: Arguments::Usdt(&site),
         object: &object,

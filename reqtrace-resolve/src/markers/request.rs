@@ -302,6 +302,7 @@ fn place<'a>(found: &'a Found, its_use: &Use, site: &ProbeSite, object: &'a Open
             None if found.is_function => Arguments::Function,
             None => Arguments::None,
         },
+        unit: site.unit,
         object,
         address: (!is_behind)
             .then(|| object.address_of(site.file_offset))

@@ -2,22 +2,24 @@
 //!
 //! Names of Rust's mangling of today have the type in them. In a legacy name it is missing, but what drops a value is
 //! named by the value's type there, too: it is the one type whose stage is dropped in a `poll` and what that calls
-//! of tokio's tasks.
+//! of tokio's tasks, or else in the other functions of its table. Where no name is left, the address of the `poll` is
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_binary::demangle::{demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
-use super::branch_target;
+use super::shapes::Shapes;
+use super::{branch_target, tables::Table};
 use crate::instructions::decoder;
 use crate::symbols::body;
 
 /// What polls a task.
 pub(super) struct Poll {
     pub(super) address: u64,
-    /// The types of its futures: one, or several where the linker has folded equal code; none where they are not
-    /// known.
+    /// The types of its futures: one, or several where the linker has folded equal code; where they are not known, its own
+    /// address.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -40,7 +42,7 @@ const BLOCKING: &str = "tokio::runtime::blocking::task::BlockingTask<";
 const MAX_CALLS: u32 = 4;
 
 /// All of them but those of the blocking pool.
-pub(super) fn polls(object: &Object) -> Vec<Poll> {
+pub(super) fn polls(object: &Object, shapes: &Shapes) -> Vec<Poll> {
     let mut names: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for symbol in object.symbols() {
         let raw = object.name(symbol);
@@ -50,36 +52,48 @@ pub(super) fn polls(object: &Object) -> Vec<Poll> {
         }
     }
     let mut all = Vec::new();
-    for (address, of_address) in &names {
-        let rests = of_address.iter().filter_map(|path| path.strip_prefix(POLL));
-        let rests: Vec<&str> = rests
-            .filter(|rest| rest.is_empty() || rest.starts_with("::<"))
-            .collect();
-        if rests.is_empty() {
+    let none = BTreeSet::new();
+    let tables: BTreeMap<u64, &Table> = shapes.of_tasks().map(|one| (one.poll(), one)).collect();
+    let named = names
+        .iter()
+        .filter(|(_, paths)| rests(paths).next().is_some());
+    let addresses: BTreeSet<u64> = named
+        .map(|(at, _)| *at)
+        .chain(tables.keys().copied())
+        .collect();
+    for address in addresses {
+        let paths = names.get(&address).unwrap_or(&none);
+        let types = rests(paths).filter_map(|rest| rest.strip_prefix("::<")?.strip_suffix('>'));
+        let mut futures: BTreeSet<String> = types.map(|types| first_of(types).to_owned()).collect();
+        // Where polling one does not drop it, what frees it does.
+        let functions = tables
+            .get(&address)
+            .into_iter()
+            .flat_map(|one| one.of_future());
+        for function in [address].into_iter().chain(functions) {
+            if futures.is_empty() {
+                let mut seen = BTreeSet::new();
+                dropped(object, &names, function, MAX_CALLS, &mut seen, &mut futures);
+            }
+        }
+        if !futures.is_empty() && futures.iter().all(|name| name.starts_with(BLOCKING)) {
             continue;
         }
-        let types = rests
-            .iter()
-            .filter_map(|rest| rest.strip_prefix("::<")?.strip_suffix('>'));
-        let mut futures: BTreeSet<String> = types.map(|types| first_of(types).to_owned()).collect();
         if futures.is_empty() {
-            dropped(
-                object,
-                &names,
-                *address,
-                MAX_CALLS,
-                &mut BTreeSet::new(),
-                &mut futures,
-            );
+            futures.insert(format!("{address:#x}"));
         }
-        if futures.is_empty() || !futures.iter().all(|name| name.starts_with(BLOCKING)) {
-            all.push(Poll {
-                address: *address,
-                names: futures,
-            });
-        }
+        all.push(Poll {
+            address,
+            names: futures,
+        });
     }
     all
+}
+
+/// What follows the path of what polls tasks in these names of one function: nothing, or types.
+fn rests(paths: &BTreeSet<String>) -> impl Iterator<Item = &str> {
+    let rests = paths.iter().filter_map(|path| path.strip_prefix(POLL));
+    rests.filter(|rest| rest.is_empty() || rest.starts_with("::<"))
 }
 
 /// The types of futures that are dropped in a function, and in what it calls of tasks.

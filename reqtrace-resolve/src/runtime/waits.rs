@@ -7,28 +7,34 @@ use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
 use reqtrace_profile::{TokioWait, WAITS_OF_TOKIO};
 
-use super::{Named, bodies, calls_none, functions, split_last};
+use super::named::{Named, calls_none, functions, split_last};
+use super::{EdgeCode, bodies};
 use crate::symbols::body;
 
 /// Where a task gives what it waits for the means to wake it.
 const WAKER: &str = "tokio::runtime::task::waker::clone_waker";
 
 /// The functions in which it does.
-pub(super) fn wakers(object: &Object) -> Vec<Range<u64>> {
+pub(super) fn wakers(object: &Object) -> Vec<u64> {
     let functions = functions(object, "clone_waker");
     let of_tasks = functions.iter().filter(|one| one.whole.contains(WAKER));
-    bodies(object, of_tasks.map(|one| one.address).collect())
+    of_tasks.map(|one| one.address).collect()
 }
 
 /// What is not known of parked time, with the functions that are the edge of waiting.
-pub(crate) fn without_reasons(object: &Object, edge: &[Range<u64>]) -> Option<String> {
+pub(crate) fn without_reasons(object: &Object, edge: &EdgeCode) -> Option<String> {
     let shown = object.shown();
     let Some(first) = edge.first() else {
         return Some(format!(
             "parked time of tasks has no stack and no reason: no function `{WAKER}` in {shown}"
         ));
     };
-    let count = waits(object, first.start).len();
+    let count = waits(object, first).len();
+    if count == 0 {
+        return Some(format!(
+            "parked time of tasks has its stack and no reason: no function of tokio that waits has a name in {shown}"
+        ));
+    }
     (count > MAX_WAITS).then(|| {
         format!("{count} functions of tokio in {shown} say what a task waits for: parked time in the last {} has no reason", count - MAX_WAITS)
     })

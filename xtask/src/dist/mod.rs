@@ -142,7 +142,7 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
     let documents = tree.join("usr/share/doc/reqtrace");
     copy(&root().join("profiles"), &documents.join("profiles"))?;
     let deploy = root().join("deploy");
-    for folder in ["prometheus", "clickhouse", "duckdb"] {
+    for folder in ["grafana", "prometheus", "clickhouse", "duckdb"] {
         copy(&deploy.join(folder), &documents.join(folder))?;
     }
     copy(&deploy.join("sysusers.d"), &tree.join("usr/lib/sysusers.d"))?;

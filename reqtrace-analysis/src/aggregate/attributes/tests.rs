@@ -55,15 +55,17 @@ fn path(bytes: &[u8], is_cut: bool) -> Attribute<'_> {
 
 #[test]
 fn each_value_is_in_its_column_under_its_name() {
-    let all = attributes(None, true).unwrap();
+    let mut all = attributes(None, true).unwrap();
     assert_eq!(all.names, ["method", "size", "path"]);
-    let texts = |request_type: u32, attributes: &[Attribute<'_>]| -> Vec<String> {
+    let mut texts = |request_type: u32, attributes: &[Attribute<'_>]| -> Vec<String> {
         let request = Request {
             request_type,
             attributes,
             ..Request::default()
         };
-        let texts = all.texts(&request).into_iter();
+        let mut texts = Vec::new();
+        all.texts(&request, &mut texts);
+        let texts = texts.into_iter();
         texts.map(|text| text.as_str().to_owned()).collect()
     };
     assert_eq!(texts(0, &[]), ["", "", ""]);

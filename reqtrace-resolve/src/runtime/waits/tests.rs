@@ -1,5 +1,5 @@
-use super::super::edge;
 use super::super::tests::{CURRENT, plain, program};
+use super::super::{Shapes, edge};
 use super::*;
 use reqtrace_profile::Edge;
 
@@ -48,7 +48,13 @@ fn code_that_waits_is_known_by_its_path_in_both_manglings() {
     let code = waits(&object, here);
     assert_eq!(code.len(), 6, "{code:?}");
     // Neither the body of an asynchronous function nor what reads a result.
-    assert_eq!(edge(&object, Edge::Wait).unwrap().len(), 4);
+    assert_eq!(
+        edge(&object, &Shapes::default(), Edge::Wait)
+            .unwrap()
+            .functions
+            .len(),
+        4
+    );
     assert!(code.is_sorted_by_key(|wait| wait.from));
     for (name, place) in WAITS {
         let symbol = object.symbols().iter().find(|one| object.name(one) == name);
@@ -66,16 +72,22 @@ fn code_that_waits_is_known_by_its_path_in_both_manglings() {
 fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
     let fixture = program(&plain(&CURRENT));
     let object = fixture.object();
-    let none = edge(&object, Edge::Waker).unwrap();
-    assert!(none.is_empty());
+    let none = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
+    assert_eq!(none, EdgeCode::default());
     let said = without_reasons(&object, &none).unwrap();
     assert!(
         said.contains("has no stack and no reason") && said.contains("waker::clone_waker"),
         "{said}"
     );
     let waker = "_ZN5tokio7runtime4task5waker11clone_waker17h16c3c96c22697c3dE";
-    let fixture = program(&plain(&[&CURRENT[..], &[waker]].concat()));
-    let object = fixture.object();
-    let found = edge(&object, Edge::Waker).unwrap();
-    assert_eq!((found.len(), without_reasons(&object, &found)), (1, None));
+    let said = |more: &[&str]| {
+        let fixture = program(&plain(&[&CURRENT[..], more].concat()));
+        let object = fixture.object();
+        let found = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
+        assert_eq!(found.functions.len(), 1);
+        without_reasons(&object, &found)
+    };
+    assert_eq!(said(&[waker, WAITS[0].0]), None);
+    let said = said(&[waker]).unwrap();
+    assert!(said.contains("has its stack and no reason"), "{said}");
 }

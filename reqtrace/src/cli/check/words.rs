@@ -15,6 +15,7 @@ pub(super) fn value(spec: &ValueSpec) -> String {
         ValueSource::Result => "what the function returns".to_owned(),
         ValueSource::Global(name) => format!("&{name}"),
         ValueSource::Constant(constant) => constant.to_string(),
+        ValueSource::Unit(_) => "the unit".to_owned(),
     };
     match spec.add {
         0 => {}

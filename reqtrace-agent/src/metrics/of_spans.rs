@@ -1,0 +1,36 @@
+//! Figures of spans: what the sender and its queue have done in, counters that never decrease out.
+
+use std::fmt;
+
+use super::encode::{Encoder, Label};
+use crate::otlp::Dropped;
+
+/// What became of spans since the agent's start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfSpans {
+    /// Those that a collector has taken.
+    pub(crate) sent: u64,
+    dropped: [u64; Dropped::ALL.len()],
+}
+
+impl OfSpans {
+    /// So many spans are lost.
+    pub(crate) fn dropped(&mut self, cause: Dropped, count: u64) {
+        self.dropped[cause as usize] += count;
+    }
+
+    pub(super) fn encode(&self, to: &mut Encoder<'_>) -> fmt::Result {
+        let none: [Label<'_>; 0] = [];
+        to.counter(
+            "otlp_spans_sent",
+            "Spans of slow requests that a collector has taken",
+            [(none, self.sent as f64)],
+        )?;
+        let causes = Dropped::ALL.into_iter().zip(self.dropped);
+        to.counter(
+            "otlp_spans_dropped",
+            "Spans of slow requests that no collector has, by cause",
+            causes.map(|(cause, count)| ([("cause", cause.name())], count as f64)),
+        )
+    }
+}

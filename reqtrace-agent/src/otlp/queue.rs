@@ -1,0 +1,197 @@
+//! The way from sessions to the sender: requests in; spans of those that are slow out, as many in a second as are allowed,
+//! or counted where there is no room.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqtrace_analysis::report::{Exporter, IntervalRow, Report, RequestRow};
+use reqtrace_base::error::Result;
+
+use super::Dropped;
+use super::span::{About, Longest, span};
+use super::wire::Span;
+use crate::ids::Machine;
+use crate::metrics::Metrics;
+
+/// Spans that wait for the sender, of all sessions together; one has some 5 KB.
+pub(super) const MOST_WAITING: usize = 1_024;
+
+/// What the sender gets.
+#[derive(Debug)]
+pub(super) enum Message {
+    Span(Arc<About>, Span),
+    Stop,
+}
+
+/// Where sessions hand over spans.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(super) to: SyncSender<Message>,
+    pub(super) pace: Arc<Mutex<Pace>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) machine: Arc<Machine>,
+    pub(super) keep_slow_ns: Option<u64>,
+}
+
+/// How many are allowed: so many a second, and as many at once after a second without any.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Time that one takes.
+    each: Duration,
+    /// Time that was not used, a second at most.
+    left: Duration,
+    at: Instant,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Pace {
+    pub(super) fn new(per_second: u32, now: Instant) -> Self {
+        Self {
+            each: SECOND / per_second.max(1),
+            left: SECOND,
+            at: now,
+        }
+    }
+
+    /// Whether one more is.
+    fn allows(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.at);
+        self.left = self.left.saturating_add(since).min(SECOND);
+        self.at = now;
+        let left = self.left.checked_sub(self.each);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+}
+
+impl Queue {
+    /// Never waits.
+    fn offer(&self, about: &Arc<About>, span: Span) {
+        let message = Message::Span(Arc::clone(about), span);
+        let cause = match self.to.try_send(message) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => Dropped::Queue,
+            Err(TrySendError::Disconnected(_)) => Dropped::Ended,
+        };
+        self.metrics.spans(|of| of.dropped(cause, 1));
+    }
+
+    fn has_time(&self) -> bool {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_allowed = pace.allows(Instant::now());
+        drop(pace);
+        if !is_allowed {
+            self.metrics.spans(|of| of.dropped(Dropped::Rate, 1));
+        }
+        is_allowed
+    }
+}
+
+/// Takes the requests of a session.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    about: Arc<About>,
+    queue: Queue,
+    slow_ns: Option<u64>,
+    longest: Longest,
+}
+
+impl Spans {
+    pub(crate) fn new(about: About, queue: Queue) -> Self {
+        let mut spans = Self {
+            about: Arc::new(about),
+            slow_ns: None,
+            longest: Longest::default(),
+            queue,
+        };
+        spans.look();
+        spans
+    }
+
+    /// The configuration may have been read again.
+    pub(crate) fn look(&mut self) {
+        let slo_ns = self.queue.metrics.slo_ns(&self.about.service);
+        self.slow_ns = slo_ns.or(self.queue.keep_slow_ns);
+    }
+
+    /// Whether a request that took so long is slow.
+    fn wants(&self, latency_ns: u64) -> bool {
+        self.slow_ns.is_some_and(|slow_ns| latency_ns > slow_ns)
+    }
+
+    /// Takes an interval of the request that comes next.
+    fn interval(&mut self, row: &IntervalRow<'_>) {
+        if self.wants(row.latency_ns) {
+            self.longest.add(row);
+        }
+    }
+
+    /// Takes a request. How long one took that is incomplete is not known: it has no span.
+    fn request(&mut self, row: &RequestRow<'_>) {
+        let longest = std::mem::take(&mut self.longest);
+        let Some(slow_ns) = self.slow_ns else { return };
+        let is_slow = row.ledger.latency_ns > slow_ns && row.incomplete.is_none();
+        if !is_slow || !self.queue.has_time() {
+            return;
+        }
+        let machine = &self.queue.machine;
+        let ids = machine.ids(&self.about.service, row.id, row.start_unix_ns);
+        let span = span(row, ids, slow_ns, longest, &self.about);
+        self.queue.offer(&self.about, span);
+    }
+}
+
+/// Takes all requests of a session.
+pub(crate) struct SpansExporter(pub(crate) Rc<RefCell<Spans>>);
+
+impl Exporter for SpansExporter {
+    fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
+        self.0.borrow_mut().request(row);
+        Ok(())
+    }
+
+    fn wants_requests(&self) -> bool {
+        true
+    }
+
+    fn interval(&mut self, row: &IntervalRow<'_>) -> Result<()> {
+        self.0.borrow_mut().interval(row);
+        Ok(())
+    }
+
+    fn wants_intervals_of(&self, latency_ns: u64) -> bool {
+        self.0.borrow().wants(latency_ns)
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_pass_in_any_time_than_the_pace_allows() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(10, begin);
+        let passed = |pace: &mut Pace, at_ms: u64, tries: usize| {
+            let now = begin + Duration::from_millis(at_ms);
+            (0..tries).filter(|_| pace.allows(now)).count()
+        };
+        assert_eq!(passed(&mut pace, 0, 25), 10, "as many as in a second");
+        assert_eq!(passed(&mut pace, 99, 5), 0);
+        assert_eq!(passed(&mut pace, 500, 25), 5);
+        // What was not used in an hour does not come at once.
+        assert_eq!(passed(&mut pace, 3_600_000, 25), 10);
+        let steady: usize = (1..=100)
+            .map(|step| passed(&mut pace, 3_600_000 + 10 * step, 3))
+            .sum();
+        assert_eq!(steady, 10, "in the second after that");
+    }
+}

@@ -1,0 +1,315 @@
+//! The sender: spans in; requests of OTLP/HTTP to a collector out. It has a thread of its own: a collector that hangs holds
+//! up nobody else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use log::{info, warn};
+use prost::Message as _;
+use reqtrace_base::error::{Error, Result};
+
+use super::Dropped;
+use super::queue::{MOST_WAITING, Message, Pace, Queue};
+use super::span::About;
+use super::wire::{KeyValue, Request, Resource, ResourceSpans, Response, Scope, ScopeSpans, Span};
+use crate::config::Otlp;
+use crate::ids::Machine;
+use crate::metrics::Metrics;
+
+/// Spans of a request; fewer are sent after [`PATIENCE`].
+const BATCH: usize = 256;
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A request and its answer.
+const LONGEST: Duration = Duration::from_secs(5);
+const CONNECTING: Duration = Duration::from_secs(2);
+/// How often a batch is sent, when the collector is not there or busy; the pauses between are this long, and twice.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+/// What is left is sent within this time at the end.
+const AT_END: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(100);
+/// Bytes of an answer.
+const MAX_ANSWER: u64 = 64 << 10;
+
+/// The thread that sends.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) queue: Queue,
+    is_ending: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+struct Thread {
+    agent: ureq::Agent,
+    url: String,
+    host: String,
+    metrics: Arc<Metrics>,
+    is_ending: Arc<AtomicBool>,
+    /// A line in the log for the first failure of several.
+    has_failed: bool,
+}
+
+type Batch = Vec<(Arc<About>, Span)>;
+
+/// What became of a request.
+#[derive(Debug)]
+enum Answer {
+    /// It was taken, but for so many spans.
+    Taken(u64, String),
+    Refused(String),
+    /// It may be taken if it is sent again.
+    Away(String),
+}
+
+impl Sender {
+    /// Begins to send to this collector, whether it is there or not.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no more threads, or the kernel does not tell what the ids of traces are made of.
+    pub(crate) fn start(
+        config: &Otlp,
+        keep_slow: Option<Duration>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self> {
+        let cannot = |error| Error::failed("[otlp]: spans cannot be sent").because(error);
+        let machine = Arc::new(Machine::own().map_err(cannot)?);
+        let (to, from) = sync_channel(MOST_WAITING);
+        let is_ending = Arc::new(AtomicBool::new(false));
+        metrics.spans(|_| ());
+        let mut thread = Thread {
+            agent: agent(),
+            url: format!("{}/v1/traces", config.endpoint),
+            host: machine.host.clone(),
+            metrics: Arc::clone(metrics),
+            is_ending: Arc::clone(&is_ending),
+            has_failed: false,
+        };
+        let queue = Queue {
+            to,
+            pace: Arc::new(Mutex::new(Pace::new(config.max_rate, Instant::now()))),
+            metrics: Arc::clone(metrics),
+            machine,
+            keep_slow_ns: keep_slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let thread = Builder::new()
+            .name("reqtrace-otlp".to_owned())
+            .spawn(move || thread.run(&from))
+            .map_err(cannot)?;
+        Ok(Self {
+            queue,
+            is_ending,
+            thread,
+        })
+    }
+
+    /// What makes the ids of traces.
+    pub(crate) fn machine(&self) -> Arc<Machine> {
+        Arc::clone(&self.queue.machine)
+    }
+
+    /// Sends what has come, for some seconds, and ends.
+    pub(crate) fn end(self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        // Where it does not fit, more is waiting, and the thread looks whether it ends.
+        let _ = self.queue.to.try_send(Message::Stop);
+        if self.thread.join().is_err() {
+            warn!("the sender of spans panicked: please report this as a bug");
+        }
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(LONGEST))
+        .timeout_connect(Some(CONNECTING))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_idle_connections(1)
+        // What the environment says is about people, not about an agent.
+        .proxy(None)
+        .user_agent(concat!("reqtrace/", env!("CARGO_PKG_VERSION")));
+    config.build().into()
+}
+
+impl Thread {
+    fn run(&mut self, from: &Receiver<Message>) {
+        while !self.is_ending() {
+            match from.recv_timeout(GLANCE) {
+                Ok(Message::Span(about, span)) => {
+                    let mut batch = vec![(about, span)];
+                    self.fill(&mut batch, from);
+                    self.send(batch);
+                }
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.finish(from);
+    }
+
+    /// Takes what comes until it is enough.
+    fn fill(&self, batch: &mut Batch, from: &Receiver<Message>) {
+        let until = Instant::now() + PATIENCE;
+        while batch.len() < BATCH && !self.is_ending() {
+            let wait = until.saturating_duration_since(Instant::now());
+            match from.recv_timeout(wait) {
+                Ok(Message::Span(about, span)) => batch.push((about, span)),
+                Ok(Message::Stop) | Err(_) => return,
+            }
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Sends what is left, as long as there is time.
+    fn finish(&mut self, from: &Receiver<Message>) {
+        let until = Instant::now() + AT_END;
+        let mut left = from.try_iter().filter_map(|message| match message {
+            Message::Span(about, span) => Some((about, span)),
+            Message::Stop => None,
+        });
+        loop {
+            let batch: Batch = left.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                return;
+            }
+            if Instant::now() < until {
+                self.send(batch);
+                continue;
+            }
+            let count = (batch.len() + left.by_ref().count()) as u64;
+            self.metrics.spans(|of| of.dropped(Dropped::Ended, count));
+            warn!("spans that were not sent when the agent ended: {count}");
+        }
+    }
+
+    /// Sends a batch, several times if need be, and counts what becomes of it.
+    fn send(&mut self, batch: Batch) {
+        let all = batch.len() as u64;
+        let body = self.request(batch).encode_to_vec();
+        let mut answer = self.post(&body);
+        for attempt in 1..ATTEMPTS {
+            if !matches!(answer, Answer::Away(_)) || !self.waits(PAUSE * attempt) {
+                break;
+            }
+            answer = self.post(&body);
+        }
+        let (cause, dropped, why) = match answer {
+            Answer::Taken(refused, why) => (Dropped::Refused, refused.min(all), why),
+            Answer::Refused(why) => (Dropped::Refused, all, why),
+            Answer::Away(why) => (Dropped::Unreachable, all, why),
+        };
+        self.metrics.spans(|of| {
+            of.sent += all - dropped;
+            if dropped > 0 {
+                of.dropped(cause, dropped);
+            }
+        });
+        match (dropped, self.has_failed) {
+            (0, true) => info!("spans are sent again to {}", self.url),
+            (1.., false) => warn!(
+                "spans are dropped, and counted in reqtrace_otlp_spans_dropped_total: {}: {why}",
+                self.url
+            ),
+            _ => {}
+        }
+        self.has_failed = dropped > 0;
+    }
+
+    /// Whether the agent still runs after this time.
+    fn waits(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            if self.is_ending() {
+                return false;
+            }
+            thread::sleep(GLANCE);
+        }
+        true
+    }
+
+    fn post(&self, body: &[u8]) -> Answer {
+        let request = self.agent.post(&self.url);
+        let request = request.header("content-type", "application/x-protobuf");
+        let mut response = match request.send(body) {
+            Ok(response) => response,
+            Err(error) => return Answer::Away(error.to_string()),
+        };
+        let status = response.status();
+        let answer = response.body_mut().with_config().limit(MAX_ANSWER);
+        let answer = answer.read_to_vec();
+        // As the protocol says: no others are sent again.
+        match status.as_u16() {
+            200..=299 => match answer {
+                Ok(bytes) => taken(&bytes),
+                // It was taken; how much of it nobody knows.
+                Err(error) => Answer::Taken(0, error.to_string()),
+            },
+            429 | 502 | 503 | 504 => Answer::Away(format!("HTTP {status}")),
+            _ => Answer::Refused(format!("HTTP {status}")),
+        }
+    }
+
+    /// Those of a service stand together.
+    fn request(&self, batch: Batch) -> Request {
+        let mut services: Vec<(Arc<About>, Vec<Span>)> = Vec::new();
+        for (about, span) in batch {
+            match services.iter_mut().find(|(of, _)| Arc::ptr_eq(of, &about)) {
+                Some((_, spans)) => spans.push(span),
+                None => services.push((about, vec![span])),
+            }
+        }
+        let resource_spans = services.into_iter().map(|(about, spans)| ResourceSpans {
+            resource: Some(Resource {
+                attributes: vec![
+                    KeyValue::text("service.name", about.service.as_str()),
+                    KeyValue::text("host.name", self.host.as_str()),
+                ],
+            }),
+            scope_spans: vec![ScopeSpans {
+                scope: Some(Scope {
+                    name: "reqtrace".to_owned(),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                }),
+                spans,
+            }],
+        });
+        Request {
+            resource_spans: resource_spans.collect(),
+        }
+    }
+}
+
+/// What a collector that has taken a request says of it.
+fn taken(bytes: &[u8]) -> Answer {
+    let partial = Response::decode(bytes).ok();
+    let partial = partial.and_then(|response| response.partial_success);
+    let partial = partial.unwrap_or_default();
+    let refused = u64::try_from(partial.rejected_spans).unwrap_or(0);
+    Answer::Taken(refused, format!("refused: {}", partial.error_message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes as the published definition writes them.
+    #[test]
+    fn a_collector_may_take_some_and_say_why_not_the_others() {
+        let some = b"\n\x0b\x08\x03\x12\x07too old";
+        let Answer::Taken(3, why) = taken(some) else {
+            panic!("{:?}", taken(some));
+        };
+        assert_eq!(why, "refused: too old");
+        // All are taken; what is no answer of the protocol says nothing else.
+        for all in [b"".as_slice(), b"\n\0", b"hello"] {
+            assert!(matches!(taken(all), Answer::Taken(0, _)), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Tasks of tokio in builds for release: link-time optimisation, small code, no unwinding, no symbols. Every job once and
+//! within its own clocks, or, where no name is left, every task once.
+//!
+//! Needs root and a kernel with BPF.
+
+use std::fs;
+
+use reqtrace_tests::reqtrace::{self, Outcome};
+use reqtrace_tests::tasks::{self, Build, KINDS};
+use reqtrace_tests::workspace;
+
+use crate::tasks::checked;
+
+/// Jobs of each kind.
+const JOBS: u64 = 60;
+
+/// As many of which none panics, as that would end a program that cannot unwind.
+const BEFORE_A_PANIC: u64 = 10;
+
+/// Tasks that are no jobs: one that spawns those of each kind, but for three that come with others.
+const SPAWNERS: u64 = KINDS as u64 - 3;
+
+/// All tasks of the program, types unknown.
+const ALL: &str = "[profile]\nname = \"all\"\n[runtime]\nkind = \"tokio\"\n[[request]]\nname = \"task\"\nunit = \"*\"\n";
+
+const THIN: Build = Build {
+    name: "thin",
+    settings: &[("LTO", "thin")],
+    is_stripped: false,
+};
+
+const FAT: Build = Build {
+    name: "fat",
+    settings: &[("LTO", "fat"), ("CODEGEN_UNITS", "1")],
+    is_stripped: false,
+};
+
+const SMALL: Build = Build {
+    name: "small",
+    settings: &[("OPT_LEVEL", "s")],
+    is_stripped: false,
+};
+
+const SMALLEST: Build = Build {
+    name: "smallest",
+    settings: &[
+        ("OPT_LEVEL", "z"),
+        ("LTO", "fat"),
+        ("CODEGEN_UNITS", "1"),
+        ("PANIC", "abort"),
+    ],
+    is_stripped: true,
+};
+
+const ABORTS: Build = Build {
+    name: "aborts",
+    settings: &[("LTO", "fat"), ("CODEGEN_UNITS", "1"), ("PANIC", "abort")],
+    is_stripped: true,
+};
+
+fn every_job_is_a_request(build: &Build) {
+    for runtime in ["multi", "current"] {
+        let program = build.program().unwrap();
+        let profile = tasks::profile("tasks.toml");
+        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS).unwrap();
+        checked(&outcome, &lines, JOBS);
+    }
+}
+
+/// Counts of all tasks of a program whose names are gone.
+fn every_task_is_a_request(build: &Build, jobs: u64) -> Outcome {
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("all.toml");
+    fs::write(&profile, ALL).unwrap();
+    let program = build.program().unwrap();
+    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", jobs).unwrap();
+    assert_eq!(lines.len() as u64, jobs * KINDS as u64);
+    let summary = outcome.checked().unwrap();
+    let task = summary.request("task").unwrap();
+    // One kind of job has a child.
+    let all = jobs * (KINDS as u64 + 1) + SPAWNERS;
+    assert_eq!(
+        [task.count, task.rows, task.begins, task.ends],
+        [all; 4],
+        "{}: {}",
+        build.name,
+        outcome.said()
+    );
+    assert_eq!(
+        (task.unknown_keys, task.running_elsewhere),
+        (Some(0), Some(0))
+    );
+    // Jobs measure how long they are parked; so long their tasks are.
+    let parked: u64 = outcome
+        .rows()
+        .unwrap()
+        .iter()
+        .map(|row| row.parked_ns)
+        .sum();
+    let least: i128 = lines.iter().map(|line| line.parked.least).sum();
+    assert!(i128::from(parked) >= least, "{parked} {least}");
+    outcome
+}
+
+#[test]
+fn thin_link_time_optimisation_hides_no_job() {
+    every_job_is_a_request(&THIN);
+}
+
+#[test]
+fn fat_link_time_optimisation_hides_no_job() {
+    every_job_is_a_request(&FAT);
+}
+
+#[test]
+fn code_made_small_hides_no_job() {
+    every_job_is_a_request(&SMALL);
+}
+
+#[test]
+fn a_program_without_names_has_every_task() {
+    let stripped = |build| Build {
+        is_stripped: true,
+        ..build
+    };
+    for build in [stripped(THIN), stripped(FAT), stripped(SMALL)] {
+        let outcome = every_task_is_a_request(&build, JOBS);
+        let said = outcome.said();
+        assert!(said.contains("has its stack and no reason"), "{said}");
+    }
+    for build in [ABORTS, SMALLEST] {
+        every_task_is_a_request(&build, BEFORE_A_PANIC);
+    }
+}
+
+#[test]
+fn a_type_without_a_name_is_the_address_of_what_polls_it() {
+    let build = Build {
+        is_stripped: true,
+        ..FAT
+    };
+    let program = build.program().unwrap();
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("one.toml");
+    let with = |pattern: &str| {
+        fs::write(&profile, ALL.replace('*', pattern)).unwrap();
+        let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+        let output = command.arg(&profile).arg(&program).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = with("*sleeps*");
+    assert_eq!(code, Some(2), "{said}");
+    let (_, addresses) = said.split_once("polls tasks of one type: `").unwrap();
+    let (address, _) = addresses.split_once('`').unwrap();
+    assert!(said.contains("no name tells the types"), "{said}");
+    let (code, said) = with(address);
+    assert_eq!(code, Some(0), "{said}");
+}
