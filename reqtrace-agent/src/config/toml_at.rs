@@ -134,7 +134,6 @@ impl<'a> Value<'a> {
     }
 
     /// A usage error about it that does not show it.
-    #[cfg(feature = "ship")]
     pub(crate) fn error(&self, why: impl Display) -> Error {
         self.source
             .error(&self.span, format_args!("{}: {why}", self.key))

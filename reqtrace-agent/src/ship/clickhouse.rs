@@ -13,7 +13,6 @@ use url::Url;
 
 use super::config::ClickHouse;
 use super::http::{Failure, Outcome, outcome};
-use super::secret::Secret;
 
 /// Columns that files have only where requests have a key.
 const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];
