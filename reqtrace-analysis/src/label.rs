@@ -2,6 +2,7 @@
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
+use rustc_hash::FxHashMap;
 
 use crate::fingerprint::fingerprint;
 use crate::report::OfText;
@@ -18,6 +19,31 @@ pub(crate) fn statement(label: &[u8], grouping: Option<OfText>) -> Plain {
     match grouping {
         Some(OfText::Whole) => label_text(label),
         Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
+    }
+}
+
+/// Labels whose numbers are remembered.
+const MAX_NUMBERS: usize = 1 << 13;
+
+/// Numbers of labels that came lately: what a label's number depends on is computed once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers(FxHashMap<Box<[u8]>, u32>);
+
+impl Numbers {
+    /// The number of a label; 0 of an empty one. `number` makes it.
+    pub(crate) fn of(&mut self, label: &[u8], number: impl FnOnce() -> u32) -> u32 {
+        if label.is_empty() {
+            return 0;
+        }
+        if let Some(known) = self.0.get(label) {
+            return *known;
+        }
+        let number = number();
+        if self.0.len() >= MAX_NUMBERS {
+            self.0.clear();
+        }
+        self.0.insert(label.into(), number);
+        number
     }
 }
 

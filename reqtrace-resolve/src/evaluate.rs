@@ -10,7 +10,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 
 use reqtrace_binary::elf::Object;
 
-use super::instructions::decoder;
+use super::instructions::{branch_target, decoder};
 
 mod arithmetic;
 
@@ -165,12 +165,12 @@ impl<'a> Machine<'a> {
         let next = code.next_ip();
         match code.mnemonic() {
             Mnemonic::Jmp => {
-                let target = self.target(code)?;
+                let target = branch_target(self.object, code)?;
                 self.enter(target);
                 return Some(target);
             }
             Mnemonic::Call => {
-                let target = self.target(code)?;
+                let target = branch_target(self.object, code)?;
                 self.calls += 1;
                 if self.calls > MAX_DEPTH {
                     return None;
@@ -202,17 +202,6 @@ impl<'a> Machine<'a> {
             _ => self.compute(code)?,
         }
         Some(next)
-    }
-
-    /// Where a call or a jump goes, also one through the global offset table.
-    fn target(&self, code: &Instruction) -> Option<u64> {
-        match code.op0_kind() {
-            OpKind::NearBranch64 => Some(code.near_branch_target()),
-            OpKind::Memory if code.is_ip_rel_memory_operand() => {
-                self.object.in_offset_table(code.ip_rel_memory_address())
-            }
-            _ => None,
-        }
     }
 
     fn enter(&mut self, target: u64) {

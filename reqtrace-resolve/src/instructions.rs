@@ -45,6 +45,18 @@ pub(super) fn direct_target(code: &Instruction) -> Option<u64> {
     .then(|| code.near_branch_target())
 }
 
+/// Where a call or a jump goes, also one through the global offset table.
+pub(super) fn branch_target(object: &Object, code: &Instruction) -> Option<u64> {
+    match code.flow_control() {
+        FlowControl::Call => Some(code.near_branch_target()),
+        FlowControl::IndirectCall | FlowControl::IndirectBranch => code
+            .is_ip_rel_memory_operand()
+            .then(|| object.in_offset_table(code.ip_rel_memory_address()))
+            .flatten(),
+        _ => direct_target(code),
+    }
+}
+
 /// Whether nothing goes on at the instruction behind it.
 pub(super) fn ends_flow(code: &Instruction) -> bool {
     matches!(

@@ -25,7 +25,7 @@ mod transitions;
 mod types;
 mod waits;
 
-use named::{TASK, branch_target};
+use named::TASK;
 pub(super) use shapes::Shapes;
 use waits::{waiting, wakers};
 pub(super) use waits::{waits, without_reasons};

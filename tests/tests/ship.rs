@@ -95,7 +95,7 @@ impl Place {
         reqtrace_tests::reqtrace::command(args.into_iter().chain(more.iter().copied())).unwrap()
     }
 
-    /// Runs it to its end: its exit code, and what it has said.
+    /// Runs it to its end: its exit code, and what it has printed.
     pub(crate) fn run(&self, more: &[&str]) -> (Option<i32>, String) {
         let output = self.command(more).output().unwrap();
         (
@@ -201,8 +201,8 @@ fn each_file_is_sent_whole_by_its_name_and_leaves() {
     assert_eq!(seen["reqtrace_ship_rows_total"], 5.0 * ROWS_A_FILE as f64);
     let bytes: usize = files.values().map(Vec::len).sum();
     assert_eq!(seen["reqtrace_ship_bytes_total"], bytes as f64);
-    let said = shipper.end();
-    assert!(!said.contains("canary-password"), "{said}");
+    let output = shipper.end();
+    assert!(!output.contains("canary-password"), "{output}");
     assert_eq!(left(&place.rows), Vec::<String>::new());
 }
 
@@ -253,17 +253,17 @@ fn it_needs_no_privileges_but_the_group_of_the_files() {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )
     };
-    let (code, said) = run(65534, &["--check"]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = run(65534, &["--check"]);
+    assert_eq!(code, Some(2), "{output}");
     assert!(
-        said.contains("cannot be read") && said.contains("group"),
-        "{said}"
+        output.contains("cannot be read") && output.contains("group"),
+        "{output}"
     );
-    let (code, said) = run(GROUP, &["--check"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("3 files wait"), "{said}");
-    let (code, said) = run(GROUP, &["--once"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = run(GROUP, &["--check"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("3 files wait"), "{output}");
+    let (code, output) = run(GROUP, &["--once"]);
+    assert_eq!(code, Some(0), "{output}");
     assert_eq!(engine.taken().unwrap(), files);
     assert_eq!(left(&place.rows), Vec::<String>::new());
 }
@@ -286,24 +286,24 @@ fn what_cannot_work_is_an_error_at_the_start() {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )
     };
-    let (code, said) = run(&[]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = run(&[]);
+    assert_eq!(code, Some(2), "{output}");
     assert!(
-        said.contains("has the mode 0644: everybody may read it") && said.contains("chmod o="),
-        "{said}"
+        output.contains("has the mode 0644: everybody may read it") && output.contains("chmod o="),
+        "{output}"
     );
-    assert!(!said.contains("canary"), "{said}");
+    assert!(!output.contains("canary"), "{output}");
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
     let mut first = place.command(&[]);
     first.current_dir(place.folder.path());
     let first = Shipper::start(first, place.folder.path());
-    let (code, said) = run(&["--once"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("another shipper has the state"), "{said}");
+    let (code, output) = run(&["--once"]);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("another shipper has the state"), "{output}");
     // Looking disturbs nobody.
-    let (code, said) = run(&["--check"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("0 files wait"), "{said}");
+    let (code, output) = run(&["--check"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("0 files wait"), "{output}");
     first.end();
     // The engine is away: what is left is an exit code.
     files(&place.rows, 1);
@@ -311,11 +311,11 @@ fn what_cannot_work_is_an_error_at_the_start() {
         .unwrap()
         .replace(&engine.url(), "http://127.0.0.1:1/");
     fs::write(&place.config, text).unwrap();
-    let (code, said) = run(&["--once"]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = run(&["--once"]);
+    assert_eq!(code, Some(1), "{output}");
     assert!(
-        said.contains("unreachable") && said.contains("1 files could not be sent, and stay"),
-        "{said}"
+        output.contains("unreachable") && output.contains("1 files could not be sent, and stay"),
+        "{output}"
     );
     assert_eq!(left(&place.rows).len(), 1);
 }

@@ -83,7 +83,7 @@ fn always(config: &Config, mut sender: Sender) -> Result<()> {
         config.words()
     );
     let stop = Arc::new(Stop::default());
-    let (told, mut ended) = oneshot::channel();
+    let (over, mut ended) = oneshot::channel();
     let thread = thread::Builder::new()
         .name("reqtrace-ship".to_owned())
         .spawn({
@@ -91,7 +91,7 @@ fn always(config: &Config, mut sender: Sender) -> Result<()> {
             move || {
                 sender.run(&stop);
                 // Whoever waited has gone when it took too long.
-                let _ = told.send(());
+                let _ = over.send(());
             }
         });
     thread.map_err(cannot)?;

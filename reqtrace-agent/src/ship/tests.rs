@@ -222,14 +222,14 @@ fn what_is_wrong_is_told_with_its_line_its_value_and_what_to_write_instead() {
     ];
     for (text, line, what, advice) in cases {
         let error = Config::parse(&text, "ship.toml").unwrap_err();
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.starts_with(&format!("ship.toml:{line}: ")),
-            "{text}\n{said}"
+            message.starts_with(&format!("ship.toml:{line}: ")),
+            "{text}\n{message}"
         );
-        assert!(said.contains(what), "{text}\n{said}");
+        assert!(message.contains(what), "{text}\n{message}");
         let next = error.advice().unwrap_or_default();
-        assert!(next.contains(advice), "{text}\n{said}\n{next}");
+        assert!(next.contains(advice), "{text}\n{message}\n{next}");
         assert_eq!(error.exit_code(), 2);
     }
 }
@@ -238,10 +238,11 @@ fn what_is_wrong_is_told_with_its_line_its_value_and_what_to_write_instead() {
 fn a_password_in_a_url_is_refused_and_not_shown() {
     let text = format!("{SHIP}[clickhouse]\nurl = \"https://me:canary@ch.example\"\n");
     let error = Config::parse(&text, "ship.toml").unwrap_err();
-    let said = format!("{error} {}", error.advice().unwrap_or_default());
+    let message = format!("{error} {}", error.advice().unwrap_or_default());
     assert!(
-        said.contains("ship.toml:4: url: it has a user or a password") && !said.contains("canary"),
-        "{said}"
+        message.contains("ship.toml:4: url: it has a user or a password")
+            && !message.contains("canary"),
+        "{message}"
     );
 }
 

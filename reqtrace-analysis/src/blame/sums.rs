@@ -11,12 +11,9 @@ use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
 use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
-use crate::label::{label_text, statement};
+use crate::label::{Numbers, label_text, statement};
 use crate::report::OfText;
 use crate::report::blame::HeldRequest;
-
-/// Labels whose number is remembered.
-const MAX_LABELS: usize = 1 << 13;
 
 /// A thread that blocks on the same futex again so soon, without another block in between, waits on:
 /// somebody else had taken the lock before it had a CPU.
@@ -36,7 +33,7 @@ pub(super) struct Sums {
     pub(super) last: FxHashMap<Key, u64>,
     /// Culprits of the last request.
     known: FxHashMap<Culprit, Whose>,
-    labels: FxHashMap<Box<[u8]>, Number>,
+    labels: Numbers,
     grouping: Option<OfText>,
 }
 
@@ -52,7 +49,7 @@ impl Sums {
             texts: Texts::default(),
             last: FxHashMap::default(),
             known: FxHashMap::default(),
-            labels: FxHashMap::default(),
+            labels: Numbers::default(),
             grouping,
         }
     }
@@ -296,18 +293,9 @@ impl Sums {
 
     /// The number of a label, or of its fingerprint.
     fn label(&mut self, label: &[u8]) -> Number {
-        if label.is_empty() {
-            return NONE;
-        }
-        if let Some(number) = self.labels.get(label) {
-            return *number;
-        }
-        let number = self.texts.number(&statement(label, self.grouping));
-        if self.labels.len() >= MAX_LABELS {
-            self.labels.clear();
-        }
-        self.labels.insert(label.into(), number);
-        number
+        let (texts, grouping) = (&mut self.texts, self.grouping);
+        let number = || texts.number(&statement(label, grouping));
+        self.labels.of(label, number)
     }
 }
 

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::patterns::{self, COUNT, Time};
 use crate::blame::{Culprit, Parts, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
-use crate::label::statement;
+use crate::label::{Numbers, statement};
 use crate::report::TakerKind;
 
 /// Slow requests that are kept of one type: some 3 MB.
@@ -22,8 +22,6 @@ const MAX_SHARES: usize = 12;
 const MAX_STATEMENTS: usize = 6;
 /// Texts that are kept; all others are empty.
 const MAX_TEXTS: usize = 1 << 12;
-/// Labels whose statement is remembered.
-const MAX_LABELS: usize = 1 << 10;
 /// Threads whose connections are remembered.
 const MAX_CONNECTIONS: usize = 1 << 14;
 /// Buckets of latency: 1.6 % wide, as cells are.
@@ -138,8 +136,7 @@ pub(crate) struct Collector {
     /// When processes began in the trace, `CLOCK_MONOTONIC` ns.
     pub(super) begun: FxHashMap<u32, u64>,
     numbers: FxHashMap<Plain, u32>,
-    /// Of labels that came lately.
-    labels: FxHashMap<Box<[u8]>, u32>,
+    labels: Numbers,
     pub(super) texts: Vec<Plain>,
     requests: u64,
 }
@@ -153,7 +150,7 @@ impl Collector {
             knows_takers: false,
             begun: FxHashMap::default(),
             numbers: FxHashMap::default(),
-            labels: FxHashMap::default(),
+            labels: Numbers::default(),
             texts: vec![Plain::default()],
             requests: 0,
         }
@@ -273,17 +270,9 @@ impl Collector {
 
     /// The number of a statement without its values.
     fn number(&mut self, label: &[u8]) -> u32 {
-        if label.is_empty() {
-            return 0;
-        }
-        if let Some(number) = self.labels.get(label) {
-            return *number;
-        }
-        let number = self.text(&statement(label, None));
-        if self.labels.len() >= MAX_LABELS {
-            self.labels.clear();
-        }
-        self.labels.insert(label.into(), number);
+        let mut labels = std::mem::take(&mut self.labels);
+        let number = labels.of(label, || self.text(&statement(label, None)));
+        self.labels = labels;
         number
     }
 

@@ -3,14 +3,12 @@
 //! All of them are compiled once, in the crate tokio itself. Those that put a task into a queue are of one of its
 //! schedulers each; a program has only those that it uses.
 
-use iced_x86::{FlowControl, Instruction};
-
 use reqtrace_base::error::Result;
 use reqtrace_binary::demangle::{Copy, demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
 use super::not_there;
-use crate::instructions::{decoder, direct_target};
+use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
 /// The path of all of tokio's tasks.
@@ -95,7 +93,7 @@ pub(super) fn calls_none(object: &Object, address: u64, all: &[u64]) -> bool {
     let code = body(object, address);
     !decoder(object, code).any(|instruction| {
         let target = branch_target(object, &instruction);
-        target != address && all.contains(&target)
+        target.is_some_and(|target| target != address && all.contains(&target))
     })
 }
 
@@ -141,20 +139,6 @@ pub(super) fn queues(object: &Object) -> Result<Vec<u64>> {
         return Err(not_there(object, wanted, ", nor one of another scheduler"));
     }
     Ok(found)
-}
-
-/// Where a call or a jump goes, also one through the global offset table; 0 if that is not known, or the instruction is
-/// another one.
-pub(super) fn branch_target(object: &Object, instruction: &Instruction) -> u64 {
-    let target = match instruction.flow_control() {
-        FlowControl::Call => Some(instruction.near_branch_target()),
-        FlowControl::IndirectCall | FlowControl::IndirectBranch => instruction
-            .is_ip_rel_memory_operand()
-            .then(|| object.in_offset_table(instruction.ip_rel_memory_address()))
-            .flatten(),
-        _ => direct_target(instruction),
-    };
-    target.unwrap_or_default()
 }
 
 /// Functions with this word in their symbols.

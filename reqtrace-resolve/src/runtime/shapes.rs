@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::Instruction;
 
 use reqtrace_binary::elf::Object;
-
 use reqtrace_profile::Edge;
 
-use super::branch_target;
 use super::tables::{self, Queue, Table};
 use super::transitions::{Transition, transitions, unexplained};
-use crate::instructions::decoder;
+use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
 /// How many calls lie between what polls a task and what changes its state, at most.
@@ -96,13 +94,12 @@ impl Shapes {
 
 /// What an instruction calls or jumps to, or has the address of in the global offset table.
 fn referred(object: &Object, instruction: &Instruction) -> Option<u64> {
-    match branch_target(object, instruction) {
-        0 if instruction.is_ip_rel_memory_operand() => {
-            object.in_offset_table(instruction.ip_rel_memory_address())
-        }
-        0 => None,
-        target => Some(target),
-    }
+    branch_target(object, instruction).or_else(|| {
+        let slot = instruction
+            .is_ip_rel_memory_operand()
+            .then(|| instruction.ip_rel_memory_address());
+        object.in_offset_table(slot?)
+    })
 }
 
 /// Whether a function, or one that it calls, has or is one of these addresses.

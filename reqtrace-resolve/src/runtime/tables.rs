@@ -12,9 +12,8 @@ use iced_x86::{
 
 use reqtrace_binary::elf::Object;
 
-use super::branch_target;
 use crate::evaluate::{Given, Machine};
-use crate::instructions::{decoder, ends_flow};
+use crate::instructions::{branch_target, decoder, ends_flow};
 use crate::symbols::body;
 
 /// Functions of a task's table: poll, schedule, dealloc, try_read_output, drop_join_handle_slow, drop_abort_handle, shutdown.
@@ -241,10 +240,10 @@ fn takes(object: &Object, function: u64, argument: Register, calls: u32) -> bool
     for code in decoder(object, range.clone()) {
         let flow = code.flow_control();
         let target = branch_target(object, &code);
-        if flow == FlowControl::Call
-            || (target != 0 && ends_flow(&code) && !range.contains(&target))
-        {
-            return calls > 0 && target != 0 && takes(object, target, argument, calls - 1);
+        let leaves = target.is_some_and(|target| ends_flow(&code) && !range.contains(&target));
+        if flow == FlowControl::Call || leaves {
+            return calls > 0
+                && target.is_some_and(|target| takes(object, target, argument, calls - 1));
         }
         let used = factory.info(&code).used_registers().iter();
         let mut used = used.filter(|used| used.register().full_register() == argument);

@@ -11,8 +11,8 @@ use reqtrace_binary::demangle::{demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
 use super::shapes::Shapes;
-use super::{branch_target, tables::Table};
-use crate::instructions::decoder;
+use super::tables::Table;
+use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
 /// What polls a task.
@@ -110,7 +110,8 @@ fn dropped(
     }
     for instruction in decoder(object, body(object, address)) {
         let target = branch_target(object, &instruction);
-        let Some(called) = names.get(&target) else {
+        let Some((target, called)) = target.and_then(|target| Some((target, names.get(&target)?)))
+        else {
             continue;
         };
         for name in called {
