@@ -12,6 +12,7 @@ use reqtrace_tests::process::{Child, Stream, until};
 use reqtrace_tests::scraped::{Scrape, metrics_at};
 use reqtrace_tests::workspace;
 
+use crate::agent_prometheus::{deployed, names};
 use crate::fleet_rows::{BEGIN_NS, Made, Of, write};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -201,6 +202,15 @@ fn each_file_is_sent_whole_by_its_name_and_leaves() {
     assert_eq!(seen["reqtrace_ship_rows_total"], 5.0 * ROWS_A_FILE as f64);
     let bytes: usize = files.values().map(Vec::len).sum();
     assert_eq!(seen["reqtrace_ship_bytes_total"], bytes as f64);
+    // What alerts ask of the shipper is what it has.
+    let rules = fs::read_to_string(deployed("prometheus/reqtrace-rules.yml")).unwrap();
+    let mut asked: Vec<String> = names(&rules).into_iter().collect();
+    asked.retain(|name| name.starts_with("reqtrace_ship_"));
+    assert!(!asked.is_empty());
+    for name in asked {
+        let mut own = seen.keys().map(|metric| metric.split('{').next());
+        assert!(own.any(|own| own == Some(&name)), "{name} {seen:#?}");
+    }
     let output = shipper.end();
     assert!(!output.contains("canary-password"), "{output}");
     assert_eq!(left(&place.rows), Vec::<String>::new());
