@@ -70,7 +70,8 @@ impl Running {
     fn trace(&self, profile: &str) -> Trace {
         let path = self.folder.path().join("stress.toml");
         fs::write(&path, profile).unwrap();
-        Trace::start(&path, self.process.pid(), &[]).unwrap()
+        // It does nothing but tasks: as many as the machine can.
+        Trace::start(&path, self.process.pid(), &["--yes"]).unwrap()
     }
 
     /// Waits until all is done, and checks its results. How many tasks there were, and of how many kinds.
