@@ -113,6 +113,18 @@ pub fn without_suffix(name: &str) -> &str {
     }
 }
 
+/// Paths of what tokio and the standard library wake tasks by.
+const OF_RUNTIME: [&str; 5] = [
+    "tokio::runtime::scheduler::",
+    "tokio::runtime::task::",
+    "tokio::util::wake_list::",
+    "alloc::task::",
+    "core::task::",
+];
+
+/// The same of functions that were inlined there, which debug information calls by their last name.
+const INLINED_WAKES: [&str; 5] = ["schedule", "wake", "wake_by_ref", "wake_by_val", "wake_all"];
+
 /// The frames that say where a thread waited, innermost first: up to three of the program's, where they
 /// have names, or else two of the kernel's. Short, and clean.
 pub fn telling<'a>(
@@ -120,9 +132,15 @@ pub fn telling<'a>(
     kernel: impl Iterator<Item = &'a str>,
 ) -> Vec<String> {
     let is_named = |name: &&str| !name.starts_with('[');
-    // How glibc waits on a condition variable says less than that it does.
+    // How glibc waits on a condition variable says less than that it does, and how tokio wakes a task less than why.
+    let mut in_runtime = false;
     let inner = |name: &&str| {
-        name.starts_with("__futex_abstimed_wait") || name.starts_with("__pthread_cond_wait_common")
+        let is_of_runtime = OF_RUNTIME.iter().any(|path| name.contains(path));
+        in_runtime |= is_of_runtime;
+        is_of_runtime
+            || in_runtime && INLINED_WAKES.contains(name)
+            || name.starts_with("__futex_abstimed_wait")
+            || name.starts_with("__pthread_cond_wait_common")
     };
     let mut shown: Vec<_> = user.filter(is_named).skip_while(inner).take(3).collect();
     if shown.is_empty() {
@@ -174,6 +192,30 @@ mod tests {
         }
         assert_eq!(plain("void ns::f<int>(int)"), "ns::f");
         assert_eq!(plain("core::f::<u8>"), "core::f");
+    }
+
+    #[test]
+    fn what_wakes_a_task_is_told_and_not_how() {
+        let told = |user: &[&str]| telling(user.iter().copied(), [].into_iter());
+        let how = [
+            "tokio::runtime::scheduler::multi_thread::handle::<impl tokio::runtime::task::Schedule for H>::schedule",
+            "wake_by_val",
+            "<app::Story as alloc::task::Wake>::wake_by_ref",
+            "wake",
+            "tokio::util::wake_list::WakeList::wake_all",
+        ];
+        let why = [
+            "tokio::sync::mpsc::chan::Tx<T,S>::send",
+            "app::reply",
+            "app::main",
+            "app::start",
+        ];
+        assert_eq!(
+            told(&[&how[..], &why[..]].concat()),
+            ["tokio::sync::mpsc::chan::Tx::send", "app::reply", "app::main"]
+        );
+        // Another program may have functions of these names.
+        assert_eq!(told(&["schedule", "run"]), ["schedule", "run"]);
     }
 
     #[test]

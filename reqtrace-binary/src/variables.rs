@@ -11,7 +11,7 @@ use goblin::elf::program_header::PT_LOAD;
 
 use crate::debuginfo::{self, Links, Root, variables};
 use crate::demangle::signature;
-use crate::elf::{DefinedSymbols, FileHeader};
+use crate::elf::{DefinedSymbol, DefinedSymbols, FileHeader};
 use crate::files::Files;
 use crate::maps::{self, Behind, FileKey, Mapped};
 
@@ -50,16 +50,7 @@ impl Memory {
     /// What an address lies in: `libc.so.6 main_arena`, `shop+0x4040`, `/dev/shm/cache@0x40`, `[heap]`,
     /// `anonymous memory`; `None` when nothing that is known is mapped there.
     pub fn lies_in(&mut self, pid: u32, address: u64) -> Option<String> {
-        let known = self.processes.get(&pid);
-        let is_old = known.is_none_or(|known| known.read_at.elapsed() >= PAUSE);
-        let is_there = known.is_some_and(|known| known.find(address).is_some());
-        if !is_there && is_old {
-            let mapped = maps::all(pid).unwrap_or_default();
-            let read_at = Instant::now();
-            self.processes.insert(pid, Known { mapped, read_at });
-        }
-        let known = self.processes.get(&pid)?;
-        let index = known.find(address)?;
+        let (known, index) = self.mapped(pid, address)?;
         let mapping = known.mapped[index].clone();
         match mapping.behind() {
             Behind::Special(name) => Some(format!("[{name}]")),
@@ -75,6 +66,30 @@ impl Memory {
                 Some(in_file.unwrap_or_else(|| "anonymous memory".to_owned()))
             }
         }
+    }
+
+    /// The variable of a file that an address lies in, wherever in it, as `vtable for Order`.
+    pub fn variable(&mut self, pid: u32, address: u64) -> Option<String> {
+        let (known, index) = self.mapped(pid, address)?;
+        let mapping = known.mapped[index].clone();
+        let offset = address - mapping.start + mapping.offset;
+        let variables = self.variables(pid, &mapping)?;
+        let symbol = variables.symbol(variables.address_of(offset)?)?;
+        Some(signature(variables.symbols.name(symbol)?))
+    }
+
+    /// The mappings of a process, and the index of the one that an address is in.
+    fn mapped(&mut self, pid: u32, address: u64) -> Option<(&Known, usize)> {
+        let known = self.processes.get(&pid);
+        let is_old = known.is_none_or(|known| known.read_at.elapsed() >= PAUSE);
+        let is_there = known.is_some_and(|known| known.find(address).is_some());
+        if !is_there && is_old {
+            let mapped = maps::all(pid).unwrap_or_default();
+            let read_at = Instant::now();
+            self.processes.insert(pid, Known { mapped, read_at });
+        }
+        let known = self.processes.get(&pid)?;
+        Some((known, known.find(address)?))
     }
 
     /// Forgets processes.
@@ -205,14 +220,17 @@ impl Variables {
         )
     }
 
-    /// In words.
-    fn name(&self, file: &str, linked: u64) -> String {
+    /// The one that covers an address.
+    fn symbol(&self, linked: u64) -> Option<&DefinedSymbol> {
         let symbols = &self.symbols.symbols;
         let after = symbols.partition_point(|symbol| symbol.address <= linked);
-        let covers = after
-            .checked_sub(1)
-            .map(|index| &symbols[index])
-            .filter(|symbol| linked < symbol.address.saturating_add(symbol.size));
+        let last = &symbols[after.checked_sub(1)?];
+        (linked < last.address.saturating_add(last.size)).then_some(last)
+    }
+
+    /// In words.
+    fn name(&self, file: &str, linked: u64) -> String {
+        let covers = self.symbol(linked);
         let named = covers.and_then(|symbol| Some((symbol, self.symbols.name(symbol)?)));
         match named {
             None => format!("{file}+{linked:#x}"),

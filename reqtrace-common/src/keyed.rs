@@ -34,7 +34,7 @@ mod state;
 mod take;
 mod world;
 
-pub use key::{KeyEntry, KeyId, Look, MAX_KEY_PARTS, TICKETS, Where, Word};
+pub use key::{Job, KeyEntry, KeyId, Look, MAX_KEY_PARTS, TICKETS, Where, Word};
 pub use state::{KeyedState, PARKED, QUEUED};
 pub use take::{close_stored, close_taken};
 pub use world::{By, Hit, Inserted, Misfit, World};
@@ -276,7 +276,7 @@ fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bo
             to.ready = word.ready;
             if to.ready.is_none() && how & IS_QUEUED != 0 {
                 to.ready = Some((how >> PLACE_SHIFT & PLACE) as u32);
-                world.note_ready(entry, now);
+                world.note_ready(entry, now, Job::NONE);
             }
             world.note_left(entry, request);
         }
@@ -371,7 +371,7 @@ fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
             return;
         }
         let now = world.now();
-        world.note_ready(entry, now);
+        world.note_ready(entry, now, thread.state.units.job());
         let to = Word {
             ready: Some(place_of(hit)),
             ..word

@@ -65,11 +65,11 @@ const _: () = {
     assert!(size_of::<Process>() == 32);
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
-    assert!(size_of::<ThreadState>() == 280);
+    assert!(size_of::<ThreadState>() == 304);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
-    assert!(size_of::<AwayRecord>() == 80);
+    assert!(size_of::<AwayRecord>() == 96);
     assert!(size_of::<Unread>() == 16);
     assert!(size_of::<LastRead>() == 24);
     assert!(size_of::<Sender>() == 56);
@@ -79,7 +79,7 @@ const _: () = {
     assert!(size_of::<Way>() == 32);
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
-    assert!(size_of::<KeyEntry>() == 48);
+    assert!(size_of::<KeyEntry>() == 56);
     assert!(size_of::<KeyedState>() == 128 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);

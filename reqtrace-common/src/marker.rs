@@ -95,6 +95,8 @@ pub mod marker_flag {
     pub const ENTERS: u32 = 64;
     /// It runs it no more.
     pub const LEAVES: u32 = 128;
+    /// With [`LEAVES`]: the unit is a job of a pool of threads, which has waited for one in [`super::MarkerPlan::place`].
+    pub const JOB: u32 = 256;
 }
 
 /// Kinds of conditions.
@@ -183,6 +185,8 @@ pub mod park_kind {
     pub const GOROUTINE: u32 = 1;
     /// The stack of the marker is that at which the request waits.
     pub const HERE: u32 = 2;
+    /// Of a marker that makes requests ready: the stack of the marker is that from which it does.
+    pub const WAKER: u32 = 4;
     /// The stack and the place are those of the last [`op::NOTE`](super::op::NOTE) since the request was resumed.
     pub const NOTED: u32 = 3;
 }

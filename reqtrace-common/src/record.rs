@@ -1,5 +1,6 @@
 //! Records of the ring buffer: one per finished request, and few others.
 
+use crate::keyed::Job;
 use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
 use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT, MORE_PLACES};
 use crate::origin::Sender;
@@ -513,6 +514,10 @@ pub struct AwayRecord {
     pub is_ready: u32,
     /// Always 0.
     pub pad: u32,
+    /// The job whose end made it ready.
+    pub job: Job,
+    /// User stack of that thread where it made it ready.
+    pub by_stack: StackId,
 }
 
 /// What a request went on with that was parked; with blame.

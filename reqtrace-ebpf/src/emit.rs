@@ -6,12 +6,13 @@ use core::slice;
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 
 use reqtrace_common::cpu::CpuWaitRecord;
-use reqtrace_common::keyed::By;
+use reqtrace_common::keyed::{By, Job};
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
     AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, MAX_PARKS,
-    OriginRecord, ParkSlot, ProcessRecord, RequestRecord, SampleRecord, Slot, kind, waker_is,
+    OriginRecord, ParkSlot, ProcessRecord, RequestRecord, STACK_NONE, SampleRecord, Slot, kind,
+    waker_is,
 };
 
 use crate::cpu;
@@ -105,6 +106,8 @@ pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     record.by_begin_ns = 0;
     record.is_ready = 0;
     record.pad = 0;
+    record.job = Job::NONE;
+    record.by_stack = STACK_NONE;
     if by.is_in_request {
         record.by_is = waker_is::IN_REQUEST;
         record.by_request_type = by.request_type;

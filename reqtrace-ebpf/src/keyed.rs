@@ -46,7 +46,8 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         request_type,
         key: [0; MAX_KEY_PARTS],
     };
-    if plan.op == op::NOTE && tid_flag(marked.tid) != flag::IN_REQUEST {
+    let is_of_request = plan.op == op::NOTE && plan.flags & marker_flag::JOB == 0;
+    if is_of_request && tid_flag(marked.tid) != flag::IN_REQUEST {
         return 0;
     }
     let mut hit = keyed::Hit {
@@ -81,11 +82,16 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
             return 0;
         }
     } else if plan.flags & marker_flag::ENTERS != 0 {
-        thread.state.units.enter(hit.id.key[0]);
+        let now = request::bpf_now();
+        thread.state.units.enter(hit.id.key[0], now);
+    } else if plan.flags & marker_flag::JOB != 0 {
+        let waited_in = plan.place.wrapping_sub(1);
+        thread.state.units.leave_job(hit.id.key[0], waited_in);
     } else if plan.flags & marker_flag::LEAVES != 0 {
         thread.state.units.leave(hit.id.key[0]);
     }
-    if plan.park.kind != park_kind::NONE && is_running(thread, &hit) {
+    let waits = plan.park.kind != park_kind::NONE && plan.park.kind != park_kind::WAKER;
+    if waits && is_running(thread, &hit) {
         // One call for all kinds: what comes next is looked at once by the verifier.
         hit.place = park::park(hit.id.key[0], index);
     }

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 
-use super::label::{LabelKind, kind};
+use super::label::{LabelKind, kind, words};
 use super::place::Source;
 use super::program::{self, OnlyIf};
 use super::schema::attribute::{self as schema, Keep, On};
@@ -65,7 +65,7 @@ impl AttributeSpec {
     /// Whether it is text that users may have written, which is only read with `--labels`.
     #[must_use]
     pub fn is_text(&self) -> bool {
-        !self.kind.is_number()
+        self.kind.is_text()
     }
 }
 
@@ -141,7 +141,7 @@ impl Checker<'_> {
             moment,
         };
         let kind = kind(values, &attribute.text, &attribute.value, "attribute")?;
-        if kind.is_number() {
+        if !kind.is_text() {
             let of_text = [
                 (
                     "max-length",
@@ -151,16 +151,17 @@ impl Checker<'_> {
             ];
             for (key, span) in of_text {
                 if let Some(span) = span {
-                    let what = format!("a number has no `{key}`");
+                    let what = format!("{} has no `{key}`", words(&kind));
                     return Err(self.source.error(span, what));
                 }
             }
-        } else if let Some(names) = &attribute.names {
+        }
+        if let (false, Some(names)) = (kind.is_number(), &attribute.names) {
             return Err(self
                 .source
                 .error(
                     names.span(),
-                    "`names` are those of numbers, and this is a string",
+                    format!("`names` are those of numbers, and this is {}", words(&kind)),
                 )
                 .next("add type = \"integer\""));
         }
@@ -246,6 +247,7 @@ impl Checker<'_> {
             LabelKind::Integer => "integer",
             LabelKind::Unsigned => "unsigned",
             LabelKind::CString | LabelKind::Counted(_) => "string",
+            LabelKind::Symbol => "symbol",
         };
         let differs = [
             ("type", kind(first) != kind(next)),

@@ -37,6 +37,8 @@ pub enum LabelKind {
     CString,
     /// Text of this many bytes.
     Counted(ValueSpec),
+    /// An address: the name of the function or variable that lies there.
+    Symbol,
 }
 
 impl LabelKind {
@@ -44,6 +46,12 @@ impl LabelKind {
     #[must_use]
     pub fn is_number(&self) -> bool {
         matches!(self, Self::Integer | Self::Unsigned)
+    }
+
+    /// Whether it is text of the traced program's memory.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        matches!(self, Self::CString | Self::Counted(_))
     }
 }
 
@@ -99,6 +107,12 @@ fn one(
         ));
     }
     let kind = kind(values, &label.text, &label.value, "label")?;
+    if let (LabelKind::Symbol, Some(given)) = (&kind, &label.text.kind) {
+        return Err(values
+            .source
+            .error(given.span(), "a label is a text or a number, and no symbol")
+            .next("write a [[request.attribute]] with type = \"symbol\""));
+    }
     Ok(LabelSpec {
         function: label.function.map(Spanned::into_inner),
         when: condition(values, label.when)?,
@@ -141,16 +155,23 @@ pub(super) fn kind(
     let kind = match text.kind.as_ref().map(Spanned::get_ref) {
         Some(schema::LabelType::Integer) => LabelKind::Integer,
         Some(schema::LabelType::Unsigned) => LabelKind::Unsigned,
+        Some(schema::LabelType::Symbol) => LabelKind::Symbol,
         Some(schema::LabelType::String) | None => match text.length {
             None => LabelKind::CString,
             Some(ref length) => LabelKind::Counted(values.length(length)?),
         },
     };
-    if let (true, Some(length)) = (kind.is_number(), &text.length) {
+    if let (false, Some(length)) = (kind.is_text(), &text.length) {
         return Err(values
             .source
-            .error(length.span(), "a number has no `length`")
+            .error(length.span(), format!("{} has no `length`", words(&kind)))
             .next("leave it out, or write type = \"string\""));
+    }
+    if let (LabelKind::Symbol, Some(size)) = (&kind, &value.size) {
+        return Err(values
+            .source
+            .error(size.span(), "`size` is that of a number, and a symbol is found by an address")
+            .next("leave it out: an address has 8 bytes"));
     }
     if let (false, Some(size)) = (kind.is_number(), &value.size) {
         return Err(values
@@ -162,6 +183,15 @@ pub(super) fn kind(
             .next("for a text of known length write length = …"));
     }
     Ok(kind)
+}
+
+/// What it is, for messages.
+pub(super) fn words(kind: &LabelKind) -> &'static str {
+    match kind {
+        LabelKind::Integer | LabelKind::Unsigned => "a number",
+        LabelKind::CString | LabelKind::Counted(_) => "a string",
+        LabelKind::Symbol => "a symbol",
+    }
 }
 
 #[cfg(test)]

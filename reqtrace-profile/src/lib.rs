@@ -27,7 +27,8 @@ pub use attribute::{AttributeAt, AttributeSpec};
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
 pub use runtime::{
-    Change, Edge, GOES_ON, RUNTIME, SCHED, STOPPED, TokioWait, WAITS_OF_TOKIO, place_of_reason,
+    Change, Edge, GOES_ON, RUNTIME, SCHED, SLEEP_OF_GO, STOPPED, TokioWait, WAITS_OF_TOKIO,
+    place_of_reason,
 };
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};

@@ -14,7 +14,7 @@ use reqtrace_common::registers::Register;
 
 mod waits;
 
-use waits::places_of_tasks;
+use waits::{places_of_tasks, pool};
 pub use waits::{TokioWait, WAITS_OF_TOKIO};
 
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
@@ -28,6 +28,9 @@ pub const STOPPED: &str = "stopped by the runtime";
 /// Where a goroutine is whose reason the program has a name for, and this crate has none.
 const OTHER_REASON: &str = "other reason of the runtime";
 
+/// Where a goroutine is that waits for a time to pass, and for nothing else: the name of the place.
+pub const SLEEP_OF_GO: &str = "time.Sleep";
+
 /// Names of reasons of Go's runtime, as programs have them, and of the places that these are. `sleep` is a class of waits of
 /// threads already.
 const REASONS_OF_GO: [(&str, &str); 13] = [
@@ -35,7 +38,7 @@ const REASONS_OF_GO: [(&str, &str); 13] = [
     ("chan receive", "chan receive"),
     ("chan send", "chan send"),
     ("select", "select"),
-    ("sleep", "time.Sleep"),
+    ("sleep", SLEEP_OF_GO),
     ("sync.Mutex.Lock", "sync.Mutex.Lock"),
     ("sync.RWMutex.RLock", "sync.RWMutex.RLock"),
     ("sync.RWMutex.Lock", "sync.RWMutex.Lock"),
@@ -157,6 +160,9 @@ const SPAWNED: u64 = 3 << 6 | HAS_HANDLE | NOTIFIED;
 /// Where a task's header has the address of its table of functions, the first of which polls it.
 const TABLE: i32 = 16;
 
+/// Where that has the one that puts it into a queue when it is woken.
+const SCHEDULES: i32 = 8;
+
 /// The markers of requests that are units, or that are within units, but for begin and end.
 pub(super) struct Edges {
     pub(super) resume: Vec<MarkerSpec>,
@@ -172,6 +178,14 @@ impl Edges {
         let is_idle = bits(Edge::Resume, RUNNING | COMPLETE, 0);
         let is_parked = bits(Edge::Leave, NOTIFIED | CANCELLED, 0);
         let is_woken = bits(Edge::Leave, NOTIFIED | CANCELLED, NOTIFIED);
+        let is_job = ConditionSpec {
+            value: ValueSpec {
+                deref: vec![TABLE, SCHEDULES],
+                ..state(Edge::Done)
+            },
+            test: Test::Job,
+            negate: false,
+        };
         let queued = |marker| MarkerSpec {
             waits_in: Some(queue),
             ..marker
@@ -185,6 +199,10 @@ impl Edges {
                     ..marker(Role::Note, Edge::Wait, Vec::new())
                 },
                 marker(Role::Note, Edge::Waker, Vec::new()),
+                MarkerSpec {
+                    waits_in: Some(pool()),
+                    ..marker(Role::Note, Edge::Done, vec![is_job])
+                },
             ],
             ready: vec![
                 queued(marker(Role::Ready, Edge::Queue, Vec::new())),

@@ -4,7 +4,7 @@
 use reqtrace_base::error::{Error, Result};
 use reqtrace_common::limits::MAX_REQUEST_TYPES;
 
-use crate::{Origin, Profile, RequestSpec};
+use crate::{LabelKind, Origin, Profile, RequestSpec};
 
 /// The profiles of one trace, one for each service; never empty.
 ///
@@ -88,6 +88,21 @@ impl Profiles {
                     attributes.find(|attribute| attribute.name == name)?.until
                 };
                 names.map(until).collect()
+            })
+            .collect()
+    }
+
+    /// Attributes that are symbols: of each request type, a bit for each index.
+    #[must_use]
+    pub fn symbols(&self) -> Vec<u32> {
+        self.requests()
+            .map(|request| {
+                let names = request.attribute_names();
+                let specs = request.attributes.iter();
+                let symbols = specs.filter(|spec| spec.kind == LabelKind::Symbol);
+                let indices =
+                    symbols.filter_map(|spec| names.iter().position(|name| *name == spec.name));
+                indices.fold(0, |bits, index| bits | 1 << index)
             })
             .collect()
     }

@@ -184,7 +184,11 @@ fn one(condition: &ProgramCondition, target: &Target<'_>) -> Result<Judged> {
             let fits = match &number.test {
                 Test::OneOf(numbers) => numbers.contains(&value),
                 Test::Range(from, to) => (*from..=*to).contains(&value),
-                Test::Text(_) | Test::Bits { .. } | Test::Unit(_) | Test::Starts(_) => false,
+                Test::Text(_)
+                | Test::Bits { .. }
+                | Test::Unit(_)
+                | Test::Starts(_)
+                | Test::Job => false,
             };
             let wanted = wanted(&number.test, number.negate);
             Ok(match fits != number.negate {
@@ -315,7 +319,9 @@ fn wanted(test: &Test, negate: bool) -> String {
         Test::Range(from, i64::MAX) => format!("at least {from}"),
         Test::Range(from, to) => format!("from {from} to {to}"),
         Test::Text(texts) => texts.join(" or "),
-        Test::Bits { .. } | Test::Unit(_) | Test::Starts(_) => "something else".to_owned(),
+        Test::Bits { .. } | Test::Unit(_) | Test::Starts(_) | Test::Job => {
+            "something else".to_owned()
+        }
     };
     format!("{other}{wanted}")
 }

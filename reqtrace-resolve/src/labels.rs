@@ -28,7 +28,10 @@ pub(super) fn values(specs: &[LabelSpec]) -> impl Iterator<Item = &ValueSpec> {
 pub(super) fn length(kind: &LabelKind) -> Option<&ValueSpec> {
     match kind {
         LabelKind::Counted(length) => Some(length),
-        LabelKind::Integer | LabelKind::Unsigned | LabelKind::CString => None,
+        LabelKind::Integer
+        | LabelKind::Unsigned
+        | LabelKind::CString
+        | LabelKind::Symbol => None,
     }
 }
 
@@ -59,6 +62,11 @@ pub(super) fn text(
             let value = place.reading(value, INT, Some(signed))?;
             (label_kind::NUMBER, value, none)
         }
+        LabelKind::Symbol => (
+            label_kind::NUMBER,
+            place.reading(value, POINTER, None)?,
+            none,
+        ),
         LabelKind::CString => {
             let value = place.reading(value, POINTER, None)?;
             (label_kind::C_STRING, value, none)

@@ -58,13 +58,15 @@ pub(super) fn of_marker(
             plan.flags = 0;
         }
     }
-    if matches!(role, Role::Park | Role::Idle | Role::Note) {
-        plan.park.kind = match spec.place {
-            PlaceSpec::Edge(Edge::Leave) => park_kind::NOTED,
-            PlaceSpec::Edge(Edge::Goroutine(_)) => park_kind::NONE,
-            _ => park_kind::HERE,
-        };
-    }
+    plan.park.kind = match (role, &spec.place) {
+        // There the runtime's own stack is the thread's.
+        (_, PlaceSpec::Edge(Edge::Goroutine(_))) => park_kind::NONE,
+        (Role::Park, PlaceSpec::Edge(Edge::Leave)) => park_kind::NOTED,
+        (Role::Note, PlaceSpec::Edge(Edge::Done)) => park_kind::NONE,
+        (Role::Park | Role::Idle | Role::Note, _) => park_kind::HERE,
+        (Role::Ready, _) => park_kind::WAKER,
+        _ => park_kind::NONE,
+    };
     match spec.place {
         PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
         PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
@@ -79,8 +81,10 @@ pub(super) fn of_marker(
         }
         _ => {}
     }
-    if role == Role::Done {
-        plan.flags |= marker_flag::DROPS;
+    match (role, &spec.place) {
+        (Role::Done, _) => plan.flags |= marker_flag::DROPS,
+        (Role::Note, PlaceSpec::Edge(Edge::Done)) => plan.flags |= marker_flag::JOB,
+        _ => {}
     }
     if let Some(to) = &spec.to {
         (plan.to, plan.to_parts) = key_of(to, place)?;
@@ -198,11 +202,14 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
             let numbers = [mask.cast_signed(), are.cast_signed()];
             number(condition_kind::BITS, &numbers)
         }
-        Test::Unit(pattern) | Test::Starts(pattern) => {
+        Test::Unit(_) | Test::Starts(_) | Test::Job => {
             let here = place.address.unwrap_or_default();
             let functions = match &spec.test {
-                Test::Unit(_) => runtime::polls(place.object, place.object.shapes(), pattern)?,
-                _ => goroutines::started_by(place.object, pattern)?,
+                Test::Unit(pattern) => {
+                    runtime::polls(place.object, place.object.shapes(), pattern)?
+                }
+                Test::Starts(pattern) => goroutines::started_by(place.object, pattern)?,
+                _ => place.object.shapes().of_jobs().into_iter().collect(),
             };
             let from_here = |function: &u64| function.wrapping_sub(here).cast_signed();
             let from_here: Vec<i64> = functions.iter().map(from_here).collect();

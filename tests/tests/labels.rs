@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::workspace;
 
 /// How many requests each label has, of one request type.
 fn labels(outcome: &Outcome, request: &str) -> BTreeMap<String, u64> {
@@ -223,4 +225,47 @@ fn labels_of_a_profile_that_has_none_are_refused() {
         "{}",
         outcome.said()
     );
+}
+
+#[test]
+fn addresses_have_the_names_of_what_lies_there() {
+    let fixture = Fixture::start("virtuals", &[]).unwrap();
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("symbols.toml");
+    let symbol = |name: &str, deref: &str| {
+        format!(
+            "[[request.attribute]]\nname = \"{name}\"\ntype = \"symbol\"\narg = 0\nderef = {deref}\n"
+        )
+    };
+    let attributes = [
+        symbol("class", "[0]"),
+        symbol("run", "[0, 0]"),
+        symbol("then", "[8]"),
+        // The object itself is on the stack.
+        "[[request.attribute]]\nname = \"job\"\ntype = \"symbol\"\narg = 0\n".to_owned(),
+    ];
+    fixtures::write_profile(&profile, "job", "work", &attributes.concat()).unwrap();
+    // Nothing of it is a text of a user: no --labels.
+    let (outcome, _) = fixture
+        .traced(&profile, &["--group-by", "class"])
+        .unwrap();
+    let of = |attribute: &str| texts(&outcome, attribute);
+    let each = |names: [&str; 3]| names.map(|name| (name.to_owned(), 10)).into();
+    assert_eq!(
+        of("class"),
+        each([
+            "vtable for shop::Order",
+            "vtable for shop::Refund",
+            "vtable for shop::Report"
+        ])
+    );
+    assert_eq!(
+        of("run"),
+        each(["shop::Order::run", "shop::Refund::run", "shop::Report::run"])
+    );
+    assert_eq!(of("then"), each(["notify", "archive", ""]));
+    assert_eq!(of("job"), [("[stack]".to_owned(), 30)].into());
+    let said = outcome.said();
+    assert!(said.contains("vtable for shop::Refund"), "{said}");
+    assert_eq!(unreadable(&outcome), 0);
 }

@@ -73,6 +73,7 @@ fn every_job_is_a_request(runtime: &str) {
         "acquires",
         "asks",
         "syncs",
+        "queues",
         "has_a_child",
     ] {
         let parked = i128::from(sum(&rows, kind, |row| row.parked_ns));
@@ -106,11 +107,12 @@ fn every_job_is_a_request(runtime: &str) {
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
     waits_have_reasons_and_stacks(&outcome, &rows);
+    the_wait_for_the_pool_is_apart(&outcome, &rows);
 }
 
 /// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
 /// called by.
-const REASONS: [(&str, &str, &str, &str); 10] = [
+const REASONS: [(&str, &str, &str, &str); 11] = [
     // They look for what is free before: two places, of which none is known.
     (
         "holds",
@@ -160,12 +162,18 @@ const REASONS: [(&str, &str, &str, &str); 10] = [
         "tokio::runtime::io::",
         "tasks::jobs::alone::asks",
     ),
-    // Names of this mangling do not tell a job of the pool from a task.
+    // Names of this mangling do not tell a job of the pool from a task; who runs it does.
     (
         "syncs",
-        "join",
+        "spawn_blocking",
         "tokio::runtime::task::join::JoinHandle",
         "tasks::jobs::alone::syncs",
+    ),
+    (
+        "queues",
+        "spawn_blocking",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::queues",
     ),
     (
         "has_a_child",
@@ -174,6 +182,35 @@ const REASONS: [(&str, &str, &str, &str); 10] = [
         "tasks::jobs::alone::has_a_child",
     ),
 ];
+
+/// Where jobs are that wait for a thread of the blocking pool: the column.
+const POOL: &str = "waited_for_the_blocking_pool";
+
+/// How long a blocking job of `queues` sleeps, and the one before it, ns.
+const SLEEPS_NS: u64 = 3_000_000;
+
+/// Checks that a job which waits for a blocking one has the time until a thread took that apart.
+fn the_wait_for_the_pool_is_apart(outcome: &Outcome, rows: &[Row]) {
+    let queues = rows.iter().filter(|row| row.attributes["kind"] == "queues");
+    for row in queues {
+        // Its thread has slept at least so long for it.
+        assert!(row.places["tokio_spawn_blocking"] >= SLEEPS_NS, "{row:?}");
+    }
+    // The one before slept from a moment before it was parked on.
+    let waited = sum(rows, "queues", |row| row.places[POOL]);
+    assert!(waited >= JOBS * SLEEPS_NS * 8 / 10, "{waited}");
+    assert_eq!(sum(rows, "has_a_child", |row| row.places[POOL]), 0);
+    let folded = outcome.folded().unwrap();
+    let stacks = folded
+        .lines()
+        .filter(|line| line.contains("[parked: waited for the blocking pool]"));
+    let with_stack = stacks.filter(|line| line.contains("tasks::jobs::alone::queues"));
+    let us = with_stack.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    assert!(
+        us.sum::<u64>() * 1000 >= waited * 95 / 100,
+        "{waited} {folded}"
+    );
+}
 
 /// Checks that parked time has the reason that its kind has, for 95 % of it, no other one, and its stack.
 fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
@@ -185,7 +222,11 @@ fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
             "" => (nameless, "[parked]".to_owned()),
             reason => {
                 let place = format!("tokio_{reason}");
-                let right = sum(rows, kind, |row| row.places[&place]);
+                let pool = |row: &Row| match reason {
+                    "spawn_blocking" => row.places[POOL],
+                    _ => 0,
+                };
+                let right = sum(rows, kind, |row| row.places[&place] + pool(row));
                 (right, format!("[parked: tokio {reason}]"))
             }
         };
@@ -223,7 +264,7 @@ fn parked_with_a_name(row: &Row) -> u64 {
     let names = row
         .places
         .iter()
-        .filter(|(name, _)| name.starts_with("tokio_"));
+        .filter(|(name, _)| name.starts_with("tokio_") || *name == POOL);
     names.map(|(_, ns)| ns).sum()
 }
 

@@ -16,7 +16,7 @@ use std::{hint, io, thread};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use self::alone::{asks, computes, has_a_child, sleeps, starves, syncs, yields};
+use self::alone::{asks, computes, has_a_child, queues, sleeps, starves, syncs, yields};
 use self::holders::{holds, owns, sends};
 use self::waiters::{acquires, locks, receives};
 use crate::Result;
@@ -48,6 +48,7 @@ enum Kind {
     Yields = 10,
     HasAChild = 11,
     Starves = 12,
+    Queues = 13,
 }
 
 /// A job says which one it is: where attributes are read.
@@ -94,6 +95,9 @@ pub(crate) async fn run(data: &Path, jobs: u64) -> Result<Vec<String>> {
     }));
     kinds.spawn(each(jobs, |n| async move {
         vec![job("starves", n, starves(n), async { busy(BUSY_NS) }).await]
+    }));
+    kinds.spawn(each(jobs, |n| async move {
+        vec![job("queues", n, queues(n), nothing()).await]
     }));
     let mut lines = Vec::new();
     while let Some(of_kind) = kinds.join_next().await {

@@ -22,6 +22,9 @@ const USAGE: &str = "usage: tasks jobs --runtime multi|current --data DIR --log 
 /// Threads of the multi-thread runtime.
 const WORKERS: usize = 3;
 
+/// Threads of its blocking pool: one job waits for the other.
+const BLOCKING: usize = 1;
+
 /// Result of everything up here: any error ends the program with its message.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -52,7 +55,8 @@ fn runtime(kind: &str) -> Result<Runtime> {
         "current" => Builder::new_current_thread(),
         other => return Err(format!("no runtime `{other}`\n{USAGE}").into()),
     };
-    Ok(builder.worker_threads(WORKERS).enable_all().build()?)
+    let builder = builder.worker_threads(WORKERS).enable_all();
+    Ok(builder.max_blocking_threads(BLOCKING).build()?)
 }
 
 fn run_jobs(runtime: &Runtime, args: &[String]) -> Result<()> {

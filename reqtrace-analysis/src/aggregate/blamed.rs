@@ -14,7 +14,10 @@ use super::Aggregator;
 use super::order::Row;
 use super::places::Spot;
 use super::sites::Sites;
-use crate::blame::{Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, of_stack};
+use crate::blame::{
+    Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, is_timer_of_runtime,
+    of_stack,
+};
 use crate::error::Result;
 use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker};
 
@@ -49,7 +52,17 @@ impl Aggregator {
             Spot::Parked(place) => (Away::Parked, place),
             Spot::Queued(place) => (Away::Queued, place),
         };
-        let follows = blame.away(away, kind, place);
+        let sites = self.sites.get_mut();
+        let by_timer = match kind {
+            Away::Queued => false,
+            Away::Parked if self.spots.is_sleep(place) => true,
+            Away::Parked => away.woken_from.is_some_and(|from| {
+                blame.by_timer(from, || {
+                    is_timer_of_runtime(sites.user_side(from.space, from.user_stack).frames())
+                })
+            }),
+        };
+        let follows = blame.away(away, kind, place, by_timer);
         self.malformed += u64::from(!follows);
     }
 

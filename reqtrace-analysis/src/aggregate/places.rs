@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::samples::SEVERAL;
 use super::sites::Sites;
 use crate::classify::columns::{self, is_queue};
-use crate::profile::Profiles;
+use crate::profile::{Profiles, SLEEP_OF_GO};
 use crate::report::{Ledger, Places, StackKind, StackLine};
 
 /// A place by its number in a ledger.
@@ -82,6 +82,12 @@ impl Spots {
             QUEUED => Spot::Queued(self.names.queued.len().saturating_sub(1)),
             _ => Spot::Parked(self.names.parked.len().saturating_sub(1)),
         })
+    }
+
+    /// Whether requests that are parked there wait for a time to pass, and for nothing else.
+    pub(super) fn is_sleep(&self, parked: usize) -> bool {
+        let name = self.names.parked.get(parked);
+        name.is_some_and(|name| name == SLEEP_OF_GO)
     }
 
     /// In words: `parked: upstream`.

@@ -4,7 +4,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
     self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
-    IntervalKind, Origin, Request, RequestOf, Unrecorded, WakerContext, WakerIs,
+    IntervalKind, Origin, Request, RequestOf, Unrecorded, WakerContext, WakerIs, WokenFrom,
 };
 use rustc_hash::FxHashMap;
 
@@ -50,6 +50,8 @@ pub(crate) struct Gatherer {
     /// How often stacks were said anew.
     period: u32,
     interrupts: FxHashMap<StackId, Interrupt>,
+    /// Stacks that make requests ready: whether they are those of a runtime's timers.
+    timers: FxHashMap<WokenFrom, bool>,
     lately: Lately,
 }
 
@@ -89,6 +91,7 @@ impl Gatherer {
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: FxHashMap::default(),
+            timers: FxHashMap::default(),
             lately: Lately::default(),
         }
     }
@@ -173,9 +176,29 @@ impl Gatherer {
         })
     }
 
+    /// Whether a request was made ready by a timer of its runtime. `named` says which stacks are those.
+    pub(crate) fn by_timer(&mut self, from: WokenFrom, named: impl FnOnce() -> bool) -> bool {
+        if let Some(known) = self.timers.get(&from) {
+            return *known;
+        }
+        let is_timer = named();
+        if self.timers.len() >= MAX_INTERRUPTS {
+            self.timers.clear();
+        }
+        self.timers.insert(from, is_timer);
+        is_timer
+    }
+
     /// Takes a time in which no thread ran a request. `place` is where it was, by its number in
-    /// the ledger. Returns false when it does not follow the one before, so that it was left out.
-    pub(crate) fn away(&mut self, away: &AwayInterval, kind: Away, place: usize) -> bool {
+    /// the ledger. `by_timer`: what ended it was a time that had passed. Returns false when it does not follow the one
+    /// before, so that it was left out.
+    pub(crate) fn away(
+        &mut self,
+        away: &AwayInterval,
+        kind: Away,
+        place: usize,
+        by_timer: bool,
+    ) -> bool {
         let names = &self.sums.names;
         let thread = |tid| ThreadId {
             tgid: away.space.tgid,
@@ -184,7 +207,10 @@ impl Gatherer {
         let is = away
             .by_request
             .map_or(WakerIs::BetweenRequests, WakerIs::InRequest);
-        let by = By::Thread(thread(away.by_tid), is);
+        let by = match by_timer {
+            true => By::Interrupt(Cause::Timer),
+            false => By::Thread(thread(away.by_tid), is),
+        };
         let (before, wake_ns, by) = match kind {
             Away::Queued => (names.blocks + names.parked, away.since_ns, None),
             Away::Parked => (names.blocks, away.until_ns, Some(by)),
@@ -205,7 +231,7 @@ impl Gatherer {
             wake_ns,
             in_ns: away.until_ns,
             by,
-            woken_from: None,
+            woken_from: away.woken_from,
             away: Some(kind),
             source: if away.is_ready {
                 Source::Ready
@@ -276,6 +302,7 @@ impl Gatherer {
     /// Stacks get other names, or their ids another meaning.
     pub(crate) fn forget_stacks(&mut self) {
         self.interrupts.clear();
+        self.timers.clear();
         self.period += 1;
     }
 

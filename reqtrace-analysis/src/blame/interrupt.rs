@@ -226,6 +226,22 @@ pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
     Interrupt::Of(kind.unwrap_or(Cause::OtherInterrupt))
 }
 
+/// Whether the user stack of a thread that makes a task ready is that of tokio's timers: a time has passed. The innermost
+/// frame of a driver decides, as that of timers calls the others.
+pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> bool {
+    const DRIVERS: &str = "tokio::runtime::";
+    let of_drivers = frames.iter().filter(|frame| frame.is_named());
+    let mut of_drivers = of_drivers.filter_map(|frame| {
+        let (_, rest) = frame.name.split_once(DRIVERS)?;
+        let is_one = ["time::", "io::", "signal::", "process::"]
+            .iter()
+            .any(|driver| rest.starts_with(driver));
+        is_one.then_some(rest)
+    });
+    let innermost = of_drivers.next();
+    innermost.is_some_and(|rest| rest.starts_with("time::") && rest.ends_with("process_at_time"))
+}
+
 /// Whether a softirq delivers what the thread under it sends.
 fn is_of_sender(inside: &[&str], outside: &[&str]) -> bool {
     let by_interrupt = outside
@@ -356,5 +372,39 @@ mod tests {
         let wanted = Interrupt::NotKnown(Reason::InterruptNotNamed);
         assert_eq!(of(""), wanted);
         assert_eq!(of("[unknown] [kernel+0x1]"), wanted);
+    }
+
+    #[test]
+    fn a_timer_of_tokio_is_known_by_the_driver_that_wakes() {
+        let wakes = |names: &[&str]| {
+            let frames: Vec<Frame> = names.iter().map(|name| Frame::new(*name)).collect();
+            is_timer_of_runtime(&frames)
+        };
+        const OUTSIDE: [&str; 2] = [
+            "tokio::runtime::time::Driver::park_internal",
+            "tokio::runtime::scheduler::multi_thread::park::Inner::park_driver",
+        ];
+        let in_driver = |inside: &[&str]| wakes(&[inside, &OUTSIDE].concat());
+        assert!(in_driver(&[
+            "tokio::runtime::task::waker::wake_by_val",
+            "tokio::util::wake_list::WakeList::wake_all",
+            "tokio::runtime::time::<impl tokio::runtime::time::handle::Handle>::process_at_time",
+        ]));
+        assert!(in_driver(&[
+            "<tokio::runtime::time::handle::Handle>::process_at_time"
+        ]));
+        // Data that came, a signal, and a task that wakes another one.
+        assert!(!in_driver(&[
+            "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
+            "tokio::runtime::io::driver::Driver::turn",
+        ]));
+        assert!(!in_driver(&["tokio::runtime::signal::Driver::process"]));
+        assert!(!wakes(&[
+            "tokio::runtime::task::waker::wake_by_val",
+            "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
+        ]));
+        // It resets a timer of its own.
+        assert!(!wakes(&["tokio::runtime::time::entry::TimerEntry::reset", "app::handle"]));
+        assert!(!wakes(&["[unknown]"]));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
 use log::{debug, warn};
-use reqtrace_common::keyed::{KeyEntry, KeyId, Where, Word};
+use reqtrace_common::keyed::{Job, KeyEntry, KeyId, Where, Word};
 use reqtrace_common::record::{
     BlockSite, FILE_UNKNOWN, FileId, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason,
 };
@@ -137,14 +137,14 @@ pub(super) fn parked(
 }
 
 /// Requests that were made ready since they were left, by their tickets: where they are queued, and since when.
-type Ready = FxHashMap<u64, (u32, u64)>;
+type Ready = FxHashMap<u64, (u32, u64, Job)>;
 
 fn ready(keys: &Map) -> Result<Ready> {
     let mut ready = Ready::default();
     batch::entries(keys, |_: &KeyId, entry: &KeyEntry| {
         let word = Word::decode(entry.word);
         if let (Where::Away, Some(place)) = (word.at, word.ready) {
-            ready.insert(word.ticket, (place, entry.ready_ns));
+            ready.insert(word.ticket, (place, entry.ready_ns, entry.job));
         }
     })?;
     Ok(ready)
@@ -153,8 +153,8 @@ fn ready(keys: &Map) -> Result<Ready> {
 /// A request that no thread runs, with what its entry says.
 fn settled(request: &RequestState, ready: &Ready, ticket: u64) -> RequestState {
     let mut request = *request;
-    if let Some(&(place, ready_ns)) = ready.get(&ticket) {
-        request.keyed.settle(Some(place), ready_ns);
+    if let Some(&(place, ready_ns, job)) = ready.get(&ticket) {
+        request.keyed.settle(Some(place), ready_ns, job);
     }
     request
 }

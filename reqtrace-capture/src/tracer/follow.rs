@@ -16,7 +16,7 @@ use super::roster::Changes;
 use super::stopper::{Stopper, Waiting};
 use super::watched::Watched;
 use crate::attach::Running;
-use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Still};
+use crate::attach::decode::{self, Decoder, Ends, Extras, Malformed, Other, Record, Stamp, Still};
 use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
 use crate::kernel::clock::{self, WallClock};
@@ -342,7 +342,7 @@ impl<'a> Follower<'a> {
         let now_ns = clock::monotonic_ns();
         let (mut running, all) = session.running(now_ns, MAX_RUNNING)?;
         for Running { open, stamp, .. } in &mut running {
-            open.texts = self.extras.texts_of(*stamp);
+            complete(open, *stamp, &self.extras, &mut self.names);
             let request = open.request();
             self.names.request(&request, &mut self.stream)?;
             if let Some(BlockedIn { site, .. }) = open.blocked_in {
@@ -387,10 +387,17 @@ impl<'a> Follower<'a> {
     }
 
     /// An open request with its texts.
-    fn whole(&self, Still { mut open, stamp }: Still) -> Open {
-        open.texts = self.extras.texts_of(stamp);
+    fn whole(&mut self, Still { mut open, stamp }: Still) -> Open {
+        complete(&mut open, stamp, &self.extras, &mut self.names);
         open
     }
+}
+
+/// Gives an open request its texts.
+fn complete(open: &mut Open, stamp: Stamp, extras: &Extras, names: &mut Names) {
+    open.texts = extras.texts_of(stamp);
+    let of = (open.request.space, open.request.request_type);
+    names.symbols_of(of, &mut open.numbers, &mut open.texts);
 }
 
 fn malformed_record(malformed: Malformed, stream: &mut Stream<'_>) -> Result<()> {

@@ -27,6 +27,8 @@ pub struct KeyEntry {
     pub since_ns: u64,
     /// When it was made ready, if the word says that it was.
     pub ready_ns: u64,
+    /// The job whose end made it ready.
+    pub job: Job,
     /// When it began; written when it is left.
     pub begin_ns: u64,
     /// 0: the request is not recorded, and lies in no table while it is parked.
@@ -46,8 +48,66 @@ pub struct Look {
     pub word: u64,
     /// [`KeyEntry::ready_ns`].
     pub ready_ns: u64,
+    /// [`KeyEntry::job`].
+    pub job: Job,
     /// [`KeyEntry::weight`].
     pub weight: u32,
+}
+
+/// A job of a runtime's pool of threads, such as one of `spawn_blocking`, that a request has waited for: since when a thread
+/// has run it, and where the request was until then.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Job(u64);
+
+impl Job {
+    /// It has waited for none.
+    pub const NONE: Self = Self(0);
+
+    const PLACE_BITS: u32 = 5;
+
+    /// Run since then, `CLOCK_MONOTONIC` nanoseconds. Who waits for it is in this place until then, an index of
+    /// [`crate::record::ExtraRecord::away_ns`], and from then on in the one before.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(since_ns: u64, place: u32) -> Self {
+        Self(since_ns << Self::PLACE_BITS | place as u64 & ((1 << Self::PLACE_BITS) - 1))
+    }
+
+    /// Since when a thread has run it; 0: there is none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn since_ns(self) -> u64 {
+        self.0 >> Self::PLACE_BITS
+    }
+
+    /// Where who waits for it is until then.
+    #[must_use]
+    #[inline(always)]
+    pub const fn queue(self) -> u32 {
+        self.0 as u32 & ((1 << Self::PLACE_BITS) - 1)
+    }
+
+    /// Where who waits for it is while a thread runs it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn place(self) -> u32 {
+        self.queue().wrapping_sub(1)
+    }
+
+    /// As one word.
+    #[must_use]
+    #[inline(always)]
+    pub const fn encode(self) -> u64 {
+        self.0
+    }
+
+    /// The reverse of [`Job::encode`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn decode(word: u64) -> Self {
+        Self(word)
+    }
 }
 
 impl KeyEntry {
@@ -56,6 +116,7 @@ impl KeyEntry {
         word: Word::busy(0).encode(),
         since_ns: 0,
         ready_ns: 0,
+        job: Job::NONE,
         begin_ns: 0,
         weight: 0,
         place: 0,

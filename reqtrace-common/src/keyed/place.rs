@@ -8,7 +8,7 @@ use crate::record::reason;
 use crate::thread::{Begin, RequestState, Thread, phase};
 
 use super::take::{self, Freed, Got};
-use super::{Hit, Inserted, KeyId, Misfit, Where, Word, World, place_of};
+use super::{Hit, Inserted, Job, KeyId, Misfit, Where, Word, World, place_of};
 
 /// A request that gets another key: its entry, and the word that stood there.
 struct Moved<E> {
@@ -120,7 +120,7 @@ fn begin_stored<W: World>(
         open_read(world, request, hit, ticket, weight);
         request.keyed.leave(request.record.begin_ns, place_of(hit));
         world.note_left(entry, request);
-        world.note_ready(entry, request.record.begin_ns);
+        world.note_ready(entry, request.record.begin_ns, Job::NONE);
     })
 }
 

@@ -7,7 +7,7 @@ use crate::record::{
     ExtraRecord, MAX_PARKS, PLACES, ParkSlot, STACK_LOST, STACK_NONE, StackId, kind,
 };
 
-use super::{KeyId, TICKETS};
+use super::{Job, KeyId, TICKETS};
 
 /// Index of parked time without a name in [`ExtraRecord::away_ns`].
 pub const PARKED: u32 = MAX_PLACES as u32;
@@ -248,19 +248,40 @@ impl KeyedState {
         self.noted_place = 0;
     }
 
-    /// What its entry says of a request that no thread runs: that it was made ready, and when.
+    /// What its entry says of a request that no thread runs: that it was made ready, when, and by the end of which job.
     #[inline]
-    pub fn settle(&mut self, ready: Option<u32>, ready_ns: u64) {
+    pub fn settle(&mut self, ready: Option<u32>, ready_ns: u64, job: Job) {
         let Some(place) = ready else {
             return;
         };
         if ready_ns > self.since_ns {
+            self.waits_for_job(job, ready_ns);
             self.count_away(ready_ns, 0);
             self.since_ns = ready_ns;
         }
         self.park = 0;
         self.place = place;
         self.queued = 1;
+    }
+
+    /// It has waited for a job: until a thread took that in one place, and then in another.
+    #[inline]
+    fn waits_for_job(&mut self, job: Job, until_ns: u64) {
+        let had_ns = job.since_ns();
+        if had_ns == 0 || had_ns >= until_ns {
+            return;
+        }
+        let stack = match self.park {
+            0 => STACK_NONE,
+            park => self.extra.parks[park.wrapping_sub(1) as usize & (MAX_PARKS - 1)].stack,
+        };
+        if had_ns > self.since_ns {
+            self.parks_at(stack, job.queue());
+            self.count_away(had_ns, job.queue() + 1);
+            self.since_ns = had_ns;
+        }
+        self.parks_at(stack, job.place());
+        self.place = job.place();
     }
 
     /// The time of the place where it is ends; a name that is given here is that of the place. Returns

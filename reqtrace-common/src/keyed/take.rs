@@ -5,7 +5,7 @@ use crate::marker::{marker_flag, op};
 use crate::record::reason;
 use crate::thread::{RequestState, Thread, status};
 
-use super::{By, Hit, KeyId, Look, Misfit, TRIES, Where, Word, World};
+use super::{By, Hit, Job, KeyId, Look, Misfit, TRIES, Where, Word, World};
 
 /// Whether something was got. What is decided here are structs whose fields all have values, and no enums: a payload
 /// that is not there would be a register that the verifier does not let be stored.
@@ -43,6 +43,7 @@ pub(super) fn nothing<W: World>(world: &W, got: Got) -> Seized<W::Entry> {
         found: Look {
             word: 0,
             ready_ns: 0,
+            job: Job::NONE,
             weight: 0,
         },
         ticket: 0,
@@ -123,7 +124,7 @@ pub(super) fn back<W: World>(
     by: &By,
 ) {
     let keyed = &mut request.keyed;
-    keyed.settle(Word::decode(found.word).ready, found.ready_ns);
+    keyed.settle(Word::decode(found.word).ready, found.ready_ns, found.job);
     // What a request was queued for is told by who made it ready.
     keyed.count_away(now, if keyed.queued != 0 { 0 } else { named });
     world.was_away(request, now, by);
@@ -216,7 +217,7 @@ pub fn close_taken<W: World>(world: &mut W, thread: &Thread, stored: u64, how: u
 #[inline(always)]
 pub fn close_stored(request: &mut RequestState, found: &Look, now: u64, why: u32) {
     let keyed = &mut request.keyed;
-    keyed.settle(Word::decode(found.word).ready, found.ready_ns);
+    keyed.settle(Word::decode(found.word).ready, found.ready_ns, found.job);
     keyed.count_away(now, 0);
     request.close(now, why);
 }

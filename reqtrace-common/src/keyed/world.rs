@@ -3,7 +3,7 @@
 use crate::loss::Loss;
 use crate::thread::{RequestState, Thread};
 
-use super::{KeyId, Look};
+use super::{Job, KeyId, Look};
 
 /// A marker of a type with a key that was hit.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +82,8 @@ pub trait World {
     fn note_weight(&mut self, entry: Self::Entry, weight: u32);
     /// Stores what another entry has, but for its word.
     fn note_all_of(&mut self, entry: Self::Entry, other: Self::Entry);
-    /// Stores when it was made ready.
-    fn note_ready(&mut self, entry: Self::Entry, ready_ns: u64);
+    /// Stores when it was made ready, and by the end of which job.
+    fn note_ready(&mut self, entry: Self::Entry, ready_ns: u64, job: Job);
     /// Makes [`super::KeyEntry::NEW`], if there is none.
     fn insert(&mut self, id: &KeyId) -> Inserted;
     /// Takes an entry out. Only who has made its word [`super::Where::Busy`] does.

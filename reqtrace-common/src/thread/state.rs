@@ -1,7 +1,9 @@
 //! A thread: switch-out, waking and switch-in in; closed off-CPU intervals out.
 
 use super::Units;
-use crate::record::{BlockSite, FILE_NONE, WakerRecord, waker_context, waker_is};
+use crate::record::{
+    BlockSite, FILE_NONE, STACK_NONE, StackId, WakerRecord, waker_context, waker_is,
+};
 
 /// Where a thread is, as far as it was seen.
 pub mod phase {
@@ -78,6 +80,8 @@ pub struct ThreadState {
     pub is_counted: u32,
     /// The units of a runtime that it runs, one inside the other.
     pub units: Units,
+    /// User stack from which it made a request ready that was parked; with blame.
+    pub wakes_from: StackId,
 }
 
 /// A closed off-CPU interval.
@@ -201,6 +205,7 @@ impl ThreadState {
         needed_sequence: 0,
         is_counted: 0,
         units: Units::NONE,
+        wakes_from: STACK_NONE,
     };
 
     /// Whether the thread is off its CPU as far as is known. Where it does something itself (it

@@ -1,4 +1,7 @@
-//! Units of a runtime, such as tasks: which of them a thread enters and leaves in; the one that it runs out.
+//! Units of a runtime, such as tasks: which of them a thread enters and leaves in; the one that it runs, and the job that
+//! it has just done, out.
+
+use crate::keyed::Job;
 
 /// Units that a thread can run one inside the other and still be known by.
 const MAX_UNITS: usize = 4;
@@ -12,6 +15,10 @@ pub struct Units {
     /// How many there are, those without room in `keys` too.
     depth: u32,
     pad: u32,
+    /// When it entered the outermost one, `CLOCK_MONOTONIC` nanoseconds.
+    entered_ns: u64,
+    /// The last job, if it has entered none since.
+    job: Job,
 }
 
 impl Units {
@@ -20,15 +27,21 @@ impl Units {
         keys: [0; MAX_UNITS],
         depth: 0,
         pad: 0,
+        entered_ns: 0,
+        job: Job::NONE,
     };
 
     /// The thread runs this unit from now on. One that it runs already is the innermost then: what was inside was left
     /// unseen.
     #[inline(always)]
-    pub fn enter(&mut self, key: u64) {
+    pub fn enter(&mut self, key: u64, now: u64) {
         let mut at = self.find(key);
         if at == NOWHERE {
             at = self.depth;
+        }
+        if at == 0 {
+            self.entered_ns = now;
+            self.job = Job::NONE;
         }
         if at < MAX_UNITS as u32 {
             // A mask, and no comparison, which Linux 6.1 forgets.
@@ -46,6 +59,23 @@ impl Units {
         } else if self.depth > MAX_UNITS as u32 {
             self.depth -= 1;
         }
+    }
+
+    /// It is done with this job, which had waited in this place for a thread. Whom it makes ready before it enters another
+    /// unit has waited for the job.
+    #[inline(always)]
+    pub fn leave_job(&mut self, key: u64, place: u32) {
+        if self.find(key) == 0 {
+            self.job = Job::new(self.entered_ns, place);
+        }
+        self.leave(key);
+    }
+
+    /// The job that it has just done.
+    #[must_use]
+    #[inline(always)]
+    pub fn job(&self) -> Job {
+        self.job
     }
 
     /// The innermost; `0` when it runs none, or one that has no room.
@@ -83,7 +113,7 @@ mod tests {
     fn entered(keys: &[u64]) -> Units {
         let mut units = Units::NONE;
         for key in keys {
-            units.enter(*key);
+            units.enter(*key, 0);
         }
         units
     }
@@ -124,5 +154,27 @@ mod tests {
         units = entered(&[1, 2, 3, 4, 5]);
         units.leave(2);
         assert_eq!(units.current(), 1);
+    }
+
+    #[test]
+    fn who_is_made_ready_after_a_job_has_waited_for_it() {
+        const POOL: u32 = 11;
+        let mut units = Units::NONE;
+        units.enter(7, 100);
+        // It drives tasks of its own.
+        units.enter(8, 150);
+        units.leave(8);
+        assert_eq!(units.job(), Job::NONE);
+        units.leave_job(7, POOL);
+        assert_eq!((units.current(), units.job()), (0, Job::new(100, POOL)));
+        units.enter(9, 200);
+        assert_eq!(units.job(), Job::NONE);
+        // A task of a job is none, nor is one that was never run.
+        units.leave_job(5, POOL);
+        units.enter(10, 300);
+        units.leave_job(10, POOL);
+        assert_eq!((units.current(), units.job()), (9, Job::NONE));
+        units.leave_job(9, POOL);
+        assert_eq!(units.job(), Job::new(200, POOL));
     }
 }

@@ -5,12 +5,15 @@ use aya_ebpf::bindings::{BPF_NOEXIST, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
-use reqtrace_common::keyed::{self, By, Inserted, KeyEntry, KeyId, Look, Misfit, TICKETS, World};
+use reqtrace_common::keyed::{
+    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, TICKETS, World,
+};
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerPlan, count};
+use reqtrace_common::marker::{MarkerPlan, count, park_kind};
+use reqtrace_common::record::{STACK_NONE, StackId};
 use reqtrace_common::thread::{RequestState, Thread};
 
-use super::{rest, room, taken};
+use super::{park, rest, room, taken};
 use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
 use crate::maps::{
@@ -36,6 +39,21 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// Where the thread is that makes a request ready.
+    #[inline(always)]
+    fn stack_of_waker(&self) -> StackId {
+        // SAFETY: points into the map.
+        if self.plan.is_null() || unsafe { (*self.plan).park.kind } != park_kind::WAKER {
+            return STACK_NONE;
+        }
+        park::park(0, self.index);
+        match THREADS.get_ptr(self.tid) {
+            // SAFETY: the current thread's own entry.
+            Some(thread) => unsafe { (*thread).state.wakes_from },
+            None => STACK_NONE,
+        }
+    }
+
     /// The request that the thread is about to go on with was parked then.
     #[inline(always)]
     fn note_parked(&mut self, since_ns: u64, until_ns: u64) {
@@ -68,6 +86,7 @@ impl World for Kernel {
             Look {
                 word: (&raw const (*entry).word).read_volatile(),
                 ready_ns: (&raw const (*entry).ready_ns).read_volatile(),
+                job: (&raw const (*entry).job).read_volatile(),
                 weight: (&raw const (*entry).weight).read_volatile(),
             }
         }
@@ -114,6 +133,7 @@ impl World for Kernel {
         unsafe {
             (&raw mut (*entry).since_ns).write_volatile((*other).since_ns);
             (&raw mut (*entry).ready_ns).write_volatile((*other).ready_ns);
+            (&raw mut (*entry).job).write_volatile((*other).job);
             (&raw mut (*entry).begin_ns).write_volatile((*other).begin_ns);
             (&raw mut (*entry).weight).write_volatile((*other).weight);
             (&raw mut (*entry).place).write_volatile((*other).place);
@@ -123,12 +143,15 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn note_ready(&mut self, entry: *mut KeyEntry, ready_ns: u64) {
+    fn note_ready(&mut self, entry: *mut KeyEntry, ready_ns: u64, job: Job) {
         if entry.is_null() {
             return;
         }
         // SAFETY: points into the map.
-        unsafe { (&raw mut (*entry).ready_ns).write_volatile(ready_ns) }
+        unsafe {
+            (&raw mut (*entry).ready_ns).write_volatile(ready_ns);
+            (&raw mut (*entry).job).write_volatile(job);
+        }
     }
 
     #[inline(always)]
@@ -317,9 +340,12 @@ impl World for Kernel {
         if !blame::wanted() {
             return;
         }
+        let by_stack = self.stack_of_waker();
         // SAFETY: points into the map.
         let entry = unsafe { &*entry };
         emit::away(by, |away| {
+            away.job = entry.job;
+            away.by_stack = by_stack;
             away.tgid = id.tgid;
             away.from_tid = entry.tid;
             away.exec_generation = entry.exec_generation;
@@ -366,7 +392,7 @@ impl World for Kernel {
 
     #[inline(always)]
     fn close_taken(&mut self, _thread: &Thread, stored: u64, how: u64, found: &Look) {
-        keyed_close(stored, how, found.word, found.ready_ns);
+        keyed_close(stored, how, found.word, found.ready_ns, found.job.encode());
     }
 
     #[inline(always)]
@@ -438,11 +464,12 @@ extern "C" fn keyed_goes_on(since_ns: u64, until_ns: u64) -> u32 {
 /// [`keyed::close_taken`], in the same way.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn keyed_close(stored: u64, how: u64, word: u64, ready_ns: u64) -> u32 {
+extern "C" fn keyed_close(stored: u64, how: u64, word: u64, ready_ns: u64, job: u64) -> u32 {
     if let Some((thread, mut kernel)) = current() {
         let found = Look {
             word,
             ready_ns,
+            job: Job::decode(job),
             weight: 1,
         };
         // SAFETY: the current thread's own entry.

@@ -56,7 +56,7 @@ struct Walk {
 }
 
 /// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
-/// marker's plan. Returns the place and 1.
+/// marker's plan; of a thread that makes a request ready, from which stack it does. Returns the place and 1.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
 #[inline(never)]
@@ -67,7 +67,8 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         return 0;
     };
     // SAFETY: points into maps; the plan is not changed, and the thread is the current one.
-    let (plan, keyed, state) = unsafe { (&*plan, &mut (*thread).request.keyed, &(*thread).state) };
+    let (plan, keyed, state) =
+        unsafe { (&*plan, &mut (*thread).request.keyed, &mut (*thread).state) };
     if plan.park.kind == park_kind::NOTED {
         return keyed.parks_as_noted() + 1;
     }
@@ -84,7 +85,9 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         (stack, if named == 0 { plan.place } else { named })
     };
     let place = if named == 0 { PARKED + 1 } else { named };
-    if plan.op == op::NOTE {
+    if plan.park.kind == park_kind::WAKER {
+        state.wakes_from = stack;
+    } else if plan.op == op::NOTE {
         keyed.note(stack, place - 1);
     } else {
         keyed.parks_at(stack, place - 1);

@@ -111,6 +111,7 @@ extern "C" fn close(
         let found = Look {
             word,
             ready_ns: (&raw const (*entry).ready_ns).read_volatile(),
+            job: (&raw const (*entry).job).read_volatile(),
             weight: (&raw const (*entry).weight).read_volatile(),
         };
         if found.weight == 0 {

@@ -21,6 +21,25 @@ fn refused(lines: &str, place: &str, words: &str) {
 }
 
 #[test]
+fn a_symbol_is_no_number_and_no_text() {
+    let all = request(
+        "[[request.attribute]]\nname = \"task\"\ntype = \"symbol\"\narg = 0\nderef = [0]\n",
+    )
+    .unwrap();
+    assert_eq!(all.attributes[0].kind, LabelKind::Symbol);
+    // No user has written it.
+    assert!(!all.attributes[0].is_text());
+    let symbol = "name = \"task\"\ntype = \"symbol\"\narg = 0\n";
+    let refuses = |line: &str, place: &str, words: &str| {
+        refused(&format!("{symbol}{line}"), place, words);
+    };
+    refuses("max-length = 8", "10:14", "a symbol has no `max-length`");
+    refuses("length = 8", "10:10", "a symbol has no `length`");
+    refuses("size = 4", "10:8", "a symbol is found by an address");
+    refuses("names = { 1 = \"a\" }", "10:9", "this is a symbol");
+}
+
+#[test]
 fn an_attribute_has_its_defaults_and_everything_can_be_written() {
     let all = request(
         r#"

@@ -2,6 +2,12 @@
 
 use super::RUNTIME;
 
+/// Where a task is that waits for a job of `spawn_blocking` which a thread runs: the name of the place.
+const JOB: &str = "tokio spawn_blocking";
+
+/// Where it is until a thread of the pool takes that job.
+const POOL: &str = "waited for the blocking pool";
+
 /// What a function of tokio says of the task that waits in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokioWait {
@@ -47,11 +53,11 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
         wait("tokio::runtime::io::registration::", "tokio socket", false),
         wait(
             "tokio::runtime::task::raw::try_read_output::<tokio::runtime::blocking::",
-            "tokio spawn_blocking",
+            JOB,
             false,
         ),
         wait("tokio::runtime::task::join::JoinHandle", "tokio join", true),
-        wait("tokio::fs::", "tokio spawn_blocking", false),
+        wait("tokio::fs::", JOB, false),
     ]
 };
 
@@ -61,6 +67,10 @@ pub(super) fn places_of_tasks() -> Vec<String> {
     for wait in &WAITS_OF_TOKIO {
         if !all.contains(&wait.name) {
             all.push(wait.name);
+            if wait.name == JOB {
+                // The kernel programs know a job's two places by the second one.
+                all.push(POOL);
+            }
         }
     }
     all.into_iter().map(str::to_owned).collect()
@@ -70,7 +80,16 @@ impl TokioWait {
     /// The place: an index of its request type's places.
     #[must_use]
     pub fn place(&self) -> usize {
-        let places = places_of_tasks();
-        places.iter().position(|one| one == self.name).unwrap_or(0)
+        place(self.name)
     }
+}
+
+/// The place of a task whose job waits for a thread.
+pub(super) fn pool() -> usize {
+    place(POOL)
+}
+
+fn place(name: &str) -> usize {
+    let places = places_of_tasks();
+    places.iter().position(|one| one == name).unwrap_or(0)
 }

@@ -66,4 +66,5 @@ pub(crate) enum LabelType {
     String,
     Integer,
     Unsigned,
+    Symbol,
 }

@@ -44,6 +44,9 @@ pub enum Test {
     Unit(String),
     /// It is a function that a goroutine starts with, whose name fits this glob.
     Starts(String),
+    /// The number is the address of the function by which jobs of the program's pool of threads are scheduled, which is never
+    /// called.
+    Job,
 }
 
 impl ConditionSpec {
@@ -55,7 +58,8 @@ impl ConditionSpec {
             | Test::Range(..)
             | Test::Bits { .. }
             | Test::Unit(_)
-            | Test::Starts(_) => 1,
+            | Test::Starts(_)
+            | Test::Job => 1,
         }
     }
 }

@@ -120,6 +120,8 @@ pub struct AwayInterval {
     pub by_request: Option<RequestOf>,
     /// That thread has made it ready.
     pub is_ready: bool,
+    /// Where it was then.
+    pub woken_from: Option<WokenFrom>,
 }
 
 /// What a parked request went on with. It comes after the [`AwayInterval`] that it is about, and before the

@@ -57,6 +57,14 @@ impl Shapes {
         self.tables.iter().filter(is_run)
     }
 
+    /// What schedules the jobs of the blocking pool, which are run once and never woken.
+    pub(crate) fn of_jobs(&self) -> BTreeSet<u64> {
+        let of_tasks: BTreeSet<u64> = self.of_tasks().map(Table::schedule).collect();
+        let all = self.tables.iter().map(Table::schedule);
+        all.filter(|schedule| !of_tasks.contains(schedule))
+            .collect()
+    }
+
     /// A function that polls tasks, and does not come to any of these addresses, which are those of an edge; `None`: they
     /// all do. A task that never waits is never left.
     pub(super) fn misses(

@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -66,5 +67,13 @@ pub(super) async fn has_a_child(number: u64) {
 
 pub(super) async fn starves(number: u64) {
     tasks_job(Kind::Starves, number);
+    ends(number);
+}
+
+/// Its blocking job waits until the pool's only thread has slept for somebody else, and then sleeps itself.
+pub(super) async fn queues(number: u64) {
+    tasks_job(Kind::Queues, number);
+    drop(spawn_blocking(|| thread::sleep(HELD)));
+    let _ = spawn_blocking(|| thread::sleep(HELD)).await;
     ends(number);
 }

@@ -5,15 +5,17 @@
 use std::mem::{offset_of, size_of};
 use std::net::{Ipv6Addr, SocketAddr};
 
+use reqtrace_common::keyed::Job;
 use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 use reqtrace_common::origin::{Sender as SenderRecord, found, sender_is};
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, MAX_PARKS, OriginRecord, PLACES, ParkSlot, TextHead, waker_context,
-    waker_is,
+    AwayRecord, ExtraRecord, MAX_PARKS, OriginRecord, PLACES, ParkSlot, STACK_NONE, TextHead,
+    waker_context, waker_is,
 };
 use reqtrace_common::thread::RequestState;
 use reqtrace_recording::{
     Attribute, Away, AwayInterval, NumberOf, Origin, Park, Request, Sender, TextOf, Value, Waker,
+    WokenFrom,
 };
 use rustc_hash::FxHashMap;
 
@@ -269,12 +271,13 @@ pub(super) fn closes(request: &Request<'_>, away: &[Away]) -> Result<(), Malform
     }
 }
 
-/// Decodes where a request was while no thread ran it.
+/// Decodes where a request was while no thread ran it. What it waited until a thread took the job that it was parked for
+/// comes before the rest, if it did.
 ///
 /// # Errors
 ///
 /// [`Malformed`] when the bytes are not an [`AwayRecord`] of this version.
-pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
+pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval), Malformed> {
     macro_rules! at {
         ($field:ident) => {
             offset_of!(AwayRecord, $field)
@@ -295,8 +298,14 @@ pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
         waker_is::IN_REQUEST => Some(fields.request(at!(by_begin_ns), at!(by_request_type))?),
         other => return Err(Malformed::Waker(other)),
     };
-    Ok(AwayInterval {
-        space: fields.space(at!(tgid), at!(exec_generation))?,
+    let space = fields.space(at!(tgid), at!(exec_generation))?;
+    let job = Job::decode(fields.u64(at!(job))?);
+    let woken_from = match fields.u64(at!(by_stack))? {
+        STACK_NONE => None,
+        user_stack => Some(WokenFrom { space, user_stack }),
+    };
+    let mut away = AwayInterval {
+        space,
         request: fields.request(at!(request_begin_ns), at!(request_type))?,
         from_tid: fields.u32(at!(from_tid))?,
         place,
@@ -306,7 +315,26 @@ pub(crate) fn away(bytes: &[u8]) -> Result<AwayInterval, Malformed> {
         by_tid: fields.u32(at!(by_tid))?,
         by_request,
         is_ready: fields.u32(at!(is_ready))? != 0,
-    })
+        woken_from,
+    };
+    let had_ns = job.since_ns();
+    if had_ns == 0 || had_ns >= until_ns {
+        return Ok((None, away));
+    }
+    if job.queue() as usize >= PLACES || job.place() as usize >= PLACES {
+        return Err(Malformed::Count(job.queue()));
+    }
+    away.place = job.place();
+    let waits = had_ns > since_ns;
+    away.since_ns = had_ns.max(since_ns);
+    let before = AwayInterval {
+        place: job.queue(),
+        since_ns,
+        until_ns: had_ns,
+        woken_from: None,
+        ..away
+    };
+    Ok((waits.then_some(before), away))
 }
 
 /// Decodes what a parked request went on with.

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod objects;
+mod pointed;
 mod stacks;
 
 use std::collections::BTreeSet;
@@ -15,8 +16,8 @@ use reqtrace_binary::files::Files;
 use reqtrace_binary::variables::Memory;
 use reqtrace_common::record::{FileId, StackId};
 use reqtrace_recording::{
-    AddressSpace, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind, Request, Sample,
-    StackSumKey, Thread,
+    AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind, NumberOf,
+    Request, Sample, StackSumKey, TextOf, Thread,
 };
 use rustc_hash::FxHashSet;
 
@@ -27,6 +28,7 @@ use super::limits::Limits;
 use crate::attach::StackTable;
 use crate::symbolize::{LiveSymbolizer, thread_name};
 use addresses::Addresses;
+use pointed::{Pointed, lies_at};
 use stacks::Stacks;
 
 /// Entries of each set but that of stacks; beyond it all are sent again, or a set that only saves time is emptied.
@@ -48,10 +50,17 @@ pub(crate) struct Names {
     limits: Limits,
     memory: Memory,
     futexes: FxHashSet<(AddressSpace, u64)>,
+    pointed: Pointed,
 }
 
 impl Names {
-    pub(crate) fn new(stacks: StackTable, symbols: LiveSymbolizer, files: Files) -> Self {
+    /// `pointers`: as [`reqtrace_profile::Profiles::symbols`].
+    pub(crate) fn new(
+        stacks: StackTable,
+        symbols: LiveSymbolizer,
+        files: Files,
+        pointers: Vec<u32>,
+    ) -> Self {
         Self {
             addresses: Addresses::new(symbols),
             stacks: Stacks::new(stacks),
@@ -63,6 +72,7 @@ impl Names {
             limits: Limits::default(),
             memory: Memory::with_files(files),
             futexes: FxHashSet::default(),
+            pointed: Pointed::new(pointers),
         }
     }
 
@@ -80,6 +90,7 @@ impl Names {
     /// The symbolizer, for changes of a process.
     pub(crate) fn symbols(&mut self) -> &mut LiveSymbolizer {
         self.addresses.changed();
+        self.pointed.changed();
         &mut self.addresses.symbols
     }
 
@@ -136,6 +147,28 @@ impl Names {
         self.threads_left = THREADS_PER_TICK;
     }
 
+    /// Makes the attributes of a request that are symbols texts.
+    pub(crate) fn symbols_of(
+        &mut self,
+        (space, request_type): (AddressSpace, u32),
+        numbers: &mut Vec<NumberOf>,
+        texts: &mut Vec<TextOf>,
+    ) {
+        let Self {
+            addresses,
+            memory,
+            pointed,
+            ..
+        } = self;
+        let is_late = addresses.is_late();
+        let symbols = addresses.symbols.user();
+        let look_up = |address| match is_late {
+            true => None,
+            false => lies_at(space, address, symbols, memory),
+        };
+        pointed.name(request_type, (numbers, texts), look_up, space);
+    }
+
     /// Sends what a request refers to.
     pub(crate) fn request(&mut self, request: &Request<'_>, stream: &mut Stream<'_>) -> Result<()> {
         for slot in request.slots {
@@ -182,6 +215,14 @@ impl Names {
             self.user_stack(from.space, from.user_stack, false, stream)?;
         }
         stream.send(&Event::Interval(interval))
+    }
+
+    /// Sends where a request was that no thread ran, and before it what it refers to.
+    pub(crate) fn away(&mut self, away: &AwayInterval, stream: &mut Stream<'_>) -> Result<()> {
+        if let Some(from) = away.woken_from {
+            self.user_stack(from.space, from.user_stack, false, stream)?;
+        }
+        stream.send(&Event::Away(away))
     }
 
     /// Sends a wait for a CPU, with the cgroup whose limit kept it waiting.

@@ -127,7 +127,12 @@ impl Follower<'_> {
                     Err(malformed) => Err(malformed),
                 },
                 Ok(Record::Away(bytes)) => match decode::away(bytes) {
-                    Ok(away) => self.stream.send(&Event::Away(&away)).map(Ok)?,
+                    Ok((before, away)) => {
+                        for away in before.iter().chain([&away]) {
+                            self.names.away(away, &mut self.stream)?;
+                        }
+                        Ok(())
+                    }
                     Err(malformed) => Err(malformed),
                 },
                 Ok(Record::CpuWait(bytes)) => match decode::cpu_wait(bytes) {
@@ -164,7 +169,12 @@ impl Follower<'_> {
             Err(malformed) => return Ok(Err(malformed)),
         };
         self.latecomers.seen(request.space.tgid);
-        let extra = self.extras.take(&request);
+        let mut extra = self.extras.take(&request);
+        if let Ok(Some(extra)) = &mut extra {
+            let of = (request.space, request.request_type);
+            self.names
+                .symbols_of(of, &mut extra.numbers, &mut extra.texts);
+        }
         let parks = extra.as_ref().ok().and_then(Option::as_ref);
         let parks = parks.map_or(&[][..], |extra| &extra.parks);
         let request = Request { parks, ..request };

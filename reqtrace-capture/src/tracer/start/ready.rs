@@ -105,7 +105,7 @@ impl Ready {
         let (known, names) = found.programs();
         let events = Events {
             header,
-            names: Names::new(stacks, symbols, files),
+            names: Names::new(stacks, symbols, files, profiles.symbols()),
             request_types: profiles.requests().count(),
             keyed: Keyed {
                 has_keys: profiles.have_keys(),

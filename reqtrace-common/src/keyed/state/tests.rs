@@ -68,7 +68,7 @@ proptest! {
             keyed.leave(now, place);
             now += parked_ns;
             let ready = (queued_ns > 0).then_some(7);
-            keyed.settle(ready, now);
+            keyed.settle(ready, now, Job::NONE);
             now += queued_ns;
             let named = if keyed.queued == 0 { named } else { 0 };
             keyed.count_away(now, named);
@@ -141,5 +141,42 @@ fn of_two_places_where_it_may_wait_at_once_none_is_known() {
         assert_eq!(keyed.parks_as_noted(), known, "{notes:?}");
         let slot = keyed.extra.parks[0];
         assert_eq!((slot.stack, slot.place), (8, known), "{notes:?}");
+    }
+}
+
+#[test]
+fn what_a_job_had_waited_for_a_thread_is_apart() {
+    const JOIN: u32 = 2;
+    const JOB: u32 = 10;
+    const POOL: u32 = 11;
+    const QUEUE: u32 = 0;
+    // Since when a thread had the job, of a request that is parked from 100 to 190.
+    let parts = |since_ns| {
+        let mut keyed = KeyedState::NONE;
+        keyed.parks_at(4, JOIN);
+        keyed.leave(100, JOIN);
+        keyed.settle(Some(QUEUE), 190, Job::new(since_ns, POOL));
+        keyed.count_away(200, 0);
+        let extra = *keyed.extra();
+        let parks = extra.parks[..extra.parks_used as usize].iter();
+        let parks: Vec<_> = parks.filter(|park| park.count != 0).collect();
+        assert!(parks.iter().all(|park| (park.stack, park.count) == (4, 1)));
+        assert_eq!(extra.away_ns[QUEUE as usize], 10);
+        let of = |place: u32| extra.away_ns[place as usize];
+        for park in &parks {
+            assert_eq!(park.ns, of(park.place));
+        }
+        let with_stack: u64 = parks.iter().map(|park| park.ns).sum();
+        assert_eq!(with_stack, 90);
+        [of(POOL), of(JOB), of(JOIN)]
+    };
+    assert_eq!(parts(150), [50, 40, 0]);
+    // It ran before the request waited for it.
+    for since_ns in [90, 100] {
+        assert_eq!(parts(since_ns), [0, 90, 0]);
+    }
+    // It cannot have begun later.
+    for since_ns in [190, 250] {
+        assert_eq!(parts(since_ns), [0, 0, 90]);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::keyed::{By, Inserted, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored};
+use crate::keyed::{By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored};
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
 use crate::thread::{RequestState, Thread, status};
@@ -60,6 +60,7 @@ impl Tables {
         Look {
             word: entry.word,
             ready_ns: entry.ready_ns,
+            job: entry.job,
             weight: entry.weight,
         }
     }
@@ -129,9 +130,10 @@ impl World for Tables {
         };
     }
 
-    fn note_ready(&mut self, entry: usize, ready_ns: u64) {
+    fn note_ready(&mut self, entry: usize, ready_ns: u64, job: Job) {
         self.step();
         self.entries[entry].ready_ns = ready_ns;
+        self.entries[entry].job = job;
     }
 
     fn insert(&mut self, id: &KeyId) -> Inserted {

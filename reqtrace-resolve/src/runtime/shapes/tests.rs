@@ -177,6 +177,11 @@ fn the_edges_of_a_stripped_program_are_found_however_it_was_compiled() {
                 (3, 2),
                 "{inline} {flags:?}"
             );
+            let of_jobs = all.of_jobs();
+            let [of_jobs] = Vec::from_iter(&of_jobs)[..] else {
+                panic!("{inline} {flags:?}: {of_jobs:?}");
+            };
+            assert!(name_at(&named, *of_jobs).contains("schedule_never"));
             let (function, given) = all.queues[&of_tasks[0]].common().unwrap();
             assert_eq!(given, Given::Second);
             assert!(

@@ -70,6 +70,7 @@ fn condition(spec: &ConditionSpec) -> String {
         Test::Bits { mask, are } => format!("of {value} the bits {mask:#x} are {are:#x}"),
         Test::Unit(pattern) => format!("{value} polls a task of the type {pattern}"),
         Test::Starts(pattern) => format!("{value} is the function {pattern}"),
+        Test::Job => format!("{value} is that of a job of the blocking pool"),
         Test::Text(texts) => {
             let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
             let points = if spec.negate {
@@ -92,6 +93,7 @@ pub(super) fn attribute(spec: &AttributeSpec) -> String {
                 parts.push(format!("{} with a name", spec.names.len()));
             }
         }
+        LabelKind::Symbol => parts.push("the name of what lies at an address".to_owned()),
         LabelKind::CString | LabelKind::Counted(_) => {
             parts.push(format!("text of up to {} bytes", spec.most));
             if let Some(until) = spec.until {

@@ -239,7 +239,8 @@ fn away_records_are_checked() {
         is_ready: 1,
         ..AwayRecord::default()
     };
-    let decoded = away(bytes(&record)).unwrap();
+    let (before, decoded) = away(bytes(&record)).unwrap();
+    assert_eq!(before, None);
     assert_eq!((decoded.from_tid, decoded.by_tid), (8, 9));
     assert_eq!(decoded.by_request.unwrap().begin_ns, 900);
     assert!(decoded.is_ready);
@@ -253,6 +254,38 @@ fn away_records_are_checked() {
         ..record
     };
     assert_eq!(away(bytes(&nowhere)), Err(Malformed::Count(99)));
+}
+
+#[test]
+fn what_a_job_waited_for_a_thread_comes_before_it() {
+    let record = AwayRecord {
+        kind: kind::AWAY,
+        tgid: 7,
+        from_tid: 8,
+        by_tid: 9,
+        place: 2,
+        is_ready: 1,
+        since_ns: 100,
+        until_ns: 190,
+        by_stack: 44,
+        ..AwayRecord::default()
+    };
+    let decoded = |since_ns| {
+        let job = Job::new(since_ns, 11);
+        away(bytes(&AwayRecord { job, ..record })).unwrap()
+    };
+    let part = |away: AwayInterval| (away.place, away.since_ns, away.until_ns, away.woken_from);
+    let from = Some(WokenFrom {
+        space: decoded(150).1.space,
+        user_stack: 44,
+    });
+    let (before, own) = decoded(150);
+    assert_eq!(part(before.unwrap()), (11, 100, 150, None));
+    assert_eq!(part(own), (10, 150, 190, from));
+    let (before, own) = decoded(90);
+    assert_eq!((before, part(own)), (None, (10, 100, 190, from)));
+    let (before, own) = decoded(0);
+    assert_eq!((before, part(own)), (None, (2, 100, 190, from)));
 }
 
 #[test]

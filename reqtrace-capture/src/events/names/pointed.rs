@@ -1,0 +1,152 @@
+//! What attributes point to: addresses of traced processes in, the names of the functions and variables there out.
+
+use reqtrace_base::frame::{AddressSpace, UNKNOWN};
+use reqtrace_binary::symbolize::user::UserSymbols;
+use reqtrace_binary::variables::Memory;
+use reqtrace_common::marker::MAX_TEXT;
+use reqtrace_recording::{NumberOf, TextOf};
+use rustc_hash::FxHashMap;
+
+use super::MAX_KNOWN;
+
+/// Attributes that are symbols, and names that were found for them.
+#[derive(Default)]
+pub(super) struct Pointed {
+    /// Of each request type, a bit for each attribute that is one.
+    of_types: Vec<u32>,
+    names: FxHashMap<(AddressSpace, u64), String>,
+}
+
+impl Pointed {
+    pub(super) fn new(of_types: Vec<u32>) -> Self {
+        Self {
+            of_types,
+            ..Self::default()
+        }
+    }
+
+    /// Processes have other mappings now.
+    pub(super) fn changed(&mut self) {
+        self.names.clear();
+    }
+
+    /// Makes the addresses among the numbers of a request texts. A null pointer has none.
+    pub(super) fn name(
+        &mut self,
+        request_type: u32,
+        (numbers, texts): (&mut Vec<NumberOf>, &mut Vec<TextOf>),
+        mut look_up: impl FnMut(u64) -> Option<String>,
+        space: AddressSpace,
+    ) {
+        let bits = self.of_types.get(request_type as usize);
+        let bits = bits.copied().unwrap_or_default();
+        if bits == 0 {
+            return;
+        }
+        numbers.retain(|of| {
+            let is_symbol = bits & 1 << of.index != 0;
+            if is_symbol && of.number != 0 {
+                let known = self.names.get(&(space, of.number)).cloned();
+                let name = known.or_else(|| {
+                    let mut found = look_up(of.number)?;
+                    found.truncate(found.floor_char_boundary(MAX_TEXT));
+                    if self.names.len() >= MAX_KNOWN {
+                        self.names.clear();
+                    }
+                    self.names.insert((space, of.number), found.clone());
+                    Some(found)
+                });
+                texts.push(TextOf {
+                    index: of.index,
+                    bytes: name.unwrap_or_else(|| UNKNOWN.to_owned()).into_bytes(),
+                    is_cut: false,
+                });
+            }
+            !is_symbol
+        });
+    }
+}
+
+/// The function at an address, else the variable, else what it lies in; `None` when nothing is mapped there.
+pub(super) fn lies_at(
+    space: AddressSpace,
+    address: u64,
+    symbols: &mut UserSymbols,
+    memory: &mut Memory,
+) -> Option<String> {
+    if symbols.place(space, address, false).is_some() {
+        // Of inlined calls the last one is the function that lies there.
+        return symbols
+            .frame(space, address, false)
+            .last()
+            .map(|frame| frame.name.to_string());
+    }
+    memory
+        .variable(space.tgid, address)
+        .or_else(|| memory.lies_in(space.tgid, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_names_and_other_numbers_stay() {
+        let mut pointed = Pointed::new(vec![0, 0b101]);
+        let number = |index, number| NumberOf { index, number };
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let mut numbers = vec![number(0, 0x10), number(1, 0x10), number(2, 0)];
+            let mut texts = Vec::new();
+            let look_up = |address| {
+                asked.push(address);
+                Some("Order::ship".to_owned())
+            };
+            let space = AddressSpace::default();
+            pointed.name(1, (&mut numbers, &mut texts), look_up, space);
+            assert_eq!(numbers, [number(1, 0x10)]);
+            assert_eq!(texts.len(), 1);
+            assert_eq!((texts[0].index, &*texts[0].bytes), (0, &b"Order::ship"[..]));
+            pointed.name(0, (&mut numbers, &mut texts), |_| None, space);
+            assert_eq!(numbers, [number(1, 0x10)]);
+        }
+        assert_eq!(asked, [0x10]);
+    }
+
+    #[test]
+    fn what_lies_nowhere_is_not_known() {
+        let mut pointed = Pointed::new(vec![1]);
+        let mut numbers = vec![NumberOf {
+            index: 0,
+            number: 7,
+        }];
+        let mut texts = Vec::new();
+        pointed.name(
+            0,
+            (&mut numbers, &mut texts),
+            |_| None,
+            AddressSpace::default(),
+        );
+        assert!(numbers.is_empty());
+        assert_eq!(texts[0].bytes, UNKNOWN.as_bytes());
+    }
+
+    #[test]
+    fn functions_and_variables_of_this_process_have_their_names() {
+        static TABLE: [u64; 4] = [1, 2, 3, 4];
+        let space = AddressSpace {
+            tgid: std::process::id(),
+            exec_generation: 0,
+        };
+        let mut symbols = UserSymbols::new();
+        assert!(symbols.remember(space));
+        let mut memory = Memory::default();
+        let function = lies_at as *const () as u64;
+        let name = lies_at(space, function, &mut symbols, &mut memory).unwrap();
+        assert!(name.ends_with("pointed::lies_at"), "{name}");
+        let inside = &raw const TABLE[2] as u64;
+        let name = lies_at(space, inside, &mut symbols, &mut memory).unwrap();
+        assert!(name.ends_with("TABLE"), "{name}");
+        assert_eq!(lies_at(space, 8, &mut symbols, &mut memory), None);
+    }
+}
