@@ -143,9 +143,13 @@ pub fn write_profile(path: &Path, request: &str, function: &str, more: &str) -> 
 pub fn compile(name: &str, folder: &Path) -> Result<PathBuf> {
     let source = workspace::root().join(format!("tests/fixtures/{name}.cpp"));
     let binary = folder.join(name);
+    let standard = match name {
+        "coroutines" => "-std=c++20",
+        _ => "-std=c++17",
+    };
     let mut command = Command::new(workspace::program("g++")?);
     command
-        .args(["-std=c++17", "-O2", "-g0", "-rdynamic", "-pthread", "-o"])
+        .args([standard, "-O2", "-g0", "-rdynamic", "-pthread", "-o"])
         .args([&binary, &source]);
     run(&mut command)?;
     Ok(binary)

@@ -20,10 +20,13 @@ use reqtrace_tests::workspace::{self, UNPACKED};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const REQUESTS: u64 = 300;
+pub(crate) const REQUESTS: u64 = 300;
+
+/// Every request is recorded, whatever that costs.
+pub(crate) const ALL: [&str; 2] = ["--max-overhead", "100"];
 
 /// A server of the cookbook, its folder and its profile.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     folder: TempDir,
     profile: PathBuf,
@@ -31,7 +34,7 @@ struct Server {
 
 impl Server {
     /// Starts it in a folder of its own; `name` is that of the profile.
-    fn start(name: &str, folder: TempDir, command: Command) -> Self {
+    pub(crate) fn start(name: &str, folder: TempDir, command: Command) -> Self {
         let profile = folder.path().join(format!("{name}.toml"));
         fs::write(&profile, in_the_cookbook(name)).unwrap();
         let process = Child::start(command, folder.path(), name).unwrap();
@@ -43,14 +46,19 @@ impl Server {
     }
 
     /// The port that it prints as its first line.
-    fn port(&mut self) -> u16 {
+    pub(crate) fn port(&mut self) -> u16 {
         let line = self.process.wait_for_line(Stream::Out, "port ", LIMIT);
         line.unwrap()["port ".len()..].parse().unwrap()
     }
 
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> String {
+        self.process.output(Stream::Out)
+    }
+
     /// Traces it while it is loaded.
-    fn trace(&self, load: impl FnOnce()) -> Outcome {
-        let trace = Trace::start(&self.profile, self.process.pid(), &[]).unwrap();
+    pub(crate) fn trace(&self, load: impl FnOnce()) -> Outcome {
+        let trace = Trace::start(&self.profile, self.process.pid(), &ALL).unwrap();
         load();
         // A client has its answer before the function that has sent it returns.
         std::thread::sleep(Duration::from_millis(200));
@@ -61,7 +69,7 @@ impl Server {
 }
 
 /// The profile of this name, as it is printed in the page.
-fn in_the_cookbook(name: &str) -> String {
+pub(crate) fn in_the_cookbook(name: &str) -> String {
     let page = fs::read_to_string(workspace::root().join("docs/cookbook.md")).unwrap();
     let begin = format!("    [profile]\n    name = \"{name}\"\n");
     let (_, rest) = page.split_once(&begin).unwrap();
@@ -81,7 +89,7 @@ fn counted(outcome: &Outcome, request: &str, expected: u64) {
 }
 
 /// A file or folder of a package, installed or unpacked.
-fn of_debian(path: &str) -> PathBuf {
+pub(crate) fn of_debian(path: &str) -> PathBuf {
     let mut roots = ["/", UNPACKED]
         .map(|root| Path::new(root).join(path))
         .into_iter();
@@ -97,7 +105,7 @@ fn with_own_libraries(command: &mut Command) {
 }
 
 /// In `/tmp`: the name of a socket must be short.
-fn scratch() -> TempDir {
+pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -204,7 +212,7 @@ fn python_by_the_life_of_a_thread() {
     let port = server.port();
     let outcome = server.trace(|| ab(port, "/", REQUESTS, 4, &[]).unwrap());
     // ab opens one more now and then, and sends nothing on it.
-    let output = server.process.output(Stream::Out);
+    let output = server.output();
     let accepted = output.matches("accepted").count() as u64;
     assert!((REQUESTS..REQUESTS + 4).contains(&accepted), "{accepted}");
     counted(&outcome, "connection", accepted);
@@ -264,7 +272,16 @@ fn node_by_the_function_that_calls_javascript() {
 
 #[test]
 fn every_profile_of_the_cookbook_is_valid() {
-    for name in ["slapd", "varnish", "memcached", "python", "java", "node"] {
+    for name in [
+        "slapd",
+        "varnish",
+        "memcached",
+        "python",
+        "asyncio",
+        "java",
+        "node",
+        "coroutines",
+    ] {
         let folder = scratch();
         let path = folder.path().join("profile.toml");
         fs::write(&path, in_the_cookbook(name)).unwrap();

@@ -21,6 +21,7 @@ mod browser;
 mod changes;
 mod check;
 mod cookbook;
+mod cookbook_units;
 mod diff;
 mod diff_known;
 mod diff_page;

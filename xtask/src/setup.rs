@@ -75,7 +75,7 @@ impl Need {
                     "golang-google-grpc-dev",
                     "/usr/share/gocode/src/google.golang.org/grpc/server.go",
                 ),
-                Package::with_command("python3", "python3"),
+                Package::with_file("python3", "/usr/bin/python3"),
                 // The page is looked at in a browser.
                 Package::with_command("chromium", "chromium"),
                 Package::with_command("chromium-driver", "chromedriver"),
@@ -94,7 +94,6 @@ impl Need {
                     "openjdk-17-jdk-headless",
                     "/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
                 ),
-                Package::with_file("python3", "/usr/bin/python3"),
                 Package::with_command("ldap-utils", "ldapsearch"),
             ],
         }
