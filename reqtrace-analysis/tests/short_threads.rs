@@ -150,6 +150,7 @@ fn thread(number: u32, mut event: impl FnMut(&Event<'_>)) {
         by_tid: tid,
         by_request: None,
         is_ready: false,
+        ..AwayInterval::default()
     }));
     let away = [Away {
         place: PARKED,

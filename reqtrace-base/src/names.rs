@@ -46,6 +46,8 @@ pub fn plain(name: &str) -> String {
         match c {
             '<' => depth += 1,
             '>' => depth = depth.saturating_sub(1),
+            // Nothing is left between two colons of Rust's `ns::<impl T>::f`.
+            ':' if depth == 0 && out.ends_with("::") => {}
             c if depth == 0 => out.push(c),
             _ => {}
         }
@@ -192,6 +194,7 @@ mod tests {
         }
         assert_eq!(plain("void ns::f<int>(int)"), "ns::f");
         assert_eq!(plain("core::f::<u8>"), "core::f");
+        assert_eq!(plain("core::<impl T for U>::f"), "core::f");
     }
 
     #[test]
@@ -212,7 +215,11 @@ mod tests {
         ];
         assert_eq!(
             told(&[&how[..], &why[..]].concat()),
-            ["tokio::sync::mpsc::chan::Tx::send", "app::reply", "app::main"]
+            [
+                "tokio::sync::mpsc::chan::Tx::send",
+                "app::reply",
+                "app::main"
+            ]
         );
         // Another program may have functions of these names.
         assert_eq!(told(&["schedule", "run"]), ["schedule", "run"]);

@@ -504,11 +504,12 @@ pub struct AwayRecord {
     pub since_ns: u64,
     /// Until when, `CLOCK_MONOTONIC` nanoseconds.
     pub until_ns: u64,
-    /// What the thread that ended it did: [`waker_is::IN_REQUEST`] when it ran a request then, otherwise 0.
+    /// What the thread that ended it did: [`waker_is::IN_REQUEST`] when it ran a request then; [`waker_is::HELPER`] when its
+    /// intervals are recorded otherwise; or 0.
     pub by_is: u32,
     /// Index of the type of that request.
     pub by_request_type: u32,
-    /// Begin of that request, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
+    /// Begin of that request, or since when its intervals are recorded, `CLOCK_MONOTONIC` nanoseconds; otherwise 0.
     pub by_begin_ns: u64,
     /// 1 when that thread has made it ready.
     pub is_ready: u32,

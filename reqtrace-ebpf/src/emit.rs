@@ -103,7 +103,7 @@ pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     record.by_tid = by.tid;
     record.by_is = waker_is::UNKNOWN;
     record.by_request_type = 0;
-    record.by_begin_ns = 0;
+    record.by_begin_ns = by.begin_ns;
     record.is_ready = 0;
     record.pad = 0;
     record.job = Job::NONE;
@@ -111,7 +111,8 @@ pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     if by.is_in_request {
         record.by_is = waker_is::IN_REQUEST;
         record.by_request_type = by.request_type;
-        record.by_begin_ns = by.begin_ns;
+    } else if by.begin_ns != 0 {
+        record.by_is = waker_is::HELPER;
     }
     fill(record);
     entry.submit(wakeup());

@@ -170,7 +170,10 @@ pub(super) fn kind(
     if let (LabelKind::Symbol, Some(size)) = (&kind, &value.size) {
         return Err(values
             .source
-            .error(size.span(), "`size` is that of a number, and a symbol is found by an address")
+            .error(
+                size.span(),
+                "`size` is that of a number, and a symbol is found by an address",
+            )
             .next("leave it out: an address has 8 bytes"));
     }
     if let (false, Some(size)) = (kind.is_number(), &value.size) {

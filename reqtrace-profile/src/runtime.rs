@@ -14,8 +14,8 @@ use reqtrace_common::registers::Register;
 
 mod waits;
 
-use waits::{places_of_tasks, pool};
 pub use waits::{TokioWait, WAITS_OF_TOKIO};
+use waits::{places_of_tasks, pool};
 
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
 

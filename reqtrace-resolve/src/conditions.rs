@@ -184,11 +184,9 @@ fn one(condition: &ProgramCondition, target: &Target<'_>) -> Result<Judged> {
             let fits = match &number.test {
                 Test::OneOf(numbers) => numbers.contains(&value),
                 Test::Range(from, to) => (*from..=*to).contains(&value),
-                Test::Text(_)
-                | Test::Bits { .. }
-                | Test::Unit(_)
-                | Test::Starts(_)
-                | Test::Job => false,
+                Test::Text(_) | Test::Bits { .. } | Test::Unit(_) | Test::Starts(_) | Test::Job => {
+                    false
+                }
             };
             let wanted = wanted(&number.test, number.negate);
             Ok(match fits != number.negate {

@@ -28,10 +28,7 @@ pub(super) fn values(specs: &[LabelSpec]) -> impl Iterator<Item = &ValueSpec> {
 pub(super) fn length(kind: &LabelKind) -> Option<&ValueSpec> {
     match kind {
         LabelKind::Counted(length) => Some(length),
-        LabelKind::Integer
-        | LabelKind::Unsigned
-        | LabelKind::CString
-        | LabelKind::Symbol => None,
+        LabelKind::Integer | LabelKind::Unsigned | LabelKind::CString | LabelKind::Symbol => None,
     }
 }
 

@@ -322,6 +322,7 @@ fn times_and_weights_at_the_edge_of_their_range() {
                         by_tid: 1,
                         by_request: Some(of),
                         is_ready: false,
+                        ..AwayInterval::default()
                     }));
                     event(Event::Sample(&Sample {
                         space: SPACE,

@@ -81,6 +81,7 @@ fn coroutines_by_their_frames() {
     let rows = traced(&outcome, all.len());
     for row in &rows {
         assert!(row.places["backend"] > 0, "{row:?}");
+        assert_eq!(row.attributes["coroutine"], "serve");
         assert_eq!(row.places["timer"] + row.places["backend"], row.parked_ns);
         assert_eq!(row.places["executor"], row.queued_ns);
     }

@@ -269,6 +269,15 @@ fn who_has_what_a_job_waits_for_held_it_up() {
             "{waiter}: {blamed:#?}"
         );
     }
+    let of_sleeps = || {
+        blamed
+            .iter()
+            .filter(|row| row.wait_class == "parked: time.Sleep")
+    };
+    let all: u64 = of_sleeps().map(|row| row.ns).sum();
+    let timer = of_sleeps().filter(|row| row.root_cause == "timer");
+    let timer: u64 = timer.map(|row| row.ns).sum();
+    assert!(all > 0 && timer as f64 > 0.95 * all as f64, "{blamed:#?}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn labels_of_a_profile_that_has_none_are_refused() {
 
 #[test]
 fn addresses_have_the_names_of_what_lies_there() {
-    let fixture = Fixture::start("virtuals", &[]).unwrap();
+    let mut fixture = Fixture::start("virtuals", &[]).unwrap();
     let folder = workspace::scratch().unwrap();
     let profile = folder.path().join("symbols.toml");
     let symbol = |name: &str, deref: &str| {
@@ -246,9 +246,9 @@ fn addresses_have_the_names_of_what_lies_there() {
     ];
     fixtures::write_profile(&profile, "job", "work", &attributes.concat()).unwrap();
     // Nothing of it is a text of a user: no --labels.
-    let (outcome, _) = fixture
-        .traced(&profile, &["--group-by", "class"])
-        .unwrap();
+    let trace = Trace::start(&profile, fixture.pid(), &["--group-by", "class"]).unwrap();
+    fixture.work().unwrap();
+    let outcome = trace.finish().unwrap();
     let of = |attribute: &str| texts(&outcome, attribute);
     let each = |names: [&str; 3]| names.map(|name| (name.to_owned(), 10)).into();
     assert_eq!(

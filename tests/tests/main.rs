@@ -103,6 +103,7 @@ mod surroundings;
 mod survives;
 mod task_builds;
 mod tasks;
+mod tasks_http;
 mod terminal;
 mod tracer;
 mod truth;

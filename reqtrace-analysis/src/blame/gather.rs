@@ -204,9 +204,11 @@ impl Gatherer {
             tgid: away.space.tgid,
             tid,
         };
-        let is = away
-            .by_request
-            .map_or(WakerIs::BetweenRequests, WakerIs::InRequest);
+        let is = match (away.by_request, away.by_helper_since_ns) {
+            (Some(request), _) => WakerIs::InRequest(request),
+            (None, since_ns) if since_ns != 0 && away.is_ready => WakerIs::Helper(since_ns),
+            (None, _) => WakerIs::BetweenRequests,
+        };
         let by = match by_timer {
             true => By::Interrupt(Cause::Timer),
             false => By::Thread(thread(away.by_tid), is),

@@ -404,7 +404,10 @@ mod tests {
             "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
         ]));
         // It resets a timer of its own.
-        assert!(!wakes(&["tokio::runtime::time::entry::TimerEntry::reset", "app::handle"]));
+        assert!(!wakes(&[
+            "tokio::runtime::time::entry::TimerEntry::reset",
+            "app::handle"
+        ]));
         assert!(!wakes(&["[unknown]"]));
     }
 }

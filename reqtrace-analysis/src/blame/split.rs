@@ -116,7 +116,9 @@ impl<'a> Split<'a> {
             Source::NotKnown(reason) => self.unknown(window, reason, depth),
             Source::Ready => {
                 let by = match by {
-                    By::Thread(thread, WakerIs::BetweenRequests) if self.is_loop(thread) => {
+                    By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_))
+                        if self.is_loop(thread) =>
+                    {
                         return self.for_an_event(window, waits, depth);
                     }
                     by => self.unless_stranger(by),

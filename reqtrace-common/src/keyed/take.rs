@@ -133,12 +133,17 @@ pub(super) fn back<W: World>(
 /// What a thread runs that ends the waiting of another request.
 #[inline(always)]
 pub(super) fn by(thread: &Thread) -> By {
+    let is_in_request = thread.request.status == status::OPEN;
     By {
         tid: thread.state.tid,
         is_own: false,
-        is_in_request: thread.request.status == status::OPEN,
+        is_in_request,
         request_type: thread.request.record.request_type,
-        begin_ns: thread.request.record.begin_ns,
+        begin_ns: if is_in_request {
+            thread.request.record.begin_ns
+        } else {
+            thread.state.helper_ns
+        },
     }
 }
 

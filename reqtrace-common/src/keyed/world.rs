@@ -59,7 +59,7 @@ pub struct By {
     pub is_in_request: bool,
     /// The type of that.
     pub request_type: u32,
-    /// When that began.
+    /// When that began; of a thread that runs none, since when its intervals are recorded, or 0.
     pub begin_ns: u64,
 }
 

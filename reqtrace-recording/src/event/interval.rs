@@ -122,6 +122,8 @@ pub struct AwayInterval {
     pub is_ready: bool,
     /// Where it was then.
     pub woken_from: Option<WokenFrom>,
+    /// Since when the intervals of that thread are recorded although it runs no request, `CLOCK_MONOTONIC` ns; 0: they are not.
+    pub by_helper_since_ns: u64,
 }
 
 /// What a parked request went on with. It comes after the [`AwayInterval`] that it is about, and before the

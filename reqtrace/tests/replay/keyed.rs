@@ -135,6 +135,7 @@ fn one_of_keys(builder: &mut Builder, sites: &KeyedSites, index: u64) {
         by_tid,
         by_request: None,
         is_ready: false,
+        ..AwayInterval::default()
     };
     // For the client, for the other service, and for a worker; slow ones for the service.
     let service = if index % 20 == 7 { 30 * MS } else { 2 * MS };

@@ -293,9 +293,13 @@ pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval),
     if place as usize >= PLACES {
         return Err(Malformed::Count(place));
     }
-    let by_request = match fields.u32(at!(by_is))? {
-        waker_is::UNKNOWN => None,
-        waker_is::IN_REQUEST => Some(fields.request(at!(by_begin_ns), at!(by_request_type))?),
+    let (by_request, by_helper_since_ns) = match fields.u32(at!(by_is))? {
+        waker_is::UNKNOWN => (None, 0),
+        waker_is::HELPER => (None, fields.u64(at!(by_begin_ns))?),
+        waker_is::IN_REQUEST => {
+            let request = fields.request(at!(by_begin_ns), at!(by_request_type))?;
+            (Some(request), 0)
+        }
         other => return Err(Malformed::Waker(other)),
     };
     let space = fields.space(at!(tgid), at!(exec_generation))?;
@@ -316,6 +320,7 @@ pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval),
         by_request,
         is_ready: fields.u32(at!(is_ready))? != 0,
         woken_from,
+        by_helper_since_ns,
     };
     let had_ns = job.since_ns();
     if had_ns == 0 || had_ns >= until_ns {

@@ -16,8 +16,8 @@ use reqtrace_binary::files::Files;
 use reqtrace_binary::variables::Memory;
 use reqtrace_common::record::{FileId, StackId};
 use reqtrace_recording::{
-    AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind, NumberOf,
-    Request, Sample, StackSumKey, TextOf, Thread,
+    AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind,
+    NumberOf, Request, Sample, StackSumKey, TextOf, Thread,
 };
 use rustc_hash::FxHashSet;
 

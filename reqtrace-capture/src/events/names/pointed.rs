@@ -1,6 +1,7 @@
 //! What attributes point to: addresses of traced processes in, the names of the functions and variables there out.
 
 use reqtrace_base::frame::{AddressSpace, UNKNOWN};
+use reqtrace_base::names::without_signature;
 use reqtrace_binary::symbolize::user::UserSymbols;
 use reqtrace_binary::variables::Memory;
 use reqtrace_common::marker::MAX_TEXT;
@@ -67,7 +68,8 @@ impl Pointed {
     }
 }
 
-/// The function at an address, else the variable, else what it lies in; `None` when nothing is mapped there.
+/// The function at an address, without its parameters, else the variable, else what it lies in; `None` when nothing is mapped
+/// there.
 pub(super) fn lies_at(
     space: AddressSpace,
     address: u64,
@@ -75,11 +77,11 @@ pub(super) fn lies_at(
     memory: &mut Memory,
 ) -> Option<String> {
     if symbols.place(space, address, false).is_some() {
+        let frames = symbols.frame(space, address, false);
         // Of inlined calls the last one is the function that lies there.
-        return symbols
-            .frame(space, address, false)
+        return frames
             .last()
-            .map(|frame| frame.name.to_string());
+            .map(|frame| without_signature(&frame.name).to_owned());
     }
     memory
         .variable(space.tgid, address)

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::keyed::{By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored};
+use crate::keyed::{
+    By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored,
+};
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
 use crate::thread::{RequestState, Thread, status};

@@ -432,6 +432,11 @@ pub(super) fn some_events() -> Vec<Owned> {
                 request_type: 0,
             }),
             is_ready: true,
+            woken_from: Some(WokenFrom {
+                space,
+                user_stack: 77,
+            }),
+            by_helper_since_ns: 1_700_000_000,
         }),
         Owned::CpuWait(CpuWait {
             space,
