@@ -11,46 +11,24 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use reqtrace_tests::blamed;
+use reqtrace_tests::jobs::Traced;
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::rows::Row;
-use reqtrace_tests::tasks::{self, KINDS, Line};
+use reqtrace_tests::task_checks;
+use reqtrace_tests::tasks::{self, Line};
 use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics.
 const JOBS: u64 = 100;
 
-/// Who has what others wait for, and who waits for it.
-const HELD: [(&str, &str); 3] = [
-    ("holder", "locker"),
-    ("owner", "acquirer"),
-    ("sender", "receiver"),
-];
-
 /// How long a job computes, and at least keeps one that is starved from the only thread, ns.
 const BUSY_NS: u64 = 2_000_000;
 
-/// Checks counts and brackets of all jobs, and returns their rows.
-pub(crate) fn checked(outcome: &Outcome, lines: &[Line], of_each: u64) -> Vec<Row> {
-    let summary = outcome.checked().unwrap();
-    assert_eq!(lines.len() as u64, of_each * KINDS as u64);
-    let mut count = 0;
-    for request in &summary.requests {
-        let counts = [request.count, request.rows, request.begins, request.ends];
-        assert_eq!(counts, [request.count; 4], "{request:?}");
-        // Tasks that are no jobs are not counted.
-        let misfits = [request.unknown_keys, request.running_elsewhere];
-        assert_eq!(misfits, [Some(0); 2], "{request:?}");
-        count += request.count;
-    }
-    assert_eq!(count, lines.len() as u64, "{}", outcome.said());
-    let rows = outcome.rows().unwrap();
-    tasks::check(lines, &rows, summary.trace.monotonic_to_unix_ns).unwrap();
-    assert!(
-        rows.iter()
-            .all(|row| row.places["waited_for_the_runtime"] == row.queued_ns)
-    );
-    rows
+/// Checks counts and brackets of all jobs.
+pub(crate) fn checked(outcome: &Outcome, lines: &[Line], of_each: u64) -> Traced {
+    let traced = Traced::of(outcome).unwrap();
+    task_checks::every_job(&traced, lines, of_each).unwrap();
+    traced
 }
 
 /// What the jobs of a kind sum up to.
@@ -61,7 +39,8 @@ fn sum(rows: &[Row], kind: &str, of: impl Fn(&Row) -> u64) -> u64 {
 
 fn every_job_is_a_request(runtime: &str) {
     let (outcome, lines) = tasks::trace(runtime, JOBS, &[]).unwrap();
-    let rows = checked(&outcome, &lines, JOBS);
+    let traced = checked(&outcome, &lines, JOBS);
+    let rows = &traced.rows;
     let mut parked_at_most: BTreeMap<&str, i128> = BTreeMap::new();
     for line in &lines {
         *parked_at_most.entry(&line.kind).or_default() += line.parked.most;
@@ -75,16 +54,16 @@ fn every_job_is_a_request(runtime: &str) {
         "syncs",
         "has_a_child",
     ] {
-        let parked = i128::from(sum(&rows, kind, |row| row.parked_ns));
+        let parked = i128::from(sum(rows, kind, |row| row.parked_ns));
         // The rest lies between clocks and markers.
         assert!(
             parked * 10 > parked_at_most[kind] * 8,
             "{kind}: {parked} of {parked_at_most:?}"
         );
-        let on_thread = sum(&rows, kind, |row| {
+        let on_thread = sum(rows, kind, |row| {
             row.latency_ns - row.parked_ns - row.queued_ns
         });
-        let latency = sum(&rows, kind, |row| row.latency_ns);
+        let latency = sum(rows, kind, |row| row.latency_ns);
         assert!(on_thread * 2 < latency, "{kind}: {on_thread} of {latency}");
     }
     for row in rows
@@ -105,126 +84,7 @@ fn every_job_is_a_request(runtime: &str) {
     }
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
-    waits_have_reasons_and_stacks(&outcome, &rows);
-}
-
-/// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
-/// called by.
-const REASONS: [(&str, &str, &str, &str); 10] = [
-    // They look for what is free before: two places, of which none is known.
-    (
-        "holds",
-        "",
-        "tokio::time::sleep::Sleep",
-        "tasks::jobs::holders::holds",
-    ),
-    (
-        "owns",
-        "",
-        "tokio::time::sleep::Sleep",
-        "tasks::jobs::holders::owns",
-    ),
-    (
-        "sends",
-        "timer",
-        "tokio::time::sleep::Sleep",
-        "tasks::jobs::holders::sends",
-    ),
-    (
-        "sleeps",
-        "timer",
-        "tokio::time::sleep::Sleep",
-        "tasks::jobs::alone::sleeps",
-    ),
-    (
-        "locks",
-        "lock",
-        "tokio::sync::mutex::Mutex",
-        "tasks::jobs::waiters::locks",
-    ),
-    (
-        "acquires",
-        "semaphore",
-        "tokio::sync::semaphore::Semaphore",
-        "tasks::jobs::waiters::acquires",
-    ),
-    (
-        "receives",
-        "channel",
-        "tokio::sync::mpsc::chan::Rx",
-        "tasks::jobs::waiters::receives",
-    ),
-    (
-        "asks",
-        "socket",
-        "tokio::runtime::io::",
-        "tasks::jobs::alone::asks",
-    ),
-    // Names of this mangling do not tell a job of the pool from a task.
-    (
-        "syncs",
-        "join",
-        "tokio::runtime::task::join::JoinHandle",
-        "tasks::jobs::alone::syncs",
-    ),
-    (
-        "has_a_child",
-        "join",
-        "tokio::runtime::task::join::JoinHandle",
-        "tasks::jobs::alone::has_a_child",
-    ),
-];
-
-/// Checks that parked time has the reason that its kind has, for 95 % of it, no other one, and its stack.
-fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
-    let folded = outcome.folded().unwrap();
-    for (kind, reason, function, job) in REASONS {
-        let parked = sum(rows, kind, |row| row.parked_ns);
-        let nameless = sum(rows, kind, |row| row.parked_ns - parked_with_a_name(row));
-        let (right, last) = match reason {
-            "" => (nameless, "[parked]".to_owned()),
-            reason => {
-                let place = format!("tokio_{reason}");
-                let right = sum(rows, kind, |row| row.places[&place]);
-                (right, format!("[parked: tokio {reason}]"))
-            }
-        };
-        let (mut all, mut with_stack) = (0, 0);
-        for line in folded.lines().filter(|line| line.contains(&last)) {
-            let us: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
-            let (at, by) = (line.find(function), line.find(job));
-            if by.is_some() {
-                all += us;
-                with_stack += if by < at { us } else { 0 };
-            }
-        }
-        let wrong = match reason {
-            "" => parked - nameless,
-            _ => parked - right - nameless,
-        };
-        println!(
-            "{kind}: {parked} ns parked, {:.2} % {reason}, {wrong} ns another one, {nameless} ns none; {with_stack} of \
-             {all} us in {job} with their stacks",
-            100.0 * right as f64 / parked as f64
-        );
-        assert!(
-            right as f64 >= 0.95 * parked as f64,
-            "{kind}: {right} of {parked}"
-        );
-        assert_eq!(wrong, 0, "{kind}");
-        assert!(
-            all > 0 && with_stack as f64 >= 0.95 * all as f64,
-            "{kind}: {with_stack} of {all} in {folded}"
-        );
-    }
-}
-
-fn parked_with_a_name(row: &Row) -> u64 {
-    let names = row
-        .places
-        .iter()
-        .filter(|(name, _)| name.starts_with("tokio_"));
-    names.map(|(_, ns)| ns).sum()
+    task_checks::reasons_and_stacks(&traced).unwrap();
 }
 
 #[test]
@@ -393,34 +253,7 @@ fn what_cannot_be_found_in_a_program_is_said() {
 fn who_has_what_a_job_waits_for_held_it_up() {
     for runtime in ["multi", "current"] {
         let (outcome, lines) = tasks::trace(runtime, JOBS, &["--blame"]).unwrap();
-        checked(&outcome, &lines, JOBS);
-        let (_, blamed) = blamed::of(&outcome).unwrap();
-        for (holder, waiter) in HELD {
-            let of_waiter = || {
-                blamed.iter().filter(|row| {
-                    row.victim_request == waiter && row.wait_class.starts_with("parked")
-                })
-            };
-            let all: u64 = of_waiter().map(|row| row.ns).sum();
-            let by = |request: &str| -> u64 {
-                let rows = of_waiter().filter(|row| row.culprit_request == request);
-                rows.map(|row| row.ns).sum()
-            };
-            assert!(
-                by(holder) as f64 > 0.95 * all as f64,
-                "{runtime}: {waiter} {all}: {blamed:#?}"
-            );
-            let innocent: u64 = [
-                "holder", "owner", "sender", "locker", "acquirer", "receiver", "job",
-            ]
-            .into_iter()
-            .filter(|request| *request != holder)
-            .map(by)
-            .sum();
-            assert!(
-                innocent as f64 <= 0.005 * all as f64,
-                "{runtime}: {waiter} {all}: {blamed:#?}"
-            );
-        }
+        let traced = checked(&outcome, &lines, JOBS);
+        task_checks::held_up(&traced, &outcome.blame().unwrap()).unwrap();
     }
 }
