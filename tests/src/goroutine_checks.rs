@@ -14,7 +14,7 @@ use crate::rows::Row;
 /// Of so many jobs of a kind one panics.
 const ONE_PANICS_IN: u64 = 20;
 
-/// How much of a time has to have its reason and its stack.
+/// How much of a time has to have its reason and its stack, and its culprit.
 const SHARE: f64 = 0.95;
 
 /// What the kinds of jobs wait for, as the columns of the places are called, and what of a job decides to.
@@ -131,25 +131,21 @@ pub fn every_goroutine(traced: &Traced, lines: &[Line], of_each: u64) -> Result<
     traced.check_queued()
 }
 
-/// Checks that `share` of what jobs waited for others, by their own clocks, is because of jobs; by `units.toml`.
+/// Checks that jobs were parked because of jobs as long as those were that wait for another job; by `units.toml`.
 ///
 /// # Errors
 ///
-/// When it is not.
-pub fn held_up(traced: &Traced, lines: &[Line], blamed: &[Blamed], share: f64) -> Result<()> {
+/// When they were not.
+pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     blamed::check(&traced.rows, blamed)?;
-    // From where they began to wait until what they waited for came at the earliest.
-    let waits = lines
-        .iter()
-        .filter(|line| ["locks", "receives"].contains(&line.kind.as_str()));
-    let least = waits.map(|line| (line.came.least - line.away.least).max(0));
-    let least = u64::try_from(least.sum::<i128>())?;
+    let waits = |row: &Row| ["locks", "receives"].contains(&attribute(row, "kind"));
+    let parked = traced.sum(waits, |row| row.parked_ns);
     let by_jobs = blamed::sum(blamed, |row| {
         row.victim_request == "job"
             && row.wait_class.starts_with("parked")
             && row.culprit_request == "job"
     });
-    check_share("because of jobs", by_jobs, least, share).with_context(|| format!("{blamed:#?}"))
+    check_share("because of jobs", by_jobs, parked, SHARE).with_context(|| format!("{blamed:#?}"))
 }
 
 /// Checks that jobs waited for those that had what they wait for, and for no other jobs; by `kinds.toml`.

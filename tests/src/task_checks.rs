@@ -143,10 +143,6 @@ fn of_kind(traced: &Traced, kind: (&str, &str), function: &str, job: &str) -> Re
         let (at, by) = (line.find(function), line.find(job));
         line.contains(&last) && by.is_some() && by < at
     })?;
-    println!(
-        "{kind}: {parked} ns parked, {right} {reason}, {wrong} ns another one, {nameless} ns none; {with_stack} of \
-         {all} us in {job} with their stacks"
-    );
     check_share("right reason", right, parked, SHARE)?;
     ensure!(wrong == 0, "{wrong} ns of {parked} have another reason");
     check_share("whole stack", with_stack, all, SHARE).with_context(|| traced.folded.clone())

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use reqtrace_tests::blamed;
 use reqtrace_tests::goroutine_checks;
 use reqtrace_tests::goroutines::{self, Line};
 use reqtrace_tests::jobs::Traced;
@@ -14,9 +15,6 @@ use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics, which its goroutine recovers from.
 const JOBS: u64 = 100;
-
-/// How much of what jobs waited for others, by their own clocks, has to be because of those.
-const SHARE: f64 = 0.95;
 
 fn checked(outcome: &Outcome, lines: &[Line]) -> Traced {
     let traced = Traced::of(outcome).unwrap();
@@ -44,7 +42,24 @@ fn a_goroutine_waits_for_the_one_that_has_the_lock_or_sends() {
     let program = goroutines::program().unwrap();
     let (outcome, lines) = goroutines::trace("units.toml", &program, JOBS, &["--blame"]).unwrap();
     let traced = checked(&outcome, &lines);
-    goroutine_checks::held_up(&traced, &lines, &outcome.blame().unwrap(), SHARE).unwrap();
+    let blamed = outcome.blame().unwrap();
+    goroutine_checks::held_up(&traced, &blamed).unwrap();
+    // From where they began to wait until what they waited for came at the earliest.
+    let waits = lines
+        .iter()
+        .filter(|line| ["locks", "receives"].contains(&line.kind.as_str()));
+    let least: i128 = waits
+        .map(|line| (line.came.least - line.away.least).max(0))
+        .sum();
+    let by_jobs = blamed::sum(&blamed, |row| {
+        row.victim_request == "job"
+            && row.wait_class.starts_with("parked")
+            && row.culprit_request == "job"
+    });
+    assert!(
+        i128::from(by_jobs) * 100 > least * 95,
+        "{by_jobs} of {least}: {blamed:#?}"
+    );
 }
 
 /// What `check` says of a profile with these units and the program.

@@ -12,9 +12,6 @@ use super::verdict::of_traced;
 
 /// How many jobs of each kind the guest has done: `UNIT_JOBS` of `guest.sh`.
 const JOBS: u64 = 30;
-/// How much of what jobs in goroutines waited for others, by their own clocks, has to be because of those: an emulated
-/// machine takes long from the clock to the wait.
-const HELD_SHARE: f64 = 0.8;
 
 /// What was checked of one runtime.
 pub(super) struct Checked {
@@ -77,7 +74,7 @@ fn whole(results: &Path) -> Result<usize> {
     let lines = goroutines::read(&of("log")?)?;
     goroutine_checks::every_goroutine(&traced, &lines, JOBS)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
-    goroutine_checks::held_up(&traced, &lines, &blamed, HELD_SHARE)?;
+    goroutine_checks::held_up(&traced, &blamed)?;
     Ok(traced.rows.len())
 }
 
