@@ -257,3 +257,35 @@ pub(crate) fn outside(checked: Vec<(&str, Interval, i128)>) -> Vec<String> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(begins: u64, ends: u64, unknown_keys: u64) -> Request {
+        let text = format!(
+            "{{\"name\":\"job\",\"count\":{ends},\"exact_count\":{ends},\"rows\":{ends},\"begins\":{begins},\
+             \"ends\":{ends},\"ends_without_begin\":0,\"unknown_keys\":{unknown_keys},\"running_elsewhere\":0}}"
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_request_too_few_and_a_key_that_nobody_knows_are_found() {
+        check_counts(&request(30, 30, 0), 30, 30).unwrap();
+        assert!(check_counts(&request(30, 29, 0), 30, 30).is_err());
+        assert!(check_counts(&request(30, 30, 1), 30, 30).is_err());
+        // One that panics is incomplete, and for nothing else.
+        let mut panicked = request(30, 29, 0);
+        assert!(check_counts(&panicked, 30, 29).is_err());
+        panicked.incomplete = [("no end".to_owned(), 1)].into();
+        check_counts(&panicked, 30, 29).unwrap();
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_none() {
+        check_share("all", 95, 100, 0.95).unwrap();
+        assert!(check_share("most", 94, 100, 0.95).is_err());
+        assert!(check_share("none", 0, 0, 0.95).is_err());
+    }
+}
