@@ -162,11 +162,12 @@ for runtime in multi current; do
         "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --data /disk/tasks --log /out/tasks-$runtime/log" \
         "--blame --max-overhead 100 --profile /tasks.toml"
 done
-for profile in goroutines units; do
-    traced "$profile" '[0-9]* jobs' \
-        "goroutines jobs -jobs $UNIT_JOBS -data /disk/goroutines -log /out/$profile/log" \
-        "--blame --max-overhead 100 --profile /$profile.toml"
-done
+in_go() {
+    traced "$1" '[0-9]* jobs' "goroutines jobs -jobs $UNIT_JOBS -data /disk/goroutines -log /out/$1/log" \
+        "--max-overhead 100 --profile /$1.toml $2"
+}
+in_go goroutines
+in_go units --blame
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

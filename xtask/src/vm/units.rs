@@ -63,7 +63,6 @@ fn calls(results: &Path) -> Result<usize> {
     let traced = read(&of)?;
     goroutine_checks::every_call(&traced, &goroutines::read(&of("log")?)?, JOBS)?;
     goroutine_checks::reasons_and_stacks(&traced)?;
-    blamed::check(&traced.rows, &blamed::read(&of("trace/blame.csv")?)?)?;
     Ok(traced.rows.len())
 }
 
