@@ -94,13 +94,13 @@ impl Common {
                 bail!("`{command}` is missing: apt-get install -y {package}");
             }
         }
-        self.build(&Binaries::ALL)
+        self.build(&Binaries::MEASURED)
     }
 
     /// Sets the machine up and builds what is measured.
     fn prepare(&self) -> Result<()> {
         setup::prepare(&[Need::Build], false)?;
-        self.build(&Binaries::ALL)
+        self.build(&Binaries::MEASURED)
     }
 
     /// The same, with fewer programs.

@@ -107,7 +107,16 @@ pub fn build(name: &str, options: &[&str]) -> Result<PathBuf> {
 /// When something does not run, or the log cannot be read.
 pub fn trace(name: &str, program: &Path, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
     let (outcome, log) = start(program, jobs)?.trace(&profile(name), more)?;
-    Ok((outcome, each_line(&log, read_line)?))
+    Ok((outcome, read(&log)?))
+}
+
+/// Reads a log.
+///
+/// # Errors
+///
+/// When a line is not as agreed.
+pub fn read(log: &str) -> Result<Vec<Line>> {
+    each_line(log, read_line)
 }
 
 /// Starts it with jobs that are to be done.

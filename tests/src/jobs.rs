@@ -1,7 +1,7 @@
 //! Examples that do jobs and measure them by themselves: `tasks` and `goroutines`.
 //!
-//! In: a command, and its log. Out: what was traced, and which jobs are not as they were measured. There is no
-//! tolerance: each moment of a log lies between two readings of the clock that the kernel programs use too.
+//! In: a command, and its log; or the files of a trace that a guest of the VM tier made. Out: what was traced, and which
+//! jobs are not as they were measured. There is no tolerance: each moment of a log lies between two readings of the clock that the kernel programs use too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::ledger;
 use crate::process::{Child, Stream, until};
 use crate::reqtrace::{Outcome, Trace};
-use crate::rows::Row;
+use crate::rows::{self, Row};
+use crate::summary::{Request, Summary};
 use crate::truth::log::Interval;
 use crate::workspace;
 
@@ -78,6 +80,119 @@ impl Running {
     }
 }
 
+/// What a trace left that lost nothing, and whose ledgers all close.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// `summary.json`.
+    pub summary: Summary,
+    /// `requests.csv`.
+    pub rows: Vec<Row>,
+    /// `stacks.folded`.
+    pub folded: String,
+}
+
+impl Traced {
+    /// Reads its files, which `of` gives by their names.
+    ///
+    /// # Errors
+    ///
+    /// When one is missing, something was lost, or a ledger does not close.
+    pub fn read(of: impl Fn(&str) -> Result<String>) -> Result<Self> {
+        let summary = Summary::read(&of("summary.json")?)?;
+        ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
+        let csv = of("requests.csv")?;
+        ledger::check(&csv)?;
+        let rows = rows::read(&csv)?;
+        let folded = of("stacks.folded")?;
+        Ok(Self {
+            summary,
+            rows,
+            folded,
+        })
+    }
+
+    /// The same of a trace that was made here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Traced::read`], and when the tracer did not end with 0.
+    pub fn of(outcome: &Outcome) -> Result<Self> {
+        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        let of = |name: &str| {
+            let path = outcome.path(name);
+            fs::read_to_string(&path).with_context(|| path.display().to_string())
+        };
+        Self::read(of).with_context(|| outcome.said())
+    }
+
+    /// Of the requests that fit, what `ns` of them sums up to.
+    pub fn sum(&self, fits: impl Fn(&Row) -> bool, ns: impl Fn(&Row) -> u64) -> u64 {
+        self.rows.iter().filter(|row| fits(row)).map(ns).sum()
+    }
+
+    /// Microseconds of the stacks that fit.
+    ///
+    /// # Errors
+    ///
+    /// When a line is not `frames N`.
+    pub fn micros(&self, fits: impl Fn(&str) -> bool) -> Result<u64> {
+        let mut sum = 0;
+        for line in self.folded.lines().filter(|line| fits(line)) {
+            let (_, us) = line.rsplit_once(' ').context("a line without a number")?;
+            sum += us.parse::<u64>().with_context(|| line.to_owned())?;
+        }
+        Ok(sum)
+    }
+
+    /// Checks that what a request waited for the runtime is what it was queued.
+    pub(crate) fn check_queued(&self) -> Result<()> {
+        let mut rows = self.rows.iter();
+        let wrong = rows.find(|row| in_place(row, "waited_for_the_runtime") != row.queued_ns);
+        ensure!(wrong.is_none(), "queued elsewhere: {wrong:?}");
+        Ok(())
+    }
+}
+
+/// Checks how many requests of a type began and ended; those without an end are incomplete for that, and no marker
+/// came without a request.
+pub(crate) fn check_counts(request: &Request, begins: u64, ends: u64) -> Result<()> {
+    let counts = [request.begins, request.ends, request.count, request.rows];
+    ensure!(
+        counts == [begins, ends, ends, ends],
+        "not {begins} begins and {ends} ends: {request:?}"
+    );
+    let without_end: BTreeMap<String, u64> = (begins > ends)
+        .then(|| ("no end".to_owned(), begins - ends))
+        .into_iter()
+        .collect();
+    ensure!(
+        request.incomplete == without_end,
+        "incomplete for another reason: {request:?}"
+    );
+    let misfits = [request.unknown_keys, request.running_elsewhere];
+    ensure!(misfits == [Some(0); 2], "{request:?}");
+    Ok(())
+}
+
+/// Nanoseconds of a request in this place; 0 where no request was in it.
+pub(crate) fn in_place(row: &Row, place: &str) -> u64 {
+    row.places.get(place).copied().unwrap_or(0)
+}
+
+/// An attribute of a request.
+pub(crate) fn attribute<'a>(row: &'a Row, name: &str) -> &'a str {
+    row.attributes.get(name).map_or("", String::as_str)
+}
+
+/// Checks that a part is at least this share of the whole, 0 to 1.
+pub(crate) fn check_share(what: &str, part: u64, all: u64, share: f64) -> Result<()> {
+    ensure!(
+        all > 0 && part as f64 >= share * all as f64,
+        "{what}: {part} of {all}"
+    );
+    Ok(())
+}
+
 /// A job that measured itself.
 pub(crate) trait Measured {
     /// What kind of job it is, and its number among those.
@@ -100,7 +215,7 @@ pub(crate) fn check(
     let mut by_job = BTreeMap::new();
     let mut wrong = Vec::new();
     for row in rows {
-        let of = |name: &str| row.attributes.get(name).cloned().unwrap_or_default();
+        let of = |name| attribute(row, name).to_owned();
         let job = (of("kind"), of("number"));
         if by_job.insert(job.clone(), row).is_some() {
             wrong.push(format!("{job:?} comes twice"));
@@ -141,4 +256,36 @@ pub(crate) fn outside(checked: Vec<(&str, Interval, i128)>) -> Vec<String> {
             format!("{what} {below} ns too small, {above} ns too large")
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(begins: u64, ends: u64, unknown_keys: u64) -> Request {
+        let text = format!(
+            "{{\"name\":\"job\",\"count\":{ends},\"exact_count\":{ends},\"rows\":{ends},\"begins\":{begins},\
+             \"ends\":{ends},\"ends_without_begin\":0,\"unknown_keys\":{unknown_keys},\"running_elsewhere\":0}}"
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_request_too_few_and_a_key_that_nobody_knows_are_found() {
+        check_counts(&request(30, 30, 0), 30, 30).unwrap();
+        assert!(check_counts(&request(30, 29, 0), 30, 30).is_err());
+        assert!(check_counts(&request(30, 30, 1), 30, 30).is_err());
+        // One that panics is incomplete, and for nothing else.
+        let mut panicked = request(30, 29, 0);
+        assert!(check_counts(&panicked, 30, 29).is_err());
+        panicked.incomplete = [("no end".to_owned(), 1)].into();
+        check_counts(&panicked, 30, 29).unwrap();
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_none() {
+        check_share("all", 95, 100, 0.95).unwrap();
+        assert!(check_share("most", 94, 100, 0.95).is_err());
+        assert!(check_share("none", 0, 0, 0.95).is_err());
+    }
 }

@@ -47,7 +47,7 @@ pub fn profile(name: &str) -> PathBuf {
 /// When something does not run, or the log cannot be read.
 pub fn trace(runtime: &str, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
     let (outcome, log) = start(runtime, jobs)?.trace(&profile("tasks.toml"), more)?;
-    Ok((outcome, each_line(&log, read_line)?))
+    Ok((outcome, read(&log)?))
 }
 
 /// The same of another build of it, by another profile.
@@ -62,7 +62,16 @@ pub fn trace_of(
     jobs: u64,
 ) -> Result<(Outcome, Vec<Line>)> {
     let (outcome, log) = start_program(program, runtime, jobs)?.trace(profile, &[])?;
-    Ok((outcome, each_line(&log, read_line)?))
+    Ok((outcome, read(&log)?))
+}
+
+/// Reads a log.
+///
+/// # Errors
+///
+/// When a line is not as agreed.
+pub fn read(log: &str) -> Result<Vec<Line>> {
+    each_line(log, read_line)
 }
 
 /// Starts it with jobs that are to be done.

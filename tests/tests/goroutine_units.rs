@@ -3,66 +3,28 @@
 //!
 //! Needs root, a kernel with BPF, and Go.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use reqtrace_tests::blamed;
-use reqtrace_tests::goroutines::{self, KINDS, Line};
+use reqtrace_tests::goroutine_checks;
+use reqtrace_tests::goroutines::{self, Line};
+use reqtrace_tests::jobs::Traced;
 use reqtrace_tests::reqtrace::{self, Outcome};
 use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics, which its goroutine recovers from.
 const JOBS: u64 = 100;
 
-/// Checks counts, and that each request is around what its job measured.
-fn check(outcome: &Outcome, lines: &[Line]) {
-    let summary = outcome.checked().unwrap();
-    assert_eq!(lines.len() as u64, JOBS * KINDS as u64);
-    // One kind asks an upstream, which replies in a goroutine of the same program.
-    for (name, wanted) in [("job", JOBS * KINDS as u64), ("reply", JOBS)] {
-        let request = summary.request(name).unwrap();
-        assert_eq!(
-            [request.count, request.rows, request.begins, request.ends],
-            [wanted; 4],
-            "{name}: {}",
-            outcome.said()
-        );
-        assert_eq!(
-            (request.unknown_keys, request.running_elsewhere),
-            (Some(0), Some(0)),
-            "{name}"
-        );
-    }
-    let rows = outcome.rows().unwrap();
-    let mut of_jobs = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.request == "job") {
-        let job = (
-            row.attributes["kind"].as_str(),
-            row.attributes["number"].as_str(),
-        );
-        assert!(of_jobs.insert(job, row).is_none(), "{job:?} comes twice");
-    }
-    for line in lines {
-        let number = line.number.to_string();
-        let row = of_jobs[&(line.kind.as_str(), number.as_str())];
-        let begin = i128::from(row.start_unix_ns) - i128::from(summary.trace.monotonic_to_unix_ns);
-        let end = begin + i128::from(row.latency_ns);
-        // Made before its first clock, and in a queue from there on; done behind the last one.
-        assert!(begin < line.begin.least, "{line:?} {row:?}");
-        assert!(line.panics || end > line.end.most, "{line:?} {row:?}");
-        assert!(row.queued_ns > 0, "{row:?}");
-        let ran_by = begin + i128::from(row.latency_ns - row.queued_ns - row.parked_ns);
-        assert!(ran_by <= end, "{row:?}");
-    }
-    for row in &rows {
-        assert_eq!(row.places["waited_for_the_runtime"], row.queued_ns);
-    }
+fn checked(outcome: &Outcome, lines: &[Line]) -> Traced {
+    let traced = Traced::of(outcome).unwrap();
+    goroutine_checks::every_goroutine(&traced, lines, JOBS).unwrap();
+    traced
 }
 
 fn every_goroutine_is_a_request(program: &Path) {
     let (outcome, lines) = goroutines::trace("units.toml", program, JOBS, &[]).unwrap();
-    check(&outcome, &lines);
+    checked(&outcome, &lines);
 }
 
 #[test]
@@ -79,8 +41,9 @@ fn every_goroutine_of_a_function_is_a_request_in_a_stripped_program() {
 fn a_goroutine_waits_for_the_one_that_has_the_lock_or_sends() {
     let program = goroutines::program().unwrap();
     let (outcome, lines) = goroutines::trace("units.toml", &program, JOBS, &["--blame"]).unwrap();
-    check(&outcome, &lines);
-    let (_, blamed) = blamed::of(&outcome).unwrap();
+    let traced = checked(&outcome, &lines);
+    let blamed = outcome.blame().unwrap();
+    goroutine_checks::held_up(&traced, &blamed).unwrap();
     // From where they began to wait until what they waited for came at the earliest.
     let waits = lines
         .iter()
@@ -88,17 +51,14 @@ fn a_goroutine_waits_for_the_one_that_has_the_lock_or_sends() {
     let least: i128 = waits
         .map(|line| (line.came.least - line.away.least).max(0))
         .sum();
-    let parked = blamed
-        .iter()
-        .filter(|row| row.victim_request == "job" && row.wait_class.starts_with("parked"));
-    let by = |culprit: &str| -> i128 {
-        let rows = parked.clone().filter(|row| row.culprit_request == culprit);
-        rows.map(|row| i128::from(row.ns)).sum()
-    };
+    let by_jobs = blamed::sum(&blamed, |row| {
+        row.victim_request == "job"
+            && row.wait_class.starts_with("parked")
+            && row.culprit_request == "job"
+    });
     assert!(
-        by("job") * 100 > least * 95,
-        "{} of {least}: {blamed:#?}",
-        by("job")
+        i128::from(by_jobs) * 100 > least * 95,
+        "{by_jobs} of {least}: {blamed:#?}"
     );
 }
 

@@ -11,58 +11,27 @@ use std::thread;
 use std::time::Duration;
 
 use reqtrace_tests::blamed;
-use reqtrace_tests::goroutines::{self, KINDS, Line};
+use reqtrace_tests::goroutine_checks;
+use reqtrace_tests::goroutines;
 use reqtrace_tests::http::ab;
-use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::jobs::Traced;
+use reqtrace_tests::reqtrace::{self, Trace};
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics.
 const JOBS: u64 = 100;
-const PANICS: u64 = JOBS / 20;
 
 /// How long a job computes, ns.
 const BUSY_NS: u64 = 2_000_000;
 
-/// Checks counts and brackets of all jobs, and returns their rows.
-fn checked(outcome: &Outcome, lines: &[Line]) -> Vec<Row> {
-    let summary = outcome.checked().unwrap();
-    let all = JOBS * KINDS as u64;
-    let panics = PANICS * KINDS as u64;
-    assert_eq!(lines.len() as u64, all);
-    let request = summary.request("job").unwrap();
-    assert_eq!(
-        (request.count, request.begins, request.ends),
-        (all - panics, all, all - panics),
-        "{}",
-        outcome.said()
-    );
-    assert_eq!(
-        request.incomplete,
-        [("no end".to_owned(), panics)].into(),
-        "{}",
-        outcome.said()
-    );
-    // Goroutines that are in no job are not counted.
-    assert_eq!(
-        (request.unknown_keys, request.running_elsewhere),
-        (Some(0), Some(0))
-    );
-    let rows = outcome.rows().unwrap();
-    goroutines::check(lines, &rows, summary.trace.monotonic_to_unix_ns).unwrap();
-    assert!(
-        rows.iter()
-            .all(|row| row.places["waited_for_the_runtime"] == row.queued_ns)
-    );
-    rows
-}
-
 fn every_job_is_a_request(program: &Path) {
     let (outcome, lines) = goroutines::trace("goroutines.toml", program, JOBS, &[]).unwrap();
-    let rows = checked(&outcome, &lines);
+    let traced = Traced::of(&outcome).unwrap();
+    goroutine_checks::every_call(&traced, &lines, JOBS).unwrap();
     let of_kind = |kind: &str| {
         let kind = kind.to_owned();
-        let rows = rows.iter().filter(|row| row.complete);
+        let rows = traced.rows.iter().filter(|row| row.complete);
         rows.filter(move |row| row.attributes["kind"] == kind)
     };
     for kind in ["holds", "sends", "locks", "receives", "sleeps", "asks"] {
@@ -87,75 +56,7 @@ fn every_job_is_a_request(program: &Path) {
     assert!(of_kind("syncs").filter(blocked).count() > 0);
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
-    waits_have_reasons_and_stacks(&outcome, &rows);
-}
-
-/// What the kinds of jobs wait for, as the columns of the places are called, and what of a job decides to.
-const REASONS: [(&str, &str); 6] = [
-    ("holds", "time.Sleep"),
-    ("sends", "time.Sleep"),
-    ("locks", "sync.Mutex.Lock"),
-    ("receives", "chan_receive"),
-    ("sleeps", "time.Sleep"),
-    ("asks", "IO_wait"),
-];
-
-/// Checks that parked time has the reason that its kind has, for 95 % of it, and its stack.
-fn waits_have_reasons_and_stacks(outcome: &Outcome, rows: &[Row]) {
-    // Before 1.20 all locks are semaphores.
-    let has_locks = rows.iter().any(|row| row.places["sync.Mutex.Lock"] > 0);
-    for (kind, mut reason) in REASONS {
-        if kind == "locks" && !has_locks {
-            reason = "semacquire";
-        }
-        let of_kind = || rows.iter().filter(|row| row.attributes["kind"] == kind);
-        let parked: u64 = of_kind().map(|row| row.parked_ns).sum();
-        let by_reason: u64 = of_kind().map(|row| row.places[reason]).sum();
-        assert!(
-            by_reason as f64 >= 0.95 * parked as f64,
-            "{kind}: {by_reason} of {parked} by {reason}"
-        );
-    }
-    // All parked time is that of some place with a name.
-    for row in rows {
-        let named = row
-            .places
-            .iter()
-            .filter(|(name, _)| *name != "waited_for_the_runtime");
-        assert_eq!(
-            named.map(|(_, ns)| ns).sum::<u64>(),
-            row.parked_ns,
-            "{row:?}"
-        );
-    }
-    let folded = outcome.folded().unwrap();
-    let micros = |of: &dyn Fn(&str) -> bool| -> u64 {
-        let lines = folded.lines().filter(|line| of(line));
-        lines
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-            .sum()
-    };
-    for (reason, decides) in [
-        ("time.Sleep", "main.(*service).do"),
-        ("chan receive", "main.(*service).do"),
-        ("IO wait", "main.(*service).ask"),
-        ("sync.Mutex.Lock", "main.(*service).do"),
-        ("semacquire", "main.(*service).do"),
-    ] {
-        let last = format!(";[parked: {reason}] ");
-        let all = micros(&|line| line.contains(&last));
-        let with_stack = micros(&|line| {
-            let from = line.find(";runtime.goexit");
-            let job = line.find(";main.(*service).job;");
-            let decides = line.find(&format!(";{decides}"));
-            let parks = line.find(&format!(";runtime.gopark{last}"));
-            from < job && job < decides && decides < parks && from.is_some()
-        });
-        assert!(
-            with_stack as f64 >= 0.95 * all as f64,
-            "{reason}: {with_stack} of {all} in {folded}"
-        );
-    }
+    goroutine_checks::reasons_and_stacks(&traced).unwrap();
 }
 
 #[test]
@@ -250,34 +151,7 @@ fn who_has_what_a_job_waits_for_held_it_up() {
     let program = goroutines::program().unwrap();
     let (outcome, _) = goroutines::trace("kinds.toml", &program, JOBS, &["--blame"]).unwrap();
     let (_, blamed) = blamed::of(&outcome).unwrap();
-    for (waiter, holder) in [("locks", "holds"), ("receives", "sends")] {
-        let of_waiter = || {
-            blamed.iter().filter(move |row| {
-                row.victim_request == waiter && row.wait_class.starts_with("parked")
-            })
-        };
-        let all: u64 = of_waiter().map(|row| row.ns).sum();
-        let by = |is: &dyn Fn(&str) -> bool| -> u64 {
-            let rows = of_waiter().filter(|row| is(&row.culprit_request));
-            rows.map(|row| row.ns).sum()
-        };
-        let right = by(&|request| request == holder);
-        assert!(right as f64 > 0.95 * all as f64, "{waiter}: {blamed:#?}");
-        let innocent = by(&|request| !request.is_empty() && request != holder);
-        assert!(
-            innocent as f64 <= 0.005 * all as f64,
-            "{waiter}: {blamed:#?}"
-        );
-    }
-    let of_sleeps = || {
-        blamed
-            .iter()
-            .filter(|row| row.wait_class == "parked: time.Sleep")
-    };
-    let all: u64 = of_sleeps().map(|row| row.ns).sum();
-    let timer = of_sleeps().filter(|row| row.root_cause == "timer");
-    let timer: u64 = timer.map(|row| row.ns).sum();
-    assert!(all > 0 && timer as f64 > 0.95 * all as f64, "{blamed:#?}");
+    goroutine_checks::held_up_by_kinds(&blamed).unwrap();
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub enum Need {
     /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java, Chromium; no
     /// service is installed or started
     Test,
-    /// The VM tier: qemu and busybox
+    /// The VM tier: qemu, busybox and Go
     Vm,
     /// Packages, and their trial in a bare Debian
     Dist,
@@ -87,6 +87,8 @@ impl Need {
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
                 Package::with_command("e2fsprogs", "mke2fs"),
                 Package::with_command("busybox-static", "busybox"),
+                // Builds the example in Go.
+                Package::with_command("golang-go", "go"),
             ],
             Self::Dist => vec![Package::with_command("mmdebstrap", "mmdebstrap")],
             Self::All => vec![

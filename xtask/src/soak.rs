@@ -22,7 +22,7 @@ pub(crate) struct Args {
 /// `cargo xtask soak`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Test], false)?;
-    let binaries = BinaryArgs::default().build(Profile::Release, &Binaries::ALL)?;
+    let binaries = BinaryArgs::default().build(Profile::Release, &Binaries::MEASURED)?;
     let output = cargo()
         .args([
             "test",

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use reqtrace_tests::goroutines;
 
 use crate::process;
 
@@ -67,14 +68,20 @@ pub struct Binaries {
     pub shop: PathBuf,
     /// The example that measures its own waits.
     pub truth: PathBuf,
+    /// The example on tokio.
+    pub tasks: PathBuf,
+    /// The example in Go.
+    pub goroutines: PathBuf,
 }
 
 impl Binaries {
     /// All of them.
-    pub const ALL: [&str; 3] = ["reqtrace", "shop", "truth"];
+    pub const ALL: [&str; 5] = ["reqtrace", "shop", "truth", "tasks", "goroutines"];
+    /// Those that are measured, for which no Go is needed.
+    pub const MEASURED: [&str; 3] = ["reqtrace", "shop", "truth"];
 
     /// The options that hand these programs to another command: those of [`BinaryArgs`].
-    pub fn arguments(&self) -> [&OsStr; 6] {
+    pub fn arguments(&self) -> [&OsStr; 10] {
         [
             "--reqtrace".as_ref(),
             self.reqtrace.as_os_str(),
@@ -82,6 +89,10 @@ impl Binaries {
             self.shop.as_os_str(),
             "--truth".as_ref(),
             self.truth.as_os_str(),
+            "--tasks".as_ref(),
+            self.tasks.as_os_str(),
+            "--goroutines".as_ref(),
+            self.goroutines.as_os_str(),
         ]
     }
 }
@@ -98,6 +109,12 @@ pub struct BinaryArgs {
     /// Use this example `truth` instead of building it
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
+    /// Use this example `tasks` instead of building it
+    #[arg(long, value_name = "FILE")]
+    tasks: Option<PathBuf>,
+    /// Use this example `goroutines` instead of building it
+    #[arg(long, value_name = "FILE")]
+    goroutines: Option<PathBuf>,
 }
 
 impl BinaryArgs {
@@ -114,12 +131,13 @@ impl BinaryArgs {
         let mut command = cargo();
         command.arg("build").args(profile.arguments());
         let mut missing = false;
-        let all = [
+        let by_cargo = [
             ("reqtrace", &self.reqtrace),
             ("shop", &self.shop),
             ("truth", &self.truth),
+            ("tasks", &self.tasks),
         ];
-        for (name, given) in all {
+        for (name, given) in by_cargo {
             if given.is_none() && wanted.contains(&name) {
                 command.args(["--package", name]);
                 missing = true;
@@ -129,15 +147,27 @@ impl BinaryArgs {
             process::run(&mut command)?;
         }
         let built = target_dir().join(profile.name());
-        let [reqtrace, shop, truth] =
-            all.map(|(name, given)| given.clone().unwrap_or_else(|| built.join(name)));
+        let [reqtrace, shop, truth, tasks] =
+            by_cargo.map(|(name, given)| given.clone().unwrap_or_else(|| built.join(name)));
+        let goroutines = match &self.goroutines {
+            None if wanted.contains(&"goroutines") => goroutines::program()?,
+            given => given.clone().unwrap_or_default(),
+        };
         let binaries = Binaries {
             reqtrace,
             shop,
             truth,
+            tasks,
+            goroutines,
         };
-        let files = [&binaries.reqtrace, &binaries.shop, &binaries.truth];
-        for ((name, _), file) in all.iter().zip(files) {
+        let files = [
+            &binaries.reqtrace,
+            &binaries.shop,
+            &binaries.truth,
+            &binaries.tasks,
+            &binaries.goroutines,
+        ];
+        for (name, file) in Binaries::ALL.iter().zip(files) {
             let missing = wanted.contains(name) && !file.is_file();
             ensure!(!missing, "{} does not exist", file.display());
         }

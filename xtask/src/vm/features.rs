@@ -23,7 +23,7 @@ pub(super) fn write(passed: &[Passed]) -> Result<()> {
 fn text(passed: &[Passed]) -> Result<String> {
     let mut text = String::from(
         "# Kernels\n\nWritten by `cargo xtask vm-test --write`: Debian's kernels under emulation, each with the \
-         example shop under load and the service that measures its own waits. Times under emulation say \
+         example shop under load and the services that measure themselves. Times under emulation say \
          nothing about a real machine.\n\n",
     );
     head(&mut text, passed.iter())?;
@@ -44,6 +44,19 @@ fn text(passed: &[Passed]) -> Result<String> {
         write!(text, " | {}", boot.verdict)?;
     }
     text.push_str(" |\n");
+    for (row, checked) in passed
+        .first()
+        .into_iter()
+        .flat_map(|boot| &boot.units)
+        .enumerate()
+    {
+        write!(text, "| {}", checked.title)?;
+        for boot in passed {
+            let checked = boot.units.get(row).context("runtimes differ")?;
+            write!(text, " | {}", checked.verdict)?;
+        }
+        text.push_str(" |\n");
+    }
     let tried = || passed.iter().filter(|boot| !boot.trials.is_empty());
     let Some(first) = tried().next() else {
         return Ok(text);
@@ -91,7 +104,7 @@ fn said<'a>(doctor: &'a str, subject: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vm::trials::Tried;
+    use crate::vm::{trials::Tried, units::Checked};
 
     const DOCTOR: &str = "\
 ok        uprobes              perf event type 8
@@ -106,6 +119,10 @@ degraded  kernel symbols       hidden
             kernel: kernel.to_owned(),
             doctor: DOCTOR.to_owned(),
             verdict: "all".to_owned(),
+            units: vec![Checked {
+                title: "tasks",
+                verdict: "two".to_owned(),
+            }],
             trials: Vec::new(),
         };
         let with_trials = Passed {
@@ -119,7 +136,8 @@ degraded  kernel symbols       hidden
         assert!(text.contains("| | 6.1 | 6.12 | 6.12 |"), "{text}");
         let probes = "| probes | set by perf events, hit | set by perf events, hit |";
         assert!(text.contains(probes), "{text}");
-        assert!(text.contains("| traced | all | all | all |"));
+        let last = "| traced | all | all | all |\n| tasks | two | two | two |\n";
+        assert!(text.contains(last), "{text}");
         assert!(
             text.contains("| | 6.12 |\n| --- | --- |\n| no air | refused |\n"),
             "{text}"
@@ -132,6 +150,7 @@ degraded  kernel symbols       hidden
             kernel: "6.1".to_owned(),
             doctor: String::new(),
             verdict: String::new(),
+            units: Vec::new(),
             trials: Vec::new(),
         };
         assert!(text(&[boot]).is_err());

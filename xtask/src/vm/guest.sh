@@ -14,6 +14,7 @@ TRUTH_REQUESTS=15
 TRUTH_WAIT_MS=20
 MOVING_REQUESTS=60
 KNOWN_CALLS=15
+UNIT_JOBS=30
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -25,7 +26,7 @@ mount -t ext4 /dev/nvme0n1 /disk
 ip link set lo up
 
 say() {
-    echo "REQTRACE-VM $*"
+    echo "REQTRACE-VM $(cut -d ' ' -f 1 /proc/uptime) $*"
 }
 
 # Sends everything and powers off; what is missing in it is for the host to judge.
@@ -153,6 +154,20 @@ traced moving '[0-9]* requests' "truth --moving --log /out/moving/log --requests
 for name in chains locks pair; do
     traced "$name" done "$name $KNOWN_CALLS /disk" "--blame --max-overhead 100 --profile /$name.toml"
 done
+
+# Jobs that are tasks of tokio, on many threads and on one; and jobs in goroutines, first from the call to the return of a
+# function, then from the start of each goroutine to its end.
+for runtime in multi current; do
+    traced "tasks-$runtime" '[0-9]* jobs' \
+        "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --data /disk/tasks --log /out/tasks-$runtime/log" \
+        "--blame --max-overhead 100 --profile /tasks.toml"
+done
+in_go() {
+    traced "$1" '[0-9]* jobs' "goroutines jobs -jobs $UNIT_JOBS -data /disk/goroutines -log /out/$1/log" \
+        "--max-overhead 100 --profile /$1.toml $2"
+}
+in_go goroutines
+in_go units --blame
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use reqtrace_tests::{chains, fixtures, truth};
+use reqtrace_tests::{chains, fixtures, goroutines, tasks, truth};
 
 use super::cpio::Archive;
 use crate::{
@@ -43,6 +43,8 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
         ("bin/reqtrace", &binaries.reqtrace),
         ("bin/shop", &binaries.shop),
         ("bin/truth", &binaries.truth),
+        ("bin/tasks", &binaries.tasks),
+        ("bin/goroutines", &binaries.goroutines),
         ("bin/run-as", &setpriv),
         ("bin/generated", &generated),
         ("bin/chains", &chains?),
@@ -70,6 +72,10 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     archive.file("shop.toml", &read(&shop_profile())?);
     archive.file("truth.toml", &read(&truth::profile())?);
     archive.file("moving.toml", &read(&truth::moving::profile())?);
+    archive.file("tasks.toml", &read(&tasks::profile("tasks.toml"))?);
+    for name in ["goroutines.toml", "units.toml"] {
+        archive.file(name, &read(&goroutines::profile(name))?);
+    }
     archive.file("generated.toml", GENERATED_PROFILE.as_bytes());
     for service in chains::SERVICES {
         let profile = format!("{}.toml", service.name);

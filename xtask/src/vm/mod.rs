@@ -11,6 +11,7 @@ mod features;
 mod initramfs;
 mod kernels;
 mod trials;
+mod units;
 mod verdict;
 
 use std::{
@@ -20,7 +21,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 
 use crate::{
     process,
@@ -110,6 +111,8 @@ pub(crate) struct Passed {
     doctor: String,
     /// What was checked.
     verdict: String,
+    /// What was checked of each runtime.
+    units: Vec<units::Checked>,
     /// How the trials went; none when there were none.
     trials: Vec<trials::Tried>,
 }
@@ -186,13 +189,12 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Pass
     fs::remove_file(&machine.disk).with_context(|| machine.disk.display().to_string())?;
     let took = begin.elapsed();
     let results = unpack(boot, &machine)?;
-    let verdict = verdict::judge(&results, boot.confirmation).map_err(|error| {
-        machine.explain(&error.context(format!("results: {}", results.display())))
-    })?;
+    let explain =
+        |error: Error| machine.explain(&error.context(format!("results: {}", results.display())));
+    let verdict = verdict::judge(&results, boot.confirmation).map_err(explain)?;
+    let units = units::judge(&results).map_err(explain)?;
     let trials = if boot.trials {
-        trials::judge(&results).map_err(|error| {
-            machine.explain(&error.context(format!("results: {}", results.display())))
-        })?
+        trials::judge(&results).map_err(explain)?
     } else {
         Vec::new()
     };
@@ -202,10 +204,14 @@ fn one(boot: &Boot, initramfs: &Path, names: &mut classes::Names) -> Result<Pass
         boot.name,
         took.as_secs_f64()
     );
+    for checked in &units {
+        eprintln!("vm: {}: {}", checked.title, checked.verdict);
+    }
     Ok(Passed {
         kernel: kernel_name(boot, &kernel),
         doctor: boot::read(&results, "doctor.txt")?,
         verdict,
+        units,
         trials,
     })
 }

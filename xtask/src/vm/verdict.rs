@@ -60,7 +60,10 @@ pub(crate) fn judge(results: &Path, confirmation: Option<&str>) -> Result<String
 }
 
 /// The files of a service that the guest traced, by their names, if both it and the tracer ended well.
-fn of_traced(results: &Path, name: &str) -> Result<impl Fn(&str) -> Result<String>> {
+pub(super) fn of_traced(
+    results: &Path,
+    name: &str,
+) -> Result<impl Fn(&str) -> Result<String> + use<>> {
     let folder = results.join(name);
     let of = move |file: &str| read(&folder, file);
     for program in ["reqtrace", "service"] {

@@ -1,0 +1,173 @@
+//! What has to hold of each trace of the example `goroutines`, on any kernel and any machine, however slow.
+//!
+//! In: what was traced, and the log of the jobs. Out: what does not hold.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::blamed::{self, Blamed};
+use crate::goroutines::{self, KINDS, Line};
+use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
+use crate::rows::Row;
+
+/// Of so many jobs of a kind one panics.
+const ONE_PANICS_IN: u64 = 20;
+
+/// How much of a time has to have its reason and its stack, and its culprit.
+const SHARE: f64 = 0.95;
+
+/// What the kinds of jobs wait for, as the columns of the places are called.
+const REASONS: [(&str, &[&str]); 6] = [
+    ("holds", &["time.Sleep"]),
+    // On a slow machine the one that receives may not be there yet.
+    ("sends", &["time.Sleep", "chan_send"]),
+    // Before 1.20 all locks are semaphores.
+    ("locks", &["sync.Mutex.Lock", "semacquire"]),
+    ("receives", &["chan_receive"]),
+    ("sleeps", &["time.Sleep"]),
+    ("asks", &["IO_wait"]),
+];
+
+/// How stacks end in the waits of jobs, and what of a job decides to wait.
+const STACKS: [(&[&str], &str); 4] = [
+    (&["time.Sleep"], "main.(*service).do"),
+    (&["chan receive"], "main.(*service).do"),
+    (&["IO wait"], "main.(*service).ask"),
+    (&["sync.Mutex.Lock", "semacquire"], "main.(*service).do"),
+];
+
+/// Checks that so many calls of each kind are one request each, within their brackets; by `goroutines.toml`.
+///
+/// # Errors
+///
+/// With what does not hold.
+pub fn every_call(traced: &Traced, lines: &[Line], of_each: u64) -> Result<()> {
+    let summary = &traced.summary;
+    let all = of_each * KINDS as u64;
+    let panics = of_each / ONE_PANICS_IN * KINDS as u64;
+    ensure!(lines.len() as u64 == all, "{} jobs of {all}", lines.len());
+    // Goroutines that are in no job are not counted.
+    check_counts(summary.request("job")?, all, all - panics)?;
+    goroutines::check(lines, &traced.rows, summary.trace.monotonic_to_unix_ns)?;
+    traced.check_queued()
+}
+
+/// Checks that parked time has the reason that its kind has, and its stack.
+///
+/// # Errors
+///
+/// With the kind or the reason that has not.
+pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
+    for (kind, reasons) in REASONS {
+        let is_kind = |row: &Row| attribute(row, "kind") == kind;
+        let parked = traced.sum(is_kind, |row| row.parked_ns);
+        let by_reason = traced.sum(is_kind, |row| {
+            let places = reasons.iter().map(|reason| in_place(row, reason));
+            places.sum()
+        });
+        check_share(kind, by_reason, parked, SHARE)?;
+    }
+    // All parked time is that of some place with a name.
+    for row in &traced.rows {
+        let places = row.places.iter();
+        let named = places.filter(|(name, _)| *name != "waited_for_the_runtime");
+        let named: u64 = named.map(|(_, ns)| ns).sum();
+        ensure!(named == row.parked_ns, "{named} ns have a name: {row:?}");
+    }
+    for (reasons, decides) in STACKS {
+        let ends = |line: &str| {
+            let end = |reason: &&str| line.find(&format!(";[parked: {reason}] "));
+            reasons.iter().find_map(end)
+        };
+        let all = traced.micros(|line| ends(line).is_some())?;
+        let with_stack = traced.micros(|line| {
+            let from = line.find(";runtime.goexit");
+            let job = line.find(";main.(*service).job;");
+            let decides = line.find(&format!(";{decides}"));
+            let parks = line.find(";runtime.gopark;[parked: ");
+            let is_last = parks.map(|at| at + ";runtime.gopark".len()) == ends(line);
+            from.is_some() && from < job && job < decides && decides < parks && is_last
+        })?;
+        check_share(&reasons.join(", "), with_stack, all, SHARE)
+            .with_context(|| traced.folded.clone())?;
+    }
+    Ok(())
+}
+
+/// Checks that so many goroutines of each kind are one request each, around what their jobs measured; by `units.toml`.
+///
+/// # Errors
+///
+/// With what does not hold.
+pub fn every_goroutine(traced: &Traced, lines: &[Line], of_each: u64) -> Result<()> {
+    let summary = &traced.summary;
+    let all = of_each * KINDS as u64;
+    ensure!(lines.len() as u64 == all, "{} jobs of {all}", lines.len());
+    // One kind asks an upstream, which replies in a goroutine of the same program.
+    for (name, wanted) in [("job", all), ("reply", of_each)] {
+        check_counts(summary.request(name)?, wanted, wanted)?;
+    }
+    let mut of_jobs = BTreeMap::new();
+    for row in traced.rows.iter().filter(|row| row.request == "job") {
+        let job = (attribute(row, "kind"), attribute(row, "number"));
+        ensure!(
+            of_jobs.insert(job, row).is_none(),
+            "a job comes twice: {row:?}"
+        );
+    }
+    for line in lines {
+        let number = line.number.to_string();
+        let row = of_jobs.get(&(line.kind.as_str(), number.as_str()));
+        let row = row.with_context(|| format!("not traced: {line:?}"))?;
+        let offset = i128::from(summary.trace.monotonic_to_unix_ns);
+        let begin = i128::from(row.start_unix_ns) - offset;
+        let end = begin + i128::from(row.latency_ns);
+        // Made before its first clock, and in a queue from there on; done behind the last one.
+        let is_around = begin < line.begin.least && (line.panics || end > line.end.most);
+        let is_queued = row.queued_ns > 0 && row.queued_ns + row.parked_ns <= row.latency_ns;
+        ensure!(is_around && is_queued, "{line:?} {row:?}");
+    }
+    traced.check_queued()
+}
+
+/// Checks that jobs were parked because of jobs as long as those were that wait for another job; by `units.toml`.
+///
+/// # Errors
+///
+/// When they were not.
+pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
+    blamed::check(&traced.rows, blamed)?;
+    let waits = |row: &Row| ["locks", "receives"].contains(&attribute(row, "kind"));
+    let parked = traced.sum(waits, |row| row.parked_ns);
+    let by_jobs = blamed::sum(blamed, |row| {
+        row.victim_request == "job"
+            && row.wait_class.starts_with("parked")
+            && row.culprit_request == "job"
+    });
+    check_share("because of jobs", by_jobs, parked, SHARE).with_context(|| format!("{blamed:#?}"))
+}
+
+/// Checks that jobs waited for those that had what they wait for, and for no other jobs; by `kinds.toml`.
+///
+/// # Errors
+///
+/// With the kind of which that does not hold.
+pub fn held_up_by_kinds(blamed: &[Blamed]) -> Result<()> {
+    for (waiter, holder) in [("locks", "holds"), ("receives", "sends")] {
+        let parked =
+            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with("parked");
+        let all = blamed::sum(blamed, parked);
+        let right = blamed::sum(blamed, |row| parked(row) && row.culprit_request == holder);
+        let nobody = blamed::sum(blamed, |row| parked(row) && row.culprit_request.is_empty());
+        check_share(waiter, right, all, SHARE).with_context(|| format!("{blamed:#?}"))?;
+        ensure!(
+            (all - right - nobody) as f64 <= 0.005 * all as f64,
+            "{waiter}: because of others: {blamed:#?}"
+        );
+    }
+    let sleeps = |row: &Blamed| row.wait_class == "parked: time.Sleep";
+    let all = blamed::sum(blamed, sleeps);
+    let timer = blamed::sum(blamed, |row| sleeps(row) && row.root_cause == "timer");
+    check_share("time.Sleep", timer, all, SHARE).with_context(|| format!("{blamed:#?}"))
+}

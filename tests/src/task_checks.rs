@@ -1,0 +1,248 @@
+//! What has to hold of each trace of the example `tasks`, on any kernel and any machine, however slow.
+//!
+//! In: what was traced, and the log of the jobs. Out: what does not hold.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::blamed::{self, Blamed};
+use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
+use crate::rows::Row;
+use crate::tasks::{self, KINDS, Line};
+
+/// Who has what others wait for, and who waits for it.
+const HELD: [(&str, &str); 3] = [
+    ("holder", "locker"),
+    ("owner", "acquirer"),
+    ("sender", "receiver"),
+];
+
+/// All types of requests of the profile.
+const REQUESTS: [&str; 7] = [
+    "holder", "owner", "sender", "locker", "acquirer", "receiver", "job",
+];
+
+/// How much of a time has to have its reason and its stack, and its culprit.
+const SHARE: f64 = 0.95;
+/// How much of a wait may be blamed on another request than the one that has what it waits for.
+const INNOCENT: f64 = 0.005;
+
+/// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
+/// called by.
+const REASONS: [(&str, &str, &str, &str); 11] = [
+    // They look for what is free before: two places, of which none is known.
+    (
+        "holds",
+        "",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::holds",
+    ),
+    (
+        "owns",
+        "",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::owns",
+    ),
+    (
+        "sends",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::holders::sends",
+    ),
+    (
+        "sleeps",
+        "timer",
+        "tokio::time::sleep::Sleep",
+        "tasks::jobs::alone::sleeps",
+    ),
+    (
+        "locks",
+        "lock",
+        "tokio::sync::mutex::Mutex",
+        "tasks::jobs::waiters::locks",
+    ),
+    (
+        "acquires",
+        "semaphore",
+        "tokio::sync::semaphore::Semaphore",
+        "tasks::jobs::waiters::acquires",
+    ),
+    (
+        "receives",
+        "channel",
+        "tokio::sync::mpsc::chan::Rx",
+        "tasks::jobs::waiters::receives",
+    ),
+    (
+        "asks",
+        "socket",
+        "tokio::runtime::io::",
+        "tasks::jobs::alone::asks",
+    ),
+    // Names of this mangling do not tell a job of the pool from a task; who runs it does.
+    (
+        "syncs",
+        "spawn_blocking",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::syncs",
+    ),
+    (
+        "queues",
+        "spawn_blocking",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::queues",
+    ),
+    (
+        "has_a_child",
+        "join",
+        "tokio::runtime::task::join::JoinHandle",
+        "tasks::jobs::alone::has_a_child",
+    ),
+];
+
+/// Where jobs are that wait for a thread of the blocking pool: the column.
+const POOL: &str = "waited_for_the_blocking_pool";
+
+/// How long a blocking job of `queues` sleeps, and the one before it, ns.
+const SLEEPS_NS: u64 = 3_000_000;
+
+/// Checks that so many jobs of each kind are one request each, within their brackets, and are no others.
+///
+/// # Errors
+///
+/// With what does not hold.
+pub fn every_job(traced: &Traced, lines: &[Line], of_each: u64) -> Result<()> {
+    let summary = &traced.summary;
+    let all = of_each * KINDS as u64;
+    ensure!(lines.len() as u64 == all, "{} jobs of {all}", lines.len());
+    let mut count = 0;
+    for request in &summary.requests {
+        // Tasks that are no jobs are not counted.
+        check_counts(request, request.count, request.count)?;
+        count += request.count;
+    }
+    ensure!(count == all, "{count} requests of {all}");
+    tasks::check(lines, &traced.rows, summary.trace.monotonic_to_unix_ns)?;
+    traced.check_queued()
+}
+
+/// Checks that parked time has the reason that its kind has, no other one, and its stack.
+///
+/// # Errors
+///
+/// With the kind that has not.
+pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
+    for (kind, reason, function, job) in REASONS {
+        of_kind(traced, (kind, reason), function, job).with_context(|| kind.to_owned())?;
+    }
+    Ok(())
+}
+
+fn of_kind(traced: &Traced, kind: (&str, &str), function: &str, job: &str) -> Result<()> {
+    let (kind, reason) = kind;
+    let is_kind = |row: &Row| attribute(row, "kind") == kind;
+    let parked = traced.sum(is_kind, |row| row.parked_ns);
+    let nameless = traced.sum(is_kind, |row| row.parked_ns - parked_with_a_name(row));
+    let (right, wrong, last) = if reason.is_empty() {
+        (nameless, parked - nameless, "[parked]".to_owned())
+    } else {
+        let place = format!("tokio_{reason}");
+        let waits_for_pool = |row: &Row| match reason {
+            "spawn_blocking" => in_place(row, POOL),
+            _ => 0,
+        };
+        let right = traced.sum(is_kind, |row| in_place(row, &place) + waits_for_pool(row));
+        let last = format!("[parked: tokio {reason}]");
+        (right, parked - right - nameless, last)
+    };
+    let all = traced.micros(|line| line.contains(&last) && line.contains(job))?;
+    let with_stack = traced.micros(|line| {
+        let (at, by) = (line.find(function), line.find(job));
+        line.contains(&last) && by.is_some() && by < at
+    })?;
+    check_share("right reason", right, parked, SHARE)?;
+    ensure!(wrong == 0, "{wrong} ns of {parked} have another reason");
+    check_share("whole stack", with_stack, all, SHARE).with_context(|| traced.folded.clone())
+}
+
+fn parked_with_a_name(row: &Row) -> u64 {
+    let names = row
+        .places
+        .iter()
+        .filter(|(name, _)| name.starts_with("tokio_") || *name == POOL);
+    names.map(|(_, ns)| ns).sum()
+}
+
+/// Checks that jobs waited for the one that had what they wait for, and for no other job.
+///
+/// # Errors
+///
+/// With the type of those of which that does not hold.
+pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
+    blamed::check(&traced.rows, blamed)?;
+    for (holder, waiter) in HELD {
+        let parked =
+            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with("parked");
+        let by = |request: &str| {
+            blamed::sum(blamed, |row| parked(row) && row.culprit_request == request)
+        };
+        let all = blamed::sum(blamed, parked);
+        let others = REQUESTS.iter().filter(|request| **request != holder);
+        let innocent: u64 = others.map(|request| by(request)).sum();
+        check_share(waiter, by(holder), all, SHARE).with_context(|| format!("{blamed:#?}"))?;
+        ensure!(
+            innocent as f64 <= INNOCENT * all as f64,
+            "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
+        );
+    }
+    Ok(())
+}
+
+/// Checks that a job which waits for a blocking one has the time until a thread took that apart, with its stack.
+///
+/// # Errors
+///
+/// With what does not hold.
+pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
+    let of = |kind: &str, place: &str| {
+        let is_kind = |row: &Row| attribute(row, "kind") == kind;
+        traced.sum(is_kind, |row| in_place(row, place))
+    };
+    let queues = traced.rows.iter();
+    for row in queues.filter(|row| attribute(row, "kind") == "queues") {
+        // Its thread has slept at least so long for it.
+        let slept = in_place(row, "tokio_spawn_blocking");
+        ensure!(slept >= SLEEPS_NS, "{slept} ns: {row:?}");
+    }
+    // The one before slept from a moment before it was parked on.
+    let waited = of("queues", POOL);
+    ensure!(
+        waited * 10 >= of_each * SLEEPS_NS * 8,
+        "{waited} ns for the pool"
+    );
+    ensure!(of("has_a_child", POOL) == 0, "a task waits for the pool");
+    let with_stack = traced.micros(|line| {
+        line.contains("[parked: waited for the blocking pool]")
+            && line.contains("tasks::jobs::alone::queues")
+    })?;
+    check_share("stack", with_stack, waited / 1000, SHARE)
+}
+
+/// Checks what waits came down to: a timer where the driver of timers had woken, and what threads of the pool did.
+///
+/// # Errors
+///
+/// With the wait of which that does not hold.
+pub fn root_causes(blamed: &[Blamed]) -> Result<()> {
+    let known = |victim: &str, class: &str, causes: &[&str]| {
+        let is = |row: &Blamed| row.victim_request == victim && row.wait_class.starts_with(class);
+        let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
+        let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
+        check_share(class, right, all, SHARE).with_context(|| format!("{victim}: {blamed:#?}"))
+    };
+    for (holder, _) in HELD {
+        known(holder, "parked", &["timer"])?;
+    }
+    let did = ["timer", "disk", "on_cpu", "run_queue", "preempted"];
+    known("job", "parked: waited for the blocking pool", &did)?;
+    known("job", "parked: tokio spawn_blocking", &did)
+}

@@ -1,0 +1,83 @@
+//! Judges the traces of services whose requests are tasks of tokio, or in goroutines of Go: every job a request, as the job
+//! measured itself.
+//!
+//! In: the guest's files. Out: for each runtime one line that says what was checked, or what is wrong.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use reqtrace_tests::{blamed, goroutine_checks, goroutines, jobs::Traced, task_checks, tasks};
+
+use super::verdict::of_traced;
+
+/// How many jobs of each kind the guest has done: `UNIT_JOBS` of `guest.sh`.
+const JOBS: u64 = 30;
+
+/// What was checked of one runtime.
+pub(super) struct Checked {
+    /// What requests are.
+    pub(super) title: &'static str,
+    /// What held.
+    pub(super) verdict: String,
+}
+
+/// Checks all of them.
+pub(super) fn judge(results: &Path) -> Result<Vec<Checked>> {
+    let mut on_tokio = 0;
+    for name in ["tasks-multi", "tasks-current"] {
+        on_tokio += of_tokio(results, name).with_context(|| name.to_owned())?;
+    }
+    let calls = calls(results).context("calls in goroutines")?;
+    let whole = whole(results).context("whole goroutines")?;
+    Ok(vec![
+        Checked {
+            title: "tasks of tokio",
+            verdict: format!(
+                "{on_tokio} jobs on many threads and on one, 0 lost, as measured by themselves, with their reasons, their \
+                 stacks and who held them up"
+            ),
+        },
+        Checked {
+            title: "goroutines",
+            verdict: format!(
+                "{calls} calls and {whole} goroutines, 0 lost, as measured by themselves, with their reasons, their stacks \
+                 and who held them up"
+            ),
+        },
+    ])
+}
+
+/// Jobs on one kind of runtime.
+fn of_tokio(results: &Path, name: &str) -> Result<usize> {
+    let of = of_traced(results, name)?;
+    let traced = read(&of)?;
+    task_checks::every_job(&traced, &tasks::read(&of("log")?)?, JOBS)?;
+    task_checks::reasons_and_stacks(&traced)?;
+    task_checks::held_up(&traced, &blamed::read(&of("trace/blame.csv")?)?)?;
+    Ok(traced.rows.len())
+}
+
+/// Jobs as calls of a function, some of which panic.
+fn calls(results: &Path) -> Result<usize> {
+    let of = of_traced(results, "goroutines")?;
+    let traced = read(&of)?;
+    goroutine_checks::every_call(&traced, &goroutines::read(&of("log")?)?, JOBS)?;
+    goroutine_checks::reasons_and_stacks(&traced)?;
+    Ok(traced.rows.len())
+}
+
+/// Jobs as goroutines, from their start to their end.
+fn whole(results: &Path) -> Result<usize> {
+    let of = of_traced(results, "units")?;
+    let traced = read(&of)?;
+    let lines = goroutines::read(&of("log")?)?;
+    goroutine_checks::every_goroutine(&traced, &lines, JOBS)?;
+    let blamed = blamed::read(&of("trace/blame.csv")?)?;
+    goroutine_checks::held_up(&traced, &blamed)?;
+    Ok(traced.rows.len())
+}
+
+/// The trace of a service.
+fn read(of: impl Fn(&str) -> Result<String>) -> Result<Traced> {
+    Traced::read(|name| of(&format!("trace/{name}")))
+}
