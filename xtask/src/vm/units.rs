@@ -53,7 +53,9 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     let traced = read(&of)?;
     task_checks::every_job(&traced, &tasks::read(&of("log")?)?, JOBS)?;
     task_checks::reasons_and_stacks(&traced)?;
-    task_checks::held_up(&traced, &blamed::read(&of("trace/blame.csv")?)?)?;
+    let blamed = blamed::read(&of("trace/blame.csv")?)?;
+    task_checks::held_up(&traced, &blamed)?;
+    task_checks::root_causes(&blamed)?;
     Ok(traced.rows.len())
 }
 
