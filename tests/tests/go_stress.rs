@@ -21,9 +21,6 @@ const WORKERS: u64 = 4;
 /// Tasks of each of them.
 const TASKS: u64 = 1000;
 
-/// How often a tracer comes and goes.
-const CYCLES: usize = 15;
-
 const TASK: &str = r#"
 [profile]
 name = "stress"
@@ -75,8 +72,8 @@ impl Running {
     }
 
     /// Waits until all is done, and checks its results. How many tasks there were, and of how many kinds.
-    fn done(&mut self) -> (u64, u64) {
-        let line = self.process.wait_for_line(Stream::Out, "done ", LIMIT);
+    fn done(&mut self, limit: Duration) -> (u64, u64) {
+        let line = self.process.wait_for_line(Stream::Out, "done ", limit);
         let line = line.unwrap();
         assert!(
             line.contains(" tasks, 0 wrong: ") && line.contains(" callbacks"),
@@ -97,7 +94,7 @@ fn all_are_requests(profile: &str, wanted: impl Fn(u64) -> Vec<(&'static str, u6
     let mut running = Running::start(&TASKS.to_string());
     let trace = running.trace(profile);
     running.process.tell("go").unwrap();
-    let (tasks, kinds) = running.done();
+    let (tasks, kinds) = running.done(LIMIT);
     assert_eq!(tasks, WORKERS * TASKS);
     let outcome = trace.finish().unwrap();
     let summary = outcome.checked().unwrap();
@@ -131,18 +128,30 @@ fn every_goroutine_is_a_request_however_its_stack_moves() {
     });
 }
 
-#[test]
-fn tracers_come_and_go_and_no_result_is_another_one() {
-    let mut running = Running::start("20s");
+/// Traces it so often while it works for so long, and checks its results.
+fn tracers_come_and_go(cycles: usize, lasting: &str, limit: Duration) {
+    let mut running = Running::start(lasting);
     running.process.tell("go").unwrap();
     let mut requests = 0;
-    for cycle in 0..CYCLES {
+    for cycle in 0..cycles {
         let (profile, name) = [(TASK, "task"), (UNITS, "hop")][cycle % 2];
         let trace = running.trace(profile);
         let outcome = trace.finish().unwrap();
         let summary = outcome.checked().unwrap();
         requests += summary.request(name).unwrap().count;
     }
-    let (tasks, _) = running.done();
+    let (tasks, _) = running.done(limit);
+    println!("{requests} requests in {cycles} traces of {tasks} tasks, none wrong");
     assert!(tasks > 0 && requests > 0, "{requests} of {tasks}");
+}
+
+#[test]
+fn tracers_come_and_go_and_no_result_is_another_one() {
+    tracers_come_and_go(15, "20s", LIMIT);
+}
+
+#[test]
+#[ignore = "ten minutes: cargo xtask test --all"]
+fn two_hundred_tracers_come_and_go_in_ten_minutes() {
+    tracers_come_and_go(200, "600s", Duration::from_secs(900));
 }
