@@ -75,7 +75,13 @@ impl Memory {
         let offset = address - mapping.start + mapping.offset;
         let variables = self.variables(pid, &mapping)?;
         let symbol = variables.symbol(variables.address_of(offset)?)?;
-        Some(signature(variables.symbols.name(symbol)?))
+        let name = signature(variables.symbols.name(symbol)?);
+        let class = name.strip_prefix("{vtable(");
+        Some(match class.and_then(|class| class.strip_suffix(")}")) {
+            // As binutils print it.
+            Some(class) => format!("vtable for {class}"),
+            None => name,
+        })
     }
 
     /// The mappings of a process, and the index of the one that an address is in.
