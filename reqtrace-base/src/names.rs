@@ -198,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_a_task_is_told_and_not_how() {
-        let told = |user: &[&str]| telling(user.iter().copied(), [].into_iter());
+    fn what_wakes_a_task_is_shown_and_not_how() {
+        let shown = |user: &[&str]| telling(user.iter().copied(), [].into_iter());
         let how = [
             "tokio::runtime::scheduler::multi_thread::handle::<impl tokio::runtime::task::Schedule for H>::schedule",
             "wake_by_val",
@@ -214,7 +214,7 @@ mod tests {
             "app::start",
         ];
         assert_eq!(
-            told(&[&how[..], &why[..]].concat()),
+            shown(&[&how[..], &why[..]].concat()),
             [
                 "tokio::sync::mpsc::chan::Tx::send",
                 "app::reply",
@@ -222,7 +222,7 @@ mod tests {
             ]
         );
         // Another program may have functions of these names.
-        assert_eq!(told(&["schedule", "run"]), ["schedule", "run"]);
+        assert_eq!(shown(&["schedule", "run"]), ["schedule", "run"]);
     }
 
     #[test]

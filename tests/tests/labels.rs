@@ -265,7 +265,7 @@ fn addresses_have_the_names_of_what_lies_there() {
     );
     assert_eq!(of("then"), each(["notify", "archive", ""]));
     assert_eq!(of("job"), [("[stack]".to_owned(), 30)].into());
-    let said = outcome.said();
-    assert!(said.contains("vtable for shop::Refund"), "{said}");
+    let report = outcome.said();
+    assert!(report.contains("vtable for shop::Refund"), "{report}");
     assert_eq!(unreadable(&outcome), 0);
 }

@@ -11,7 +11,7 @@ use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::tasks;
 
-/// One client: so many requests on one connection. Returns what the server's clocks said of each.
+/// One client: so many requests on one connection. Returns the server's clocks of each.
 fn ask(address: &str, times: &[u64]) -> Vec<[u64; 4]> {
     let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
     let mut all = Vec::new();

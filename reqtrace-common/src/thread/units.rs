@@ -61,8 +61,8 @@ impl Units {
         }
     }
 
-    /// It is done with this job, which had waited in this place for a thread. Whom it makes ready before it enters another
-    /// unit has waited for the job.
+    /// It is done with this job. Requests that it makes ready before it enters another unit have waited for the job: in this
+    /// place until a thread had taken it.
     #[inline(always)]
     pub fn leave_job(&mut self, key: u64, place: u32) {
         if self.find(key) == 0 {
