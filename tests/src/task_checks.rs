@@ -227,22 +227,32 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
     check_share("stack", with_stack, waited / 1000, SHARE)
 }
 
-/// Checks what waits came down to: a timer where the driver of timers had woken, and what threads of the pool did.
+/// Checks that who has what others wait for waited for a timer, as the driver of timers woke it.
+///
+/// # Errors
+///
+/// With the type of requests of which that does not hold.
+pub fn timers(blamed: &[Blamed]) -> Result<()> {
+    let mut all = HELD.iter();
+    all.try_for_each(|(holder, _)| known(blamed, holder, "parked", &["timer"]))
+}
+
+/// Checks that what blocking jobs were waited for is what threads of the pool did. A thread of another process, such as one that
+/// writes a journal, is watched from its second wake on.
 ///
 /// # Errors
 ///
 /// With the wait of which that does not hold.
-pub fn root_causes(blamed: &[Blamed]) -> Result<()> {
-    let known = |victim: &str, class: &str, causes: &[&str]| {
-        let is = |row: &Blamed| row.victim_request == victim && row.wait_class.starts_with(class);
-        let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
-        let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
-        check_share(class, right, all, SHARE).with_context(|| format!("{victim}: {blamed:#?}"))
-    };
-    for (holder, _) in HELD {
-        known(holder, "parked", &["timer"])?;
-    }
+pub fn threads_of_the_pool(blamed: &[Blamed]) -> Result<()> {
     let did = ["timer", "disk", "on_cpu", "run_queue", "preempted"];
-    known("job", "parked: waited for the blocking pool", &did)?;
-    known("job", "parked: tokio spawn_blocking", &did)
+    known(blamed, "job", "parked: waited for the blocking pool", &did)?;
+    known(blamed, "job", "parked: tokio spawn_blocking", &did)
+}
+
+/// Checks that waits of a kind came down to one of these causes.
+fn known(blamed: &[Blamed], victim: &str, class: &str, causes: &[&str]) -> Result<()> {
+    let is = |row: &Blamed| row.victim_request == victim && row.wait_class.starts_with(class);
+    let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
+    let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
+    check_share(class, right, all, SHARE).with_context(|| format!("{victim}: {blamed:#?}"))
 }

@@ -55,7 +55,7 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     task_checks::reasons_and_stacks(&traced)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     task_checks::held_up(&traced, &blamed)?;
-    task_checks::root_causes(&blamed)?;
+    task_checks::timers(&blamed)?;
     Ok(traced.rows.len())
 }
 
