@@ -2,6 +2,7 @@ use crate::{
     Change, Edge, KeySpec, Origin, PlaceSpec, Profile, RUNTIME, Role, Test, WAITS_OF_TOKIO,
 };
 use reqtrace_base::error::Result;
+use reqtrace_common::marker::MAX_PLACES;
 
 const HEAD: &str = "[profile]\nname = \"p\"\n";
 const TOKIO: &str = "[runtime]\nkind = \"tokio\"\n";
@@ -36,7 +37,7 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
     assert_eq!(job.unit(), Some("*job*"));
     assert!(job.is_keyed && job.begin.is_queued && !job.begin.is_touch);
     assert_eq!(job.places[0], RUNTIME);
-    assert_eq!(job.places.len(), 10);
+    assert_eq!(job.places.len(), 11);
     for wait in WAITS_OF_TOKIO {
         assert!(job.places[wait.place()].starts_with("tokio "), "{wait:?}");
     }
@@ -53,10 +54,21 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
             (Role::Park, &PlaceSpec::Edge(Edge::Leave)),
             (Role::Note, &PlaceSpec::Edge(Edge::Wait)),
             (Role::Note, &PlaceSpec::Edge(Edge::Waker)),
+            (Role::Note, &PlaceSpec::Edge(Edge::Done)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
         ]
     );
+    // The kernel programs know the two places of a blocking job by the second one.
+    let mut markers = job.more_markers();
+    let of_jobs =
+        markers.find(|one| one.role == Role::Note && one.place == PlaceSpec::Edge(Edge::Done));
+    let pool = of_jobs.and_then(|one| one.waits_in).unwrap();
+    assert_eq!(
+        job.places[pool - 1..=pool],
+        ["tokio spawn_blocking", "waited for the blocking pool"]
+    );
+    assert!(pool > MAX_PLACES, "their numbers follow each other: {pool}");
     // Tasks that are no request pass.
     assert!(job.more_markers().chain(&job.end).all(|one| one.is_touch));
     assert_eq!(job.end.as_ref().unwrap().place, PlaceSpec::Edge(Edge::Done));
@@ -84,7 +96,7 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
     );
     assert_eq!(http.done.len(), 1);
     assert_eq!(http.done[0].role, Role::Done);
-    assert_eq!(http.more_markers().count(), 7);
+    assert_eq!(http.more_markers().count(), 8);
 }
 
 #[test]
