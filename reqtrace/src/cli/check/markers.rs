@@ -84,7 +84,10 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Park, None) if spec.place == PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             lines.push("parked from here on, by the reason that the runtime has".to_owned());
         }
-        (Role::Note, _) => {
+        (Role::Note, Some(name)) => lines.push(format!(
+            "which job a task has waited for, and until when no thread had taken it: {name}"
+        )),
+        (Role::Note, None) => {
             lines.push("where it waits, by what calls this: a name and a stack".to_owned());
         }
         (Role::Park | Role::Idle, None) => lines.push("parked from here on".to_owned()),
