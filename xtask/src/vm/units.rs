@@ -13,6 +13,9 @@ use super::verdict::of_traced;
 /// How many jobs of each kind the guest has done: `UNIT_JOBS` of `guest.sh`.
 const JOBS: u64 = 30;
 
+/// How much of the time for which somebody has a lock has to be a timer's.
+const TIMERS: f64 = 0.75;
+
 /// What was checked of one runtime.
 pub(super) struct Checked {
     /// What requests are.
@@ -55,7 +58,7 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     task_checks::reasons_and_stacks(&traced)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     task_checks::held_up(&traced, &blamed)?;
-    task_checks::timers(&blamed)?;
+    task_checks::timers(&blamed, TIMERS)?;
     Ok(traced.rows.len())
 }
 
