@@ -42,7 +42,7 @@ pub use world::{By, Hit, Inserted, Misfit, World};
 use crate::loss::Loss;
 use crate::marker::{marker_flag, op};
 use crate::record::reason;
-use crate::thread::{Thread, status};
+use crate::thread::{Thread, phase, status};
 
 use self::take::{Got, Seized};
 
@@ -225,6 +225,8 @@ pub fn part<W: World>(world: &mut W, thread: &mut Thread, parting: u64) -> u64 {
         let now = world.leave(thread);
         let place = (parting >> PLACE_SHIFT & PLACE) as u32;
         thread.request.keyed.leave(now, place);
+        // It runs, whatever was seen of it: an interval that stays open would be the next request's, which began later.
+        thread.state.phase = phase::ON_CPU;
     }
     let now = thread.request.keyed.since_ns;
     let ticket = thread.request.keyed.ticket;

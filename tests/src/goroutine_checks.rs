@@ -8,14 +8,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::blamed::{self, Blamed};
 use crate::goroutines::{self, KINDS, Line};
-use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
+use crate::jobs::{Traced, attribute, check_counts, in_place};
 use crate::rows::Row;
 
 /// Of so many jobs of a kind one panics.
 const ONE_PANICS_IN: u64 = 20;
-
-/// How much of a time has to have its reason and its stack, and its culprit.
-const SHARE: f64 = 0.95;
 
 /// What the kinds of jobs wait for, as the columns of the places are called.
 const REASONS: [(&str, &[&str]); 6] = [
@@ -66,7 +63,7 @@ pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
             let places = reasons.iter().map(|reason| in_place(row, reason));
             places.sum()
         });
-        check_share(kind, by_reason, parked, SHARE)?;
+        traced.check_share(kind, by_reason, parked)?;
     }
     // All parked time is that of some place with a name.
     for row in &traced.rows {
@@ -89,7 +86,8 @@ pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
             let is_last = parks.map(|at| at + ";runtime.gopark".len()) == ends(line);
             from.is_some() && from < job && job < decides && decides < parks && is_last
         })?;
-        check_share(&reasons.join(", "), with_stack, all, SHARE)
+        traced
+            .check_share(&reasons.join(", "), with_stack, all)
             .with_context(|| traced.folded.clone())?;
     }
     Ok(())
@@ -145,7 +143,9 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
             && row.wait_class.starts_with("parked")
             && row.culprit_request == "job"
     });
-    check_share("because of jobs", by_jobs, parked, SHARE).with_context(|| format!("{blamed:#?}"))
+    traced
+        .check_share("because of jobs", by_jobs, parked)
+        .with_context(|| format!("{blamed:#?}"))
 }
 
 /// Checks that jobs waited for those that had what they wait for, and for no other jobs; by `kinds.toml`.
@@ -153,21 +153,20 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
 /// # Errors
 ///
 /// With the kind of which that does not hold.
-pub fn held_up_by_kinds(blamed: &[Blamed]) -> Result<()> {
+pub fn held_up_by_kinds(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     for (waiter, holder) in [("locks", "holds"), ("receives", "sends")] {
         let parked =
             |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with("parked");
         let all = blamed::sum(blamed, parked);
         let right = blamed::sum(blamed, |row| parked(row) && row.culprit_request == holder);
         let nobody = blamed::sum(blamed, |row| parked(row) && row.culprit_request.is_empty());
-        check_share(waiter, right, all, SHARE).with_context(|| format!("{blamed:#?}"))?;
+        traced
+            .check_share(waiter, right, all)
+            .with_context(|| format!("{blamed:#?}"))?;
         ensure!(
             (all - right - nobody) as f64 <= 0.005 * all as f64,
             "{waiter}: because of others: {blamed:#?}"
         );
     }
-    let sleeps = |row: &Blamed| row.wait_class == "parked: time.Sleep";
-    let all = blamed::sum(blamed, sleeps);
-    let timer = blamed::sum(blamed, |row| sleeps(row) && row.root_cause == "timer");
-    check_share("time.Sleep", timer, all, SHARE).with_context(|| format!("{blamed:#?}"))
+    traced.known(blamed, (None, "parked: time.Sleep"), &["timer"])
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::blamed::{self, Blamed};
 use crate::ledger;
 use crate::process::{Child, Stream, until};
 use crate::reqtrace::{Outcome, Trace};
@@ -80,9 +81,14 @@ impl Running {
     }
 }
 
+/// How much of a time has to have its reason, its stack and its culprit.
+pub const SHARE: f64 = 0.95;
+
 /// What a trace left that lost nothing, and whose ledgers all close.
 #[derive(Clone, Debug)]
 pub struct Traced {
+    /// How much of a time has to have its reason, its stack and its culprit, 0 to 1.
+    pub share: f64,
     /// `summary.json`.
     pub summary: Summary,
     /// `requests.csv`.
@@ -92,12 +98,12 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Reads its files, which `of` gives by their names.
+    /// Reads its files, which `of` gives by their names; `share` of a time has to be right, 0 to 1.
     ///
     /// # Errors
     ///
     /// When one is missing, something was lost, or a ledger does not close.
-    pub fn read(of: impl Fn(&str) -> Result<String>) -> Result<Self> {
+    pub fn read(of: impl Fn(&str) -> Result<String>, share: f64) -> Result<Self> {
         let summary = Summary::read(&of("summary.json")?)?;
         // A thread that closes what another one waits for hides its name, and nothing else.
         let mut losses = summary.losses.iter();
@@ -109,6 +115,7 @@ impl Traced {
         let rows = rows::read(&csv)?;
         let folded = of("stacks.folded")?;
         Ok(Self {
+            share,
             summary,
             rows,
             folded,
@@ -126,7 +133,7 @@ impl Traced {
             let path = outcome.path(name);
             fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
-        Self::read(of).with_context(|| outcome.said())
+        Self::read(of, SHARE).with_context(|| outcome.said())
     }
 
     /// Of the requests that fit, what `ns` of them sums up to.
@@ -146,6 +153,29 @@ impl Traced {
             sum += us.parse::<u64>().with_context(|| line.to_owned())?;
         }
         Ok(sum)
+    }
+
+    /// Checks that enough of a whole is as it has to be.
+    pub(crate) fn check_share(&self, what: &str, part: u64, all: u64) -> Result<()> {
+        check_share(what, part, all, self.share)
+    }
+
+    /// Checks that waits of requests of this type (none: of all) in this class came down to one of these causes.
+    pub(crate) fn known(
+        &self,
+        blamed: &[Blamed],
+        wait: (Option<&str>, &str),
+        causes: &[&str],
+    ) -> Result<()> {
+        let (victim, class) = wait;
+        let is = |row: &Blamed| {
+            victim.is_none_or(|victim| row.victim_request == victim)
+                && row.wait_class.starts_with(class)
+        };
+        let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
+        let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
+        self.check_share(class, right, all)
+            .with_context(|| format!("{victim:?}: {blamed:#?}"))
     }
 
     /// Checks that what a request waited for the runtime is what it was queued.
@@ -189,7 +219,7 @@ pub(crate) fn attribute<'a>(row: &'a Row, name: &str) -> &'a str {
 }
 
 /// Checks that a part is at least this share of the whole, 0 to 1.
-pub(crate) fn check_share(what: &str, part: u64, all: u64, share: f64) -> Result<()> {
+fn check_share(what: &str, part: u64, all: u64, share: f64) -> Result<()> {
     ensure!(
         all > 0 && part as f64 >= share * all as f64,
         "{what}: {part} of {all}"

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::blamed::{self, Blamed};
-use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
+use crate::jobs::{Traced, attribute, check_counts, in_place};
 use crate::rows::Row;
 use crate::tasks::{self, KINDS, Line};
 
@@ -21,8 +21,6 @@ const REQUESTS: [&str; 7] = [
     "holder", "owner", "sender", "locker", "acquirer", "receiver", "job",
 ];
 
-/// How much of a time has to have its reason and its stack, and its culprit.
-pub const SHARE: f64 = 0.95;
 /// How much of a wait may be blamed on another request than the one that has what it waits for.
 const INNOCENT: f64 = 0.005;
 
@@ -162,9 +160,11 @@ fn of_kind(traced: &Traced, kind: (&str, &str), function: &str, job: &str) -> Re
         let (at, by) = (line.find(function), line.find(job));
         line.contains(&last) && by.is_some() && by < at
     })?;
-    check_share("right reason", right, parked, SHARE)?;
+    traced.check_share("right reason", right, parked)?;
     ensure!(wrong == 0, "{wrong} ns of {parked} have another reason");
-    check_share("whole stack", with_stack, all, SHARE).with_context(|| traced.folded.clone())
+    traced
+        .check_share("whole stack", with_stack, all)
+        .with_context(|| traced.folded.clone())
 }
 
 fn parked_with_a_name(row: &Row) -> u64 {
@@ -191,7 +191,9 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
         let all = blamed::sum(blamed, parked);
         let others = REQUESTS.iter().filter(|request| **request != holder);
         let innocent: u64 = others.map(|request| by(request)).sum();
-        check_share(waiter, by(holder), all, SHARE).with_context(|| format!("{blamed:#?}"))?;
+        traced
+            .check_share(waiter, by(holder), all)
+            .with_context(|| format!("{blamed:#?}"))?;
         ensure!(
             innocent as f64 <= INNOCENT * all as f64,
             "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
@@ -214,7 +216,7 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
     let queues = queues.filter(|row| attribute(row, "kind") == "queues");
     // Its thread has slept at least so long for each of them, as far as it is known that they waited for that.
     let slept = queues.filter(|row| in_place(row, "tokio_spawn_blocking") >= SLEEPS_NS);
-    check_share("slept", slept.count() as u64, of_each, SHARE)?;
+    traced.check_share("slept", slept.count() as u64, of_each)?;
     // The one before slept from a moment before it was parked on.
     let waited = of("queues", POOL);
     ensure!(
@@ -226,18 +228,17 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
         line.contains("[parked: waited for the blocking pool]")
             && line.contains("tasks::jobs::alone::queues")
     })?;
-    check_share("stack", with_stack, waited / 1000, SHARE)
+    traced.check_share("stack", with_stack, waited / 1000)
 }
 
-/// Checks that who has what others wait for waited for a timer, as the driver of timers woke it, for this share of the time. On a
-/// slow machine the first stacks come before what it takes to walk them.
+/// Checks that who has what others wait for waited for a timer, as the driver of timers woke it.
 ///
 /// # Errors
 ///
 /// With the type of requests of which that does not hold.
-pub fn timers(blamed: &[Blamed], share: f64) -> Result<()> {
+pub fn timers(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     let mut all = HELD.iter();
-    all.try_for_each(|(holder, _)| known(blamed, (holder, "parked"), &["timer"], share))
+    all.try_for_each(|(holder, _)| traced.known(blamed, (Some(holder), "parked"), &["timer"]))
 }
 
 /// Checks that what blocking jobs were waited for is what threads of the pool did. A thread of another process, such as one that
@@ -246,18 +247,9 @@ pub fn timers(blamed: &[Blamed], share: f64) -> Result<()> {
 /// # Errors
 ///
 /// With the wait of which that does not hold.
-pub fn threads_of_the_pool(blamed: &[Blamed]) -> Result<()> {
+pub fn threads_of_the_pool(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     let did = ["timer", "disk", "on_cpu", "run_queue", "preempted"];
     let pool = "parked: waited for the blocking pool";
-    known(blamed, ("job", pool), &did, SHARE)?;
-    known(blamed, ("job", "parked: tokio spawn_blocking"), &did, SHARE)
-}
-
-/// Checks that waits of a kind came down to one of these causes.
-fn known(blamed: &[Blamed], wait: (&str, &str), causes: &[&str], share: f64) -> Result<()> {
-    let (victim, class) = wait;
-    let is = |row: &Blamed| row.victim_request == victim && row.wait_class.starts_with(class);
-    let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
-    let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
-    check_share(class, right, all, share).with_context(|| format!("{victim}: {blamed:#?}"))
+    traced.known(blamed, (Some("job"), pool), &did)?;
+    traced.known(blamed, (Some("job"), "parked: tokio spawn_blocking"), &did)
 }

@@ -150,8 +150,9 @@ fn refused(requests: &str, program: &Path) -> String {
 fn who_has_what_a_job_waits_for_held_it_up() {
     let program = goroutines::program().unwrap();
     let (outcome, _) = goroutines::trace("kinds.toml", &program, JOBS, &["--blame"]).unwrap();
+    let traced = Traced::of(&outcome).unwrap();
     let (_, blamed) = blamed::of(&outcome).unwrap();
-    goroutine_checks::held_up_by_kinds(&blamed).unwrap();
+    goroutine_checks::held_up_by_kinds(&traced, &blamed).unwrap();
 }
 
 #[test]

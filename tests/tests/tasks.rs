@@ -158,7 +158,7 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         let traced = checked(&outcome, &lines, JOBS);
         let blamed = outcome.blame().unwrap();
         task_checks::held_up(&traced, &blamed).unwrap();
-        task_checks::timers(&blamed, task_checks::SHARE).unwrap();
-        task_checks::threads_of_the_pool(&blamed).unwrap();
+        task_checks::timers(&traced, &blamed).unwrap();
+        task_checks::threads_of_the_pool(&traced, &blamed).unwrap();
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let lanes = chosen.contains(&Tier::Vm) && chosen.len() > 1;
     // One CPU emulates the other kernels while lints and unit tests run; nothing else runs beside the end-to-end tests,
     // which trace loaded servers.
-    let vm = lanes.then(VmLane::start).transpose()?;
+    let vm = lanes.then(|| VmLane::start(args.all)).transpose()?;
     let (beside, alone): (Vec<Tier>, Vec<Tier>) = chosen
         .into_iter()
         .filter(|tier| !(lanes && *tier == Tier::Vm))
@@ -193,7 +193,11 @@ fn one(tier: Tier, all: bool) -> Row {
         Tier::Unit => passed(unit(all), || "any kernel".to_owned()),
         Tier::E2e => end_to_end(all),
         Tier::Dist => on_this_kernel(|| dist::trial::run(&dist::make()?.deb)),
-        Tier::Vm => match vm::run_matrix(&BinaryArgs::default(), Profile::Tests, &[]) {
+        Tier::Vm => match vm::run_matrix(
+            &BinaryArgs::default(),
+            Profile::Tests,
+            vm::Wanted { only: &[], all },
+        ) {
             Ok(passed) => Outcome::Passed {
                 on: vm::names(&passed).join(", "),
             },
@@ -214,7 +218,7 @@ struct VmLane {
 }
 
 impl VmLane {
-    fn start() -> Result<Self> {
+    fn start(all: bool) -> Result<Self> {
         // Both lanes want these; built once, before either begins.
         let binaries = BinaryArgs::default().build(Profile::Tests, &Binaries::ALL)?;
         let folder = target_dir().join("vm");
@@ -225,6 +229,7 @@ impl VmLane {
         command
             .arg("vm-test")
             .args(binaries.arguments())
+            .args(all.then_some("--all"))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
@@ -246,7 +251,11 @@ impl VmLane {
                 on: kernels.to_owned(),
             },
             _ => Outcome::Failed {
-                error: anyhow!("{status}; {}", self.log.display()),
+                // What was wrong, where the table is all that is read.
+                error: match text.lines().rfind(|line| line.contains(" failed: ")) {
+                    Some(line) => anyhow!("{line}; {}", self.log.display()),
+                    None => anyhow!("{status}; {}", self.log.display()),
+                },
             },
         };
         Ok((Tier::Vm, outcome, self.begin.elapsed()))

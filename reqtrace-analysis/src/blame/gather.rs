@@ -1,5 +1,7 @@
 //! Gathering: events in; blame of each request, and of all of them added up, out.
 
+use std::hash::Hash;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
@@ -21,8 +23,8 @@ use crate::report::{Ledger, OfText};
 
 /// What threads did: bytes of intervals and requests that are kept, and as many again of requests with a key.
 const MAX_BYTES: usize = 64 << 20;
-/// Stacks of interrupts that are remembered.
-const MAX_INTERRUPTS: usize = 1 << 12;
+/// Stacks of a kind that are remembered.
+const MAX_STACKS: usize = 1 << 12;
 /// Culprits of a second that are told apart.
 const MAX_LATELY: usize = 1 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -47,11 +49,11 @@ pub(crate) struct Victim<'a> {
 pub(crate) struct Gatherer {
     timelines: Timelines,
     sums: Sums,
-    /// How often stacks were said anew.
+    /// How often stacks were given new names or numbers.
     period: u32,
-    interrupts: FxHashMap<StackId, Interrupt>,
+    interrupts: OfStacks<StackId, Interrupt>,
     /// Stacks that make requests ready: whether they are those of a runtime's timers.
-    timers: FxHashMap<WokenFrom, bool>,
+    timers: OfStacks<WokenFrom, bool>,
     lately: Lately,
 }
 
@@ -90,8 +92,8 @@ impl Gatherer {
             timelines: Timelines::new(MAX_BYTES, names.keyed.clone(), holders),
             sums: Sums::new(names, grouping),
             period: 0,
-            interrupts: FxHashMap::default(),
-            timers: FxHashMap::default(),
+            interrupts: OfStacks::new(),
+            timers: OfStacks::new(),
             lately: Lately::default(),
         }
     }
@@ -137,7 +139,11 @@ impl Gatherer {
                     WakerContext::Task => task,
                     WakerContext::Unclear | WakerContext::Delivers => {
                         let delivers = waker.context == WakerContext::Delivers;
-                        match self.interrupt(waker.stack, named) {
+                        let interrupt = self.interrupts.get(waker.stack, || {
+                            let interrupt = named(waker.stack);
+                            (interrupt, !matches!(interrupt, Interrupt::NotKnown(_)))
+                        });
+                        match interrupt {
                             Interrupt::Of(cause) => By::Interrupt(cause),
                             Interrupt::Sender { is_tcp: true } if delivers => {
                                 By::Interrupt(Cause::Network)
@@ -176,17 +182,17 @@ impl Gatherer {
         })
     }
 
-    /// Whether a request was made ready by a timer of its runtime. `named` says which stacks are those.
-    pub(crate) fn by_timer(&mut self, from: WokenFrom, named: impl FnOnce() -> bool) -> bool {
-        if let Some(known) = self.timers.get(&from) {
-            return *known;
-        }
-        let is_timer = named();
-        if self.timers.len() >= MAX_INTERRUPTS {
-            self.timers.clear();
-        }
-        self.timers.insert(from, is_timer);
-        is_timer
+    /// Whether a request was made ready by a timer of its runtime. `named` says whether the stack is one of those, and nothing
+    /// without names.
+    pub(crate) fn by_timer(
+        &mut self,
+        from: WokenFrom,
+        named: impl FnOnce() -> Option<bool>,
+    ) -> bool {
+        self.timers.get(from, || {
+            let is_timer = named();
+            (is_timer == Some(true), is_timer.is_some())
+        })
     }
 
     /// Takes a time in which no thread ran a request. `place` is where it was, by its number in
@@ -303,8 +309,8 @@ impl Gatherer {
 
     /// Stacks get other names, or their ids another meaning.
     pub(crate) fn forget_stacks(&mut self) {
-        self.interrupts.clear();
-        self.timers.clear();
+        self.interrupts.0.clear();
+        self.timers.0.clear();
         self.period += 1;
     }
 
@@ -412,19 +418,30 @@ impl Gatherer {
             }
         }
     }
+}
 
-    fn interrupt(&mut self, stack: StackId, named: impl FnOnce(StackId) -> Interrupt) -> Interrupt {
-        if let Some(known) = self.interrupts.get(&stack) {
+/// What stacks were found to be, as long as they keep their names.
+#[derive(Debug)]
+struct OfStacks<K, V>(FxHashMap<K, V>);
+
+impl<K: Eq + Hash, V: Copy> OfStacks<K, V> {
+    fn new() -> Self {
+        Self(FxHashMap::default())
+    }
+
+    /// What a stack is; `named` looks at its names, and its second value says whether there are any. A stack without names may
+    /// get them, so that it is looked at again.
+    fn get(&mut self, stack: K, named: impl FnOnce() -> (V, bool)) -> V {
+        if let Some(known) = self.0.get(&stack) {
             return *known;
         }
-        let interrupt = named(stack);
-        // One without names may get them.
-        if !matches!(interrupt, Interrupt::NotKnown(_)) {
-            if self.interrupts.len() >= MAX_INTERRUPTS {
-                self.interrupts.clear();
+        let (is, has_names) = named();
+        if has_names {
+            if self.0.len() >= MAX_STACKS {
+                self.0.clear();
             }
-            self.interrupts.insert(stack, interrupt);
+            self.0.insert(stack, is);
         }
-        interrupt
+        is
     }
 }

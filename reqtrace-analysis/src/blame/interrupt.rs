@@ -227,11 +227,12 @@ pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
 }
 
 /// Whether the user stack of a thread that makes a task ready is that of tokio's timers: a time has passed. The innermost
-/// frame of a driver decides, as that of timers calls the others.
-pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> bool {
+/// frame of a driver decides, as that of timers calls the others. Nothing when no frame has a name.
+pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> Option<bool> {
     const DRIVERS: &str = "tokio::runtime::";
-    let of_drivers = frames.iter().filter(|frame| frame.is_named());
-    let mut of_drivers = of_drivers.filter_map(|frame| {
+    let mut named = frames.iter().filter(|frame| frame.is_named()).peekable();
+    named.peek()?;
+    let mut of_drivers = named.filter_map(|frame| {
         let (_, rest) = frame.name.split_once(DRIVERS)?;
         let is_one = ["time::", "io::", "signal::", "process::"]
             .iter()
@@ -239,7 +240,10 @@ pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> bool {
         is_one.then_some(rest)
     });
     let innermost = of_drivers.next();
-    innermost.is_some_and(|rest| rest.starts_with("time::") && rest.ends_with("process_at_time"))
+    Some(
+        innermost
+            .is_some_and(|rest| rest.starts_with("time::") && rest.ends_with("process_at_time")),
+    )
 }
 
 /// Whether a softirq delivers what the thread under it sends.
@@ -385,29 +389,48 @@ mod tests {
             "tokio::runtime::scheduler::multi_thread::park::Inner::park_driver",
         ];
         let in_driver = |inside: &[&str]| wakes(&[inside, &OUTSIDE].concat());
-        assert!(in_driver(&[
-            "tokio::runtime::task::waker::wake_by_val",
-            "tokio::util::wake_list::WakeList::wake_all",
-            "tokio::runtime::time::<impl tokio::runtime::time::handle::Handle>::process_at_time",
-        ]));
-        assert!(in_driver(&[
-            "<tokio::runtime::time::handle::Handle>::process_at_time"
-        ]));
+        assert_eq!(
+            Some(true),
+            in_driver(&[
+                "tokio::runtime::task::waker::wake_by_val",
+                "tokio::util::wake_list::WakeList::wake_all",
+                "tokio::runtime::time::<impl tokio::runtime::time::handle::Handle>::process_at_time",
+            ])
+        );
+        assert_eq!(
+            Some(true),
+            in_driver(&["<tokio::runtime::time::handle::Handle>::process_at_time"])
+        );
         // Data that came, a signal, and a task that wakes another one.
-        assert!(!in_driver(&[
-            "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
-            "tokio::runtime::io::driver::Driver::turn",
-        ]));
-        assert!(!in_driver(&["tokio::runtime::signal::Driver::process"]));
-        assert!(!wakes(&[
-            "tokio::runtime::task::waker::wake_by_val",
-            "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
-        ]));
+        assert_eq!(
+            Some(false),
+            in_driver(&[
+                "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
+                "tokio::runtime::io::driver::Driver::turn",
+            ])
+        );
+        assert_eq!(
+            Some(false),
+            in_driver(&["tokio::runtime::signal::Driver::process"])
+        );
+        assert_eq!(
+            Some(false),
+            wakes(&[
+                "tokio::runtime::task::waker::wake_by_val",
+                "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
+            ])
+        );
+        // Names may come later.
+        assert_eq!(None, wakes(&[]));
+        assert_eq!(None, wakes(&["[unknown]"]));
         // It resets a timer of its own.
-        assert!(!wakes(&[
-            "tokio::runtime::time::entry::TimerEntry::reset",
-            "app::handle"
-        ]));
-        assert!(!wakes(&["[unknown]"]));
+        assert_eq!(
+            Some(false),
+            wakes(&[
+                "tokio::runtime::time::entry::TimerEntry::reset",
+                "app::handle"
+            ])
+        );
+        assert_eq!(Some(false), wakes(&["[unknown]"]));
     }
 }

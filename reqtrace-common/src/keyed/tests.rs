@@ -578,6 +578,21 @@ fn the_later_resume_wins_and_a_late_park_is_no_fault() {
 }
 
 #[test]
+fn a_thread_whose_switch_in_went_unseen_brings_no_interval_to_its_next_request() {
+    let mut driver = Driver::new();
+    driver.event(0, begin(1));
+    let thread = driver.tables.threads[0].as_mut().unwrap();
+    thread.state.phase = phase::PREEMPTED;
+    let parks = Event::Park {
+        key: None,
+        place: 0,
+    };
+    driver.event(0, parks);
+    let thread = driver.tables.threads[0].as_ref().unwrap();
+    assert_eq!(thread.state.phase, phase::ON_CPU);
+}
+
+#[test]
 fn a_begin_that_is_queued_leaves_the_thread_with_what_it_runs() {
     let mut driver = Driver::new();
     driver.event(0, begin(1));

@@ -278,6 +278,9 @@ impl World for Kernel {
             origin::leaves(thread);
         }
         let now = if thread.request.is_sampled() {
+            if thread.state.is_off_cpu() {
+                lose(Loss::SwitchInUnseen);
+            }
             request::leave_request(thread, tid)
         } else {
             request::bpf_now()

@@ -22,7 +22,7 @@ pub(super) fn write(passed: &[Passed]) -> Result<()> {
 
 fn text(passed: &[Passed]) -> Result<String> {
     let mut text = String::from(
-        "# Kernels\n\nWritten by `cargo xtask vm-test --write`: Debian's kernels under emulation, each with the \
+        "# Kernels\n\nWritten by `cargo xtask vm-test --all --write`: Debian's kernels under emulation, each with the \
          example shop under load and the services that measure themselves. Times under emulation say \
          nothing about a real machine.\n\n",
     );
