@@ -23,6 +23,8 @@
 //!   ticket with each owner, and a body is stored by its ticket: no two owners write to one place.
 //! * The later resume wins. A thread takes what another one runs by a copy, made before it exchanges the word. The
 //!   other one finds that out at its next marker, and forgets the request without a record.
+//! * A word is exchanged by its key, not in an entry that was found before: the kernel gives an entry that was taken out to the
+//!   next key at once, and what was looked at would be that one's.
 //! * An entry is taken out, or becomes another request's, only while its word is busy. Who finds it busy leaves it
 //!   alone, and is counted.
 //!
@@ -63,7 +65,7 @@ pub fn hit<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
     let mut seized = if takes_up {
         take::up(world, hit, state & IS_PLAIN != 0)
     } else {
-        take::nothing(world, Got::Nothing)
+        take::nothing(Got::Nothing)
     };
     let is_plain_begin = state & IS_PLAIN != 0 && hit.flags & marker_flag::QUEUED == 0;
     let mut next = match seized.got {
@@ -282,7 +284,7 @@ fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bo
             }
             world.note_left(entry, request);
         }
-        if world.exchange(entry, found.word, to.encode()) {
+        if world.exchange(&request.keyed.id, found.word, to.encode()) {
             return true;
         }
     }
@@ -291,7 +293,7 @@ fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bo
 
 /// The thread goes on with what it has seized.
 #[inline(always)]
-fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seized<W::Entry>) {
+fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seized) {
     if seized.found.weight == 0 {
         place::run_unrecorded(world, thread, &hit.id, seized.ticket);
         return;
@@ -300,7 +302,7 @@ fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seize
         // Never expected: who has the word has the request.
         let running = Word::running(hit.tid, seized.ticket);
         let busy = Word::busy(seized.ticket);
-        if world.exchange(seized.entry, running.encode(), busy.encode()) {
+        if world.exchange(&hit.id, running.encode(), busy.encode()) {
             world.remove(&hit.id);
         }
         thread.forget();
@@ -378,7 +380,7 @@ fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
             ready: Some(place_of(hit)),
             ..word
         };
-        if !world.exchange(entry, found.word, to.encode()) {
+        if !world.exchange(&hit.id, found.word, to.encode()) {
             continue;
         }
         if word.at == Where::Away && found.weight != 0 {

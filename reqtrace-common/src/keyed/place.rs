@@ -86,7 +86,7 @@ fn begin<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, held: &Freed<W
         word.at = Where::Away;
         word.ready = Some(place_of(hit));
     }
-    world.exchange(entry, Word::busy(held.ticket).encode(), word.encode());
+    world.exchange(&hit.id, Word::busy(held.ticket).encode(), word.encode());
     if is_queued {
         return;
     }
@@ -244,7 +244,7 @@ fn pick_up<W: World>(
         Where::Busy => false,
     };
     let busy = Word::busy(word.ticket).encode();
-    if !is_free || !world.exchange(entry, found, busy) {
+    if !is_free || !world.exchange(from, found, busy) {
         world.misfit(hit.id.request_type, Misfit::Elsewhere);
         return nothing_moved(world);
     }
@@ -275,16 +275,16 @@ fn put_down<W: World>(
     held: &Freed<W::Entry>,
     is_running: bool,
 ) {
+    let from = *from(thread, hit, is_running);
     if held.got == Got::It {
-        let entry = held.entry;
-        world.note_all_of(entry, moved.entry);
-        world.remove(from(thread, hit, is_running));
+        world.note_all_of(held.entry, moved.entry);
+        world.remove(&from);
         if is_running {
             thread.request.keyed.id = hit.to;
         }
-        world.exchange(entry, Word::busy(held.ticket).encode(), moved.word);
+        world.exchange(&hit.to, Word::busy(held.ticket).encode(), moved.word);
     } else {
         let ticket = Word::decode(moved.word).ticket;
-        world.exchange(moved.entry, Word::busy(ticket).encode(), moved.word);
+        world.exchange(&from, Word::busy(ticket).encode(), moved.word);
     }
 }

@@ -20,10 +20,8 @@ pub(super) enum Got {
 }
 
 /// A request that a thread takes.
-pub(super) struct Seized<E> {
+pub(super) struct Seized {
     pub(super) got: Got,
-    /// The entry of its key.
-    pub(super) entry: E,
     /// What stood there.
     pub(super) found: Look,
     /// Its ticket from now on.
@@ -36,10 +34,9 @@ pub(super) struct Seized<E> {
 
 /// Nothing that is seized.
 #[inline(always)]
-pub(super) fn nothing<W: World>(world: &W, got: Got) -> Seized<W::Entry> {
+pub(super) fn nothing(got: Got) -> Seized {
     Seized {
         got,
-        entry: world.nowhere(),
         found: Look {
             word: 0,
             ready_ns: 0,
@@ -55,7 +52,7 @@ pub(super) fn nothing<W: World>(world: &W, got: Got) -> Seized<W::Entry> {
 /// Takes the request of a key, whoever has it. The word becomes `to`, with the ticket that is new. It is refused when
 /// somebody takes it out.
 #[inline(always)]
-fn seize<W: World>(world: &mut W, entry: W::Entry, to: Word) -> Seized<W::Entry> {
+fn seize<W: World>(world: &mut W, id: &KeyId, entry: W::Entry, to: Word) -> Seized {
     let ticket = to.ticket;
     let mut tries = 0;
     while tries < TRIES {
@@ -71,13 +68,12 @@ fn seize<W: World>(world: &mut W, entry: W::Entry, to: Word) -> Seized<W::Entry>
         if is_copied && !world.store_running(tid, word.ticket, ticket) {
             continue;
         }
-        if world.exchange(entry, found.word, to.encode()) {
+        if world.exchange(id, found.word, to.encode()) {
             if was_running {
                 world.tell_taken(tid, word.ticket);
             }
             return Seized {
                 got: Got::It,
-                entry,
                 found,
                 ticket,
                 stored: if was_running { ticket } else { word.ticket },
@@ -88,24 +84,24 @@ fn seize<W: World>(world: &mut W, entry: W::Entry, to: Word) -> Seized<W::Entry>
             world.discard(ticket);
         }
     }
-    nothing(world, Got::Refused)
+    nothing(Got::Refused)
 }
 
 /// Takes the request that a marker goes on with.
 #[inline(always)]
-pub(super) fn up<W: World>(world: &mut W, hit: &Hit, is_plain: bool) -> Seized<W::Entry> {
+pub(super) fn up<W: World>(world: &mut W, hit: &Hit, is_plain: bool) -> Seized {
     let Some(entry) = world.entry(&hit.id) else {
         if hit.op != op::BEGIN && hit.flags & marker_flag::TOUCH == 0 {
             world.misfit(hit.id.request_type, Misfit::Unknown);
         }
-        return nothing(world, Got::Nothing);
+        return nothing(Got::Nothing);
     };
     if is_plain {
         world.misfit(hit.id.request_type, Misfit::OtherType);
-        return nothing(world, Got::Refused);
+        return nothing(Got::Refused);
     }
     let ticket = world.ticket();
-    let seized = seize(world, entry, Word::running(hit.tid, ticket));
+    let seized = seize(world, &hit.id, entry, Word::running(hit.tid, ticket));
     if seized.got == Got::Refused {
         world.misfit(hit.id.request_type, Misfit::Elsewhere);
     }
@@ -171,7 +167,7 @@ pub(super) fn finish<W: World>(
         };
     };
     let ticket = world.ticket();
-    let seized = seize(world, entry, Word::busy(ticket));
+    let seized = seize(world, id, entry, Word::busy(ticket));
     let freed = Freed {
         got: seized.got,
         entry,

@@ -65,7 +65,7 @@ pub struct By {
 
 /// The tables, the clock and the outputs: maps in the kernel, vectors in tests.
 pub trait World {
-    /// A place in the table of keys. What stands there may be another key's by now: then its word is another one.
+    /// A place in the table of keys. What stands there may be another key's by now, and its word with it.
     type Entry: Copy;
 
     /// No entry; it is never looked at.
@@ -74,8 +74,9 @@ pub trait World {
     fn entry(&mut self, id: &KeyId) -> Option<Self::Entry>;
     /// What it says at this moment.
     fn look(&mut self, entry: Self::Entry) -> Look;
-    /// Stores a word if the entry still has the other one.
-    fn exchange(&mut self, entry: Self::Entry, from: u64, to: u64) -> bool;
+    /// Stores a word if the key's entry has the other one. By the key: an entry that was found before may be another key's, and
+    /// was when it was looked at.
+    fn exchange(&mut self, id: &KeyId, from: u64, to: u64) -> bool;
     /// Stores since when and where the request is that was left, and what is known of it.
     fn note_left(&mut self, entry: Self::Entry, left: &RequestState);
     /// Stores the weight of the request.

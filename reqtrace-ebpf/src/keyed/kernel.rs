@@ -93,10 +93,9 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn exchange(&mut self, entry: *mut KeyEntry, from: u64, to: u64) -> bool {
-        // The verifier does not see that it is some entry wherever one was found before.
-        // SAFETY: points into the map.
-        !entry.is_null() && unsafe { compare_exchange(&raw mut (*entry).word, from, to) == from }
+    fn exchange(&mut self, id: &KeyId, from: u64, to: u64) -> bool {
+        let of = u64::from(id.tgid) << 32 | u64::from(id.request_type);
+        keyed_exchange(of, id.key[0], id.key[1], from, to) != 0
     }
 
     #[inline(always)]
@@ -439,6 +438,24 @@ fn current() -> Option<(*mut Thread, Kernel)> {
         request_type: 0,
     };
     Some((THREADS.get_ptr_mut(tid)?, kernel))
+}
+
+/// Exchanges the word of a key, in a function with an external name: see [`keyed_part`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u64) -> u32 {
+    let id = KeyId {
+        tgid: (of >> 32) as u32,
+        request_type: of as u32,
+        key: [first, second],
+    };
+    match KEYS.get_ptr_mut(id) {
+        // SAFETY: points into the map.
+        Some(entry) => {
+            u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) == from })
+        }
+        None => 0,
+    }
 }
 
 /// [`keyed::part`]. A function with an external name: the verifier goes over it once, and not once for each way that

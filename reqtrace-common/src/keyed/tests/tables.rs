@@ -26,6 +26,8 @@ pub(super) struct Tables {
     pub(super) script: Vec<(u32, u32, Event)>,
     pub(super) keys: HashMap<KeyId, usize>,
     pub(super) entries: Vec<KeyEntry>,
+    /// Entries that were taken out: the next key gets the last one.
+    pub(super) free: Vec<usize>,
     pub(super) parked: HashMap<u64, RequestState>,
     pub(super) sent: Vec<(RequestRecord, ExtraRecord)>,
     pub(super) aways: Vec<(u64, u64, u64)>,
@@ -101,9 +103,12 @@ impl World for Tables {
         self.found(entry)
     }
 
-    fn exchange(&mut self, entry: usize, from: u64, to: u64) -> bool {
+    fn exchange(&mut self, id: &KeyId, from: u64, to: u64) -> bool {
         self.step();
-        let word = &mut self.entries[entry].word;
+        let Some(index) = self.keys.get(id) else {
+            return false;
+        };
+        let word = &mut self.entries[*index].word;
         let is_it = *word == from;
         if is_it {
             *word = to;
@@ -146,8 +151,12 @@ impl World for Tables {
         if self.keys.len() >= self.room {
             return Inserted::Full;
         }
-        self.entries.push(KeyEntry::NEW);
-        self.keys.insert(*id, self.entries.len() - 1);
+        let index = self.free.pop().unwrap_or(self.entries.len());
+        if index == self.entries.len() {
+            self.entries.push(KeyEntry::NEW);
+        }
+        self.entries[index] = KeyEntry::NEW;
+        self.keys.insert(*id, index);
         Inserted::Done
     }
 
@@ -156,6 +165,7 @@ impl World for Tables {
         let index = self.keys.remove(id).expect("an entry was taken out twice");
         let word = Word::decode(self.entries[index].word);
         assert_eq!(word.at, Where::Busy, "an entry of others was taken out");
+        self.free.push(index);
     }
 
     fn ticket(&mut self) -> u64 {
