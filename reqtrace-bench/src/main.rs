@@ -46,7 +46,7 @@ struct Cli {
 /// What is measured.
 #[derive(clap::Subcommand)]
 enum What {
-    /// What tracing costs, beside empty probes and peers, on four servers (the default):
+    /// What tracing costs, beside empty probes and peers, on six servers (the default):
     /// docs/measured/cost.md
     Tracers(cost::Args),
     /// What has changed between two results of `bench --json`

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::http;
@@ -93,28 +93,6 @@ impl Nginx {
     /// When they were not all answered.
     pub fn ab(&self, path: &str, requests: u64, clients: u32, more: &[&str]) -> Result<()> {
         http::ab(self.port, path, requests, clients, more)
-    }
-
-    /// Makes requests for `path` over `clients` kept connections for so many seconds. Returns how many
-    /// were answered, and in how many seconds.
-    ///
-    /// # Errors
-    ///
-    /// When `ab` is not installed or fails.
-    pub fn ab_seconds(&self, path: &str, clients: u32, seconds: u32) -> Result<(u64, f64)> {
-        let mut command = Command::new(workspace::program("ab")?);
-        let (clients, seconds) = (clients.to_string(), seconds.to_string());
-        // A time limit lowers the number of requests, unless that is said after it.
-        command.args(["-q", "-k", "-c", &clients, "-t", &seconds, "-n", "1000000"]);
-        command.arg(format!("http://127.0.0.1:{}{path}", self.port));
-        let said = run(&mut command)?;
-        let value = |name: &str| {
-            let value = said.lines().find_map(|line| line.strip_prefix(name));
-            let value = value.and_then(|value| value.split_ascii_whitespace().next());
-            value.with_context(|| format!("ab says nothing of {name:?}: {said}"))
-        };
-        let answered = value("Complete requests:")?.parse()?;
-        Ok((answered, value("Time taken for tests:")?.parse()?))
     }
 
     /// Asks for `path` over `clients` connections at a time for so many seconds.

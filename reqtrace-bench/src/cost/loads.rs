@@ -8,10 +8,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use reqtrace_tests::jobs::Running;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::servers::Server as Process;
 use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::{goroutines, http, hyper};
 
 /// Events that Redis is asked for the first time; later as many as fit into the time.
 const FIRST_COMMANDS: u64 = 50_000;
@@ -79,6 +81,21 @@ pub(super) const NGINX: Load = Load {
     seconds: 1,
 };
 
+/// A few bytes, by a task of tokio.
+pub(super) const AXUM: Load = Load {
+    name: "axum",
+    command: "ab -k -c 8",
+    unit: "request",
+    seconds: 1,
+};
+/// A few bytes, by a goroutine.
+pub(super) const GO: Load = Load {
+    name: "Go net/http",
+    command: "ab -k -c 8",
+    unit: "request",
+    seconds: 1,
+};
+
 /// A server that runs.
 pub(super) enum Server<'a> {
     MariaDb(&'a MariaDb, Sysbench<'a>),
@@ -86,6 +103,9 @@ pub(super) enum Server<'a> {
     /// With the number of commands of its next load.
     Redis(Process, Cell<u64>),
     Nginx(Nginx),
+    /// With its port.
+    Axum(Running, u16),
+    Go(Running, u16),
 }
 
 impl<'a> Server<'a> {
@@ -115,12 +135,32 @@ impl<'a> Server<'a> {
         Ok(Self::Nginx(server))
     }
 
+    /// The example `web` on as many threads as there are CPUs.
+    pub(super) fn axum() -> Result<Self> {
+        let (server, address) = hyper::serve("axum", "multi")?;
+        let port = address.rsplit(':').next().context("no port")?.parse()?;
+        Ok(Self::Axum(server, port))
+    }
+
+    /// The example `goroutines` as a server.
+    pub(super) fn go() -> Result<Self> {
+        let (server, port) = goroutines::server(&goroutines::program()?)?;
+        Ok(Self::Go(server, port))
+    }
+
+    /// Whether its requests are a runtime's, of which tracers of threads know nothing.
+    pub(super) fn has_runtime(&self) -> bool {
+        matches!(self, Self::Axum(..) | Self::Go(..))
+    }
+
     pub(super) fn loads(&self) -> &'static [Load] {
         match self {
             Self::MariaDb(..) => &[MARIADB],
             Self::PostgreSql(_) => &[SELECT, PREPARED, TPCB],
             Self::Redis(..) => &[REDIS],
             Self::Nginx(_) => &[NGINX],
+            Self::Axum(..) => &[AXUM],
+            Self::Go(..) => &[GO],
         }
     }
 
@@ -130,6 +170,7 @@ impl<'a> Server<'a> {
             Self::MariaDb(server, _) => server.pid(),
             Self::PostgreSql(server) | Self::Redis(server, _) => server.pid(),
             Self::Nginx(server) => server.pid(),
+            Self::Axum(server, _) | Self::Go(server, _) => server.pid(),
         }
     }
 
@@ -140,18 +181,21 @@ impl<'a> Server<'a> {
             Self::PostgreSql(_) => "postgresql",
             Self::Redis(..) => "redis",
             Self::Nginx(_) => "nginx",
+            Self::Axum(..) => "axum",
+            Self::Go(..) => "go-http",
         }
     }
 
     /// Symbols of the functions where a request begins and where it returns, for a tracer that knows
-    /// no profile.
-    pub(super) fn symbols(&self) -> [&'static str; 2] {
-        match self {
+    /// no profile; of a runtime's there are none.
+    pub(super) fn symbols(&self) -> Option<[&'static str; 2]> {
+        Some(match self {
             Self::MariaDb(..) => ["_Z16dispatch_command19enum_server_commandP3THDPcjb"; 2],
             Self::PostgreSql(_) => ["pq_getmessage", "ReadyForQuery"],
             Self::Redis(..) => ["call"; 2],
             Self::Nginx(_) => ["ngx_http_process_request"; 2],
-        }
+            Self::Axum(..) | Self::Go(..) => return None,
+        })
     }
 
     /// The file of its program.
@@ -194,7 +238,15 @@ impl<'a> Server<'a> {
                 Ok(done)
             }
             Self::Nginx(server) => {
-                let (events, seconds) = server.ab_seconds("/page", 8, seconds)?;
+                let (events, seconds) = http::ab_seconds(server.port(), "/page", 8, seconds)?;
+                Ok(Done { events, seconds })
+            }
+            Self::Axum(_, port) => {
+                let (events, seconds) = http::ab_seconds(*port, "/", 8, seconds)?;
+                Ok(Done { events, seconds })
+            }
+            Self::Go(_, port) => {
+                let (events, seconds) = http::ab_seconds(*port, "/0", 8, seconds)?;
                 Ok(Done { events, seconds })
             }
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what tracing costs, beside empty probes and peers, on four servers.
+//! `cargo xtask bench`: what tracing costs, beside empty probes and peers, on six servers.
 //!
 //! In: nothing. Out: tables and a chart, printed and, with `--write`, put into docs/measured/cost.md;
 //! with `--json`, all runs in a file that `bench compare` reads. Rounds are interleaved, because a
@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// Make each run so many times as long
     #[arg(long, value_name = "TIMES", default_value_t = 1)]
     longer: u32,
-    /// Only the server with this profile: mysql, postgresql, redis or nginx
+    /// Only the server with this profile: mysql, postgresql, redis, nginx, axum or go-http
     #[arg(long, value_name = "PROFILE", conflicts_with = "write")]
     only: Option<String>,
     /// On MariaDB also reqtrace with `--unwind fp` and with uretprobes
@@ -94,6 +94,8 @@ fn measured(args: &Args) -> Result<Results> {
         Server::postgresql()?,
         Server::redis()?,
         Server::nginx()?,
+        Server::axum()?,
+        Server::go()?,
     ];
     if let Some(only) = &args.only {
         servers.retain(|server| server.profile() == only);
@@ -138,7 +140,9 @@ impl<'a> Bench<'a> {
         }
         all.retain(|watcher| {
             let is_further = watcher.is_peer() || *watcher == Watcher::Sampled;
-            !(self.args.quick && is_further) && (self.can_sample || *watcher != Watcher::Sampled)
+            !(self.args.quick && is_further)
+                && !(server.has_runtime() && watcher.is_peer())
+                && (self.can_sample || *watcher != Watcher::Sampled)
         });
         all
     }

@@ -234,7 +234,8 @@ fn with_uretprobe(name: &str) -> Result<PathBuf> {
 fn script(server: &Server<'_>) -> Result<String> {
     let file = server.executable()?;
     let file = file.display();
-    let [begin, end] = server.symbols();
+    let symbols = server.symbols();
+    let [begin, end] = symbols.context("its requests are no calls on one thread")?;
     let mut text = String::new();
     writeln!(text, "uprobe:{file}:{begin} {{ @begin[tid] = nsecs; }}")?;
     writeln!(

@@ -34,6 +34,28 @@ pub fn ab(port: u16, path: &str, requests: u64, clients: u32, more: &[&str]) -> 
     Ok(())
 }
 
+/// Makes requests for `path` over `clients` kept connections for so many seconds. Returns how many were answered, and in how
+/// many seconds.
+///
+/// # Errors
+///
+/// When `ab` is not installed or fails.
+pub fn ab_seconds(port: u16, path: &str, clients: u32, seconds: u32) -> Result<(u64, f64)> {
+    let mut command = Command::new(workspace::program("ab")?);
+    let (clients, seconds) = (clients.to_string(), seconds.to_string());
+    // A time limit lowers the number of requests, unless that comes after it.
+    command.args(["-q", "-k", "-c", &clients, "-t", &seconds, "-n", "1000000"]);
+    command.arg(format!("http://127.0.0.1:{port}{path}"));
+    let said = run(&mut command)?;
+    let value = |name: &str| {
+        let value = said.lines().find_map(|line| line.strip_prefix(name));
+        let value = value.and_then(|value| value.split_ascii_whitespace().next());
+        value.with_context(|| format!("ab says nothing of {name:?}: {said}"))
+    };
+    let answered = value("Complete requests:")?.parse()?;
+    Ok((answered, value("Time taken for tests:")?.parse()?))
+}
+
 /// A port that was free a moment ago.
 ///
 /// # Errors
