@@ -170,6 +170,7 @@ impl Resolver<'_> {
                     let offset = object.file_offset(site.address);
                     instructions.extend(offset.map(|offset| ProbeSite {
                         distance: site.distance,
+                        condition: site.condition,
                         unit,
                         ..ProbeSite::at(offset)
                     }));
@@ -182,6 +183,7 @@ impl Resolver<'_> {
                     usdt: Vec::new(),
                     // Only the edge of waiting may be nowhere.
                     is_fixed: instructions.is_empty(),
+                    is_movable: false,
                     bodies: code.ranges(),
                     instructions,
                 })
@@ -199,6 +201,7 @@ impl Resolver<'_> {
                     is_function: true,
                     usdt: Vec::new(),
                     is_fixed: false,
+                    is_movable: false,
                     instructions: Vec::new(),
                 })
             }
@@ -227,6 +230,7 @@ impl Resolver<'_> {
             is_function: true,
             usdt: Vec::new(),
             is_fixed: false,
+            is_movable: false,
             instructions: Vec::new(),
         })
     }
@@ -248,6 +252,7 @@ impl Resolver<'_> {
             is_function: false,
             usdt: Vec::new(),
             is_fixed: true,
+            is_movable: false,
             instructions: calls.iter().filter_map(site).collect(),
             file,
         })
@@ -282,6 +287,7 @@ impl Resolver<'_> {
             is_function: false,
             usdt: Vec::new(),
             is_fixed: true,
+            is_movable: true,
             instructions,
             file,
         })
@@ -310,6 +316,7 @@ impl Resolver<'_> {
             at: At::Entry,
             is_function: false,
             is_fixed: true,
+            is_movable: false,
             instructions: probe
                 .sites
                 .iter()

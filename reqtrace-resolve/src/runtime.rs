@@ -58,8 +58,14 @@ impl EdgeCode {
     pub(super) fn sites(&self, object: &Object) -> Vec<(Site, Option<UnitAt>)> {
         let entries = self.functions.iter();
         let entries = entries.map(|code| (returns::entry(object, code, Reads::Arguments), None));
-        let others = self.others.iter();
-        let others = others.map(|(address, task)| (Site::itself(*address, None), Some(*task)));
+        let others = self.others.iter().map(|(address, task)| {
+            let kept = transitions::code_of(task.register);
+            let site = match kept {
+                Some(_) => returns::beside(object, *address, kept),
+                None => Site::itself(*address, None),
+            };
+            (site, Some(*task))
+        });
         entries.chain(others).collect()
     }
 }

@@ -107,6 +107,7 @@ impl Resolver<'_> {
             is_function,
             usdt: Vec::new(),
             is_fixed: true,
+            is_movable: false,
             instructions: Vec::new(),
             file,
         })

@@ -29,6 +29,8 @@ pub(super) struct Found {
     pub(super) usdt: Vec<UsdtSite>,
     /// The probe stays where the profile put it.
     pub(super) is_fixed: bool,
+    /// Instructions beside them will do, where nothing is read.
+    pub(super) is_movable: bool,
     /// The instructions to probe, where they are not the ends of `bodies`.
     pub(super) instructions: Vec<ProbeSite>,
 }
@@ -58,6 +60,15 @@ impl Resolver<'_> {
             })
         };
         let mut sites = found.instructions.clone();
+        if found.is_movable && its_use.reads.is_none() {
+            for site in &mut sites {
+                let address = object.address_of(site.file_offset);
+                let beside = address.map(|address| returns::beside(&object, address, None));
+                if let Some(beside) = beside {
+                    *site = probe_site(offset_of, beside)?;
+                }
+            }
+        }
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let functions = if sites.is_empty() {
             found.bodies.as_slice()

@@ -8,7 +8,7 @@
 //! is probed: right, but slower. An entry that no kernel sets a probe on is moved in the same way, to what
 //! every kernel does.
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use reqtrace_common::cookie::ReturnSlot;
 
 use super::Walk;
@@ -98,6 +98,25 @@ pub fn entry(object: &Object, body: &std::ops::Range<u64>, reads: Reads) -> Site
             let is_taken = Wanted::Taken.is_at(object, body.start);
             (!is_taken).then(|| walk.entry_site(&flow, reads, Wanted::Taken))?
         })
+        .unwrap_or(itself)
+}
+
+/// Where to probe an instruction inside of a function, in whose register `kept` something is read, if it is read at all: the
+/// next instruction that the kernel emulates, or the one before.
+#[must_use]
+pub fn beside(object: &Object, address: u64, kept: Option<Register>) -> Site {
+    let itself = Site::itself(address, None);
+    if is_emulated_at(object, address) {
+        return itself;
+    }
+    let function = object.frames().range(address);
+    let Some(walk) = function.and_then(|body| super::walk(object, &body, false)) else {
+        return itself;
+    };
+    let flow = Flow::of(&walk);
+    let behind = walk.site_behind(&flow, address, kept);
+    behind
+        .or_else(|| walk.site_in_front(&flow, address, kept))
         .unwrap_or(itself)
 }
 
@@ -320,6 +339,57 @@ impl Walk<'_> {
         None
     }
 
+    /// Walks on from an instruction to the first one that the kernel emulates.
+    fn site_behind(&self, flow: &Flow, from: u64, kept: Option<Register>) -> Option<Site> {
+        let mut at = from;
+        for _ in 0..MAX_BETWEEN {
+            let code = self.code.get(&at)?;
+            if at != from {
+                if self.is_joined(flow, at) {
+                    return None;
+                }
+                if is_emulated_at(self.object, at) {
+                    return (!self.may_be_entered(flow, at)).then(|| Site::itself(at, None));
+                }
+            }
+            if !changes_nothing(code, kept) {
+                return None;
+            }
+            at = code.next_ip();
+        }
+        None
+    }
+
+    /// Walks back from an instruction, over what is always executed before it, to one that the kernel emulates: also to a
+    /// jump that goes elsewhere under some condition.
+    fn site_in_front(&self, flow: &Flow, to: u64, kept: Option<Register>) -> Option<Site> {
+        let mut at = to;
+        for _ in 0..MAX_BETWEEN {
+            if at == self.entry || self.is_joined(flow, at) {
+                return None;
+            }
+            let code = self.instruction_before(at)?;
+            at = code.ip();
+            let condition = match code.flow_control() {
+                FlowControl::ConditionalBranch => Some(condition_of(code)? ^ 1),
+                FlowControl::Next if changes_nothing(code, kept) => None,
+                _ => return None,
+            };
+            if is_emulated_at(self.object, at) {
+                return (!self.may_be_entered(flow, to)).then(|| Site::itself(at, condition));
+            }
+            if condition.is_some() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether control comes to an address also from elsewhere than the instruction before.
+    fn is_joined(&self, flow: &Flow, address: u64) -> bool {
+        flow.is_entered(self, address) || !flow.jumps.to(address).is_empty()
+    }
+
     /// Whether an indirect jump that is not understood, or an exception, might go to an address near
     /// the entry. A jump goes to code that has the same frame as it has itself.
     fn may_be_entered(&self, flow: &Flow, address: u64) -> bool {
@@ -333,6 +403,23 @@ impl Walk<'_> {
         };
         !flow.pads_known || flow.open.iter().any(fits)
     }
+}
+
+/// Whether an instruction leaves a register alone, and memory but for the stack's: nothing that another thread sees.
+fn changes_nothing(code: &Instruction, kept: Option<Register>) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(code);
+    let mut written = info.used_memory().iter().filter(|memory| {
+        !matches!(
+            memory.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+        )
+    });
+    let is_quiet = written.all(|memory| memory.base() == Register::RSP);
+    is_harmless(code)
+        && is_quiet
+        && !code.has_lock_prefix()
+        && !kept.is_some_and(|kept| writes(code, kept))
 }
 
 /// Whether an instruction at a function's beginning leaves alone what a request reads. Where the entry

@@ -14,6 +14,9 @@ const TABLE_WINDOW: usize = 16;
 /// Entries of a table that are believed.
 const MAX_ENTRIES: u64 = 4096;
 
+/// Entries of a table without a check of its index: no more than a byte tells apart.
+const MAX_UNCHECKED: u64 = 256;
+
 impl Walk<'_> {
     /// Whether an indirect jump goes through a switch table.
     pub(super) fn through_table(&self, jump: &Instruction) -> bool {
@@ -111,11 +114,24 @@ impl Walk<'_> {
             return None;
         }
         let table = lea.memory_displacement64();
-        let entries = entries(&rest[load + 1..], code.memory_index().full_register())?;
-        self.inside(entries, |index| {
+        let entry = |index: u64| {
             let distance = *self.object.data(table + 4 * index).first_chunk::<4>()?;
             Some(table.wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))
-        })
+        };
+        match entries(&rest[load + 1..], code.memory_index().full_register()) {
+            Some(entries) => self.inside(entries, entry),
+            None => self.at_most(entry),
+        }
+    }
+
+    /// All targets that a table may have whose index is checked nowhere, as that of an enumeration is not: of what lies there
+    /// as much as may be an entry. `None` when that has no end, or the first one is none of this function.
+    fn at_most(&self, entry: impl Fn(u64) -> Option<u64>) -> Option<Vec<u64>> {
+        let is_code = |target: &u64| !self.object.code(*target).is_empty();
+        let targets = (0..=MAX_UNCHECKED).map_while(|index| entry(index).filter(is_code));
+        let targets: Vec<u64> = targets.collect();
+        let is_own = self.code.contains_key(targets.first()?);
+        (is_own && targets.len() as u64 <= MAX_UNCHECKED).then_some(targets)
     }
 
     /// The targets of so many entries, all of which must be instructions of this function.

@@ -277,6 +277,11 @@ pub(super) fn known(register: Code) -> Option<Register> {
     named.map(|(register, _)| register)
 }
 
+/// The reverse of [`known`].
+pub(super) fn code_of(register: Register) -> Option<Code> {
+    all().find(|code| known(*code) == Some(register))
+}
+
 /// The register that an instruction loads 8 bytes from, if it does nothing else.
 fn load(code: &Instruction) -> Option<Code> {
     let is_load = code.mnemonic() == Mnemonic::Mov
