@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use iced_x86::Register as Code;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::glob_matches;
 use reqtrace_binary::elf::Object;
@@ -29,6 +30,9 @@ use named::TASK;
 pub(super) use shapes::Shapes;
 use waits::{waiting, wakers};
 pub(super) use waits::{waits, without_reasons};
+
+/// Where functions of tokio take a task.
+const ARGUMENTS: [Code; 2] = [Code::RDI, Code::RSI];
 
 /// The code of an edge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,11 +61,15 @@ impl EdgeCode {
     /// The instructions to probe.
     pub(super) fn sites(&self, object: &Object) -> Vec<(Site, Option<UnitAt>)> {
         let entries = self.functions.iter();
-        let entries = entries.map(|code| (returns::entry(object, code, Reads::Arguments), None));
+        let entries = entries.map(
+            |code| match returns::entry(object, code, Reads::Arguments) {
+                moved if moved.distance > 0 => (moved, None),
+                entry => (returns::beside(object, entry.address, &ARGUMENTS), None),
+            },
+        );
         let others = self.others.iter().map(|(address, task)| {
-            let kept = transitions::code_of(task.register);
-            let site = match kept {
-                Some(_) => returns::beside(object, *address, kept),
+            let site = match transitions::code_of(task.register) {
+                Some(register) => returns::beside(object, *address, &[register]),
                 None => Site::itself(*address, None),
             };
             (site, Some(*task))

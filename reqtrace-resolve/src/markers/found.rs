@@ -63,7 +63,7 @@ impl Resolver<'_> {
         if found.is_movable && its_use.reads.is_none() {
             for site in &mut sites {
                 let address = object.address_of(site.file_offset);
-                let beside = address.map(|address| returns::beside(&object, address, None));
+                let beside = address.map(|address| returns::beside(&object, address, &[]));
                 if let Some(beside) = beside {
                     *site = probe_site(offset_of, beside)?;
                 }

@@ -101,10 +101,10 @@ pub fn entry(object: &Object, body: &std::ops::Range<u64>, reads: Reads) -> Site
         .unwrap_or(itself)
 }
 
-/// Where to probe an instruction inside of a function, in whose register `kept` something is read, if it is read at all: the
-/// next instruction that the kernel emulates, or the one before.
+/// Where to probe in place of any instruction, where these registers are read: the next instruction that the kernel emulates, or
+/// the one before.
 #[must_use]
-pub fn beside(object: &Object, address: u64, kept: Option<Register>) -> Site {
+pub fn beside(object: &Object, address: u64, kept: &[Register]) -> Site {
     let itself = Site::itself(address, None);
     if is_emulated_at(object, address) {
         return itself;
@@ -340,7 +340,7 @@ impl Walk<'_> {
     }
 
     /// Walks on from an instruction to the first one that the kernel emulates.
-    fn site_behind(&self, flow: &Flow, from: u64, kept: Option<Register>) -> Option<Site> {
+    fn site_behind(&self, flow: &Flow, from: u64, kept: &[Register]) -> Option<Site> {
         let mut at = from;
         for _ in 0..MAX_BETWEEN {
             let code = self.code.get(&at)?;
@@ -362,7 +362,7 @@ impl Walk<'_> {
 
     /// Walks back from an instruction, over what is always executed before it, to one that the kernel emulates: also to a
     /// jump that goes elsewhere under some condition.
-    fn site_in_front(&self, flow: &Flow, to: u64, kept: Option<Register>) -> Option<Site> {
+    fn site_in_front(&self, flow: &Flow, to: u64, kept: &[Register]) -> Option<Site> {
         let mut at = to;
         for _ in 0..MAX_BETWEEN {
             if at == self.entry || self.is_joined(flow, at) {
@@ -405,8 +405,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether an instruction leaves a register alone, and memory but for the stack's: nothing that another thread sees.
-fn changes_nothing(code: &Instruction, kept: Option<Register>) -> bool {
+/// Whether an instruction leaves these registers alone, and memory but for the stack's and counts of references: nothing that
+/// tells another thread to go on.
+fn changes_nothing(code: &Instruction, kept: &[Register]) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(code);
     let mut written = info.used_memory().iter().filter(|memory| {
@@ -415,11 +416,12 @@ fn changes_nothing(code: &Instruction, kept: Option<Register>) -> bool {
             OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
         )
     });
-    let is_quiet = written.all(|memory| memory.base() == Register::RSP);
+    let counts = code.mnemonic() == Mnemonic::Xadd;
+    let is_quiet = counts || written.all(|memory| memory.base() == Register::RSP);
     is_harmless(code)
         && is_quiet
-        && !code.has_lock_prefix()
-        && !kept.is_some_and(|kept| writes(code, kept))
+        && (counts || !code.has_lock_prefix())
+        && !kept.iter().any(|kept| writes(code, *kept))
 }
 
 /// Whether an instruction at a function's beginning leaves alone what a request reads. Where the entry
