@@ -1,6 +1,8 @@
 //! What a request with a key has in addition: times at which it left its thread and came back in; how long it
 //! was where out.
 
+use core::sync::atomic::{Ordering, compiler_fence};
+
 use crate::marker::MAX_PLACES;
 use crate::origin::{MAX_USED, Origin};
 use crate::record::{
@@ -85,12 +87,15 @@ impl KeyedState {
         extra: ExtraRecord::ZERO,
     };
 
-    /// What is sent beside the record, empty at its first use.
+    /// What is sent beside the record, empty at its first use. Empty before that is to be seen: another thread may copy it at any
+    /// moment.
     #[inline]
     pub fn extra(&mut self) -> &mut ExtraRecord {
         if self.has_extra == 0 {
-            self.has_extra = 1;
-            self.extra.begin_anew();
+            self.extra.clear();
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: the reference is valid.
+            unsafe { (&raw mut self.has_extra).write_volatile(1) }
         }
         &mut self.extra
     }
@@ -336,7 +341,7 @@ impl ExtraRecord {
 
     /// Nothing but what is in `parks`: none of that is used.
     #[inline]
-    fn begin_anew(&mut self) {
+    fn clear(&mut self) {
         self.kind = kind::EXTRA;
         self.tgid = 0;
         self.tid = 0;

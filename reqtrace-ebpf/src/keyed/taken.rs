@@ -76,6 +76,8 @@ extern "C" fn once(_: u64, copy: *mut Copy) -> i64 {
         let was = (&raw const (*thread).state.phase).read_volatile();
         let out_ns = (&raw const (*thread).state.out_ns).read_volatile();
         let wake_ns = (&raw const (*thread).state.wake_ns).read_volatile();
+        let has_extra = (&raw const (*thread).request.keyed.has_extra).read_volatile();
+        barrier();
         let request = &(*thread).request;
         if PARKED.insert(copy.ticket, request, 0).is_err() {
             return 1;
@@ -84,10 +86,16 @@ extern "C" fn once(_: u64, copy: *mut Copy) -> i64 {
         if version.read_volatile() != before {
             return 0;
         }
-        if was != phase::ON_CPU
+        if (was != phase::ON_CPU || has_extra == 0)
             && let Some(stored) = PARKED.get_ptr_mut(copy.ticket)
         {
-            (*stored).add_unfinished(Interval::of(was, out_ns, wake_ns, now));
+            if was != phase::ON_CPU {
+                (*stored).add_unfinished(Interval::of(was, out_ns, wake_ns, now));
+            }
+            // What the thread has cleared while it was copied is that of the request before.
+            if has_extra == 0 {
+                (*stored).keyed.has_extra = 0;
+            }
         }
         copy.is_done = 1;
         1
