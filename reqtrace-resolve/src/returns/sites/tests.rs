@@ -190,11 +190,13 @@ fn a_begin_moves_while_its_arguments_stand() {
     assert_eq!(grown, ("jne".into(), 4, rsp(3)));
 }
 
-/// The instruction probed in place of the one at `here`, which reads `%rdi`, with its condition.
-fn beside_here(code: &str) -> (String, Option<u8>) {
-    let object = object(&code.replace("here:", ".globl here\nhere:"));
-    let here = symbols::find(&object, "here").unwrap().unwrap().bodies[0].start;
-    let site = beside(&object, here, &[Register::RDI]);
+/// The instruction probed in place of the first that reads at `%rdi`, with its condition.
+fn beside_load(code: &str) -> (String, Option<u8>) {
+    let object = object(code);
+    let body = symbols::find(&object, "f").unwrap().unwrap().bodies[0].clone();
+    let mut all = decoder(&object, body);
+    let load = all.find(|code| code.memory_base() == Register::RDI);
+    let site = beside(&object, load.unwrap().ip(), &[Register::RDI]);
     let name = instruction_at(&object, site.address).unwrap().0;
     (name, site.condition)
 }
@@ -205,36 +207,33 @@ fn an_instruction_inside_is_exchanged_for_one_beside_it() {
     for (code, wanted) in [
         // What comes next, if nothing else leads there.
         (
-            "here: mov (%rdi),%rax\n jmp 1f\n call other\n1: ret\n",
+            "mov (%rdi),%rax\n jmp 1f\n call other\n1: ret\n",
             ("jmp", None),
         ),
         (
-            "here: mov (%rdi),%rax\n lock xadd %rcx,(%rdi)\n nop\n ret\n",
+            "mov (%rdi),%rax\n lock xadd %rcx,(%rdi)\n nop\n ret\n",
             ("nop", None),
         ),
         // The head of a loop is hit again: what was before, under the condition that leads there.
         (
-            " test %rsi,%rsi\n je 2f\nhere: mov (%rdi),%rax\n1: test $1,%al\n jne 1b\n2: ret\n",
+            " test %rsi,%rsi\n je 2f\n mov (%rdi),%rax\n1: test $1,%al\n jne 1b\n2: ret\n",
             ("je", Some(5)),
         ),
         (
-            " push %rbx\n .cfi_adjust_cfa_offset 8\n mov %rdi,%rbx\nhere: mov (%rdi),%rax\n1: test $1,%al\n\
+            " push %rbx\n .cfi_adjust_cfa_offset 8\n mov %rdi,%rbx\n mov (%rdi),%rax\n1: test $1,%al\n\
              \x20jne 1b\n pop %rbx\n .cfi_adjust_cfa_offset -8\n ret\n",
             ("push", None),
         ),
         // What is read has changed by then, others see something first, or something is called.
-        ("here: mov (%rdi),%rdi\n nop\n ret\n", READ),
+        ("mov (%rdi),%rdi\n nop\n ret\n", READ),
+        ("mov (%rdi),%rax\n mov %rax,(%rsi)\n nop\n ret\n", READ),
         (
-            "here: mov (%rdi),%rax\n mov %rax,(%rsi)\n nop\n ret\n",
+            "mov (%rdi),%rax\n lock cmpxchg %rcx,(%rdi)\n nop\n ret\n",
             READ,
         ),
-        (
-            "here: mov (%rdi),%rax\n lock cmpxchg %rcx,(%rdi)\n nop\n ret\n",
-            READ,
-        ),
-        ("here: mov (%rdi),%rax\n call other\n nop\n ret\n", READ),
+        ("mov (%rdi),%rax\n call other\n nop\n ret\n", READ),
     ] {
-        let (name, condition) = beside_here(code);
+        let (name, condition) = beside_load(code);
         assert_eq!((name.as_str(), condition), wanted, "{code}");
     }
 }
@@ -243,11 +242,11 @@ fn an_instruction_inside_is_exchanged_for_one_beside_it() {
 fn a_switch_whose_index_is_checked_nowhere_leads_no_further_than_its_table() {
     let switch = |entry: &str| {
         let code = format!(
-            "here: mov (%rdi),%rax\n2: nop\n1: movzbl %al,%eax\n lea table(%rip),%rcx\n movslq (%rcx,%rax,4),%rax\n\
+            "mov (%rdi),%rax\n2: nop\n1: movzbl %al,%eax\n lea table(%rip),%rcx\n movslq (%rcx,%rax,4),%rax\n\
              \x20add %rcx,%rax\n jmp *%rax\n3: ret\n .pushsection .rodata\n .p2align 2\ntable:\n .long 3b - table\n\
              \x20.long {entry} - table\n .long 0x7fffffff\n .popsection\n"
         );
-        beside_here(&code)
+        beside_load(&code)
     };
     assert_eq!(switch("1b"), ("nop".to_owned(), None));
     assert_eq!(switch("2b"), ("mov".to_owned(), None));
