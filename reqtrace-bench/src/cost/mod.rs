@@ -140,9 +140,10 @@ impl<'a> Bench<'a> {
         }
         all.retain(|watcher| {
             let is_further = watcher.is_peer() || *watcher == Watcher::Sampled;
-            !(self.args.quick && is_further)
-                && !(server.has_runtime() && watcher.is_peer())
-                && (self.can_sample || *watcher != Watcher::Sampled)
+            let is_left_out = self.args.quick && is_further
+                || server.has_runtime() && watcher.is_peer()
+                || !self.can_sample && *watcher == Watcher::Sampled;
+            !is_left_out
         });
         all
     }
