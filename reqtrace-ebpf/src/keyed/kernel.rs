@@ -449,13 +449,11 @@ extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u6
         request_type: of as u32,
         key: [first, second],
     };
-    match KEYS.get_ptr_mut(id) {
-        // SAFETY: points into the map.
-        Some(entry) => {
-            u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) == from })
-        }
-        None => 0,
-    }
+    let Some(entry) = KEYS.get_ptr_mut(id) else {
+        return 0;
+    };
+    // SAFETY: points into the map.
+    u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) } == from)
 }
 
 /// [`keyed::part`]. A function with an external name: the verifier goes over it once, and not once for each way that
