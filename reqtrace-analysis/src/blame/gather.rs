@@ -53,7 +53,7 @@ pub(crate) struct Gatherer {
     period: u32,
     interrupts: OfStacks<StackId, Interrupt>,
     /// Stacks that make requests ready: whether they are those of a runtime's timers.
-    timers: OfStacks<WokenFrom, bool>,
+    timers: OfStacks<WokenFrom, Option<bool>>,
     lately: Lately,
 }
 
@@ -139,11 +139,9 @@ impl Gatherer {
                     WakerContext::Task => task,
                     WakerContext::Unclear | WakerContext::Delivers => {
                         let delivers = waker.context == WakerContext::Delivers;
-                        let interrupt = self.interrupts.get(waker.stack, || {
-                            let interrupt = named(waker.stack);
-                            (interrupt, !matches!(interrupt, Interrupt::NotKnown(_)))
-                        });
-                        match interrupt {
+                        let has_names = |is: &Interrupt| !matches!(is, Interrupt::NotKnown(_));
+                        let named = || named(waker.stack);
+                        match self.interrupts.get(waker.stack, named, has_names) {
                             Interrupt::Of(cause) => By::Interrupt(cause),
                             Interrupt::Sender { is_tcp: true } if delivers => {
                                 By::Interrupt(Cause::Network)
@@ -189,10 +187,7 @@ impl Gatherer {
         from: WokenFrom,
         named: impl FnOnce() -> Option<bool>,
     ) -> bool {
-        self.timers.get(from, || {
-            let is_timer = named();
-            (is_timer == Some(true), is_timer.is_some())
-        })
+        self.timers.get(from, named, Option::is_some) == Some(true)
     }
 
     /// Takes a time in which no thread ran a request. `place` is where it was, by its number in
@@ -429,14 +424,13 @@ impl<K: Eq + Hash, V: Copy> OfStacks<K, V> {
         Self(FxHashMap::default())
     }
 
-    /// What a stack is; `named` looks at its names, and its second value says whether there are any. A stack without names may
-    /// get them, so that it is looked at again.
-    fn get(&mut self, stack: K, named: impl FnOnce() -> (V, bool)) -> V {
+    /// What a stack is by its names, if it `has_names`. One without may get them, so that it is looked at again.
+    fn get(&mut self, stack: K, named: impl FnOnce() -> V, has_names: impl Fn(&V) -> bool) -> V {
         if let Some(known) = self.0.get(&stack) {
             return *known;
         }
-        let (is, has_names) = named();
-        if has_names {
+        let is = named();
+        if has_names(&is) {
             if self.0.len() >= MAX_STACKS {
                 self.0.clear();
             }

@@ -74,27 +74,20 @@ pub(super) const REDIS: Load = Load {
     seconds: 1,
 };
 /// A file of 4 KiB.
-pub(super) const NGINX: Load = Load {
-    name: "nginx",
-    command: "ab -k -c 8",
-    unit: "request",
-    seconds: 1,
-};
-
+pub(super) const NGINX: Load = over_http("nginx");
 /// A few bytes, by a task of tokio.
-pub(super) const AXUM: Load = Load {
-    name: "axum",
-    command: "ab -k -c 8",
-    unit: "request",
-    seconds: 1,
-};
+pub(super) const AXUM: Load = over_http("axum");
 /// A few bytes, by a goroutine.
-pub(super) const GO: Load = Load {
-    name: "Go net/http",
-    command: "ab -k -c 8",
-    unit: "request",
-    seconds: 1,
-};
+pub(super) const GO: Load = over_http("Go net/http");
+
+const fn over_http(name: &'static str) -> Load {
+    Load {
+        name,
+        command: "ab -k -c 8",
+        unit: "request",
+        seconds: 1,
+    }
+}
 
 /// A server that runs.
 pub(super) enum Server<'a> {
@@ -237,20 +230,17 @@ impl<'a> Server<'a> {
                 commands.set(commands.get().max(fits as u64));
                 Ok(done)
             }
-            Self::Nginx(server) => {
-                let (events, seconds) = http::ab_seconds(server.port(), "/page", 8, seconds)?;
-                Ok(Done { events, seconds })
-            }
-            Self::Axum(_, port) => {
-                let (events, seconds) = http::ab_seconds(*port, "/", 8, seconds)?;
-                Ok(Done { events, seconds })
-            }
-            Self::Go(_, port) => {
-                let (events, seconds) = http::ab_seconds(*port, "/0", 8, seconds)?;
-                Ok(Done { events, seconds })
-            }
+            Self::Nginx(server) => ab(server.port(), "/page", seconds),
+            Self::Axum(_, port) => ab(*port, "/", seconds),
+            Self::Go(_, port) => ab(*port, "/0", seconds),
         }
     }
+}
+
+/// The load of [`over_http`].
+fn ab(port: u16, path: &str, seconds: u32) -> Result<Done> {
+    let (events, seconds) = http::ab_seconds(port, path, 8, seconds)?;
+    Ok(Done { events, seconds })
 }
 
 /// pgbench's number and rate; the rate is without the time to connect.

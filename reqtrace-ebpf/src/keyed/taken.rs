@@ -86,16 +86,12 @@ extern "C" fn once(_: u64, copy: *mut Copy) -> i64 {
         if version.read_volatile() != before {
             return 0;
         }
-        if (was != phase::ON_CPU || has_extra == 0)
-            && let Some(stored) = PARKED.get_ptr_mut(copy.ticket)
-        {
+        if let Some(stored) = PARKED.get_ptr_mut(copy.ticket) {
             if was != phase::ON_CPU {
                 (*stored).add_unfinished(Interval::of(was, out_ns, wake_ns, now));
             }
             // What the thread has cleared while it was copied is that of the request before.
-            if has_extra == 0 {
-                (*stored).keyed.has_extra = 0;
-            }
+            (*stored).keyed.has_extra = has_extra;
         }
         copy.is_done = 1;
         1

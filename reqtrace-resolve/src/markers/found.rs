@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use iced_x86::Register;
+
 use super::Resolver;
 use crate::probeable::{Probing, probing};
 use crate::process::ObjectFile;
@@ -62,9 +64,9 @@ impl Resolver<'_> {
         let mut sites = found.instructions.clone();
         if found.is_movable && its_use.reads.is_none() {
             for site in &mut sites {
-                let address = object.address_of(site.file_offset);
-                let beside = address.map(|address| returns::beside(&object, address, &[]));
-                if let Some(beside) = beside {
+                if let Some(address) = object.address_of(site.file_offset) {
+                    // A begin and its end may be told by their stack pointers.
+                    let beside = returns::beside(&object, address, &[Register::RSP]);
                     *site = probe_site(offset_of, beside)?;
                 }
             }
