@@ -5,6 +5,7 @@
 
 mod attribute;
 pub mod builtin;
+mod cheap;
 mod label;
 pub mod matching;
 mod place;
@@ -24,6 +25,7 @@ use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 
 pub use attribute::{AttributeAt, AttributeSpec};
+pub use cheap::CHEAP;
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
 pub use runtime::{

@@ -237,6 +237,22 @@ impl Edges {
             places: places_of_goroutines(),
         }
     }
+
+    /// Only those by which a thread takes a unit up and leaves it. `queues`: new units come by the edge of a queue, which
+    /// is probed then, and says of all when they are ready.
+    pub(super) fn cheap(mut self, queues: bool) -> Self {
+        let has_waits = self.park.iter().any(|marker| marker.role == Role::Note);
+        if has_waits {
+            self.park.retain(|marker| marker.role == Role::Park);
+            self.places.truncate(1);
+        }
+        self.ready.retain(|marker| match marker.place {
+            PlaceSpec::Edge(Edge::Queue) => queues,
+            PlaceSpec::Edge(edge) => edge != Edge::Goroutine(Change::Ready),
+            _ => true,
+        });
+        self
+    }
 }
 
 /// The goroutine that a thread runs, wherever Go code runs.

@@ -64,13 +64,17 @@ pub(super) fn parse(text: &str, name: &str, origin: Origin) -> Result<Profile> {
     };
     let file: schema::File = toml::from_str(text).map_err(|error| source.parse_error(&error))?;
     let runtime = file.runtime.as_ref();
-    let runtime = runtime.map(|runtime| *runtime.get_ref().kind.get_ref());
+    let runtime = runtime.map(|runtime| {
+        let runtime = runtime.get_ref();
+        (*runtime.kind.get_ref(), runtime.cheap)
+    });
     Checker { source, runtime }.profile(file, origin)
 }
 
 struct Checker<'a> {
     source: Source<'a>,
-    runtime: Option<Kind>,
+    /// What multiplexes units, and whether by few probes.
+    runtime: Option<(Kind, bool)>,
 }
 
 impl Checker<'_> {

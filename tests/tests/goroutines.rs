@@ -88,11 +88,20 @@ fn ask(port: u16, requests: u64) -> u64 {
 
 #[test]
 fn requests_of_net_http_are_counted_whatever_their_connections_do() {
+    each_request_of_net_http("go-http.toml");
+}
+
+#[test]
+fn fewer_probes_count_the_same_requests_of_net_http() {
+    each_request_of_net_http("go-http.toml:cheap");
+}
+
+fn each_request_of_net_http(profile: &str) {
     const CLIENTS: u64 = 4;
     const REQUESTS: u64 = 100;
     const BY_AB: u64 = 600;
     let (server, port) = goroutines::server(&goroutines::program().unwrap()).unwrap();
-    let profile = workspace::root().join("profiles/go-http.toml");
+    let profile = workspace::root().join("profiles").join(profile);
     let trace = Trace::start(&profile, server.pid(), &["--labels"]).unwrap();
     ab(port, "/1", BY_AB, 8, &[]).unwrap();
     ab(port, "/0", BY_AB, 8, &["-k"]).unwrap();

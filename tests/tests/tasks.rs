@@ -95,6 +95,19 @@ fn every_job_is_a_request_on_one_thread() {
     every_job_is_a_request("current");
 }
 
+#[test]
+fn fewer_probes_tell_the_same_jobs_without_reasons() {
+    let program = workspace::tasks().unwrap();
+    let profile = tasks::profile("tasks.toml:cheap");
+    for runtime in ["multi", "current"] {
+        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS).unwrap();
+        let traced = checked(&outcome, &lines, JOBS);
+        let row = traced.rows.first().unwrap();
+        let places: Vec<&String> = row.places.keys().collect();
+        assert_eq!(places, ["waited_for_the_runtime"]);
+    }
+}
+
 /// What `check` says of a profile with this `[[request]]` and a program.
 fn refused(requests: &str, program: &Path) -> String {
     let folder = workspace::scratch().unwrap();

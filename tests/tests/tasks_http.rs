@@ -42,11 +42,11 @@ fn ask(address: &str, times: &[u64]) -> Vec<[u64; 4]> {
     all
 }
 
-fn requests_within_a_task(runtime: &str) {
+fn requests_within_a_task(runtime: &str, profile: &str) {
     const CLIENTS: u64 = 8;
     const CUT: u64 = 3;
     let (server, address) = tasks::server(runtime).unwrap();
-    let trace = Trace::start(&tasks::profile("http.toml"), server.pid(), &[]).unwrap();
+    let trace = Trace::start(&tasks::profile(profile), server.pid(), &[]).unwrap();
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let address = address.clone();
@@ -99,10 +99,17 @@ fn requests_within_a_task(runtime: &str) {
 
 #[test]
 fn requests_within_a_task_are_told_apart_on_many_threads() {
-    requests_within_a_task("multi");
+    requests_within_a_task("multi", "http.toml");
 }
 
 #[test]
 fn requests_within_a_task_are_told_apart_on_one_thread() {
-    requests_within_a_task("current");
+    requests_within_a_task("current", "http.toml");
+}
+
+#[test]
+fn fewer_probes_tell_the_same_requests() {
+    for runtime in ["multi", "current"] {
+        requests_within_a_task(runtime, "http.toml:cheap");
+    }
 }

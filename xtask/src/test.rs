@@ -177,6 +177,9 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }
 
+/// The program of the end-to-end tests.
+const E2E: &str = "e2e";
+
 /// End-to-end tests that are tried again, alone, when no more than these failed: one in forty. A machine that has more to do for a
 /// while fails several at once.
 const TRIED_AGAIN: usize = 10;
@@ -298,8 +301,16 @@ fn lint() -> Result<()> {
     process::run(cargo().args(["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--quiet"];
     let deny = ["--", "-D", "warnings"];
-    let host = ["--workspace", "--exclude", "reqtrace-ebpf", "--all-targets"];
-    process::run(cargo().args(clippy).args(host).args(deny))?;
+    // The end-to-end tests are no target that is tested by itself.
+    for targets in [&["--all-targets"][..], &["--test", E2E]] {
+        let mut host = cargo();
+        host.args(clippy)
+            .args(Profile::Tests.arguments())
+            .args(Profile::Tests.selection())
+            .args(targets)
+            .args(deny);
+        process::run(&mut host)?;
+    }
     // What analyses a recording needs no kernel programs, and none of their toolchain.
     let no_capture = [
         "--package",
@@ -307,7 +318,12 @@ fn lint() -> Result<()> {
         "--no-default-features",
         "--all-targets",
     ];
-    process::run(cargo().args(clippy).args(no_capture).args(deny))?;
+    let mut host = cargo();
+    host.args(clippy)
+        .args(Profile::Tests.arguments())
+        .args(no_capture)
+        .args(deny);
+    process::run(&mut host)?;
     // The compiler of the kernel programs brings no clippy, so they are checked as if for the host:
     // same code, same pointer width. Without `std` that needs a panic that aborts; its own target
     // directory keeps that profile from rebuilding everything else.
@@ -323,12 +339,11 @@ fn lint() -> Result<()> {
 }
 
 fn unit(all: bool) -> Result<()> {
-    let apart = ["--exclude", "reqtrace-ebpf", "--exclude", "reqtrace-tests"];
     let mut command = cargo();
     command
-        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(["test", "--no-fail-fast"])
         .args(Profile::Tests.arguments())
-        .args(apart);
+        .args(Profile::Tests.selection());
     process::run(&mut command)?;
     if !all {
         return Ok(());
@@ -342,13 +357,14 @@ fn unit(all: bool) -> Result<()> {
     process::run(&mut fuzzing)
 }
 
-/// The command that runs the end-to-end tests and those of their harness.
+/// The command that runs the end-to-end tests.
 fn end_to_end_tests() -> Command {
     let mut command = cargo();
     command
-        // One failure should not hide the next.
-        .args(["test", "--no-fail-fast", "--package", "reqtrace-tests"])
-        .args(Profile::Tests.arguments());
+        .arg("test")
+        .args(Profile::Tests.arguments())
+        .args(Profile::Tests.selection())
+        .args(["--test", E2E]);
     command
 }
 
@@ -361,6 +377,7 @@ fn end_to_end(all: bool) -> Outcome {
                 .env("REQTRACE_BIN", &binaries.reqtrace)
                 .env("SHOP_BIN", &binaries.shop)
                 .env("TRUTH_BIN", &binaries.truth)
+                .env("TASKS_BIN", &binaries.tasks)
                 .arg("--");
             if all {
                 // `golden` records into the workspace.

@@ -51,6 +51,15 @@ impl Profile {
         ["--profile", self.name()]
     }
 
+    /// What cargo is to choose from all packages. Cargo unites the features of what it is given, so all tiers of the tests
+    /// give the same: else they would build the product, and what it stands on, once for each.
+    pub fn selection(self) -> &'static [&'static str] {
+        match self {
+            Self::Release => &[],
+            Self::Tests => &["--workspace", "--exclude", "reqtrace-ebpf"],
+        }
+    }
+
     /// Its name, which is also that of its folder of build results.
     fn name(self) -> &'static str {
         match self {
@@ -131,6 +140,10 @@ impl BinaryArgs {
         let mut command = cargo();
         command.arg("build").args(profile.arguments());
         let mut missing = false;
+        if profile == Profile::Tests {
+            // With examples, as with tests, features that only tests want are on.
+            command.args(profile.selection()).args(["--bins", "--examples"]);
+        }
         let by_cargo = [
             ("reqtrace", &self.reqtrace),
             ("shop", &self.shop),
@@ -139,7 +152,9 @@ impl BinaryArgs {
         ];
         for (name, given) in by_cargo {
             if given.is_none() && wanted.contains(&name) {
-                command.args(["--package", name]);
+                if profile == Profile::Release {
+                    command.args(["--package", name]);
+                }
                 missing = true;
             }
         }

@@ -12,6 +12,7 @@ use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::events::Notices;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{number, range};
+use reqtrace_profile::{CHEAP, Profiles};
 use reqtrace_recording::Untraced;
 use reqtrace_resolve::ResolvedProfile;
 
@@ -28,6 +29,8 @@ pub(super) struct Gate<'a> {
     pub(super) notices: &'a Notices,
     /// The markers, found.
     pub(super) resolved: &'a [ResolvedProfile],
+    /// The profiles as written.
+    pub(super) profiles: &'a Profiles,
     /// The probes for them.
     pub(super) plans: &'a [ProbePlan],
     /// The processes.
@@ -111,7 +114,7 @@ impl Gate<'_> {
             measured.elapsed.as_millis()
         );
         if measured.share() > self.limit() {
-            return Err(refusal(measured, self.max_probe_rate));
+            return Err(refusal(measured, self.max_probe_rate, self.profiles));
         }
         if measured.share() >= WORTH_SAYING {
             self.notices.note(format_args!(
@@ -123,7 +126,14 @@ impl Gate<'_> {
     }
 }
 
-fn refusal(measured: &Rate, limit: f64) -> Error {
+fn refusal(measured: &Rate, limit: f64, profiles: &Profiles) -> Error {
+    let with_fewer = profiles.all().iter().find(|profile| profile.can_be_cheap());
+    let cheap = with_fewer.map_or_else(String::new, |profile| {
+        format!(
+            "have fewer probes (--profile {}{CHEAP}: no reasons of waiting), ",
+            profile.name
+        )
+    });
     let (sample, without) = match measured.sample_within(limit / 100.0) {
         Some(every) => (
             format!("record one of {every} requests (--sample 1/{every}), "),
@@ -141,7 +151,7 @@ fn refusal(measured: &Rate, limit: f64) -> Error {
         range(measured.shares())
     ))
     .next(format!(
-        "{sample}mark a function that is called less often (`reqtrace functions -p PID NAME \
+        "{cheap}{sample}mark a function that is called less often (`reqtrace functions -p PID NAME \
          --count 1` counts calls), wait for less load, or trace all the same with --yes",
     ))
 }

@@ -8,6 +8,9 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Runtime {
     pub(crate) kind: Spanned<Kind>,
+    /// Fewer probes: neither why a unit waits nor when it is made ready.
+    #[serde(default)]
+    pub(crate) cheap: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

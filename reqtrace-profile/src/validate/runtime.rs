@@ -135,19 +135,15 @@ impl Checker<'_> {
             return Err(Error::failed("a request is no unit"));
         };
         self.not_empty(unit.get_ref(), unit.span(), "unit")?;
-        let (edges, begin, end) = if self.runtime == Some(Kind::Go) {
+        let (begin, end) = if self.is_go() {
             (
-                Edges::of_goroutines(QUEUE),
                 goroutine_spawned(unit.get_ref(), QUEUE),
                 goroutine_done(Role::End),
             )
         } else {
-            (
-                Edges::new(QUEUE),
-                spawned(unit.get_ref(), QUEUE),
-                done(Role::End),
-            )
+            (spawned(unit.get_ref(), QUEUE), done(Role::End))
         };
+        let edges = self.edges(Tie::Whole);
         let steps = Steps {
             checker: self,
             key: Some(&[]),
@@ -192,17 +188,35 @@ impl Checker<'_> {
         })
     }
 
+    fn is_go(&self) -> bool {
+        self.runtime.is_some_and(|(kind, _)| kind == Kind::Go)
+    }
+
+    /// The edges of units that a request is tied to.
+    fn edges(&self, tie: Tie) -> Edges {
+        let (edges, queues) = if self.is_go() {
+            (Edges::of_goroutines(QUEUE), false)
+        } else {
+            (Edges::new(QUEUE), tie == Tie::Whole)
+        };
+        match self.runtime {
+            Some((_, true)) => edges.cheap(queues),
+            _ => edges,
+        }
+    }
+
     /// Adds the edges of its unit to a request type that is within units.
     pub(super) fn within_unit(&self, mut request: RequestSpec) -> RequestSpec {
-        let (edges, done) = if self.runtime == Some(Kind::Go) {
+        let done = if self.is_go() {
             // Go code has its goroutine in a register: nothing need be kept for the thread.
             for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
                 marker.key = KeySpec::Key(vec![goroutine()]);
             }
-            (Edges::of_goroutines(QUEUE), goroutine_done(Role::Done))
+            goroutine_done(Role::Done)
         } else {
-            (Edges::new(QUEUE), done(Role::Done))
+            done(Role::Done)
         };
+        let edges = self.edges(Tie::Within);
         RequestSpec {
             resume: edges.resume,
             park: edges.park,

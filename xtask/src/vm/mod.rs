@@ -189,6 +189,7 @@ pub(crate) fn run_matrix(
             boot: &boot,
             initramfs: &initramfs,
             has_trials: boot.has_trials(wanted.all),
+            has_doctors: wanted.all,
         };
         let tried = guest.run(&mut names).or_else(|error| {
             eprintln!(
@@ -227,6 +228,8 @@ struct Guest<'a> {
     boot: &'a Boot,
     initramfs: &'a Path,
     has_trials: bool,
+    /// The doctor runs in each trial, not only in those that are refused.
+    has_doctors: bool,
 }
 
 impl Guest<'_> {
@@ -254,7 +257,7 @@ impl Guest<'_> {
         let verdict = verdict::judge(&results, boot.confirmation).map_err(explain)?;
         let units = units::judge(&results).map_err(explain)?;
         let trials = if self.has_trials {
-            trials::judge(&results).map_err(explain)?
+            trials::judge(&results, self.has_doctors).map_err(explain)?
         } else {
             Vec::new()
         };
@@ -277,10 +280,10 @@ impl Guest<'_> {
     }
 
     fn parameters(&self) -> String {
-        let trials = if self.has_trials {
-            " reqtrace.trials"
-        } else {
-            ""
+        let trials = match (self.has_trials, self.has_doctors) {
+            (false, _) => "",
+            (true, false) => " reqtrace.trials",
+            (true, true) => " reqtrace.trials reqtrace.doctors",
         };
         format!("{}{trials}", self.boot.parameters)
     }

@@ -13,8 +13,6 @@ trial() {
     mkdir -p "$out/trace"
     # Root writes into no folder of somebody else.
     [ $# -eq 0 ] || chown 65534:65534 "$out/trace"
-    "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
-    echo $? >"$out/doctor.status"
     "$@" reqtrace --profile "$profile" -p "$target" 60 --max-overhead 100 --out "$out/trace" >"$out/report.txt" 2>"$out/reqtrace.err" &
     local tracer=$!
     if wait_attached "$tracer" "$out/reqtrace.err"; then
@@ -22,7 +20,13 @@ trial() {
     fi
     kill -TERM "$tracer" 2>/dev/null
     wait "$tracer"
-    echo $? >"$out/reqtrace.status"
+    local ended=$?
+    echo $ended >"$out/reqtrace.status"
+    # Where a trace was whole the doctor takes most of the time: it loads all programs. It has to find the same in what is refused.
+    if [ $ended -ne 0 ] || grep -q reqtrace.doctors /proc/cmdline; then
+        "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
+        echo $? >"$out/doctor.status"
+    fi
     say "trial ${out##*/} ended with $(cat "$out/reqtrace.status")"
 }
 

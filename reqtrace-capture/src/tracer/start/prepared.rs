@@ -138,6 +138,7 @@ impl Prepared {
             accept_risk: wanted.options.accept_risk,
             notices: &wanted.notices,
             resolved: &found.resolved,
+            profiles: &wanted.profiles,
             plans: &probes.plans,
             pids: &wanted.pids,
             has_begun: wanted.has_begun,
