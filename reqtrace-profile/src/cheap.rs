@@ -47,7 +47,8 @@ impl Profile {
     /// Whether it has probes that [`Profile::cheap`] leaves out.
     #[must_use]
     pub fn can_be_cheap(&self) -> bool {
-        self.cheap().is_ok_and(|cheap| cheap.requests != self.requests)
+        self.cheap()
+            .is_ok_and(|cheap| cheap.requests != self.requests)
     }
 
     /// What messages call it.
@@ -89,7 +90,10 @@ mod tests {
         }
         let error = built_in("redis").unwrap().parse().unwrap().cheap();
         let text = error.unwrap_err().to_string();
-        assert!(text.contains("`redis:cheap`: the profile `redis` has no [runtime]"), "{text}");
+        assert!(
+            text.contains("`redis:cheap`: the profile `redis` has no [runtime]"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -98,11 +102,24 @@ mod tests {
             let profile = built_in(name).unwrap().parse().unwrap();
             let cheap = profile.cheap().unwrap();
             assert_eq!(cheap.requests[0].places[0], RUNTIME);
-            cheap.requests[0].more_markers().map(|one| one.role).collect()
+            cheap.requests[0]
+                .more_markers()
+                .map(|one| one.role)
+                .collect()
         };
-        assert_eq!(roles("axum"), [Role::Resume, Role::Park, Role::Ready, Role::Done]);
+        assert_eq!(
+            roles("axum"),
+            [Role::Resume, Role::Park, Role::Ready, Role::Done]
+        );
         // Coroutines, what the collector stops and what has lost its turn are told by the places that are probed anyway.
-        let go = [Role::Resume, Role::Resume, Role::Park, Role::Park, Role::Ready, Role::Done];
+        let go = [
+            Role::Resume,
+            Role::Resume,
+            Role::Park,
+            Role::Park,
+            Role::Ready,
+            Role::Done,
+        ];
         assert_eq!(roles("go-http"), go);
         // The spawn of a task is where it is queued.
         let whole = parse("[runtime]\nkind = \"tokio\"\n").cheap().unwrap();

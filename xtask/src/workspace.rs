@@ -142,7 +142,9 @@ impl BinaryArgs {
         let mut missing = false;
         if profile == Profile::Tests {
             // With examples, as with tests, features that only tests want are on.
-            command.args(profile.selection()).args(["--bins", "--examples"]);
+            command
+                .args(profile.selection())
+                .args(["--bins", "--examples"]);
         }
         let by_cargo = [
             ("reqtrace", &self.reqtrace),

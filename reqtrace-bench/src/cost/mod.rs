@@ -142,6 +142,7 @@ impl<'a> Bench<'a> {
             let is_further = watcher.is_peer() || *watcher == Watcher::Sampled;
             let is_left_out = self.args.quick && is_further
                 || server.has_runtime() && watcher.is_peer()
+                || !server.has_runtime() && *watcher == Watcher::Cheap
                 || !self.can_sample && *watcher == Watcher::Sampled;
             !is_left_out
         });

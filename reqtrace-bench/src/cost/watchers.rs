@@ -36,6 +36,8 @@ pub(super) enum Watcher {
     Blame,
     /// One request in eight.
     Sampled,
+    /// Fewer probes, of a server with a runtime.
+    Cheap,
     /// User stacks by frame pointers.
     FramePointers,
     /// The end by a uretprobe.
@@ -47,12 +49,13 @@ pub(super) enum Watcher {
 }
 
 /// What every load is watched by.
-pub(super) const WATCHERS: [Watcher; 7] = [
+pub(super) const WATCHERS: [Watcher; 8] = [
     Watcher::Nobody,
     Watcher::Empty,
     Watcher::Reqtrace,
     Watcher::Blame,
     Watcher::Sampled,
+    Watcher::Cheap,
     Watcher::Offcputime,
     Watcher::Bpftrace,
 ];
@@ -67,6 +70,7 @@ impl Watcher {
             Self::Reqtrace => "reqtrace",
             Self::Blame => "reqtrace --blame",
             Self::Sampled => "reqtrace --sample 1/8",
+            Self::Cheap => "reqtrace, :cheap",
             Self::FramePointers => "reqtrace --unwind fp",
             Self::Uretprobe => "reqtrace, uretprobe",
             Self::Offcputime => "offcputime",
@@ -91,6 +95,10 @@ impl Watcher {
             Self::Reqtrace => trace(built_in, &[]),
             Self::Blame => trace(built_in, &["--blame"]),
             Self::Sampled => trace(built_in, &["--sample", "1/8"]),
+            Self::Cheap => {
+                let cheap = format!("{}:cheap", server.profile());
+                trace(Path::new(&cheap), &[])
+            }
             Self::FramePointers => trace(built_in, &["--unwind", "fp"]),
             Self::Uretprobe => trace(&with_uretprobe(server.profile())?, &[]),
             Self::Offcputime => {
