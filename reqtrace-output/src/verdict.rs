@@ -62,6 +62,7 @@ fn cause(verdict: &Verdict) -> String {
         } else if let Some(does) = does(*class) {
             text.push_str(&format!(", {does}"));
         }
+        text.push_str(&did(verdict));
     }
     text.push_str(&format!(" for {}", duration(verdict.episode_ns)));
     text.push_str(&match (class, verdict.times) {
@@ -95,7 +96,7 @@ fn cause(verdict: &Verdict) -> String {
     }
     if matches!(class, Class::WaitsForCpu) {
         text.push_str(match verdict.knows_takers {
-            true => "; no other process had the CPU most of that time",
+            true => "; no one process had the CPU most of that time",
             false => "; which process had the CPU is not recorded",
         });
     }
@@ -169,13 +170,34 @@ fn does(class: Class) -> Option<&'static str> {
     }
 }
 
-/// `8 threads (mariadbd, pid 7500)`.
+/// ` (53 % waiting for a CPU, 44 % computing or asleep)`.
+fn did(verdict: &Verdict) -> String {
+    let did: Vec<_> = verdict
+        .did
+        .iter()
+        .map(|(class, share)| {
+            let words = match class {
+                Class::HeldBetweenRequests => "idle",
+                Class::HeldByRequest | Class::HeldByThread => "computing or asleep",
+                class => words(*class),
+            };
+            format!("{} {words}", percent(*share))
+        })
+        .collect();
+    match did.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", did.join(", ")),
+    }
+}
+
+/// `8 threads (mariadbd, pid 7500, user app)`.
 fn those(culprit: &Culprit) -> String {
     let mut known = vec![clean(&culprit.comm)];
     known.retain(|comm| !comm.is_empty());
     if culprit.pid != 0 {
         known.push(format!("pid {}", culprit.pid));
     }
+    known.extend(connection(culprit));
     let threads = format!("{} threads", number(culprit.threads));
     match known.is_empty() {
         true => threads,
@@ -199,9 +221,14 @@ fn who(culprit: &Culprit) -> String {
     if culprit.tid != culprit.pid {
         known.push(format!("pid {}", culprit.pid));
     }
-    let connection = culprit.connection.iter();
-    known.extend(connection.map(|(name, value)| format!("{name} {}", clean(value))));
+    known.extend(connection(culprit));
     format!("thread {} ({})", culprit.tid, known.join(", "))
+}
+
+/// `user app`, `database orders`.
+fn connection(culprit: &Culprit) -> impl Iterator<Item = String> {
+    let connection = culprit.connection.iter();
+    connection.map(|(name, value)| format!("{name} {}", clean(value)))
 }
 
 /// `"reindexd" (pid 991, SCHED_FIFO 10)`.
@@ -308,6 +335,11 @@ pub(crate) fn value(finding: &Finding) -> Value {
             "request": verdict.request,
             "also": verdict.also,
             "culprit": verdict.culprit.as_ref().map(culprit),
+            "did": verdict
+                .did
+                .iter()
+                .map(|(class, share)| json!({"class": class.name(), "share": mille(*share)}))
+                .collect::<Vec<_>>(),
             "object": verdict.object,
             "episode_ns": verdict.episode_ns,
             "times": verdict.times,
@@ -406,6 +438,7 @@ mod tests {
                 statements: vec![Plain::of("select k for update"), Plain::of("commit")],
                 took: None,
             }),
+            did: Vec::new(),
             object: Plain::of("row lock"),
             episode_ns: 350_000_000,
             times: 16,

@@ -5,6 +5,7 @@
 //! somebody computed on, a run queue, a preemption, a device, a timer, a thread between its requests, or
 //! not known, with the reason.
 
+mod again;
 mod cause;
 mod chains;
 mod disk;

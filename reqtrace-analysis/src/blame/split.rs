@@ -89,7 +89,10 @@ struct Split<'a> {
 impl<'a> Split<'a> {
     /// A block of the request, or of a thread that held it up, as far as it lies in this window.
     fn waits(&mut self, kept: &'a Kept, window: Window, whose: Culprit, depth: u8) {
-        let Some(by) = kept.by.filter(|_| window.ns() > 0) else {
+        if window.ns() == 0 {
+            return;
+        }
+        let Some(by) = self.timelines.ended_by(kept) else {
             return;
         };
         let within = self.wait;

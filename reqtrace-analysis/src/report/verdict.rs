@@ -35,6 +35,8 @@ pub struct Verdict {
     pub also: Vec<String>,
     /// Who; `None` where the trace names nobody for this class.
     pub culprit: Option<Culprit>,
+    /// Of a culprit whose own time has several causes: what it did while it held them up, in per mille of that, the most first.
+    pub did: Vec<(Class, u16)>,
     /// What the slow requests waited in: a wait class, or a place where they were parked; the path of a cgroup that has a CPU limit. Of requests that computed
     /// themselves their statement, if one has most of the time. Empty when there is none.
     pub object: Plain,

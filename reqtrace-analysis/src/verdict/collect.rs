@@ -78,8 +78,7 @@ pub(super) struct Share {
 /// A slow request.
 #[derive(Clone, Debug)]
 pub(super) struct Slow {
-    /// Its process.
-    pub(super) tgid: u32,
+    pub(super) thread: ThreadId,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
     pub(super) weight: u64,
@@ -111,8 +110,16 @@ pub(super) struct OfType {
 /// Attributes of a connection that all requests of its thread have had alike.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// In the order of the names; empty where it has changed.
-    pub(crate) attributes: Vec<Plain>,
+    /// In the order of the names; empty where none was seen. `None`: it has changed.
+    attributes: Vec<Option<Plain>>,
+}
+
+impl Connection {
+    /// Attributes that are known, by their place among the names.
+    pub(super) fn known(&self) -> impl Iterator<Item = (usize, &Plain)> {
+        let all = self.attributes.iter().enumerate();
+        all.filter_map(|(at, value)| Some((at, value.as_ref().filter(|value| !value.is_empty())?)))
+    }
 }
 
 /// A process that had CPUs for which others waited.
@@ -172,12 +179,16 @@ impl Collector {
     pub(crate) fn serves(&mut self, thread: ThreadId, attributes: &[Plain]) {
         if let Some(known) = self.connections.get_mut(&thread) {
             for (known, now) in known.attributes.iter_mut().zip(attributes) {
-                if known != now {
-                    *known = Plain::default();
+                // One that ran when the trace began has none.
+                match known {
+                    _ if now.is_empty() => {}
+                    Some(value) if value.is_empty() => *value = now.clone(),
+                    Some(value) if value != now => *known = None,
+                    _ => {}
                 }
             }
         } else if self.connections.len() < MAX_CONNECTIONS {
-            let attributes = attributes.to_vec();
+            let attributes = attributes.iter().cloned().map(Some).collect();
             self.connections.insert(thread, Connection { attributes });
         }
     }
@@ -257,7 +268,7 @@ impl Collector {
             }
         }
         Slow {
-            tgid: victim.thread.tgid,
+            thread: victim.thread,
             begin_ns: victim.of.begin_ns,
             end_ns: victim.of.begin_ns.saturating_add(victim.ledger.latency_ns),
             weight: u64::from(victim.weight),

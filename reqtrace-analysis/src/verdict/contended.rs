@@ -124,6 +124,7 @@ impl<F: Facts> Judge<'_, F> {
             request: self.of.name.to_owned(),
             also: Vec::new(),
             culprit: Some(self.those(&threads, &own)),
+            did: Vec::new(),
             object: Plain::of(self.facts.class(Some(class))),
             episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
             times: episodes.len() as u64,
@@ -159,8 +160,19 @@ impl<F: Facts> Judge<'_, F> {
                 _ => Plain::default(),
             },
             statements: text_of(self.collector, &in_common(own)),
+            connection: self.connection_of_all(threads),
             ..Culprit::default()
         }
+    }
+}
+
+impl<F: Facts> Judge<'_, F> {
+    /// What the connections of all these threads have alike.
+    fn connection_of_all(&self, threads: &BTreeSet<ThreadId>) -> Vec<(String, Plain)> {
+        let mut each = threads.iter().map(|thread| self.connection(*thread));
+        let mut alike = each.next().unwrap_or_default();
+        each.for_each(|other| alike.retain(|one| other.contains(one)));
+        alike
     }
 }
 

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
+use super::behind;
 use super::collect::{Collector, OfType, Slow, Sum, Who};
 use super::episodes::{self, Excess};
 use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
+use super::periods;
 use crate::blame::ThreadId;
 use crate::cells::bucket::lowest;
 use crate::report::verdict::{Because, Class, Evidence, Finding, Meanwhile, Unsure, Verdict};
@@ -89,7 +91,11 @@ pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding
             _ => None,
         });
         match (same, &finding) {
-            (Some(kept), Finding::Cause(other)) => kept.also.push(other.request.clone()),
+            (Some(kept), Finding::Cause(other)) => {
+                if kept.request != other.request && !kept.also.contains(&other.request) {
+                    kept.also.push(other.request.clone());
+                }
+            }
             _ => kept.push(finding),
         }
     }
@@ -162,7 +168,10 @@ impl<'a, F: Facts> Judge<'a, F> {
         let median_ns = quantile(buckets, all.weight, 50);
         let p99_ns = quantile(buckets, all.weight, 99);
         let slow_ns = SLOW * median_ns.max(1);
-        if p99_ns < slow_ns {
+        // Of few clients that wait for each answer few requests are slow, even where all stood half of the time.
+        if p99_ns < slow_ns
+            && excess_above(buckets, slow_ns, median_ns) < WEIGHT * all.latency_ns as f64
+        {
             return None;
         }
         let slow: Vec<&Slow> = self
@@ -181,33 +190,81 @@ impl<'a, F: Facts> Judge<'a, F> {
         })
     }
 
-    /// What these have, and when its episodes were.
+    /// What these have, and when its episodes were. Where no root cause, or nobody, explains them, one who held them up may, whatever
+    /// it did meanwhile.
     fn finding(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
-        let Tail {
-            slow, typical, all, ..
-        } = tail;
+        let found = self.by_cause(tail, &tail.slow);
+        let is_open = match &found {
+            None | Some((Finding::NoSingleCause(_), _)) => true,
+            Some((Finding::Cause(verdict), _)) => verdict.class == Class::WaitsForCpu,
+        };
+        if !is_open {
+            return found;
+        }
+        self.behind_one(tail).or(found)
+    }
+
+    /// One who held these up: its own requests are none of them.
+    fn behind_one(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
+        let holder = behind::holder(&tail.slow)?;
+        let others = tail.slow.iter().filter(|slow| slow.thread != holder);
+        let others: Vec<&Slow> = others.copied().collect();
+        if others.len() < tail.slow.len()
+            && let Some((Finding::Cause(verdict), times)) = self.by_cause(tail, &others)
+            && verdict
+                .culprit
+                .as_ref()
+                .is_some_and(|one| one.tid == holder.tid)
+        {
+            return Some((Finding::Cause(verdict), times));
+        }
+        let evidence = self.evidence(tail, &others)?;
+        let (verdict, episodes) = self.behind(&others, &tail.typical, holder, evidence)?;
+        let is_light = (evidence.excess_ns as f64) < WEIGHT * tail.all.latency_ns as f64;
+        let is_load = episodes::busy(&episodes) > BUSY && verdict.cadence.is_none();
+        let is_known =
+            f64::from(evidence.not_known) <= NOT_KNOWN * 1_000.0 && coverage(&others) >= COVERAGE;
+        if is_light || is_load || !is_known || verdict.times < FEWEST_EPISODES as u64 {
+            return None;
+        }
+        let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
+        Some((Finding::Cause(Box::new(verdict)), times.collect()))
+    }
+
+    /// The numbers of a tail, but for those of a cause.
+    fn evidence(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<Evidence> {
         if slow.len() < FEWEST_SLOW {
             return None;
         }
+        let mut excess = Excess::default();
+        slow.iter()
+            .for_each(|slow| excess.add(&Excess::of(slow, &tail.typical)));
+        let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
+        let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
+        Some(Evidence {
+            slow: tail.weight(&self.of_type.buckets),
+            requests: tail.all.weight,
+            median_ns: tail.median_ns,
+            p99_ns: tail.p99_ns,
+            of_excess: tail.of_excess,
+            episodes: episodes::of(slow, &tail.typical).len() as u64,
+            excess_ns: excess.all as u64,
+            not_known: mille(not_known),
+            ..Evidence::default()
+        })
+    }
+
+    /// What has most of the excess of these, by root causes.
+    fn by_cause(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<(Finding, Vec<(u64, u64)>)> {
+        let Tail { typical, all, .. } = tail;
+        let evidence = self.evidence(tail, slow)?;
+        let not_known = f64::from(evidence.not_known) / 1_000.0;
         let episodes = episodes::of(slow, typical);
         let are_few = episodes.len() < FEWEST_EPISODES;
         let mut excess = Excess::default();
         episodes
             .iter()
             .for_each(|episode| excess.add(&episode.excess));
-        let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
-        let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
-        let evidence = Evidence {
-            slow: tail.weight(&self.of_type.buckets),
-            requests: all.weight,
-            median_ns: tail.median_ns,
-            p99_ns: tail.p99_ns,
-            of_excess: tail.of_excess,
-            episodes: episodes.len() as u64,
-            excess_ns: excess.all as u64,
-            not_known: mille(not_known),
-            ..Evidence::default()
-        };
         let is_light = excess.all < WEIGHT * all.latency_ns as f64;
         // What no root cause explains may be contention. The tail of a healthy service needs no explanation.
         let contention = |evidence| {
@@ -215,6 +272,12 @@ impl<'a, F: Facts> Judge<'a, F> {
             let finding = verdict.flatten();
             // Who takes turns does so all the time: there is no rest.
             finding.map(|verdict| (Finding::Cause(Box::new(verdict)), Vec::new()))
+        };
+        // Slow ones that come all the time are the load, or what this type of request does: no incident.
+        let is_load = || {
+            let largest = episodes::largest(episodes.clone());
+            let begins: Vec<u64> = largest.iter().map(|one| one.from_ns).collect();
+            episodes::busy(&largest) > BUSY && periods::of(&begins, true).is_none()
         };
         let unsure = |because, evidence| {
             let unsure = Unsure {
@@ -224,7 +287,7 @@ impl<'a, F: Facts> Judge<'a, F> {
                 evidence,
             };
             let finding = Finding::NoSingleCause(unsure);
-            (!is_light && !are_few).then_some((finding, Vec::new()))
+            (!is_light && !are_few && !is_load()).then_some((finding, Vec::new()))
         };
         if not_known > NOT_KNOWN || coverage(slow) < COVERAGE {
             return unsure(
@@ -349,6 +412,15 @@ fn slow_weight(buckets: &BTreeMap<u32, Sum>, slow_ns: u64) -> u64 {
     slow.map(|(_, sum)| sum.weight).sum()
 }
 
+/// What requests in buckets of slow ones took more than as many of this latency.
+fn excess_above(buckets: &BTreeMap<u32, Sum>, slow_ns: u64, median_ns: u64) -> f64 {
+    let slow = buckets
+        .iter()
+        .filter(|(bucket, _)| lowest(super::collect::BITS, **bucket) >= slow_ns);
+    slow.map(|(_, sum)| sum.latency_ns.saturating_sub(sum.weight * median_ns) as f64)
+        .sum()
+}
+
 /// Requests of about the median latency.
 fn typical(buckets: &BTreeMap<u32, Sum>, all: u64) -> Sum {
     let (low, high) = (all * TYPICAL.0 / 100 + 1, (all * TYPICAL.1).div_ceil(100));
@@ -419,7 +491,7 @@ fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
 
 /// The process whose threads have most of a cause, if they serve none of the requests, and its share.
 fn another_process(slow: &[&Slow], pattern: &Pattern) -> Option<(u32, f64)> {
-    let own: BTreeSet<u32> = slow.iter().map(|slow| slow.tgid).collect();
+    let own: BTreeSet<u32> = slow.iter().map(|slow| slow.thread.tgid).collect();
     let mut by: BTreeMap<u32, u64> = BTreeMap::new();
     let mut all = 0;
     for slow in slow {

@@ -5,6 +5,7 @@
 //! Nothing here is decided before the end: of each type the slowest requests are kept with who held them up, and
 //! of all others sums by latency, so that the excess over a typical request is exact.
 
+mod behind;
 mod collect;
 mod contended;
 mod episodes;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Collector, Share, Slow, Sum, TookCpus, Who};
+use super::collect::{Collector, Connection, Share, Slow, Sum, TookCpus, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
 use super::patterns::{Family, PATTERNS, Pattern};
@@ -72,6 +72,7 @@ impl<F: Facts> Judge<'_, F> {
             request: self.of.name.to_owned(),
             also: Vec::new(),
             culprit: self.culprit(who, &own),
+            did: Vec::new(),
             object,
             episode_ns: median(&episodes, &own, family, is_its),
             times: episodes.len() as u64,
@@ -104,7 +105,7 @@ impl<F: Facts> Judge<'_, F> {
         }
     }
 
-    fn culprit(&self, who: Who, own: &[&Slow]) -> Option<Culprit> {
+    pub(super) fn culprit(&self, who: Who, own: &[&Slow]) -> Option<Culprit> {
         match who {
             Who::Nobody | Who::Cgroup(_) => None,
             Who::Process(pid) => self.taker(pid),
@@ -168,14 +169,12 @@ impl<F: Facts> Judge<'_, F> {
         taker.is_some_and(|taker| TakerName::of(TakerKind::Process, &taker.longest).is_real_time())
     }
 
-    fn connection(&self, thread: ThreadId) -> Vec<(String, Plain)> {
-        let Some(known) = self.collector.connections.get(&thread) else {
-            return Vec::new();
-        };
-        let named = self.facts.attributes().iter().zip(&known.attributes);
-        let named =
-            named.filter(|(name, value)| CONNECTION.contains(&name.as_str()) && !value.is_empty());
+    pub(super) fn connection(&self, thread: ThreadId) -> Vec<(String, Plain)> {
+        let known = self.collector.connections.get(&thread);
+        let known = known.into_iter().flat_map(Connection::known);
+        let named = known.filter_map(|(at, value)| Some((self.facts.attributes().get(at)?, value)));
         named
+            .filter(|(name, _)| CONNECTION.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
     }

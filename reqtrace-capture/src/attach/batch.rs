@@ -61,22 +61,31 @@ pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -
     }
 }
 
-/// Deletes entries; all are in the map.
+/// Deletes entries. One that is gone already is passed over: the kernel programs may have taken it out.
 ///
 /// # Errors
 ///
 /// When the kernel cannot.
 pub(super) fn delete<K: Pod, V: Pod>(map: &Map, keys: &[K]) -> Result<()> {
     let fd = file::<K, V>(map)?;
-    for keys in keys.chunks(AT_ONCE) {
+    let mut left = keys;
+    while !left.is_empty() {
+        let keys = &left[..left.len().min(AT_ONCE)];
         // SAFETY: all zeros is a valid value of these plain fields.
         let mut attr: bpf_attr = unsafe { zeroed() };
         attr.batch.keys = keys.as_ptr() as u64;
         attr.batch.count = keys.len() as u32;
         attr.batch.map_fd = fd;
         // SAFETY: the list has so many keys of the map's size, which was compared.
-        unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_BATCH as i64, &raw mut attr) }
-            .map_err(|error| failed("emptied", &error))?;
+        let called = unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_BATCH as i64, &raw mut attr) };
+        // SAFETY: the kernel has written how many it has deleted: it stops at the first that it cannot.
+        let deleted = unsafe { attr.batch.count } as usize;
+        let done = match called {
+            Ok(()) => keys.len(),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => deleted + 1,
+            Err(error) => return Err(failed("emptied", &error)),
+        };
+        left = &left[done.min(left.len())..];
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Requests that are open, when a trace stops and while it runs: the threads' states in, requests out.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,8 +98,31 @@ pub(super) fn requests(
     Ok(open)
 }
 
-/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or those of one process, which are
-/// taken out then.
+/// Requests that are meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    /// All.
+    Everybodys,
+    /// Those of a process.
+    Process(u32),
+    /// Those of a process that began before the exec of this number: since then it may have begun others.
+    Before(u32, u32),
+}
+
+impl Whose {
+    fn has(self, tgid: u32, exec_generation: u32) -> bool {
+        match self {
+            Self::Everybodys => true,
+            Self::Process(process) => process == tgid,
+            // Execs are counted round and round.
+            Self::Before(process, generation) => {
+                process == tgid && exec_generation.wrapping_sub(generation) > u32::MAX / 2
+            }
+        }
+    }
+}
+
+/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or some, which are taken out then.
 ///
 /// # Errors
 ///
@@ -106,29 +130,36 @@ pub(super) fn requests(
 pub(super) fn parked(
     keys: &Map,
     parked: &Map,
-    of: Option<u32>,
+    whose: Whose,
     stop_ns: u64,
     why: u32,
 ) -> Result<Vec<Still>> {
     let ready = ready(keys)?;
     let mut stills = Vec::new();
-    let mut gone = Vec::new();
+    let mut gone = BTreeSet::new();
     batch::entries(parked, |ticket: &u64, request: &RequestState| {
-        if of.is_none_or(|tgid| tgid == request.keyed.id.tgid) {
-            gone.push(*ticket);
+        if whose.has(request.keyed.id.tgid, request.record.exec_generation) {
+            gone.insert(*ticket);
             match still_parked(&settled(request, &ready, *ticket), stop_ns, why) {
                 Ok(still) => stills.extend(still),
                 Err(malformed) => debug!("a parked request could not be read: {malformed}"),
             }
         }
     })?;
-    if of.is_none() {
+    if matches!(whose, Whose::Everybodys) {
         return Ok(stills);
     }
-    batch::delete::<u64, RequestState>(parked, &gone)?;
+    let tickets: Vec<u64> = gone.iter().copied().collect();
+    batch::delete::<u64, RequestState>(parked, &tickets)?;
     let mut left = Vec::new();
-    batch::entries(keys, |id: &KeyId, _: &KeyEntry| {
-        if of == Some(id.tgid) {
+    batch::entries(keys, |id: &KeyId, entry: &KeyEntry| {
+        // Those that a thread runs end with the thread. One that is not recorded may be the new program's.
+        let is_left = match whose {
+            Whose::Before(..) => gone.contains(&Word::decode(entry.word).ticket),
+            Whose::Process(process) => process == id.tgid,
+            Whose::Everybodys => true,
+        };
+        if is_left {
             left.push(*id);
         }
     })?;

@@ -49,6 +49,8 @@ struct Process {
     /// Empty when it left before it could be asked.
     name: String,
     exec_generation: u32,
+    /// When its leader left, `CLOCK_MONOTONIC` ns.
+    ended_ns: Option<u64>,
     /// What it had mapped, executable, at the last look.
     mapped: Arc<[Mapped]>,
     /// Pages of all that it had mapped then; `None` when that is not known.
@@ -98,6 +100,13 @@ impl Processes {
             known.mapped = mapped;
         }
         &known.name
+    }
+
+    /// The leader of a process has left.
+    pub(super) fn ends(&mut self, pid: u32, at_ns: u64) {
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.ended_ns = Some(at_ns);
+        }
     }
 
     /// Whether a process of this number is known, or was a moment ago.
@@ -162,7 +171,7 @@ impl Processes {
 
     /// Looks who has left. Returns those that had left at the look before, and are forgotten here: all
     /// their records have been taken meanwhile.
-    pub(super) fn let_go(&mut self) -> BTreeSet<u32> {
+    pub(super) fn let_go(&mut self) -> BTreeMap<u32, Option<u64>> {
         let mut left = BTreeSet::new();
         self.alive.retain(|&pid| {
             let alive = is_alive(pid);
@@ -174,14 +183,16 @@ impl Processes {
         let mut gone = std::mem::replace(&mut self.left, left);
         // Another process may have got the number meanwhile.
         gone.retain(|pid| !self.alive.contains(pid) && !is_alive(*pid));
-        for pid in &gone {
-            self.known.remove(pid);
-        }
+        let known = gone.iter().map(|&pid| {
+            let known = self.known.remove(&pid);
+            (pid, known.and_then(|known| known.ended_ns))
+        });
+        let ended: BTreeMap<u32, Option<u64>> = known.collect();
         if !gone.is_empty() {
             self.unnamed_since.get_or_insert_with(Instant::now);
         }
         self.unnamed.extend(&gone);
-        gone
+        ended
     }
 
     /// A process that lives is traced no longer; all its records were taken.
@@ -230,7 +241,7 @@ mod tests {
         child.wait().unwrap();
         assert!(processes.let_go().is_empty());
         assert_eq!(processes.alive(), &BTreeSet::from([own]));
-        assert_eq!(processes.let_go(), BTreeSet::from([pid]));
+        assert_eq!(processes.let_go(), BTreeMap::from([(pid, None)]));
         assert_eq!(processes.known.len(), 1);
         assert!(processes.let_go().is_empty());
         assert!(processes.has_had(pid));

@@ -9,6 +9,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use reqtrace_common::record::{STACK_NONE, StackId};
 use reqtrace_recording::{
     AddressSpace, BlockSite, Holder, Incomplete, Request, RequestOf, WakerIs,
 };
@@ -35,6 +36,8 @@ pub(super) const fn began(begin_ns: u64) -> RequestOf {
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) timelines: Timelines,
+    /// The user stack of the intervals that come next.
+    pub(super) stack: StackId,
     sequences: BTreeMap<u32, u32>,
 }
 
@@ -55,6 +58,7 @@ impl Recorded {
     fn of(timelines: Timelines) -> Self {
         Self {
             timelines,
+            stack: STACK_NONE,
             sequences: BTreeMap::new(),
         }
     }
@@ -88,7 +92,10 @@ impl Recorded {
             class: None,
             place: Place {
                 space: AddressSpace::default(),
-                site: BlockSite::PREEMPTED,
+                site: BlockSite {
+                    user_stack: self.stack,
+                    ..BlockSite::PREEMPTED
+                },
                 period: 0,
             },
             futex: 0,

@@ -302,3 +302,32 @@ fn the_own_time_of_the_victim_is_itself() {
     );
     assert_eq!(own.values().sum::<u64>(), 60 + 40);
 }
+
+/// Thread 1 waits in three pieces, of which a timer ends the first two, at the stacks given; thread 2 has run a request since before.
+fn in_pieces(stacks: [StackId; 3], looks_ns: u64) -> Vec<(Outcome, u64)> {
+    let timer = Some(By::Interrupt(Cause::Timer));
+    let whole = by(2, WakerIs::InRequest(began(20)));
+    let mut recorded = Recorded::new();
+    let mut at_ns = 100;
+    for (stack, by) in stacks.into_iter().zip([timer, timer, whole]) {
+        recorded.stack = stack;
+        recorded.interval(1, Some(50), [at_ns, at_ns + 1_000, at_ns + 1_000], by);
+        at_ns += 1_000 + looks_ns;
+    }
+    recorded.request(2, 20, at_ns);
+    recorded.request(1, 50, at_ns);
+    recorded.blame(1, 50, at_ns).into_iter().collect()
+}
+
+#[test]
+fn a_wait_that_a_time_limit_cuts_is_that_of_who_ends_its_last_piece() {
+    let held = outcome(Cause::OnCpu, request_of(2, 20), 1);
+    let own = outcome(Cause::Timer, Culprit::OwnInterrupt, 0);
+    assert_eq!(in_pieces([7, 7, 7], 50_000), [(held, 3_000)]);
+    // At another place it waits for something else; also when the thread has computed for long, or nobody knows where it was.
+    let own_then_held = [(held, 1_000), (own, 2_000)];
+    assert_eq!(in_pieces([7, 7, 8], 50_000), own_then_held);
+    assert_eq!(in_pieces([7, 7, 7], 2_000_000), own_then_held);
+    assert_eq!(in_pieces([STACK_NONE; 3], 50_000), own_then_held);
+    assert_eq!(in_pieces([8, 7, 7], 50_000), [(held, 2_000), (own, 1_000)]);
+}

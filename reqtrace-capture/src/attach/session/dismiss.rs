@@ -18,7 +18,7 @@ use super::{Session, map_fd};
 use crate::attach::batch;
 use crate::attach::decode::Still;
 use crate::attach::loader::{forget_processes, map, map_error};
-use crate::attach::open;
+use crate::attach::open::{self, Whose};
 use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
@@ -84,7 +84,7 @@ impl Session {
             .filter(|tid| flags.is_clear(*tid))
             .collect();
         batch::delete::<u32, Thread>(states, &left)?;
-        stills.extend(self.abandoned(pid, now_ns, reason::PARKED_AT_STOP)?);
+        stills.extend(self.abandoned(pid, None, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
     }
 
@@ -97,7 +97,7 @@ impl Session {
         let threads: HashMap<_, u32, Thread> =
             HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
         let mut stills = open::requests(&threads, None, stop_ns)?;
-        stills.extend(self.parked(None, stop_ns, reason::PARKED_AT_STOP)?);
+        stills.extend(self.parked(Whose::Everybodys, stop_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
     }
 
@@ -106,13 +106,23 @@ impl Session {
     /// # Errors
     ///
     /// When a map cannot be used.
-    pub(crate) fn abandoned(&self, tgid: u32, at_ns: u64, why: u32) -> Result<Vec<Still>> {
-        self.parked(Some(tgid), at_ns, why)
+    pub(crate) fn abandoned(
+        &self,
+        tgid: u32,
+        exec_generation: Option<u32>,
+        at_ns: u64,
+        why: u32,
+    ) -> Result<Vec<Still>> {
+        let whose = match exec_generation {
+            Some(generation) => Whose::Before(tgid, generation),
+            None => Whose::Process(tgid),
+        };
+        self.parked(whose, at_ns, why)
     }
 
-    fn parked(&self, of: Option<u32>, at_ns: u64, why: u32) -> Result<Vec<Still>> {
+    fn parked(&self, whose: Whose, at_ns: u64, why: u32) -> Result<Vec<Still>> {
         let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        open::parked(keys, parked, of, at_ns, why)
+        open::parked(keys, parked, whose, at_ns, why)
     }
 
     /// Threads of a process that have a state.

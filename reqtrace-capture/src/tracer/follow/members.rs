@@ -42,7 +42,7 @@ impl Follower<'_> {
                 self.look_at(space, true, session)?;
             }
             process_event::EXEC => {
-                self.abandon(record.tgid, record.time_ns, reason::EXEC, session)?;
+                self.abandon(space, true, record.time_ns, session)?;
                 process.change = ProcessChange::Exec;
                 self.appear(process, Since::Program)?;
                 self.look_at(space, true, session)?;
@@ -58,6 +58,7 @@ impl Follower<'_> {
             // Whether other threads live on without the leader shows at the next look.
             _ => {
                 process.change = ProcessChange::Exit;
+                self.processes.ends(record.tgid, record.time_ns);
                 self.stream.send(&Event::Process(&process))?;
             }
         }
@@ -222,26 +223,32 @@ impl Follower<'_> {
         if gone.is_empty() {
             return Ok(());
         }
-        guarding.left(session, &gone);
+        let pids: BTreeSet<u32> = gone.keys().copied().collect();
+        guarding.left(session, &pids);
         let now_ns = clock::monotonic_ns();
-        for &pid in &gone {
-            self.abandon(pid, now_ns, reason::THREAD_DIED, session)?;
+        for (&pid, ended_ns) in &gone {
+            self.abandon(first_space(pid), false, ended_ns.unwrap_or(now_ns), session)?;
         }
-        session.forget(&gone)
+        session.forget(&pids)
     }
 
-    /// Requests of a process that nobody will go on with end here.
+    /// Requests of a process that nobody will go on with end here: those before its exec, or all.
     pub(super) fn abandon(
         &mut self,
-        tgid: u32,
+        space: AddressSpace,
+        is_exec: bool,
         at_ns: u64,
-        why: u32,
         session: &Session,
     ) -> Result<()> {
         if !self.has_keys {
             return Ok(());
         }
-        for still in session.abandoned(tgid, at_ns, why)? {
+        let generation = is_exec.then_some(space.exec_generation);
+        let why = match is_exec {
+            true => reason::EXEC,
+            false => reason::THREAD_DIED,
+        };
+        for still in session.abandoned(space.tgid, generation, at_ns, why)? {
             let open = self.whole(still);
             self.names.request(&open.request(), &mut self.stream)?;
             let attributes = open.attributes();
