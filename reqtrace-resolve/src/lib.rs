@@ -40,6 +40,7 @@ use reqtrace_common::cookie::{Reentry, ReturnSlot};
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
+use reqtrace_binary::elf::Object;
 use reqtrace_profile::{At, ReturnProbe, Role};
 
 pub use conditions::{Choice, settle};
@@ -50,6 +51,12 @@ pub use process::{ObjectFile, Process};
 pub use readings::UnitAt;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
+
+/// Types of the tasks of a program on tokio, as its names have them, in order; empty of any other program.
+#[must_use]
+pub fn task_types(object: &Object) -> Vec<String> {
+    runtime::task_types(object)
+}
 
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! Both names and shapes are asked. Names are sure where a function stands for itself; where a compiler has put it into
 //! others, or names are gone, the code is known by what it does.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use iced_x86::Register as Code;
@@ -238,6 +239,19 @@ pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<V
         )),
         known => error.next(format!("it has {}", shortened(known))),
     })
+}
+
+/// Types of tasks that have a name.
+pub(super) fn task_types(object: &Object) -> Vec<String> {
+    let has_tasks = |raw: &str| raw.contains("tokio") && raw.contains("task");
+    let mut symbols = object.symbols().iter();
+    if !symbols.any(|symbol| has_tasks(object.name(symbol))) {
+        return Vec::new();
+    }
+    let polls = types::polls(object, &Shapes::of(object));
+    let names = polls.into_iter().flat_map(|poll| poll.names);
+    let named: BTreeSet<String> = names.filter(|name| !name.starts_with("0x")).collect();
+    named.into_iter().collect()
 }
 
 /// Whether each type of unit fits one request at most, of these with their globs.

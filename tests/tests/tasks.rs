@@ -9,7 +9,8 @@ use std::process::Command;
 
 use reqtrace_tests::jobs::Traced;
 use reqtrace_tests::reqtrace::{self, Outcome};
-use reqtrace_tests::rows::Row;
+use reqtrace_tests::rows::{self, Row};
+use reqtrace_tests::summary::Summary;
 use reqtrace_tests::task_checks;
 use reqtrace_tests::tasks::{self, Line};
 use reqtrace_tests::workspace;
@@ -162,6 +163,57 @@ fn what_cannot_be_found_in_a_program_is_said() {
         said.contains("no name tells the types of its tasks"),
         "{said}"
     );
+}
+
+#[test]
+fn a_profile_for_tasks_is_proposed_and_counts_them() {
+    let program = workspace::tasks().unwrap();
+    let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+    let output = command.arg(&program).arg("jobs::alone::").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("kind = \"tokio\""), "{text}");
+    assert!(!text.contains("begin ="), "{text}");
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("proposed.toml");
+    fs::write(&profile, text).unwrap();
+    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", JOBS).unwrap();
+    let summary = outcome.checked().unwrap();
+    let sleeps = summary.request("sleeps").unwrap();
+    let all = lines.iter().filter(|line| line.kind == "sleeps").count() as u64;
+    assert_eq!([sleeps.count, sleeps.begins, sleeps.ends], [all; 3]);
+}
+
+/// Its requests begin a moment after its exec, which is still to be taken note of then: they are of the new program.
+#[test]
+fn a_program_that_is_started_has_its_first_jobs_traced() {
+    const FEW: u64 = 8;
+    for _ in 0..6 {
+        let folder = workspace::scratch().unwrap();
+        let (out, log) = (folder.path().join("out"), folder.path().join("log"));
+        let mut command = reqtrace::command(["--max-overhead", "100", "--profile"]).unwrap();
+        command
+            .arg(tasks::profile("tasks.toml"))
+            .arg("--out")
+            .arg(&out);
+        command.arg("--").arg(workspace::tasks().unwrap());
+        command.args(["jobs", "--runtime", "multi", "--jobs", &FEW.to_string()]);
+        command
+            .arg("--log")
+            .arg(&log)
+            .arg("--data")
+            .arg(folder.path().join("data"));
+        // It goes on at the end of its input.
+        let outcome = reqtrace::run(command).unwrap();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        let summary =
+            Summary::read(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap();
+        let rows = rows::read(&fs::read_to_string(out.join("requests.csv")).unwrap()).unwrap();
+        assert_eq!(summary.lost(), 0, "{}", outcome.said());
+        let lines = tasks::read(&fs::read_to_string(&log).unwrap()).unwrap();
+        assert_eq!(lines.len() as u64, FEW * tasks::KINDS as u64);
+        tasks::check(&lines, &rows, summary.trace.monotonic_to_unix_ns)
+            .unwrap_or_else(|error| panic!("{error:#}\n{}", outcome.said()));
+    }
 }
 
 #[test]

@@ -15,8 +15,7 @@ use super::order::Row;
 use super::places::Spot;
 use super::sites::Sites;
 use crate::blame::{
-    Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, is_timer_of_runtime,
-    of_stack,
+    Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, WokenBy, of_stack, woken_by,
 };
 use crate::error::Result;
 use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker};
@@ -53,16 +52,15 @@ impl Aggregator {
             Spot::Queued(place) => (Away::Queued, place),
         };
         let sites = self.sites.get_mut();
-        let by_timer = match kind {
-            Away::Queued => false,
-            Away::Parked if self.spots.is_sleep(place) => true,
-            Away::Parked => away.woken_from.is_some_and(|from| {
-                blame.by_timer(from, || {
-                    is_timer_of_runtime(sites.user_side(from.space, from.user_stack).frames())
-                })
+        let by = match (kind, away.woken_from) {
+            (Away::Queued, _) => WokenBy::Other,
+            (Away::Parked, _) if self.spots.is_sleep(place) => WokenBy::Timer,
+            (Away::Parked, None) => WokenBy::Other,
+            (Away::Parked, Some(from)) => blame.woken_by(from, || {
+                woken_by(sites.user_side(from.space, from.user_stack).frames())
             }),
         };
-        let follows = blame.away(away, kind, place, by_timer);
+        let follows = blame.away(away, kind, place, by);
         self.malformed += u64::from(!follows);
     }
 

@@ -165,7 +165,8 @@ pub(super) fn slow_block(
     let place = sites.place(request.request_type, request.space, &block.site);
     SlowBlock {
         pid: request.space.tgid,
-        tid: request.tid,
+        // Of a request that several threads ran nobody has noted which of them was blocked.
+        tid: (request.moves == 0).then_some(request.tid),
         comm: request.comm.text(),
         latency_ns: request.latency_ns(),
         start_unix_ns: trace.unix_ns(block.start_ns),

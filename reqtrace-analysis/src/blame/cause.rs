@@ -115,11 +115,13 @@ pub enum Reason {
     LayeredSocket,
     /// A thread slept that waits for many things at once: what ended the sleep may be any of them.
     WaitsForMany,
+    /// A task has made it ready that is no request: what that did before is not followed.
+    NoRequest,
 }
 
 impl Reason {
     /// How many there are.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// All, in order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -138,6 +140,7 @@ impl Reason {
         Self::SenderNotSeen,
         Self::LayeredSocket,
         Self::WaitsForMany,
+        Self::NoRequest,
     ];
 
     /// Its name in files.
@@ -159,6 +162,7 @@ impl Reason {
             Self::SenderNotSeen => "sender_not_seen",
             Self::LayeredSocket => "layered_socket",
             Self::WaitsForMany => "waits_for_many",
+            Self::NoRequest => "no_request",
         }
     }
 
@@ -181,6 +185,7 @@ impl Reason {
             Self::SenderNotSeen => "sender not seen",
             Self::LayeredSocket => "TLS in the kernel",
             Self::WaitsForMany => "event loop slept",
+            Self::NoRequest => "by a task that is no request",
         }
     }
 }

@@ -10,7 +10,7 @@ use reqtrace_recording::{
 };
 use rustc_hash::FxHashMap;
 
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, WokenBy};
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
@@ -52,8 +52,8 @@ pub(crate) struct Gatherer {
     /// How often stacks were given new names or numbers.
     period: u32,
     interrupts: OfStacks<StackId, Interrupt>,
-    /// Stacks that make requests ready: whether they are those of a runtime's timers.
-    timers: OfStacks<WokenFrom, Option<bool>>,
+    /// Stacks that make requests ready: whose they are.
+    wakers: OfStacks<WokenFrom, Option<WokenBy>>,
     lately: Lately,
 }
 
@@ -93,7 +93,7 @@ impl Gatherer {
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: OfStacks::new(),
-            timers: OfStacks::new(),
+            wakers: OfStacks::new(),
             lately: Lately::default(),
         }
     }
@@ -180,25 +180,25 @@ impl Gatherer {
         })
     }
 
-    /// Whether a request was made ready by a timer of its runtime. `named` says whether the stack is one of those, and nothing
-    /// without names.
-    pub(crate) fn by_timer(
+    /// What has made a request ready from this stack. `named` says that of the stack, and nothing without names.
+    pub(crate) fn woken_by(
         &mut self,
         from: WokenFrom,
-        named: impl FnOnce() -> Option<bool>,
-    ) -> bool {
-        self.timers.get(from, named, Option::is_some) == Some(true)
+        named: impl FnOnce() -> Option<WokenBy>,
+    ) -> WokenBy {
+        let by = self.wakers.get(from, named, Option::is_some);
+        by.unwrap_or(WokenBy::Other)
     }
 
     /// Takes a time in which no thread ran a request. `place` is where it was, by its number in
-    /// the ledger. `by_timer`: what ended it was a time that had passed. Returns false when it does not follow the one
+    /// the ledger. `woken_by`: what ended it. Returns false when it does not follow the one
     /// before, so that it was left out.
     pub(crate) fn away(
         &mut self,
         away: &AwayInterval,
         kind: Away,
         place: usize,
-        by_timer: bool,
+        woken_by: WokenBy,
     ) -> bool {
         let names = &self.sums.names;
         let thread = |tid| ThreadId {
@@ -210,9 +210,9 @@ impl Gatherer {
             (None, since_ns) if since_ns != 0 && away.is_ready => WakerIs::Helper(since_ns),
             (None, _) => WakerIs::BetweenRequests,
         };
-        let by = match by_timer {
-            true => By::Interrupt(Cause::Timer),
-            false => By::Thread(thread(away.by_tid), is),
+        let by = match woken_by {
+            WokenBy::Timer => By::Interrupt(Cause::Timer),
+            WokenBy::Task | WokenBy::Other => By::Thread(thread(away.by_tid), is),
         };
         let (before, wake_ns, by) = match kind {
             Away::Queued => (names.blocks + names.parked, away.since_ns, None),
@@ -236,10 +236,10 @@ impl Gatherer {
             by,
             woken_from: away.woken_from,
             away: Some(kind),
-            source: if away.is_ready {
-                Source::Ready
-            } else {
-                Source::NotKnown(Reason::SourceNotKnown)
+            source: match away.is_ready {
+                true if woken_by == WokenBy::Task => Source::ByTask,
+                true => Source::Ready,
+                false => Source::NotKnown(Reason::SourceNotKnown),
             },
             after_gap: false,
         })
@@ -305,7 +305,7 @@ impl Gatherer {
     /// Stacks get other names, or their ids another meaning.
     pub(crate) fn forget_stacks(&mut self) {
         self.interrupts.0.clear();
-        self.timers.0.clear();
+        self.wakers.0.clear();
         self.period += 1;
     }
 

@@ -226,9 +226,21 @@ pub(crate) fn of_stack(frames: &[Frame]) -> Interrupt {
     Interrupt::Of(kind.unwrap_or(Cause::OtherInterrupt))
 }
 
-/// Whether the user stack of a thread that makes a task ready is that of tokio's timers: a time has passed. The innermost
-/// frame of a driver decides, as that of timers calls the others. Nothing when no frame has a name.
-pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> Option<bool> {
+/// What makes a task ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WokenBy {
+    /// A time has passed.
+    Timer,
+    /// Another task.
+    Task,
+    /// Another driver of the runtime, or whoever it is.
+    Other,
+}
+
+/// What makes a task of tokio ready, by the user stack of the thread that does. The innermost frame of a driver decides, as that of
+/// timers calls the others. Nothing when no frame has a name.
+pub(crate) fn woken_by(frames: &[Frame]) -> Option<WokenBy> {
+    const TASK: &str = "tokio::runtime::task::";
     const DRIVERS: &str = "tokio::runtime::";
     let mut named = frames.iter().filter(|frame| frame.is_named()).peekable();
     named.peek()?;
@@ -239,11 +251,17 @@ pub(crate) fn is_timer_of_runtime(frames: &[Frame]) -> Option<bool> {
             .any(|driver| rest.starts_with(driver));
         is_one.then_some(rest)
     });
-    let innermost = of_drivers.next();
-    Some(
-        innermost
-            .is_some_and(|rest| rest.starts_with("time::") && rest.ends_with("process_at_time")),
-    )
+    let is_timer = |rest: &str| rest.starts_with("time::") && rest.ends_with("process_at_time");
+    let polls = |frame: &Frame| {
+        let (_, rest) = frame.name.split_once(TASK)?;
+        rest.contains("poll").then_some(())
+    };
+    Some(match of_drivers.next() {
+        Some(rest) if is_timer(rest) => WokenBy::Timer,
+        // What resets a timer of its own is in one, too.
+        _ if frames.iter().any(|frame| polls(frame).is_some()) => WokenBy::Task,
+        _ => WokenBy::Other,
+    })
 }
 
 /// Whether a softirq delivers what the thread under it sends.
@@ -379,10 +397,10 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_of_tokio_is_known_by_the_driver_that_wakes() {
+    fn what_wakes_a_task_of_tokio_is_known_by_its_stack() {
         let wakes = |names: &[&str]| {
             let frames: Vec<Frame> = names.iter().map(|name| Frame::new(*name)).collect();
-            is_timer_of_runtime(&frames)
+            woken_by(&frames)
         };
         const OUTSIDE: [&str; 2] = [
             "tokio::runtime::time::Driver::park_internal",
@@ -390,7 +408,7 @@ mod tests {
         ];
         let in_driver = |inside: &[&str]| wakes(&[inside, &OUTSIDE].concat());
         assert_eq!(
-            Some(true),
+            Some(WokenBy::Timer),
             in_driver(&[
                 "tokio::runtime::task::waker::wake_by_val",
                 "tokio::util::wake_list::WakeList::wake_all",
@@ -398,37 +416,45 @@ mod tests {
             ])
         );
         assert_eq!(
-            Some(true),
+            Some(WokenBy::Timer),
             in_driver(&["<tokio::runtime::time::handle::Handle>::process_at_time"])
         );
         // Data that came, a signal, and a task that wakes another one.
         assert_eq!(
-            Some(false),
+            Some(WokenBy::Other),
             in_driver(&[
                 "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
                 "tokio::runtime::io::driver::Driver::turn",
             ])
         );
         assert_eq!(
-            Some(false),
+            Some(WokenBy::Other),
             in_driver(&["tokio::runtime::signal::Driver::process"])
         );
         assert_eq!(
-            Some(false),
+            Some(WokenBy::Task),
             wakes(&[
                 "tokio::runtime::task::waker::wake_by_val",
                 "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
+                "app::holds",
+                "tokio::runtime::task::harness::Harness<T,S>::poll",
             ])
+        );
+        // A thread outside of the runtime.
+        assert_eq!(
+            Some(WokenBy::Other),
+            wakes(&["tokio::runtime::task::waker::wake_by_val", "app::main"])
         );
         // Names may come later.
         assert_eq!(None, wakes(&[]));
         assert_eq!(None, wakes(&["[unknown]"]));
         // It resets a timer of its own.
         assert_eq!(
-            Some(false),
+            Some(WokenBy::Task),
             wakes(&[
                 "tokio::runtime::time::entry::TimerEntry::reset",
-                "app::handle"
+                "app::handle",
+                "tokio::runtime::task::raw::poll",
             ])
         );
     }

@@ -71,6 +71,8 @@ pub(crate) enum Source {
     NotKnown(Reason),
     /// A thread has made it ready.
     Ready,
+    /// The same, in the code of a task, and not in the runtime's own.
+    ByTask,
     /// Data that came to a socket.
     Data {
         /// When it was sent, `CLOCK_MONOTONIC` ns: not after it came.

@@ -33,7 +33,7 @@ mod tests;
 pub use cause::{Cause, Causes, Reason};
 pub(crate) use disk::stalls;
 pub(crate) use gather::{Gatherer, Victim};
-pub(crate) use interrupt::{is_timer_of_runtime, of_stack};
+pub(crate) use interrupt::{WokenBy, of_stack, woken_by};
 pub(crate) use kept::{Away, By, Kept, Place, Sender, Source, ThreadId};
 pub(crate) use pieces::{Culprit, Outcome, Parts, Piece};
 pub(crate) use shown::{Names, Naming};

@@ -117,8 +117,22 @@ impl<'a> Split<'a> {
     fn parked(&mut self, kept: &Kept, by: By, window: Window, waits: Culprit, depth: u8) {
         match kept.source {
             Source::NotKnown(reason) => self.unknown(window, reason, depth),
-            Source::Ready => {
+            Source::Ready | Source::ByTask => {
                 let by = match by {
+                    By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_))
+                        if kept.source == Source::ByTask && self.is_loop(thread) =>
+                    {
+                        let culprit = Culprit::Thread(thread);
+                        let reason = Some(Reason::NoRequest);
+                        let (cause, depth) = (Cause::Unknown, depth + 1);
+                        let outcome = Outcome {
+                            cause,
+                            reason,
+                            culprit,
+                            depth,
+                        };
+                        return self.push(window, outcome);
+                    }
                     By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_))
                         if self.is_loop(thread) =>
                     {

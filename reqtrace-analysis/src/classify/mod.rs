@@ -110,7 +110,7 @@ impl Classifier {
     pub fn class(&self, service: Option<usize>, block: &Block<'_>) -> usize {
         let waits = service.and_then(|service| self.services.get(service));
         let mut waits = waits.into_iter().flatten();
-        let named = match table::is_tracing(block.kernel) {
+        let named = match table::is_imposed(block.kernel) {
             true => None,
             false => waits.find(|(_, wait)| wait.matches(block)),
         };

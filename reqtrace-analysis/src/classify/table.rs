@@ -89,6 +89,15 @@ const TRACING: &[&str] = &[
     "__do_sys_uprobe",
 ];
 
+/// Functions that make a block one of a stopped process: somebody has sent a signal that stops it, or a debugger has it.
+const STOPPED: &[&str] = &[
+    "do_signal_stop",
+    "do_jobctl_trap",
+    "do_freezer_trap",
+    "__refrigerator",
+    "ptrace_stop",
+];
+
 /// Functions that make a block a page fault wherever they stand in the stack.
 const PAGE_FAULT: &[&str] = &[
     "asm_exc_page_fault",
@@ -330,10 +339,6 @@ const TABLE: &[(WaitClass, &[&str])] = &[
             "wait_for_vfork_done",
             "kernel_clone",
             "ptrace_*",
-            "do_signal_stop",
-            "do_jobctl_trap",
-            "do_freezer_trap",
-            "__refrigerator",
             "pidfd_*",
             "wait_for_dump_helpers",
             "coredump_wait",
@@ -347,13 +352,21 @@ const TABLE: &[(WaitClass, &[&str])] = &[
     ),
 ];
 
-/// Whether a block is in a probe. That comes before all, named waits too: whatever the program was at, it
-/// did not ask for this.
+/// Whether a block is in a probe, or is one of a stopped process. That comes before all, named waits too: whatever the
+/// program was at, it did not ask for this.
 #[must_use]
-pub fn is_tracing(kernel: &[Frame]) -> bool {
+pub fn is_imposed(kernel: &[Frame]) -> bool {
+    is_tracing(kernel) || has(kernel, STOPPED)
+}
+
+fn is_tracing(kernel: &[Frame]) -> bool {
+    has(kernel, TRACING)
+}
+
+fn has(kernel: &[Frame], patterns: &[&str]) -> bool {
     let named = kernel.iter().filter(|frame| frame.is_named());
     let mut names = named.map(|frame| without_suffix(&frame.name));
-    names.any(|name| TRACING.iter().any(|pattern| is(pattern, name)))
+    names.any(|name| patterns.iter().any(|pattern| is(pattern, name)))
 }
 
 /// Whether a block is in a page fault.
@@ -373,6 +386,9 @@ pub fn class(block: &Block<'_>) -> WaitClass {
     }
     if is_tracing(block.kernel) {
         return WaitClass::Tracing;
+    }
+    if has(block.kernel, STOPPED) {
+        return WaitClass::Process;
     }
     if is_page_fault(block.kernel) {
         return WaitClass::PageFault;
@@ -403,5 +419,6 @@ pub fn names() -> impl Iterator<Item = (WaitClass, &'static str)> {
     let others = TABLE
         .iter()
         .flat_map(|(class, names)| names.iter().map(|name| (*class, *name)));
-    tracing.chain(faults).chain(others)
+    let stopped = STOPPED.iter().map(|name| (WaitClass::Process, *name));
+    tracing.chain(stopped).chain(faults).chain(others)
 }

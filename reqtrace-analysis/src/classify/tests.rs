@@ -507,6 +507,9 @@ fn a_named_wait_does_not_take_what_probes_wait_for() {
         class(&["schedule", "down_read", "uprobe_notify_resume"]),
         "tracing"
     );
+    // Somebody has stopped it in its call.
+    let stopped = ["schedule", "do_signal_stop", "get_signal", "futex_wait"];
+    assert_eq!(class(&stopped), "process");
 }
 
 /// PHP waits for its database in `recv`; the database's own `recv` is nobody's database.

@@ -47,9 +47,9 @@ impl Band {
 pub struct SlowBlock {
     /// Process.
     pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Name of the thread.
+    /// Thread; `None` of a request that went from one to another.
+    pub tid: Option<u32>,
+    /// Name of the thread, or of the last one.
     pub comm: Plain,
     /// Latency of the request, ns.
     pub latency_ns: u64,

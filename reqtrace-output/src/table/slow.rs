@@ -184,6 +184,9 @@ fn blocks(page: &mut Page, slow: &SlowRequests) {
             || "unknown (interrupt)".to_owned(),
             |waker| format!("{} (tid {})", clean(&waker.comm), waker.tid),
         );
+        let thread = block.tid.map_or_else(String::new, |tid| {
+            format!(", thread {tid} ({})", clean(&block.comm))
+        });
         let queued = match block.run_queue_ns {
             0 => String::new(),
             ns => format!(", then {} run queue", duration(ns)),
@@ -191,11 +194,9 @@ fn blocks(page: &mut Page, slow: &SlowRequests) {
         page.wrapped(
             "    ",
             &format!(
-                "{} {}{queued}, thread {} ({}), woken by {waker}",
+                "{} {}{queued}{thread}, woken by {waker}",
                 duration(block.blocked_ns),
                 cut(&block.class, NAME),
-                block.tid,
-                clean(&block.comm),
             ),
         );
         if !stack.is_empty() {

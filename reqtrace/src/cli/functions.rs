@@ -9,6 +9,7 @@ mod measure;
 mod proposal;
 mod proposed;
 mod starter;
+mod tasks;
 mod watch;
 
 use std::path::PathBuf;

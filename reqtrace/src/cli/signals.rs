@@ -2,7 +2,7 @@
 //! report, and who has sent one is known.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::live;
 use reqtrace_capture::tracer::Stopper;
@@ -13,6 +13,10 @@ static STOPPER: OnceLock<Stopper> = OnceLock::new();
 static SENT: AtomicI32 = AtomicI32::new(0);
 /// How many signals have come that end a trace.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// When the first one came, ns of `CLOCK_MONOTONIC`.
+static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+/// Another one so soon is the same: `timeout` sends its signal to the program and to its group, each with one of its own.
+const SAME_NS: u64 = 300_000_000;
 
 const MESSAGE: &[u8] = b"reqtrace: interrupted before anything was traced\n";
 const AGAIN: &[u8] = b"reqtrace: ended by a second signal; there is no report\n";
@@ -81,6 +85,17 @@ pub(super) fn sent_by_a_process() -> Option<libc::c_int> {
     Some(SENT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
+/// Safe in a signal handler.
+fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid clock, and a valid place for its time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid one, or none.
     let by_a_process = unsafe { info.as_ref() }.is_some_and(|info| info.si_code <= 0);
@@ -88,7 +103,11 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *m
         SENT.store(signal, Ordering::Release);
     }
     let message = match (COUNT.fetch_add(1, Ordering::AcqRel), STOPPER.get()) {
-        (0, Some(stopper)) => return stopper.stop(),
+        (0, Some(stopper)) => {
+            FIRST_NS.store(now_ns(), Ordering::Release);
+            return stopper.stop();
+        }
+        (_, Some(_)) if now_ns() - FIRST_NS.load(Ordering::Acquire) < SAME_NS => return,
         // Whatever the program is doing: reading what a process has written, writing to a pipe that
         // nobody reads. The kernel takes the probes out by itself.
         (_, Some(_)) => AGAIN,

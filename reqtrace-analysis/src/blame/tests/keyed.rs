@@ -280,6 +280,7 @@ impl Pool {
         });
         let tid = number as u32 + 1;
         let source = match is_ready {
+            true if self.below(2) == 0 => Source::ByTask,
             true => Source::Ready,
             false => self.source(parked.since_ns, now),
         };
@@ -412,6 +413,12 @@ impl Pool {
     fn parked(&self, victim: u64, was: &WasParked, at: u64, waits: Culprit, depth: u8) -> Outcome {
         let by = match was.source {
             Source::NotKnown(reason) => return unknown(reason, depth),
+            Source::ByTask if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
+                return Outcome {
+                    culprit: Culprit::Thread(was.by),
+                    ..unknown(Reason::NoRequest, depth + 1)
+                };
+            }
             Source::Ready if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
                 return unknown(Reason::SourceNotKnown, depth);
             }
@@ -423,7 +430,7 @@ impl Pool {
             Source::Data { arrived_ns, .. } if at < arrived_ns => {
                 return outcome(Cause::Network, waits, depth);
             }
-            Source::Ready | Source::Data { .. } => By::Thread(was.by, was.is),
+            Source::Ready | Source::ByTask | Source::Data { .. } => By::Thread(was.by, was.is),
         };
         self.ended_in(victim, by, at, waits, depth)
     }

@@ -105,6 +105,39 @@ fn a_request_that_holds_a_lock() {
     );
 }
 
+/// By root causes it is half computing and half waiting for a CPU; by who has the lock, one.
+#[test]
+fn a_request_that_holds_a_lock_and_waits_for_its_cpu() {
+    let incident = Incident::of(Kind::PreemptedHolder, EVERY, 150 * MS);
+    each(incident, true, |verdict| {
+        assert_eq!(verdict.class, Class::HeldByRequest);
+        let culprit = verdict.culprit.as_ref().unwrap();
+        assert_eq!((culprit.tid, verdict.object.as_str()), (HOLDER, "row lock"));
+        assert_eq!(culprit.statements[0].as_str(), "alter table t");
+        let did: Vec<Class> = verdict.did.iter().map(|(class, _)| *class).collect();
+        assert!(
+            did.contains(&Class::HeldByRequest) && did.contains(&Class::WaitsForCpu),
+            "{verdict:#?}"
+        );
+        let all: u16 = verdict.did.iter().map(|(_, share)| share).sum();
+        assert!((950..=1_001).contains(&all), "{verdict:#?}");
+    });
+}
+
+/// Of few clients that wait for each answer few requests are slow, even where all stand half of the time.
+#[test]
+fn a_stop_of_all_makes_few_requests_slow() {
+    let lock = Incident::of(Kind::BusyHolder, EVERY, 450 * MS);
+    let scene = Scene {
+        fast: true,
+        ..Scene::of(5, &[lock])
+    };
+    let verdict = only(&scene);
+    let evidence = verdict.evidence;
+    assert!(evidence.p99_ns < 5 * evidence.median_ns, "{verdict:#?}");
+    assert_eq!(verdict.class, Class::HeldByRequest);
+}
+
 #[test]
 fn an_upstream_that_sleeps() {
     each(

@@ -26,6 +26,8 @@ pub(super) enum Kind {
     IdleHolder,
     /// The holder works in a request.
     BusyHolder,
+    /// The same, and it waits for its CPU half of the time.
+    PreemptedHolder,
     /// Another of the threads each time.
     ManyHolders,
     /// Somebody takes their CPU.
@@ -87,6 +89,8 @@ pub(super) struct Scene {
     pub(super) weight: u32,
     /// Of 1,000 records so many are lost.
     pub(super) lost: usize,
+    /// Clients send the next request at once.
+    pub(super) fast: bool,
 }
 
 impl Scene {
@@ -98,6 +102,7 @@ impl Scene {
             noise: 3,
             weight: 1,
             lost: 0,
+            fast: false,
         }
     }
 
@@ -150,7 +155,10 @@ impl Scene {
         let mut at = SECOND + random.next() % MS;
         let mut sequence = 0;
         while at < self.seconds * SECOND {
-            at += 5 * MS + random.next() % (20 * MS);
+            at += match self.fast {
+                true => MS / 5,
+                false => 5 * MS + random.next() % (20 * MS),
+            };
             let begin = at;
             let computes = MS / 2 + random.next() % (MS / 2);
             let waits_from = begin + computes;
@@ -177,13 +185,15 @@ impl Scene {
             let length = until - waits_from;
             let waker = match meets.map(|window| window.kind) {
                 None | Some(Kind::Disk) => Some(interrupt(DISK)),
-                Some(Kind::IdleHolder | Kind::BusyHolder) => meets.map(|window| {
-                    let begun = match window.kind {
-                        Kind::IdleHolder => window.to - MS / 50,
-                        _ => window.from - MS,
-                    };
-                    task(PID, HOLDER, WakerIs::InRequest(of(begun)))
-                }),
+                Some(Kind::IdleHolder | Kind::BusyHolder | Kind::PreemptedHolder) => {
+                    meets.map(|window| {
+                        let begun = match window.kind {
+                            Kind::IdleHolder => window.to - MS / 50,
+                            _ => window.from - MS,
+                        };
+                        task(PID, HOLDER, WakerIs::InRequest(of(begun)))
+                    })
+                }
                 Some(Kind::ManyHolders) => {
                     let holder = 200 + 10 * tid + random.below(5) as u32;
                     let times = [waits_from - MS, until - MS / 50];
@@ -326,7 +336,21 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
             );
             request(window.to - MS / 50, window.to + MS / 10, "commit");
         }
-        Kind::BusyHolder => request(window.from - MS, window.to + MS / 10, "alter table t"),
+        Kind::BusyHolder | Kind::PreemptedHolder => {
+            request(window.from - MS, window.to + MS / 10, "alter table t");
+            if window.kind == Kind::PreemptedHolder {
+                let half = (window.to - window.from) / 2;
+                let off = Off {
+                    tid: HOLDER,
+                    space: PID,
+                    request: Some(of(window.from - MS)),
+                    times: [window.from, window.from, window.from + half],
+                    waker: None,
+                    sequence: number,
+                };
+                told.push((window.from + half, Told::Off(off)));
+            }
+        }
         Kind::Upstream | Kind::UpstreamPool => {
             let off = Off {
                 tid: match window.kind {

@@ -7,6 +7,7 @@ use reqtrace_common::limits::MAX_REQUEST_TYPES;
 use super::Search;
 use super::find::{Finding, Findings};
 use super::proposed;
+use super::tasks::Tasks;
 use super::watch::Watched;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
@@ -70,9 +71,11 @@ pub(super) fn profile(
         return Err(too_many(search, findings));
     }
     let mut names = BTreeSet::new();
-    // A request of a program of Go is known by its goroutine, and needs no other key.
+    // A request of a program of Go is known by its goroutine, a task of tokio is one: neither needs another key.
     let is_go = findings.objects.iter().any(|found| found.object.is_go());
-    let keyed = watched.filter(|_| !is_go);
+    let tasks = Tasks::of(search, findings);
+    let has_tasks = tasks.as_ref().is_some_and(|tasks| tasks.count() > 0);
+    let keyed = watched.filter(|_| !is_go && !has_tasks);
     let proposed = keyed.map(|watched| proposed::of(findings, watched, &mut names));
     let proposed = proposed.unwrap_or_default();
     let mut requests = Vec::new();
@@ -80,6 +83,10 @@ pub(super) fn profile(
     for (at, found) in findings.objects.iter().enumerate() {
         for (index, function) in found.functions.iter().enumerate() {
             if proposed.functions.contains(&(at, index)) {
+                continue;
+            }
+            if let Some(why) = tasks.as_ref().and_then(|tasks| tasks.refuses(function)) {
+                left_out.push(why);
                 continue;
             }
             match function.probing(&found.object) {
@@ -108,7 +115,8 @@ pub(super) fn profile(
             }
         }
     }
-    let room = MAX_REQUEST_TYPES - proposed.requests;
+    let count = tasks.as_ref().map_or(0, Tasks::count);
+    let room = MAX_REQUEST_TYPES - (proposed.requests + count).min(MAX_REQUEST_TYPES);
     if requests.len() > room {
         if watched.is_none() {
             return Err(too_many(search, findings));
@@ -124,7 +132,7 @@ pub(super) fn profile(
             )
         }));
     }
-    if requests.is_empty() && proposed.requests == 0 {
+    if requests.is_empty() && proposed.requests == 0 && count == 0 {
         let error = Error::usage(format!(
             "nothing that `{}` fits can be a request by itself: {}",
             search.pattern,
@@ -143,6 +151,9 @@ pub(super) fn profile(
     let mut text = head(search, findings, watched);
     if is_go {
         text.push_str(GOROUTINES);
+    }
+    if let Some(tasks) = &tasks {
+        text.push_str(&tasks.text(&mut names));
     }
     text.push_str(&proposed.text);
     for request in requests {
