@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use reqtrace_tests::jobs::Traced;
+use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace::{self, Outcome};
 use reqtrace_tests::rows::{self, Row};
 use reqtrace_tests::summary::Summary;
@@ -17,6 +19,8 @@ use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics.
 const JOBS: u64 = 100;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a job computes, and at least keeps one that is starved from the only thread, ns.
 const BUSY_NS: u64 = 2_000_000;
@@ -202,17 +206,21 @@ fn a_program_that_is_started_has_its_first_jobs_traced() {
             .arg(&log)
             .arg("--data")
             .arg(folder.path().join("data"));
-        // It goes on at the end of its input.
-        let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        let mut child = Child::start(command, folder.path(), "reqtrace").unwrap();
+        // The program has the same input.
+        child.tell("go").unwrap();
+        child.tell("end").unwrap();
+        let status = child.wait(LIMIT).unwrap();
+        let said = child.output(Stream::Out) + &child.output(Stream::Err);
+        assert!(status.success(), "{status}: {said}");
         let summary =
             Summary::read(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap();
         let rows = rows::read(&fs::read_to_string(out.join("requests.csv")).unwrap()).unwrap();
-        assert_eq!(summary.lost(), 0, "{}", outcome.said());
+        assert_eq!(summary.lost(), 0, "{said}");
         let lines = tasks::read(&fs::read_to_string(&log).unwrap()).unwrap();
         assert_eq!(lines.len() as u64, FEW * tasks::KINDS as u64);
         tasks::check(&lines, &rows, summary.trace.monotonic_to_unix_ns)
-            .unwrap_or_else(|error| panic!("{error:#}\n{}", outcome.said()));
+            .unwrap_or_else(|error| panic!("{error:#}\n{said}"));
     }
 }
 
