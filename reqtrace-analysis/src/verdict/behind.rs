@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::collect::{Share, Slow, Sum, Who};
 use super::episodes::{self, Episode};
 use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
-use super::named::most;
+use super::named::{median_of_longest, most};
 use super::patterns::{Family, PATTERNS};
 use super::periods;
 use super::random::Random;
@@ -116,17 +116,6 @@ impl<F: Facts> Judge<'_, F> {
         did.sort_by_key(|(class, share)| (Reverse(*share), *class));
         let episodes = episodes::largest(episodes::of(&held, typical));
         let begins: Vec<u64> = episodes.iter().map(|episode| episode.from_ns).collect();
-        let mut longest: Vec<u64> = episodes
-            .iter()
-            .filter_map(|episode| {
-                episode
-                    .requests
-                    .iter()
-                    .map(|at| held[*at].behind_ns(holder))
-                    .max()
-            })
-            .collect();
-        longest.sort_unstable();
         let verdict = Verdict {
             class,
             request: self.of.name.to_owned(),
@@ -134,7 +123,7 @@ impl<F: Facts> Judge<'_, F> {
             culprit: self.culprit(Who::Thread(holder), &held),
             did,
             object,
-            episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
+            episode_ns: median_of_longest(&episodes, &held, |slow| slow.behind_ns(holder)),
             times: episodes.len() as u64,
             stood: None,
             meanwhile: None,

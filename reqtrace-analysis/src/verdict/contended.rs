@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::collect::{Share, Slow, Sum, Who};
 use super::episodes::{self, Excess};
 use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
-use super::named::{most, text_of};
+use super::named::{median_of_longest, most, text_of};
 use super::patterns::{Family, PATTERNS};
 use super::periods;
 use super::random::Random;
@@ -110,15 +110,6 @@ impl<F: Facts> Judge<'_, F> {
             .collect();
         let episodes = episodes::largest(episodes::of(&own, typical));
         let begins: Vec<u64> = episodes.iter().map(|episode| episode.from_ns).collect();
-        let longest = episodes.iter().map(|episode| {
-            let requests = episode.requests.iter();
-            requests
-                .map(|at| own[*at].queued_ns(class))
-                .max()
-                .unwrap_or(0)
-        });
-        let mut longest: Vec<u64> = longest.collect();
-        longest.sort_unstable();
         Some(Verdict {
             class: Class::Contended,
             request: self.of.name.to_owned(),
@@ -126,7 +117,7 @@ impl<F: Facts> Judge<'_, F> {
             culprit: Some(self.those(&threads, &own)),
             did: Vec::new(),
             object: Plain::of(self.facts.class(Some(class))),
-            episode_ns: longest.get(longest.len() / 2).copied().unwrap_or(0),
+            episode_ns: median_of_longest(&episodes, &own, |slow| slow.queued_ns(class)),
             times: episodes.len() as u64,
             stood: None,
             meanwhile: None,

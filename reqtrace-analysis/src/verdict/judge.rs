@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqtrace_base::plain::Plain;
 
 use super::behind;
-use super::collect::{Collector, OfType, Slow, Sum, Who};
+use super::collect::{Collector, OfType, Slow, Who};
 use super::episodes::{self, Excess};
 use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
+use super::tail::Tail;
 use crate::blame::ThreadId;
-use crate::cells::bucket::lowest;
 use crate::report::verdict::{Because, Class, Evidence, Finding, Meanwhile, Unsure, Verdict};
 
 /// The 99th percentile is so many medians at least, and so is a slow request.
-const SLOW: u64 = 5;
+pub(super) const SLOW: u64 = 5;
 const FEWEST_SLOW: usize = 20;
 const FEWEST_EPISODES: usize = 3;
 /// Of the excess over typical requests.
@@ -30,13 +30,13 @@ const NOT_KNOWN: f64 = 0.2;
 /// Of what slow requests waited the root cause is known of so much.
 const COVERAGE: f64 = 0.8;
 /// Of all the time of a type, so that its tail is no healthy one, see [`Refuted::ByItsWeight`].
-const WEIGHT: f64 = 0.25;
+pub(super) const WEIGHT: f64 = 0.25;
 /// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
 const BUSY: f64 = 0.6;
 /// Turns of others, see [`Refuted::ByShortTurns`]: a slice is 3 to 4 ms where the timer ticks 250 times a second.
 const TURNS_NS: u64 = 10_000_000;
 /// Typical requests are those between these percentiles.
-const TYPICAL: (u64, u64) = (40, 60);
+pub(super) const TYPICAL: (u64, u64) = (40, 60);
 /// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
 const REST: f64 = 0.1;
 const AFTERMATH: u64 = 2;
@@ -118,21 +118,10 @@ pub(super) struct Judge<'a, F> {
     pub(super) of: OfName<'a>,
 }
 
-/// The slow requests of a type, or the rest of them.
-struct Tail<'a> {
-    slow: Vec<&'a Slow>,
-    typical: Sum,
-    all: Sum,
-    median_ns: u64,
-    p99_ns: u64,
-    /// Of the excess of all, that of these: per mille.
-    of_excess: u16,
-}
-
 impl<'a, F: Facts> Judge<'a, F> {
     /// One cause, and the one that explains the rest, if there is much of it.
     fn all(&self) -> Vec<Finding> {
-        let Some(mut tail) = self.tail() else {
+        let Some(mut tail) = Tail::of(self.of_type) else {
             return Vec::new();
         };
         let Some((finding, times)) = self.finding(&tail) else {
@@ -160,34 +149,6 @@ impl<'a, F: Facts> Judge<'a, F> {
             found.extend(other.filter(|finding| matches!(finding, Finding::Cause(_))));
         }
         found
-    }
-
-    fn tail(&self) -> Option<Tail<'a>> {
-        let buckets = &self.of_type.buckets;
-        let all = buckets.values().fold(Sum::default(), with);
-        let median_ns = quantile(buckets, all.weight, 50);
-        let p99_ns = quantile(buckets, all.weight, 99);
-        let slow_ns = SLOW * median_ns.max(1);
-        // Of few clients that wait for each answer few requests are slow, even where all stood half of the time.
-        if p99_ns < slow_ns
-            && excess_above(buckets, slow_ns, median_ns) < WEIGHT * all.latency_ns as f64
-        {
-            return None;
-        }
-        let slow: Vec<&Slow> = self
-            .of_type
-            .slow
-            .range((slow_ns, 0)..)
-            .map(|(_, slow)| slow)
-            .collect();
-        Some(Tail {
-            slow,
-            typical: typical(buckets, all.weight),
-            all,
-            median_ns,
-            p99_ns,
-            of_excess: 1_000,
-        })
     }
 
     /// What these have, and when its episodes were. Where no root cause, or nobody, explains them, one who held them up may, whatever
@@ -359,17 +320,6 @@ impl<'a, F: Facts> Judge<'a, F> {
     }
 }
 
-impl Tail<'_> {
-    /// How many requests these are.
-    fn weight(&self, buckets: &BTreeMap<u32, Sum>) -> u64 {
-        let kept = self.slow.iter().map(|slow| slow.weight).sum();
-        match self.of_excess {
-            1_000 => slow_weight(buckets, SLOW * self.median_ns.max(1)).max(kept),
-            _ => kept,
-        }
-    }
-}
-
 /// Slow requests at other times: what comes shortly after an episode is its aftermath.
 fn apart<'a>(slow: &[&'a Slow], times: &[(u64, u64)]) -> Vec<&'a Slow> {
     if times.is_empty() {
@@ -382,58 +332,6 @@ fn apart<'a>(slow: &[&'a Slow], times: &[(u64, u64)]) -> Vec<&'a Slow> {
         })
     };
     slow.iter().filter(is_apart).copied().collect()
-}
-
-fn with(mut sum: Sum, other: &Sum) -> Sum {
-    sum.weight += other.weight;
-    sum.latency_ns += other.latency_ns;
-    for (sum, ns) in sum.times.iter_mut().zip(other.times) {
-        *sum += ns;
-    }
-    sum
-}
-
-/// The latency that so many percent have at most, to the width of a bucket.
-fn quantile(buckets: &BTreeMap<u32, Sum>, all: u64, percent: u64) -> u64 {
-    let rank = (all * percent).div_ceil(100);
-    let mut before = 0;
-    let bucket = buckets.iter().find(|(_, sum)| {
-        before += sum.weight;
-        before >= rank
-    });
-    bucket.map_or(0, |(bucket, _)| lowest(super::collect::BITS, *bucket))
-}
-
-/// How many requests lie in buckets of slow ones.
-fn slow_weight(buckets: &BTreeMap<u32, Sum>, slow_ns: u64) -> u64 {
-    let slow = buckets
-        .iter()
-        .filter(|(bucket, _)| lowest(super::collect::BITS, **bucket) >= slow_ns);
-    slow.map(|(_, sum)| sum.weight).sum()
-}
-
-/// What requests in buckets of slow ones took more than as many of this latency.
-fn excess_above(buckets: &BTreeMap<u32, Sum>, slow_ns: u64, median_ns: u64) -> f64 {
-    let slow = buckets
-        .iter()
-        .filter(|(bucket, _)| lowest(super::collect::BITS, **bucket) >= slow_ns);
-    slow.map(|(_, sum)| sum.latency_ns.saturating_sub(sum.weight * median_ns) as f64)
-        .sum()
-}
-
-/// Requests of about the median latency.
-fn typical(buckets: &BTreeMap<u32, Sum>, all: u64) -> Sum {
-    let (low, high) = (all * TYPICAL.0 / 100 + 1, (all * TYPICAL.1).div_ceil(100));
-    let mut before = 0;
-    let mut typical = Sum::default();
-    for sum in buckets.values() {
-        let (first, last) = (before + 1, before + sum.weight);
-        if last >= low && first <= high {
-            typical = with(typical, sum);
-        }
-        before = last;
-    }
-    typical
 }
 
 /// The family with the most excess, by the pattern that has most of it, and its share.

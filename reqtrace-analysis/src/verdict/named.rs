@@ -214,9 +214,18 @@ fn median(
             all.map(|(_, ns)| ns).sum()
         }
     };
+    median_of_longest(episodes, own, of_request)
+}
+
+/// The median of what the longest request of each episode has.
+pub(super) fn median_of_longest(
+    episodes: &[Episode],
+    own: &[&Slow],
+    ns_of: impl Fn(&Slow) -> u64,
+) -> u64 {
     let longest = episodes.iter().map(|episode| {
         let requests = episode.requests.iter();
-        requests.map(|at| of_request(own[*at])).max().unwrap_or(0)
+        requests.map(|at| ns_of(own[*at])).max().unwrap_or(0)
     });
     let mut longest: Vec<u64> = longest.collect();
     longest.sort_unstable();
