@@ -15,6 +15,7 @@ mod units;
 mod verdict;
 
 use std::{
+    cell::RefCell,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -190,6 +191,7 @@ pub(crate) fn run_matrix(
             initramfs: &initramfs,
             has_trials: boot.has_trials(wanted.all),
             has_doctors: wanted.all,
+            tried: RefCell::default(),
         };
         let tried = guest.run(&mut names).or_else(|error| {
             eprintln!(
@@ -230,6 +232,8 @@ struct Guest<'a> {
     has_trials: bool,
     /// The doctor runs in each trial, not only in those that are refused.
     has_doctors: bool,
+    /// The trials that an earlier boot has passed.
+    tried: RefCell<Option<Vec<trials::Tried>>>,
 }
 
 impl Guest<'_> {
@@ -254,13 +258,13 @@ impl Guest<'_> {
         let explain = |error: Error| {
             machine.explain(&error.context(format!("results: {}", results.display())))
         };
+        // They take most of the time, and have nothing to do with what else may fail.
+        if self.wants_trials() {
+            let tried = trials::judge(&results, self.has_doctors).map_err(explain)?;
+            self.tried.replace(Some(tried));
+        }
         let verdict = verdict::judge(&results, boot.confirmation).map_err(explain)?;
         let units = units::judge(&results).map_err(explain)?;
-        let trials = if self.has_trials {
-            trials::judge(&results, self.has_doctors).map_err(explain)?
-        } else {
-            Vec::new()
-        };
         names.add(&boot::read(&results, "classes.txt")?)?;
         eprintln!(
             "vm: {} passed in {:.1} s: {verdict}",
@@ -275,12 +279,16 @@ impl Guest<'_> {
             doctor: boot::read(&results, "doctor.txt")?,
             verdict,
             units,
-            trials,
+            trials: self.tried.take().unwrap_or_default(),
         })
     }
 
+    fn wants_trials(&self) -> bool {
+        self.has_trials && self.tried.borrow().is_none()
+    }
+
     fn parameters(&self) -> String {
-        let trials = match (self.has_trials, self.has_doctors) {
+        let trials = match (self.wants_trials(), self.has_doctors) {
             (false, _) => "",
             (true, false) => " reqtrace.trials",
             (true, true) => " reqtrace.trials reqtrace.doctors",

@@ -15,7 +15,7 @@ const JOBS: u64 = 30;
 
 /// How much of a time has to have its reason, its stack and its culprit: on a slow machine the first stacks come before what
 /// it takes to walk them, and a thread may be off its CPU anywhere.
-const SHARE: f64 = 0.75;
+const SHARE: f64 = 0.6;
 
 /// What was checked of one runtime.
 pub(super) struct Checked {
