@@ -11,6 +11,8 @@ use super::{Cause, recent};
 
 /// So long may a thread look around between two pieces of a wait.
 const LOOKS_NS: u64 = 1_000_000;
+/// Bytes between two futexes of one object.
+const BESIDE: u64 = 64;
 /// So many intervals after a piece are looked at.
 const MAX_PIECES: usize = 256;
 
@@ -46,12 +48,21 @@ impl Timelines {
     }
 }
 
-/// Whether a thread waits at the same place again.
+/// Whether a thread waits at the same place again: in the same code, for the same file, or on the same futex or one beside it, as
+/// a condition variable has two.
 fn goes_on(block: &Kept, later: &Kept) -> bool {
     let (one, other) = (&block.place, &later.place);
-    let has_stack = !matches!(one.site.user_stack, STACK_NONE | STACK_LOST);
-    let same_stack =
-        has_stack && one.period == other.period && one.site.user_stack == other.site.user_stack;
-    let same_futex = block.futex != 0 && block.futex == later.futex;
-    one.space == other.space && one.site.syscall == other.site.syscall && (same_stack || same_futex)
+    let is_known = |stack| !matches!(stack, STACK_NONE | STACK_LOST);
+    let have_stacks = is_known(one.site.user_stack) && is_known(other.site.user_stack);
+    let same_wait = if have_stacks {
+        one.period == other.period
+            && one.site.user_stack == other.site.user_stack
+            && (block.futex == 0) == (later.futex == 0)
+            && block.futex.abs_diff(later.futex) < BESIDE
+    } else {
+        block.futex != 0 && block.futex == later.futex
+    };
+    same_wait
+        && one.space == other.space
+        && (one.site.syscall, one.site.file) == (other.site.syscall, other.site.file)
 }

@@ -92,7 +92,12 @@ impl<'a> Split<'a> {
         if window.ns() == 0 {
             return;
         }
-        let Some(by) = self.timelines.ended_by(kept) else {
+        // Of threads that make each other wait by time limits each would be behind itself.
+        let ended_by = match self.is_within(kept) {
+            true => kept.by,
+            false => self.timelines.ended_by(kept),
+        };
+        let Some(by) = ended_by else {
             return;
         };
         let within = self.wait;
@@ -110,6 +115,14 @@ impl<'a> Split<'a> {
             self.blocked(by, window, whose, depth);
         }
         self.wait = within;
+    }
+
+    /// Whether this wait is one of those that are being split.
+    fn is_within(&self, kept: &Kept) -> bool {
+        let wait = |number: u32| self.parts.waits.get(number as usize);
+        let outer =
+            std::iter::successors(self.wait.and_then(wait), |one| one.within.and_then(wait));
+        outer.into_iter().any(|one| std::ptr::eq(one.kept, kept))
     }
 
     /// A request is parked until it goes on with something: the time until that came is the sender's, and from

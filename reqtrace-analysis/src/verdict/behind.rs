@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::collect::{Share, Slow, Sum, Who};
-use super::episodes::{self, Episode};
-use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
+use super::episodes::{self, Episode, Excess};
+use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, TURNS_NS, mille};
 use super::named::{median_of_longest, most};
 use super::patterns::{Family, PATTERNS};
 use super::periods;
@@ -17,6 +17,8 @@ use crate::blame::ThreadId;
 use crate::report::verdict::{Class, Evidence, Verdict};
 use reqtrace_base::plain::Plain;
 
+/// Of the time that others stood behind it, it ran for so much, or slept: of less the CPUs are the cause.
+const HELD: f64 = 0.1;
 /// What it did is named if it had so much of the time.
 const WORTH_NAMING: u16 = 100;
 
@@ -25,11 +27,27 @@ impl Slow {
         let own = self.shares.iter().filter(|share| share.is_behind(holder));
         own.map(|share| share.ns).sum()
     }
+
+    /// Its part of what the request took more than a typical one.
+    fn excess_behind(&self, holder: ThreadId, typical: &Sum) -> f64 {
+        let excess = Excess::of(self, typical).all;
+        excess * self.behind_ns(holder) as f64 / self.latency_ns().max(1) as f64
+    }
+
+    /// Whether others than this thread held it up, for most of the time.
+    pub(super) fn is_held_by_others(&self, holder: ThreadId) -> bool {
+        let by_others = self.shares.iter().filter(|share| {
+            matches!(share.who, Who::Thread(thread) if thread != holder && thread != self.thread)
+        });
+        let ns: u64 = by_others.map(|share| share.ns).sum();
+        ns as f64 >= CAUSE_LEAST * self.latency_ns() as f64
+    }
 }
 
 impl Share {
+    /// What nobody knows is nobody's doing.
     fn is_behind(&self, holder: ThreadId) -> bool {
-        self.who == Who::Thread(holder)
+        self.who == Who::Thread(holder) && self.pattern().1 != Family::NotKnown
     }
 
     fn pattern(&self) -> (Class, Family) {
@@ -67,8 +85,8 @@ impl<F: Facts> Judge<'_, F> {
             .iter()
             .map(|episode| {
                 let requests = episode.requests.iter().map(|at| slow[*at]);
-                let own = requests.map(|slow| slow.behind_ns(holder) * slow.weight);
-                (own.sum::<u64>() as f64, episode.excess.all)
+                let own = requests.map(|slow| slow.excess_behind(holder, typical));
+                (own.sum::<f64>(), episode.excess.all)
             })
             .collect();
         let (own, all) = parts
@@ -93,9 +111,18 @@ impl<F: Facts> Judge<'_, F> {
         };
         let held_by = shares().filter(|(share, _)| share.pattern().1 == Family::Held);
         let class = most(held_by.map(|(share, weight)| (share.pattern().0, share.ns * weight)));
-        // It ran not once while it had what others waited for: nobody knows in what it was.
         let (class, _) = class?;
         let all_ns: u64 = shares().map(|(share, weight)| share.ns * weight).sum();
+        let sum_of = |family| -> f64 {
+            let of_family = shares().filter(|(share, _)| share.pattern().1 == family);
+            of_family
+                .map(|(share, weight)| share.ns * weight)
+                .sum::<u64>() as f64
+        };
+        if sum_of(Family::Held) < HELD * all_ns as f64 {
+            return None;
+        }
+        let waits_for_cpus = sum_of(Family::Cpu) > 0.5 * all_ns as f64;
         let of_class = most(shares().map(|(share, weight)| (share.class, share.ns * weight)));
         let object = match of_class {
             Some((Some(class), ns)) if ns as f64 >= CULPRIT * all_ns as f64 => {
@@ -136,6 +163,7 @@ impl<F: Facts> Judge<'_, F> {
                 ..evidence
             },
         };
-        Some((verdict, episodes))
+        let is_turn = waits_for_cpus && verdict.episode_ns < TURNS_NS;
+        (!is_turn).then_some((verdict, episodes))
     }
 }

@@ -110,15 +110,15 @@ pub(super) struct OfType {
 /// Attributes of a connection that all requests of its thread have had alike.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// In the order of the names; empty where none was seen. `None`: it has changed.
-    attributes: Vec<Option<Plain>>,
+    /// In the order of the names; empty where it has changed.
+    attributes: Vec<Plain>,
 }
 
 impl Connection {
     /// Attributes that are known, by their place among the names.
     pub(super) fn known(&self) -> impl Iterator<Item = (usize, &Plain)> {
         let all = self.attributes.iter().enumerate();
-        all.filter_map(|(at, value)| Some((at, value.as_ref().filter(|value| !value.is_empty())?)))
+        all.filter(|(_, value)| !value.is_empty())
     }
 }
 
@@ -177,18 +177,18 @@ impl Collector {
 
     /// Takes the attributes of a request of that thread.
     pub(crate) fn serves(&mut self, thread: ThreadId, attributes: &[Plain]) {
+        // One that ran when the trace began has none.
+        if attributes.iter().all(|value| value.is_empty()) {
+            return;
+        }
         if let Some(known) = self.connections.get_mut(&thread) {
             for (known, now) in known.attributes.iter_mut().zip(attributes) {
-                // One that ran when the trace began has none.
-                match known {
-                    _ if now.is_empty() => {}
-                    Some(value) if value.is_empty() => *value = now.clone(),
-                    Some(value) if value != now => *known = None,
-                    _ => {}
+                if known != now {
+                    *known = Plain::default();
                 }
             }
         } else if self.connections.len() < MAX_CONNECTIONS {
-            let attributes = attributes.iter().cloned().map(Some).collect();
+            let attributes = attributes.to_vec();
             self.connections.insert(thread, Connection { attributes });
         }
     }

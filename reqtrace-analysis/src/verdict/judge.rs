@@ -34,7 +34,7 @@ pub(super) const WEIGHT: f64 = 0.25;
 /// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
 const BUSY: f64 = 0.6;
 /// Turns of others, see [`Refuted::ByShortTurns`]: a slice is 3 to 4 ms where the timer ticks 250 times a second.
-const TURNS_NS: u64 = 10_000_000;
+pub(super) const TURNS_NS: u64 = 10_000_000;
 /// Typical requests are those between these percentiles.
 pub(super) const TYPICAL: (u64, u64) = (40, 60);
 /// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
@@ -165,27 +165,33 @@ impl<'a, F: Facts> Judge<'a, F> {
         self.behind_one(tail).or(found)
     }
 
-    /// One who held these up: its own requests are none of them.
+    /// One who held these up: its own requests are none of them, unless others held it up.
     fn behind_one(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
         let holder = behind::holder(&tail.slow)?;
-        let others = tail.slow.iter().filter(|slow| slow.thread != holder);
+        let is_others = |slow: &&&Slow| slow.thread != holder || slow.is_held_by_others(holder);
+        let others = tail.slow.iter().filter(is_others);
         let others: Vec<&Slow> = others.copied().collect();
+        let evidence = self.evidence(tail, &others)?;
+        let is_light = (evidence.excess_ns as f64) < WEIGHT * tail.all.latency_ns as f64;
+        let is_known =
+            f64::from(evidence.not_known) <= NOT_KNOWN * 1_000.0 && coverage(&others) >= COVERAGE;
+        if is_light || !is_known {
+            return None;
+        }
+        let all = episodes::largest(episodes::of(&others, &tail.typical));
+        let is_load = |verdict: &Verdict| episodes::busy(&all) > BUSY && verdict.cadence.is_none();
         if others.len() < tail.slow.len()
             && let Some((Finding::Cause(verdict), times)) = self.by_cause(tail, &others)
             && verdict
                 .culprit
                 .as_ref()
                 .is_some_and(|one| one.tid == holder.tid)
+            && !is_load(&verdict)
         {
             return Some((Finding::Cause(verdict), times));
         }
-        let evidence = self.evidence(tail, &others)?;
         let (verdict, episodes) = self.behind(&others, &tail.typical, holder, evidence)?;
-        let is_light = (evidence.excess_ns as f64) < WEIGHT * tail.all.latency_ns as f64;
-        let is_load = episodes::busy(&episodes) > BUSY && verdict.cadence.is_none();
-        let is_known =
-            f64::from(evidence.not_known) <= NOT_KNOWN * 1_000.0 && coverage(&others) >= COVERAGE;
-        if is_light || is_load || !is_known || verdict.times < FEWEST_EPISODES as u64 {
+        if is_load(&verdict) || verdict.times < FEWEST_EPISODES as u64 {
             return None;
         }
         let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
@@ -203,7 +209,7 @@ impl<'a, F: Facts> Judge<'a, F> {
         let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
         let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
         Some(Evidence {
-            slow: tail.weight(&self.of_type.buckets),
+            slow: tail.weight(&self.of_type.buckets, slow),
             requests: tail.all.weight,
             median_ns: tail.median_ns,
             p99_ns: tail.p99_ns,

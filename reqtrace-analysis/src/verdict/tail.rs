@@ -44,15 +44,15 @@ impl<'a> Tail<'a> {
         })
     }
 
-    /// How many requests these are.
-    pub(super) fn weight(&self, buckets: &BTreeMap<u32, Sum>) -> u64 {
-        let kept = self.slow.iter().map(|slow| slow.weight).sum();
-        match self.of_excess {
-            1_000 => slow_in(buckets, SLOW * self.median_ns.max(1))
-                .weight
-                .max(kept),
+    /// How many requests those are of which these are kept.
+    pub(super) fn weight(&self, buckets: &BTreeMap<u32, Sum>, these: &[&Slow]) -> u64 {
+        let of = |slow: &[&Slow]| -> u64 { slow.iter().map(|slow| slow.weight).sum() };
+        let (kept, these) = (of(&self.slow), of(these));
+        let all = match self.of_excess {
+            1_000 => slow_in(buckets, SLOW * self.median_ns.max(1)).weight,
             _ => kept,
-        }
+        };
+        all.max(kept) - (kept - these)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::events::Notices;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{number, range};
-use reqtrace_profile::{CHEAP, Profiles};
+use reqtrace_profile::{CHEAP, Origin, Profiles};
 use reqtrace_recording::Untraced;
 use reqtrace_resolve::ResolvedProfile;
 
@@ -129,10 +129,13 @@ impl Gate<'_> {
 fn refusal(measured: &Rate, limit: f64, profiles: &Profiles) -> Error {
     let with_fewer = profiles.all().iter().find(|profile| profile.can_be_cheap());
     let cheap = with_fewer.map_or_else(String::new, |profile| {
-        format!(
-            "have fewer probes (--profile {}{CHEAP}: no reasons of waiting), ",
-            profile.name
-        )
+        let name = match &profile.origin {
+            Origin::BuiltIn => profile.name.clone(),
+            // A path has a slash.
+            Origin::File(path) if path.components().count() == 1 => format!("./{}", path.display()),
+            Origin::File(path) => path.display().to_string(),
+        };
+        format!("have fewer probes (--profile {name}{CHEAP}), ")
     });
     let (sample, without) = match measured.sample_within(limit / 100.0) {
         Some(every) => (

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::kernel::clock;
 use crate::kernel::processes::{comm, is_alive, mapped_pages};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::{self, Mapped};
@@ -37,6 +38,8 @@ pub(super) struct Processes {
     unnamed: BTreeSet<u32>,
     /// When the first of these was put there.
     unnamed_since: Option<Instant>,
+    /// When it was last looked who has left, `CLOCK_MONOTONIC` ns.
+    looked_ns: u64,
 }
 
 /// So many processes that have left may wait until the sums are named next.
@@ -173,13 +176,23 @@ impl Processes {
     /// their records have been taken meanwhile.
     pub(super) fn let_go(&mut self) -> BTreeMap<u32, Option<u64>> {
         let mut left = BTreeSet::new();
+        let looks_ns = clock::monotonic_ns();
         self.alive.retain(|&pid| {
             let alive = is_alive(pid);
             if !alive {
                 left.insert(pid);
+                // Other threads have lived on without it.
+                let known = self.known.get_mut(&pid);
+                let ended = known.and_then(|known| Some((known.ended_ns?, known)));
+                if let Some((ended_ns, known)) = ended
+                    && ended_ns < self.looked_ns
+                {
+                    known.ended_ns = None;
+                }
             }
             alive
         });
+        self.looked_ns = looks_ns;
         let mut gone = std::mem::replace(&mut self.left, left);
         // Another process may have got the number meanwhile.
         gone.retain(|pid| !self.alive.contains(pid) && !is_alive(*pid));

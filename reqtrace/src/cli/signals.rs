@@ -102,12 +102,12 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *m
     if by_a_process {
         SENT.store(signal, Ordering::Release);
     }
+    let now_ns = now_ns();
+    let before = FIRST_NS.compare_exchange(0, now_ns, Ordering::AcqRel, Ordering::Acquire);
+    let first_ns = before.err().unwrap_or(now_ns);
     let message = match (COUNT.fetch_add(1, Ordering::AcqRel), STOPPER.get()) {
-        (0, Some(stopper)) => {
-            FIRST_NS.store(now_ns(), Ordering::Release);
-            return stopper.stop();
-        }
-        (_, Some(_)) if now_ns() - FIRST_NS.load(Ordering::Acquire) < SAME_NS => return,
+        (0, Some(stopper)) => return stopper.stop(),
+        (_, Some(_)) if now_ns.saturating_sub(first_ns) < SAME_NS => return,
         // Whatever the program is doing: reading what a process has written, writing to a pipe that
         // nobody reads. The kernel takes the probes out by itself.
         (_, Some(_)) => AGAIN,

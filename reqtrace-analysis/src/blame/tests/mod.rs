@@ -38,6 +38,8 @@ pub(super) struct Recorded {
     pub(super) timelines: Timelines,
     /// The user stack of the intervals that come next.
     pub(super) stack: StackId,
+    /// Their futex.
+    pub(super) futex: u64,
     sequences: BTreeMap<u32, u32>,
 }
 
@@ -59,6 +61,7 @@ impl Recorded {
         Self {
             timelines,
             stack: STACK_NONE,
+            futex: 0,
             sequences: BTreeMap::new(),
         }
     }
@@ -98,7 +101,7 @@ impl Recorded {
                 },
                 period: 0,
             },
-            futex: 0,
+            futex: self.futex,
             holder: Holder::NoFutex,
             woken_from: None,
             away: None,

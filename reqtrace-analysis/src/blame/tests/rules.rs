@@ -305,12 +305,17 @@ fn the_own_time_of_the_victim_is_itself() {
 
 /// Thread 1 waits in three pieces, of which a timer ends the first two, at the stacks given; thread 2 has run a request since before.
 fn in_pieces(stacks: [StackId; 3], looks_ns: u64) -> Vec<(Outcome, u64)> {
+    on_futexes(stacks, [0; 3], looks_ns)
+}
+
+fn on_futexes(stacks: [StackId; 3], futexes: [u64; 3], looks_ns: u64) -> Vec<(Outcome, u64)> {
     let timer = Some(By::Interrupt(Cause::Timer));
     let whole = by(2, WakerIs::InRequest(began(20)));
     let mut recorded = Recorded::new();
     let mut at_ns = 100;
-    for (stack, by) in stacks.into_iter().zip([timer, timer, whole]) {
-        recorded.stack = stack;
+    let places = stacks.into_iter().zip(futexes);
+    for ((stack, futex), by) in places.zip([timer, timer, whole]) {
+        (recorded.stack, recorded.futex) = (stack, futex);
         recorded.interval(1, Some(50), [at_ns, at_ns + 1_000, at_ns + 1_000], by);
         at_ns += 1_000 + looks_ns;
     }
@@ -330,4 +335,31 @@ fn a_wait_that_a_time_limit_cuts_is_that_of_who_ends_its_last_piece() {
     assert_eq!(in_pieces([7, 7, 7], 2_000_000), own_then_held);
     assert_eq!(in_pieces([STACK_NONE; 3], 50_000), own_then_held);
     assert_eq!(in_pieces([8, 7, 7], 50_000), [(held, 2_000), (own, 1_000)]);
+    // A condition variable has two futexes; a thread parks in many places at one of its own.
+    assert_eq!(on_futexes([7; 3], [64, 68, 64], 50_000), [(held, 3_000)]);
+    assert_eq!(on_futexes([7; 3], [64, 64, 640], 50_000), own_then_held);
+    assert_eq!(on_futexes([7, 7, 8], [64; 3], 50_000), own_then_held);
+    assert_eq!(
+        on_futexes([STACK_NONE; 3], [64; 3], 50_000),
+        [(held, 3_000)]
+    );
+}
+
+/// Each signals the other one while it looks around: none of them is behind itself.
+#[test]
+fn threads_that_wake_each_other_within_their_time_limits_end_in_the_timer() {
+    let timer = Some(By::Interrupt(Cause::Timer));
+    let is = |begin_ns| WakerIs::InRequest(began(begin_ns));
+    let mut recorded = Recorded::new();
+    recorded.stack = 7;
+    recorded
+        .interval(1, Some(50), [100, 1_000, 1_000], timer)
+        .interval(2, Some(20), [100, 900, 900], timer)
+        .interval(2, Some(20), [950, 1_010, 1_010], by(1, is(50)))
+        .interval(1, Some(50), [1_020, 1_100, 1_100], by(2, is(20)))
+        .request(2, 20, 2_000)
+        .request(1, 50, 2_000);
+    let blame = recorded.blame(1, 50, 2_000);
+    assert!(blame.keys().all(|one| one.depth < 4), "{blame:?}");
+    assert_eq!(blame.values().sum::<u64>(), 980);
 }

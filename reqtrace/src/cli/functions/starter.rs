@@ -106,6 +106,9 @@ pub(super) fn profile(
         }
         for probe in &found.probes {
             match end_of(probe, found) {
+                _ if has_tasks => {
+                    left_out.push(format!("{}: is no task", probe.full_name()));
+                }
                 Some(end) => requests.push((None, of_probe(found, probe, end))),
                 None if is_end(probe, found) => {}
                 None => left_out.push(format!(
