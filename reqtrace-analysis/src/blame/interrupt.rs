@@ -253,13 +253,13 @@ pub(crate) fn woken_by(frames: &[Frame]) -> Option<WokenBy> {
     });
     let is_timer = |rest: &str| rest.starts_with("time::") && rest.ends_with("process_at_time");
     let polls = |frame: &Frame| {
-        let (_, rest) = frame.name.split_once(TASK)?;
-        rest.contains("poll").then_some(())
+        let rest = frame.name.split_once(TASK);
+        rest.is_some_and(|(_, rest)| rest.contains("poll"))
     };
     Some(match of_drivers.next() {
         Some(rest) if is_timer(rest) => WokenBy::Timer,
         // What resets a timer of its own is in one, too.
-        _ if frames.iter().any(|frame| polls(frame).is_some()) => WokenBy::Task,
+        _ if frames.iter().any(polls) => WokenBy::Task,
         _ => WokenBy::Other,
     })
 }

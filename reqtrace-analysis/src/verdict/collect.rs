@@ -111,15 +111,7 @@ pub(super) struct OfType {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     /// In the order of the names; empty where it has changed.
-    attributes: Vec<Plain>,
-}
-
-impl Connection {
-    /// Attributes that are known, by their place among the names.
-    pub(super) fn known(&self) -> impl Iterator<Item = (usize, &Plain)> {
-        let all = self.attributes.iter().enumerate();
-        all.filter(|(_, value)| !value.is_empty())
-    }
+    pub(crate) attributes: Vec<Plain>,
 }
 
 /// A process that had CPUs for which others waited.

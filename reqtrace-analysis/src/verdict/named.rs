@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Collector, Connection, Share, Slow, Sum, TookCpus, Who};
+use super::collect::{Collector, Share, Slow, Sum, TookCpus, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
 use super::patterns::{Family, PATTERNS, Pattern};
@@ -170,11 +170,13 @@ impl<F: Facts> Judge<'_, F> {
     }
 
     pub(super) fn connection(&self, thread: ThreadId) -> Vec<(String, Plain)> {
-        let known = self.collector.connections.get(&thread);
-        let known = known.into_iter().flat_map(Connection::known);
-        let named = known.filter_map(|(at, value)| Some((self.facts.attributes().get(at)?, value)));
+        let Some(known) = self.collector.connections.get(&thread) else {
+            return Vec::new();
+        };
+        let named = self.facts.attributes().iter().zip(&known.attributes);
+        let named =
+            named.filter(|(name, value)| CONNECTION.contains(&name.as_str()) && !value.is_empty());
         named
-            .filter(|(name, _)| CONNECTION.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
     }
