@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,10 +33,12 @@ const (
 	computes
 	grows
 	yields
+	expires
+	deadlines
 )
 
 func (kind kind) String() string {
-	return [...]string{"holds", "locks", "sends", "receives", "sleeps", "asks", "syncs", "computes", "grows", "yields"}[kind]
+	return [...]string{"holds", "locks", "sends", "receives", "sleeps", "asks", "syncs", "computes", "grows", "yields", "expires", "deadlines"}[kind]
 }
 
 // What the jobs use.
@@ -148,6 +151,15 @@ func (service *service) do(kind kind, clocks *clocks, shared *shared) {
 		for range [3]int{} {
 			runtime.Gosched()
 		}
+	case expires:
+		select {
+		case <-make(chan int):
+		case <-time.After(held):
+		}
+	case deadlines:
+		context, cancel := context.WithTimeout(context.Background(), held)
+		defer cancel()
+		<-context.Done()
 	}
 }
 
@@ -228,7 +240,7 @@ func (service *service) all(jobs int) []string {
 	}
 	pair(holds, locks)
 	pair(sends, receives)
-	for _, alone := range []kind{sleeps, asks, syncs, computes, grows, yields} {
+	for _, alone := range []kind{sleeps, asks, syncs, computes, grows, yields, expires, deadlines} {
 		alone := alone
 		each(func(number int) {
 			clocks := <-service.start(alone, number, nil)

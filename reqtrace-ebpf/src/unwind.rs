@@ -75,6 +75,8 @@ pub(crate) struct Walker {
     pub(crate) differs: u32,
     /// 1 when the first frame may be one byte on: see [`start`].
     may_be_behind: u32,
+    /// 1 when a frame pointer may lead to another stack, once: from that of a runtime to that of a goroutine, which may lie below.
+    pub(crate) may_change_stacks: u32,
     /// What the walk read. The same registers, tables and words make the same walk.
     pub(crate) words: [Word; MAX_WORDS],
     /// A piece of a stack.
@@ -116,6 +118,7 @@ pub(crate) fn start_at(walker: &mut Walker, user: &UserContext, place: &Place) {
     walker.bp_is_first = 1;
     walker.bp_matters = 0;
     walker.word_count = 0;
+    walker.may_change_stacks = 0;
 }
 
 /// Walks into `stack`, and returns the number of frames and why it stopped.
@@ -324,7 +327,10 @@ fn before_return(walk: &mut Walker) -> Option<u64> {
 fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
     let frame = frame(walk);
     if frame < walk.sp {
-        return Err(otherwise);
+        if walk.may_change_stacks == 0 {
+            return Err(otherwise);
+        }
+        walk.may_change_stacks = 0;
     }
     let bp = read_stack(walk, frame)?;
     let pc = read_stack(walk, frame.wrapping_add(8))?;

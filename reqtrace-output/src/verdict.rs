@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use reqtrace_analysis::report::verdict::{
-    Because, Cadence, Class, Culprit, Evidence, Finding, Meanwhile, Unsure, Verdict,
+    Because, Cadence, Class, Culprit, Did, Evidence, Finding, Meanwhile, Unsure, Verdict,
 };
 use reqtrace_analysis::report::{TakerKind, TakerName};
 use reqtrace_base::figures::{cut, duration, number, size};
@@ -175,11 +175,14 @@ fn did(verdict: &Verdict) -> String {
     let did: Vec<_> = verdict
         .did
         .iter()
-        .map(|(class, share)| {
-            let words = match class {
-                Class::HeldBetweenRequests => "idle",
-                Class::HeldByRequest | Class::HeldByThread => "computing or asleep",
-                class => words(*class),
+        .map(|(did, share)| {
+            let words = match did {
+                Did::Itself(Class::HeldBetweenRequests) => "idle".to_owned(),
+                Did::Itself(Class::HeldByRequest | Class::HeldByThread) => {
+                    "computing or asleep".to_owned()
+                }
+                Did::Itself(class) => words(*class).to_owned(),
+                Did::Waited(class) => format!("waiting in {}", clean(class)),
             };
             format!("{} {words}", percent(*share))
         })
@@ -288,8 +291,12 @@ fn no_single_cause(unsure: &Unsure) -> String {
     let largest: Vec<_> = largest
         .map(|(class, share)| format!("{} {}", percent(*share), words(*class)))
         .collect();
+    let place = match clean(&unsure.object).as_str() {
+        "" => String::new(),
+        place => format!("; most of it in {}", cut(place, STATEMENT)),
+    };
     format!(
-        "no single cause: {}: {why}; of the excess {}",
+        "no single cause: {}: {why}{place}; of the excess {}",
         slow(&unsure.request, &unsure.evidence),
         largest.join(", ")
     )
@@ -338,7 +345,10 @@ pub(crate) fn value(finding: &Finding) -> Value {
             "did": verdict
                 .did
                 .iter()
-                .map(|(class, share)| json!({"class": class.name(), "share": mille(*share)}))
+                .map(|(did, share)| match did {
+                    Did::Itself(class) => json!({"class": class.name(), "share": mille(*share)}),
+                    Did::Waited(class) => json!({"waited_in": class, "share": mille(*share)}),
+                })
                 .collect::<Vec<_>>(),
             "object": verdict.object,
             "episode_ns": verdict.episode_ns,
@@ -362,6 +372,7 @@ pub(crate) fn value(finding: &Finding) -> Value {
             "class": "no_single_cause",
             "request": unsure.request,
             "because": unsure.because.name(),
+            "object": unsure.object,
             "largest": unsure
                 .largest
                 .iter()
@@ -606,13 +617,17 @@ mod tests {
                 request: "command".to_owned(),
                 because,
                 largest: vec![(Class::Disk, 450), (Class::HeldByRequest, 5)],
+                object: Plain::of("parked: client"),
                 evidence: verdict().evidence,
             });
             assert_eq!(value(&finding)["class"], "no_single_cause");
             sentence(&finding)
         };
         for (because, wanted) in [
-            (Because::NotKnown(300), "30 % is not known or lost;"),
+            (
+                Because::NotKnown(300),
+                "30 % is not known or lost; most of it in parked: client;",
+            ),
             (Because::SeveralCauses, "no cause has 60 % of the excess;"),
             (
                 Because::FewEpisodes(410),

@@ -161,6 +161,10 @@ impl Resolver<'_> {
             PlaceSpec::Edge(edge) => {
                 let object = self.open(&file)?;
                 let code = runtime::edge(&object, object.shapes(), *edge)?;
+                if *edge == Edge::Queue {
+                    let older = runtime::older(&object);
+                    older.into_iter().for_each(|why| self.warn(why));
+                }
                 if *edge == Edge::Waker {
                     let unknown = runtime::without_reasons(&object, &code);
                     unknown.into_iter().for_each(|why| self.warn(why));

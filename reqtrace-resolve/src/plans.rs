@@ -59,6 +59,8 @@ pub(super) fn of_marker(
         }
     }
     plan.park.kind = match (role, &spec.place) {
+        // On the runtime's own stack, whose frame pointers lead to that of the goroutine that makes another one ready.
+        (Role::Ready, PlaceSpec::Edge(Edge::Goroutine(Change::Ready))) => park_kind::WAKER,
         // There the runtime's own stack is the thread's.
         (_, PlaceSpec::Edge(Edge::Goroutine(_))) => park_kind::NONE,
         (Role::Park, PlaceSpec::Edge(Edge::Leave)) => park_kind::NOTED,

@@ -28,6 +28,7 @@ mod types;
 mod waits;
 
 use named::TASK;
+pub(crate) use named::older;
 pub(super) use shapes::Shapes;
 use waits::{waiting, wakers};
 pub(super) use waits::{waits, without_reasons};

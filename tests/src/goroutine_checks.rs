@@ -15,7 +15,7 @@ use crate::rows::Row;
 const ONE_PANICS_IN: u64 = 20;
 
 /// What the kinds of jobs wait for, as the columns of the places are called.
-const REASONS: [(&str, &[&str]); 6] = [
+const REASONS: [(&str, &[&str]); 8] = [
     ("holds", &["time.Sleep"]),
     // On a slow machine the one that receives may not be there yet.
     ("sends", &["time.Sleep", "chan_send"]),
@@ -24,6 +24,8 @@ const REASONS: [(&str, &[&str]); 6] = [
     ("receives", &["chan_receive"]),
     ("sleeps", &["time.Sleep"]),
     ("asks", &["IO_wait"]),
+    ("expires", &["select"]),
+    ("deadlines", &["chan_receive"]),
 ];
 
 /// How stacks end in the waits of jobs, and what of a job decides to wait.
@@ -167,6 +169,9 @@ pub fn held_up_by_kinds(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
             (all - right - nobody) as f64 <= 0.005 * all as f64,
             "{waiter}: because of others: {blamed:#?}"
         );
+    }
+    for kind in ["expires", "deadlines"] {
+        traced.known(blamed, (Some(kind), "parked"), &["timer"])?;
     }
     traced.known(blamed, (None, "parked: time.Sleep"), &["timer"])
 }

@@ -18,7 +18,7 @@ use crate::truth::log::{Interval, each_line, interval};
 use crate::workspace;
 
 /// The kinds of jobs, all of which the profile knows.
-pub const KINDS: usize = 10;
+pub const KINDS: usize = 12;
 
 /// One job, as it measured itself, `CLOCK_MONOTONIC` ns.
 #[derive(Clone, Debug)]

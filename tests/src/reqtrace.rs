@@ -120,6 +120,11 @@ impl Trace {
         if !more.contains(&LIMIT_OF_OVERHEAD) {
             command.args([LIMIT_OF_OVERHEAD, "100"]);
         }
+        if !more.iter().any(|arg| arg.starts_with("--record")) {
+            command.args(
+                workspace::kept_recording().map(|file| format!("--record={}", file.display())),
+            );
+        }
         let mut process = Child::start(command, folder.path(), "reqtrace")?;
         process.wait_for_line(Stream::Err, ATTACHED, LIMIT)?;
         Ok(Self { process, folder })

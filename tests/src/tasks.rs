@@ -50,6 +50,17 @@ pub fn trace(runtime: &str, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Li
     Ok((outcome, read(&log)?))
 }
 
+/// Traces so many jobs of each kind that there is where some block their threads.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_blocking(jobs: u64) -> Result<(Outcome, Vec<Line>)> {
+    let running = start_mode(&workspace::tasks()?, "blocking", "multi", jobs)?;
+    let (outcome, log) = running.trace(&profile("tasks.toml"), &[])?;
+    Ok((outcome, read(&log)?))
+}
+
 /// The same of another build of it, by another profile.
 ///
 /// # Errors
@@ -84,8 +95,12 @@ pub fn start(runtime: &str, jobs: u64) -> Result<Running> {
 }
 
 fn start_program(program: &Path, runtime: &str, jobs: u64) -> Result<Running> {
+    start_mode(program, "jobs", runtime, jobs)
+}
+
+fn start_mode(program: &Path, mode: &str, runtime: &str, jobs: u64) -> Result<Running> {
     let mut command = Command::new(program);
-    command.args(["jobs", "--runtime", runtime, "--jobs", &jobs.to_string()]);
+    command.args([mode, "--runtime", runtime, "--jobs", &jobs.to_string()]);
     Running::jobs(command, "--")
 }
 

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
@@ -43,6 +44,20 @@ pub fn scratch() -> Result<TempDir> {
         .permissions(everybody)
         .tempdir_in(&parent)
         .with_context(|| format!("no temporary folder in {}", parent.display()))
+}
+
+/// The folder in which each trace's recording is kept, so that other builds can judge it, too.
+const RECORDINGS: &str = "REQTRACE_TESTS_RECORDINGS";
+
+/// Where the next trace's recording is kept, if somebody wants them: `TEST-PID-NUMBER.rec`.
+#[must_use]
+pub fn kept_recording() -> Option<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let folder = PathBuf::from(std::env::var_os(RECORDINGS)?);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("test").replace("::", ".");
+    Some(folder.join(format!("{test}-{}-{number:03}.rec", std::process::id())))
 }
 
 /// A file system of a few kilobytes in memory; unmounted when it is dropped.

@@ -34,7 +34,16 @@ fn every_job_is_a_request(program: &Path) {
         let rows = traced.rows.iter().filter(|row| row.complete);
         rows.filter(move |row| row.attributes["kind"] == kind)
     };
-    for kind in ["holds", "sends", "locks", "receives", "sleeps", "asks"] {
+    for kind in [
+        "holds",
+        "sends",
+        "locks",
+        "receives",
+        "sleeps",
+        "asks",
+        "expires",
+        "deadlines",
+    ] {
         let latency: u64 = of_kind(kind).map(|row| row.latency_ns).sum();
         let away: u64 = of_kind(kind).map(|row| row.parked_ns + row.queued_ns).sum();
         // The rest is the work of the job, and what the kernel gave others.

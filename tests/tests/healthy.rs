@@ -1,5 +1,4 @@
-//! Windows of services that nothing happens to: recordings of six services, cut into windows, of which each is judged by
-//! itself. In 200 windows two verdicts may be wrong, and nobody may be blamed.
+//! Windows of services that nothing happens to: traces of six services at once, one after the other. In 200 windows two verdicts may be wrong, and nobody may be blamed.
 //!
 //! Needs root, a kernel with BPF, mariadb-server, sysbench, postgresql-15, redis, nginx, apache2-utils and php8.2-fpm.
 
@@ -11,11 +10,10 @@ use reqtrace_tests::load::beside;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::php_fpm::PhpFpm;
-use reqtrace_tests::reqtrace::{self, Trace};
+use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
-use reqtrace_tests::workspace;
 use serde_json::Value;
 
 /// A window, and how many of each service: 204 in all. The variable has another number tried by hand.
@@ -24,8 +22,6 @@ const WINDOWS: u32 = 34;
 const VARIABLE: &str = "HEALTHY_WINDOWS";
 /// Of 200 windows.
 const MOST_VERDICTS: usize = 2;
-/// Services that are traced at the same time: each is the others' noise.
-const AT_A_TIME: usize = 3;
 /// Between two loads.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -38,7 +34,7 @@ struct Found {
     verdict: Value,
 }
 
-/// What the windows of one service have, and how many requests each had at least.
+/// What the windows of one service have: each is a trace of its own.
 fn windows(
     service: &'static str,
     profile: &Path,
@@ -46,40 +42,35 @@ fn windows(
     count: u32,
     load: impl Fn() + Sync,
 ) -> Vec<Found> {
-    let folder = workspace::scratch().unwrap();
-    let recording = folder.path().join("trace.rec");
-    let record = format!("--record={}", recording.display());
-    let trace = Trace::start(profile, pid, &["--blame", &record]).unwrap();
-    beside(load, || sleep(WINDOW * count));
-    let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let mut found = Vec::new();
-    for window in 0..count {
-        let [from, to] =
-            [window, window + 1].map(|at| format!("{}s", at * WINDOW.as_secs() as u32));
-        let json = folder.path().join("summary.json");
-        let mut report = reqtrace::command(["report", "-q", "--from", &from, "--to", &to]).unwrap();
-        report.arg(&recording).arg("--json").arg(&json);
-        let reported = reqtrace::run(report).unwrap();
-        assert_eq!(reported.code, Some(0), "{}", reported.said());
-        let summary: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        let requests = summary["requests"].as_array().unwrap();
-        let requests: u64 = requests.iter().filter_map(|of| of["count"].as_u64()).sum();
-        assert!(
-            requests >= 100,
-            "{service}: {requests} requests in window {window}"
-        );
-        let mut verdicts = summary["verdict"].as_array().unwrap().clone();
-        // That no cause is sure is none.
-        verdicts.retain(|verdict| verdict["class"] != "no_single_cause");
-        found.extend(verdicts.into_iter().map(|verdict| Found {
-            service,
-            window,
-            verdict,
-        }));
-    }
+    let found = beside(load, || {
+        let each = (0..count).flat_map(|window| {
+            let verdicts = window_of(service, profile, pid);
+            verdicts.into_iter().map(move |verdict| Found {
+                service,
+                window,
+                verdict,
+            })
+        });
+        each.collect::<Vec<_>>()
+    });
     eprintln!("{service}: {count} windows, {} verdicts", found.len());
     found
+}
+
+/// The verdicts of one window, which has a hundred requests at least.
+fn window_of(service: &str, profile: &Path, pid: u32) -> Vec<Value> {
+    let trace = Trace::start(profile, pid, &["--blame"]).unwrap();
+    sleep(WINDOW);
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let requests = summary["requests"].as_array().unwrap();
+    let requests: u64 = requests.iter().filter_map(|of| of["count"].as_u64()).sum();
+    assert!(requests >= 100, "{service}: {requests} requests");
+    let mut verdicts = summary["verdict"].as_array().unwrap().clone();
+    // That no cause is sure is none.
+    verdicts.retain(|verdict| verdict["class"] != "no_single_cause");
+    verdicts
 }
 
 fn mariadb(count: u32) -> Vec<Found> {
@@ -146,17 +137,15 @@ fn php_fpm(count: u32) -> Vec<Found> {
 fn healthy_windows_of_six_services_have_no_culprit() {
     let count = std::env::var(VARIABLE).map_or(WINDOWS, |count| count.parse().unwrap());
     let services = [mariadb, redis, php_fpm, postgresql, nginx, shop];
-    let mut found = Vec::new();
-    for some in services.chunks(AT_A_TIME) {
-        found.extend(scope(|threads| {
-            let all: Vec<_> = some
-                .iter()
-                .map(|service| threads.spawn(move || service(count)))
-                .collect();
-            let all = all.into_iter().map(|one| one.join().unwrap());
-            all.flatten().collect::<Vec<_>>()
-        }));
-    }
+    // All at the same time: each is the others' noise.
+    let found = scope(|threads| {
+        let all: Vec<_> = services
+            .iter()
+            .map(|service| threads.spawn(move || service(count)))
+            .collect();
+        let all = all.into_iter().map(|one| one.join().unwrap());
+        all.flatten().collect::<Vec<_>>()
+    });
     let blamed = found
         .iter()
         .any(|found| found.verdict["culprit"].is_object());

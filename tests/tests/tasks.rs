@@ -113,6 +113,29 @@ fn fewer_probes_tell_the_same_jobs_without_reasons() {
     }
 }
 
+/// A task that blocks its thread stays on it, whoever serves the runtime meanwhile, and goes on elsewhere after its next wait.
+#[test]
+fn a_job_that_blocks_its_thread_in_place_is_blocked_there() {
+    const BLOCKS_NS: u64 = 3_000_000;
+    const KINDS: usize = 3;
+    let (outcome, lines) = tasks::trace_blocking(JOBS).unwrap();
+    let traced = Traced::of(&outcome).unwrap();
+    assert_eq!(lines.len(), KINDS * JOBS as usize);
+    let counted: u64 = traced.summary.requests.iter().map(|of| of.count).sum();
+    assert_eq!(counted, KINDS as u64 * JOBS);
+    let offset = traced.summary.trace.monotonic_to_unix_ns;
+    tasks::check(&lines, &traced.rows, offset).unwrap();
+    let jobs = traced.rows.iter();
+    let jobs = jobs.filter(|row| row.attributes["kind"] == "blocks");
+    let is_right = |row: &&Row| {
+        let blocked = row.latency_ns - row.parked_ns - row.queued_ns - row.on_cpu_ns;
+        blocked >= BLOCKS_NS && row.parked_ns > 0
+    };
+    // Some kernels hide a switch now and then, which is counted.
+    let right = jobs.filter(is_right).count() as u64;
+    assert!(right * 100 >= JOBS * 95, "{right}: {}", outcome.said());
+}
+
 /// What `check` says of a profile with this `[[request]]` and a program.
 fn refused(requests: &str, program: &Path) -> String {
     let folder = workspace::scratch().unwrap();

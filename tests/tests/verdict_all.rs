@@ -3,6 +3,8 @@
 //!
 //! Needs what the incidents need.
 
+use std::cell::Cell;
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -46,6 +48,7 @@ fn of_ten_runs_of_each_incident_nine_are_right() {
     let runs = std::env::var(VARIABLE).map_or(RUNS, |runs| runs.parse().unwrap());
     let only = std::env::var(ONLY).unwrap_or_default();
     let mut missed = Vec::new();
+    let wrong = Cell::new(0);
     for (name, incident) in INCIDENTS {
         for how in How::ALL {
             let name = format!("{name}, {how:?}");
@@ -53,7 +56,16 @@ fn of_ten_runs_of_each_incident_nine_are_right() {
                 continue;
             }
             let begun = Instant::now();
-            let not_sure: Vec<String> = (0..runs).filter_map(|_| incident(how).err()).collect();
+            // Who is named and is innocent ends such a run at once; the others are run nevertheless.
+            let one = |_| match catch_unwind(|| incident(how)) {
+                Ok(Ok(())) => None,
+                Ok(Err(missed)) => Some(missed),
+                Err(_) => {
+                    wrong.set(wrong.get() + 1);
+                    Some("see above".into())
+                }
+            };
+            let not_sure: Vec<String> = (0..runs).filter_map(one).collect();
             let right = runs - not_sure.len();
             let seconds = begun.elapsed().as_secs() / runs as u64;
             eprintln!("{name}: {right} of {runs} right, {seconds} s each");
@@ -65,7 +77,12 @@ fn of_ten_runs_of_each_incident_nine_are_right() {
             }
         }
     }
-    assert!(missed.is_empty(), "{}", missed.join("\n\n\n"));
+    assert!(
+        missed.is_empty() && wrong.get() == 0,
+        "{} wrong; {}",
+        wrong.get(),
+        missed.join("\n\n\n")
+    );
 }
 
 /// A connection that idles in its transaction, and a disk that stalls, each by its own clock.

@@ -16,7 +16,7 @@ use std::{hint, io, thread};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use self::alone::{asks, computes, has_a_child, queues, sleeps, starves, syncs, yields};
+use self::alone::{asks, blocks, computes, has_a_child, queues, sleeps, starves, syncs, yields};
 use self::holders::{holds, owns, sends};
 use self::waiters::{acquires, locks, receives};
 use crate::Result;
@@ -49,6 +49,7 @@ enum Kind {
     HasAChild = 11,
     Starves = 12,
     Queues = 13,
+    Blocks = 14,
 }
 
 /// A job says which one it is: where attributes are read.
@@ -98,6 +99,26 @@ pub(crate) async fn run(data: &Path, jobs: u64) -> Result<Vec<String>> {
     }));
     kinds.spawn(each(jobs, |n| async move {
         vec![job("queues", n, queues(n), nothing()).await]
+    }));
+    let mut lines = Vec::new();
+    while let Some(of_kind) = kinds.join_next().await {
+        lines.extend(of_kind?);
+    }
+    Ok(lines)
+}
+
+/// The same of jobs that block the thread that runs them, after they have told the runtime, which goes on with another
+/// thread; beside two kinds that need one.
+pub(crate) async fn run_blocking(jobs: u64) -> Result<Vec<String>> {
+    let mut kinds = JoinSet::new();
+    kinds.spawn(each(jobs, |n| async move {
+        vec![job("blocks", n, blocks(n), nothing()).await]
+    }));
+    kinds.spawn(each(jobs, |n| async move {
+        vec![job("computes", n, computes(n), nothing()).await]
+    }));
+    kinds.spawn(each(jobs, |n| async move {
+        vec![job("sleeps", n, sleeps(n), nothing()).await]
     }));
     let mut lines = Vec::new();
     while let Some(of_kind) = kinds.join_next().await {

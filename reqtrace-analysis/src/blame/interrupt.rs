@@ -237,9 +237,52 @@ pub(crate) enum WokenBy {
     Other,
 }
 
+/// What makes a unit of a runtime ready, by the user stack of the thread that does. Nothing when no frame has a name.
+pub(crate) fn woken_by(frames: &[Frame]) -> Option<WokenBy> {
+    let is_go = |frame: &Frame| frame.name.starts_with("runtime.");
+    match frames.iter().find(|frame| frame.is_named()) {
+        Some(innermost) if is_go(innermost) => Some(goroutine_woken_by(frames)),
+        _ => task_woken_by(frames),
+    }
+}
+
+/// The same of a goroutine. Timers call from the runtime's own stack, behind which the frames of whatever goroutine ran last
+/// may be; those of a deadline have a goroutine of their own.
+fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
+    const TIMERS: [&str; 5] = [
+        "runtime.(*timer).unlockAndRun",
+        "runtime.(*timers).run",
+        "runtime.runOneTimer",
+        "runtime.runtimer",
+        "time.goFunc",
+    ];
+    const POLLER: [&str; 2] = ["runtime.netpoll*", "runtime.injectglist*"];
+    let named = || frames.iter().filter(|frame| frame.is_named());
+    let of_runtime =
+        |frame: &&Frame| frame.name.starts_with("runtime.") || frame.name.starts_with("time.");
+    for frame in named().take_while(of_runtime) {
+        if TIMERS.contains(&&*frame.name) {
+            return WokenBy::Timer;
+        }
+        if is_one_of(&POLLER, &frame.name) {
+            return WokenBy::Other;
+        }
+    }
+    let is_root = |name: &str| name.starts_with("runtime.goexit");
+    let first = named().take_while(|frame| !is_root(&frame.name)).last();
+    let is_deadline = |frame: &Frame| {
+        frame.name.starts_with("context.WithDeadline") && frame.name.ends_with(".func2")
+    };
+    match first.is_some_and(is_deadline) {
+        true => WokenBy::Timer,
+        false if named().all(|frame| of_runtime(&frame)) => WokenBy::Other,
+        false => WokenBy::Task,
+    }
+}
+
 /// What makes a task of tokio ready, by the user stack of the thread that does. The innermost frame of a driver decides, as that of
 /// timers calls the others. Nothing when no frame has a name.
-pub(crate) fn woken_by(frames: &[Frame]) -> Option<WokenBy> {
+fn task_woken_by(frames: &[Frame]) -> Option<WokenBy> {
     const TASK: &str = "tokio::runtime::task::";
     const DRIVERS: &str = "tokio::runtime::";
     let mut named = frames.iter().filter(|frame| frame.is_named()).peekable();
@@ -394,6 +437,51 @@ mod tests {
         let wanted = Interrupt::NotKnown(Reason::InterruptNotNamed);
         assert_eq!(of(""), wanted);
         assert_eq!(of("[unknown] [kernel+0x1]"), wanted);
+    }
+
+    #[test]
+    fn what_wakes_a_goroutine_is_known_by_its_stack() {
+        let wakes = |stack: &str| {
+            let frames: Vec<Frame> = stack.split_whitespace().map(Frame::new).collect();
+            woken_by(&frames)
+        };
+        const READY: &str = "runtime.ready runtime.goready.func1 runtime.systemstack.abi0";
+        for (behind, wanted) in [
+            // `time.After` of Go 1.27 and of 1.19.
+            (
+                "runtime.send runtime.chansend time.sendTime runtime.(*timer).unlockAndRun \
+                 runtime.(*timers).run runtime.(*timers).check runtime.findRunnable runtime.schedule",
+                WokenBy::Timer,
+            ),
+            (
+                "runtime.selectgo time.sendTime runtime.runOneTimer runtime.runtimer \
+                 runtime.checkTimers runtime.mcall main.handler",
+                WokenBy::Timer,
+            ),
+            (
+                "runtime.closechan context.(*cancelCtx).cancel context.(*timerCtx).cancel \
+                 context.WithDeadlineCause.func2 runtime.goexit.abi0",
+                WokenBy::Timer,
+            ),
+            // Somebody gives up before the deadline.
+            (
+                "runtime.closechan context.(*cancelCtx).cancel context.(*timerCtx).cancel \
+                 context.WithDeadlineCause.func3 main.handler runtime.goexit.abi0",
+                WokenBy::Task,
+            ),
+            (
+                "runtime.send runtime.chansend1 main.sends runtime.goexit.abi0",
+                WokenBy::Task,
+            ),
+            ("runtime.netpollready runtime.netpoll", WokenBy::Other),
+            ("runtime.bgsweep runtime.goexit.abi0", WokenBy::Other),
+        ] {
+            assert_eq!(
+                wakes(&format!("{READY} {behind}")),
+                Some(wanted),
+                "{behind}"
+            );
+        }
     }
 
     #[test]

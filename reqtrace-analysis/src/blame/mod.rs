@@ -35,7 +35,7 @@ pub(crate) use disk::stalls;
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::{WokenBy, of_stack, woken_by};
 pub(crate) use kept::{Away, By, Kept, Place, Sender, Source, ThreadId};
-pub(crate) use pieces::{Culprit, Outcome, Parts, Piece};
+pub(crate) use pieces::{Culprit, Outcome, Parts, Piece, Wait};
 pub(crate) use shown::{Names, Naming};
 pub(crate) use split::split;
 pub(crate) use table::Key as HeldKey;

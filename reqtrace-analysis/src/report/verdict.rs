@@ -36,7 +36,7 @@ pub struct Verdict {
     /// Who; `None` where the trace names nobody for this class.
     pub culprit: Option<Culprit>,
     /// Of a culprit whose own time has several causes: what it did while it held them up, in per mille of that, the most first.
-    pub did: Vec<(Class, u16)>,
+    pub did: Vec<(Did, u16)>,
     /// What the slow requests waited in: a wait class, or a place where they were parked; the path of a cgroup that has a CPU limit. Of requests that computed
     /// themselves their statement, if one has most of the time. Empty when there is none.
     pub object: Plain,
@@ -65,6 +65,8 @@ pub struct Unsure {
     pub because: Because,
     /// The largest causes: class and per mille of the excess, the largest first.
     pub largest: Vec<(Class, u16)>,
+    /// Where they waited most of the time: a wait class, or a place where they were parked; empty when no place has most of it.
+    pub object: Plain,
     /// The numbers that it rests on.
     pub evidence: Evidence,
 }
@@ -149,6 +151,15 @@ impl Class {
             Self::NotKnown => "not_known",
         }
     }
+}
+
+/// What a culprit did while others waited for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Did {
+    /// A cause of its own.
+    Itself(Class),
+    /// It waited, in this wait class.
+    Waited(Plain),
 }
 
 /// Who.

@@ -1,37 +1,173 @@
 //! Behind one: slow requests with who held them up in; the one that most of their time was spent behind, whatever that one did
 //! meanwhile, out.
 //!
-//! Who has a lock may compute, wait for a CPU and for a disk while it has it. By root causes that is several; by who had it, one.
+//! Who has a lock may compute, and wait for a CPU, for a disk and for a client while it has it. By root causes that is several, or
+//! nobody knows; by who had it, one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::collect::{Share, Slow, Sum, Who};
+use reqtrace_base::plain::Plain;
+use rustc_hash::FxHashMap;
+
+use super::collect::{Slow, Sum, Who};
 use super::episodes::{self, Episode, Excess};
-use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, TURNS_NS, mille};
+use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, NOT_KNOWN, TURNS_NS, mille};
 use super::named::{median_of_longest, most};
-use super::patterns::{Family, PATTERNS};
+use super::patterns::{self, Family, PATTERNS};
 use super::periods;
 use super::random::Random;
-use crate::blame::ThreadId;
-use crate::report::verdict::{Class, Evidence, Verdict};
-use reqtrace_base::plain::Plain;
+use crate::blame::{Culprit, Parts, Piece, Reason, ThreadId, Timelines, Wait};
+use crate::report::verdict::{Class, Did, Evidence, Verdict};
 
-/// Of the time that others stood behind it, it ran for so much, or slept: of less the CPUs are the cause.
+/// Of the time that others stood behind it, it did more than wait for a CPU for so much: of less the CPUs are the cause.
 const HELD: f64 = 0.1;
 /// What it did is named if it had so much of the time.
 const WORTH_NAMING: u16 = 100;
+/// Of those behind whom nearly as much of the time stood, it is the last one: the others waited for it, too.
+const NEARLY: f64 = 0.9;
+/// Entries of one request that are kept, the largest.
+const MAX_BEHIND: usize = 24;
+
+/// What a thread did that others waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Doing {
+    /// A cause that is its own: the number of a pattern.
+    Own(u8),
+    /// It waited itself, in a class as in the names of blame.
+    Waited(Option<u16>),
+}
+
+/// A part of a slow request that it stood behind another thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Behind {
+    pub(super) thread: ThreadId,
+    doing: Doing,
+    /// Whether that thread was in a request, in none, or between two.
+    state: Class,
+    /// Where the request waited, as in the names of blame.
+    class: Option<u16>,
+    /// Whether the root cause is known.
+    is_known: bool,
+    ns: u64,
+    /// `ns` times the threads that stand between.
+    depth: u64,
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+}
+
+/// Behind whom a request stood, the longest first. A thread that runs many requests in turns holds nobody up.
+pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
+    let mut all: FxHashMap<_, Behind> = FxHashMap::default();
+    for piece in &parts.pieces {
+        let chain = chain(parts, piece);
+        if !is_followed(piece, chain.first().copied()) {
+            continue;
+        }
+        let own = match piece.outcome.culprit {
+            Culprit::Request(thread, ..) | Culprit::Thread(thread) => {
+                let pattern = patterns::of_piece(&piece.outcome);
+                let is_known = PATTERNS[pattern].family != Family::NotKnown;
+                is_known.then_some((thread, Doing::Own(pattern as u8), piece.outcome.culprit))
+            }
+            _ => None,
+        };
+        let depth = chain.len() as u64 + u64::from(own.is_some());
+        let waited = chain.iter().filter_map(|wait| {
+            let thread = match wait.whose {
+                Culprit::Request(thread, request_type, begin_ns) => {
+                    let of = reqtrace_recording::RequestOf {
+                        request_type,
+                        begin_ns,
+                    };
+                    (!timelines.is_keyed(of)).then_some(thread)
+                }
+                Culprit::Thread(thread) => Some(thread),
+                _ => None,
+            };
+            Some((thread?, Doing::Waited(wait.kept.class), wait.whose))
+        });
+        let mut seen: Vec<ThreadId> = Vec::new();
+        for (at, (thread, doing, whose)) in own.into_iter().chain(waited).enumerate() {
+            // Of a cycle what it did last.
+            if seen.contains(&thread) {
+                continue;
+            }
+            seen.push(thread);
+            let state = state(doing, whose);
+            let is_known = piece.outcome.reason.is_none();
+            let one = all
+                .entry((thread, doing, state, piece.class, is_known))
+                .or_insert(Behind {
+                    thread,
+                    doing,
+                    state,
+                    class: piece.class,
+                    is_known,
+                    ns: 0,
+                    depth: 0,
+                    from_ns: piece.from_ns,
+                    until_ns: 0,
+                });
+            one.ns += piece.ns;
+            one.depth += piece.ns * depth.saturating_sub(at as u64);
+            one.from_ns = one.from_ns.min(piece.from_ns);
+            one.until_ns = one.until_ns.max(piece.from_ns + piece.ns);
+        }
+    }
+    let mut all: Vec<Behind> = all.into_values().collect();
+    all.sort_by_key(|one| (Reverse(one.ns), one.thread, one.doing, one.state, one.class));
+    all.truncate(MAX_BEHIND);
+    all
+}
+
+/// The waits in which a piece lies, the innermost first.
+fn chain<'a>(parts: &'a Parts<'_>, piece: &Piece) -> Vec<&'a Wait<'a>> {
+    let wait = |number: u32| parts.waits.get(number as usize);
+    let innermost = piece.wait.and_then(wait);
+    std::iter::successors(innermost, |one| one.within.and_then(wait)).collect()
+}
+
+/// Whether those in the chain of a piece held the request up. Where its root is not known, the last of them waited for somebody
+/// outside, such as its client; one that waits for a lock that nobody is known to have, or for anything at all, is no culprit.
+fn is_followed(piece: &Piece, innermost: Option<&Wait<'_>>) -> bool {
+    match piece.outcome.reason {
+        None => true,
+        Some(
+            Reason::NoWakeup
+            | Reason::InterruptNotNamed
+            | Reason::WakerNotKnown
+            | Reason::NotYetWatched
+            | Reason::SenderNotSeen,
+        ) => innermost.is_some_and(|wait| wait.kept.futex == 0),
+        Some(_) => false,
+    }
+}
+
+fn state(doing: Doing, whose: Culprit) -> Class {
+    match (doing, whose) {
+        (Doing::Own(pattern), _) if PATTERNS[usize::from(pattern)].family == Family::Held => {
+            PATTERNS[usize::from(pattern)].class
+        }
+        (_, Culprit::Request(..)) => Class::HeldByRequest,
+        _ => Class::HeldByThread,
+    }
+}
 
 impl Slow {
+    fn is_behind(&self, holder: ThreadId) -> impl Iterator<Item = &Behind> {
+        let behind = self.behind.iter();
+        behind.filter(move |one| one.thread == holder)
+    }
+
     fn behind_ns(&self, holder: ThreadId) -> u64 {
-        let own = self.shares.iter().filter(|share| share.is_behind(holder));
-        own.map(|share| share.ns).sum()
+        self.is_behind(holder).map(|one| one.ns).sum()
     }
 
     /// Its part of what the request took more than a typical one.
-    fn excess_behind(&self, holder: ThreadId, typical: &Sum) -> f64 {
+    fn excess_behind(&self, ns: u64, typical: &Sum) -> f64 {
         let excess = Excess::of(self, typical).all;
-        excess * self.behind_ns(holder) as f64 / self.latency_ns().max(1) as f64
+        excess * ns as f64 / self.latency_ns().max(1) as f64
     }
 
     /// Whether others than this thread held it up, for most of the time.
@@ -44,32 +180,23 @@ impl Slow {
     }
 }
 
-impl Share {
-    /// What nobody knows is nobody's doing.
-    fn is_behind(&self, holder: ThreadId) -> bool {
-        self.who == Who::Thread(holder) && self.pattern().1 != Family::NotKnown
-    }
-
-    fn pattern(&self) -> (Class, Family) {
-        let pattern = &PATTERNS[usize::from(self.pattern)];
-        (pattern.class, pattern.family)
-    }
-}
-
-/// The thread that held others up for most of the time of all.
+/// The thread that held others up for most of the time of all; of several in the same chains the last one.
 pub(super) fn holder(slow: &[&Slow]) -> Option<ThreadId> {
-    let shares = slow.iter().flat_map(|slow| {
-        let others = slow
-            .shares
-            .iter()
-            .filter(|share| !share.is_behind(slow.thread));
-        others.map(|share| (share, slow.weight))
+    let mut all: BTreeMap<ThreadId, (f64, f64)> = BTreeMap::new();
+    for slow in slow {
+        for one in slow.behind.iter().filter(|one| one.thread != slow.thread) {
+            let (ns, depth) = all.entry(one.thread).or_default();
+            *ns += (one.ns * slow.weight) as f64;
+            *depth += one.depth as f64 * slow.weight as f64;
+        }
+    }
+    let most = all.values().map(|(ns, _)| *ns).fold(0.0, f64::max);
+    let nearly = all.into_iter().filter(|(_, (ns, _))| *ns >= NEARLY * most);
+    let last = nearly.max_by(|(_, (one_ns, one)), (_, (other_ns, other))| {
+        let by_depth = (one / one_ns.max(1.0)).total_cmp(&(other / other_ns.max(1.0)));
+        by_depth.then(one_ns.total_cmp(other_ns))
     });
-    let behind = shares.filter_map(|(share, weight)| match share.who {
-        Who::Thread(thread) => Some((thread, share.ns * weight)),
-        _ => None,
-    });
-    most(behind).map(|(thread, _)| thread)
+    last.map(|(thread, _)| thread)
 }
 
 impl<F: Facts> Judge<'_, F> {
@@ -81,12 +208,12 @@ impl<F: Facts> Judge<'_, F> {
         holder: ThreadId,
         evidence: Evidence,
     ) -> Option<(Verdict, Vec<Episode>)> {
+        let excess_of = |slow: &Slow| slow.excess_behind(slow.behind_ns(holder), typical);
         let parts: Vec<(f64, f64)> = episodes::of(slow, typical)
             .iter()
             .map(|episode| {
                 let requests = episode.requests.iter().map(|at| slow[*at]);
-                let own = requests.map(|slow| slow.excess_behind(holder, typical));
-                (own.sum::<f64>(), episode.excess.all)
+                (requests.map(excess_of).sum::<f64>(), episode.excess.all)
             })
             .collect();
         let (own, all) = parts
@@ -95,7 +222,8 @@ impl<F: Facts> Judge<'_, F> {
         let mut random = Random::of(slow.iter().map(|slow| slow.begin_ns));
         let share = (own / f64::max(all, 1.0)).min(1.0);
         let least = episodes::least_of(&parts, &mut random).min(1.0);
-        if share < CAUSE || least < CAUSE_LEAST {
+        let not_known = self.not_known(slow, typical, holder, evidence);
+        if share < CAUSE || least < CAUSE_LEAST || not_known > NOT_KNOWN {
             return None;
         }
         let held: Vec<&Slow> = slow
@@ -103,44 +231,41 @@ impl<F: Facts> Judge<'_, F> {
             .filter(|slow| slow.behind_ns(holder) as f64 >= CAUSE_LEAST * slow.latency_ns() as f64)
             .copied()
             .collect();
-        let shares = || {
-            let shares = held
-                .iter()
-                .flat_map(|slow| slow.shares.iter().map(|share| (share, slow.weight)));
-            shares.filter(|(share, _)| share.is_behind(holder))
+        let times = || {
+            let times = |slow: &&'_ Slow| {
+                let weight = slow.weight;
+                let times: Vec<_> = slow
+                    .is_behind(holder)
+                    .map(|one| (*one, one.ns * weight))
+                    .collect();
+                times
+            };
+            held.iter().flat_map(times)
         };
-        let held_by = shares().filter(|(share, _)| share.pattern().1 == Family::Held);
-        let class = most(held_by.map(|(share, weight)| (share.pattern().0, share.ns * weight)));
-        let (class, _) = class?;
-        let all_ns: u64 = shares().map(|(share, weight)| share.ns * weight).sum();
-        let sum_of = |family| -> f64 {
-            let of_family = shares().filter(|(share, _)| share.pattern().1 == family);
-            of_family
-                .map(|(share, weight)| share.ns * weight)
-                .sum::<u64>() as f64
-        };
-        if sum_of(Family::Held) < HELD * all_ns as f64 {
+        let all_ns: u64 = times().map(|(_, ns)| ns).sum();
+        let of_cpus = times().filter(|(one, _)| one.family() == Some(Family::Cpu));
+        let of_cpus: u64 = of_cpus.map(|(_, ns)| ns).sum();
+        let is_itself = times().any(|(one, _)| {
+            one.state == Class::HeldByRequest || one.state == Class::HeldBetweenRequests
+        });
+        // A helper that only waits for others or for a disk hands on what they do.
+        let ran: u64 = times()
+            .filter(|(one, _)| one.family() == Some(Family::Held))
+            .map(|(_, ns)| ns)
+            .sum();
+        let held_ns = if is_itself { all_ns - of_cpus } else { ran };
+        if (held_ns as f64) < HELD * all_ns as f64 {
             return None;
         }
-        let waits_for_cpus = sum_of(Family::Cpu) > 0.5 * all_ns as f64;
-        let of_class = most(shares().map(|(share, weight)| (share.class, share.ns * weight)));
+        let waits_for_cpus = of_cpus as f64 > 0.5 * all_ns as f64;
+        let (class, _) = most(times().map(|(one, ns)| (one.state, ns)))?;
+        let of_class = most(times().map(|(one, ns)| (one.class, ns)));
         let object = match of_class {
             Some((Some(class), ns)) if ns as f64 >= CULPRIT * all_ns as f64 => {
                 Plain::of(self.facts.class(Some(class)))
             }
             _ => Plain::default(),
         };
-        let mut did: BTreeMap<Class, u64> = BTreeMap::new();
-        for (share, weight) in shares() {
-            *did.entry(share.pattern().0).or_default() += share.ns * weight;
-        }
-        let of_all = |ns: u64| mille(ns as f64 / all_ns.max(1) as f64);
-        let mut did: Vec<(Class, u16)> = did
-            .into_iter()
-            .map(|(class, ns)| (class, of_all(ns)))
-            .collect();
-        did.retain(|(_, share)| *share >= WORTH_NAMING);
-        did.sort_by_key(|(class, share)| (Reverse(*share), *class));
         let episodes = episodes::largest(episodes::of(&held, typical));
         let begins: Vec<u64> = episodes.iter().map(|episode| episode.from_ns).collect();
         let verdict = Verdict {
@@ -148,7 +273,7 @@ impl<F: Facts> Judge<'_, F> {
             request: self.of.name.to_owned(),
             also: Vec::new(),
             culprit: self.culprit(Who::Thread(holder), &held),
-            did,
+            did: self.did(times(), all_ns),
             object,
             episode_ns: median_of_longest(&episodes, &held, |slow| slow.behind_ns(holder)),
             times: episodes.len() as u64,
@@ -160,10 +285,54 @@ impl<F: Facts> Judge<'_, F> {
                 cause: mille(share),
                 cause_least: mille(least),
                 culprit: mille(1.0),
+                not_known: mille(not_known),
                 ..evidence
             },
         };
         let is_turn = waits_for_cpus && verdict.episode_ns < TURNS_NS;
         (!is_turn).then_some((verdict, episodes))
+    }
+
+    /// The part of the excess of which neither the root cause is known nor that it stood behind this one.
+    fn not_known(
+        &self,
+        slow: &[&Slow],
+        typical: &Sum,
+        holder: ThreadId,
+        evidence: Evidence,
+    ) -> f64 {
+        let behind = slow.iter().map(|slow| {
+            let not_known = slow.is_behind(holder).filter(|one| !one.is_known);
+            slow.excess_behind(not_known.map(|one| one.ns).sum(), typical)
+        });
+        let behind = behind.sum::<f64>() / (evidence.excess_ns as f64).max(1.0);
+        (f64::from(evidence.not_known) / 1_000.0 - behind).max(0.0)
+    }
+
+    /// What it did while it held them up, the most first.
+    fn did(&self, times: impl Iterator<Item = (Behind, u64)>, all_ns: u64) -> Vec<(Did, u16)> {
+        let mut sums: BTreeMap<Did, u64> = BTreeMap::new();
+        for (one, ns) in times {
+            let did = match one.doing {
+                Doing::Own(pattern) => Did::Itself(PATTERNS[usize::from(pattern)].class),
+                Doing::Waited(class) => Did::Waited(Plain::of(self.facts.class(class))),
+            };
+            *sums.entry(did).or_default() += ns;
+        }
+        let share = |ns: u64| mille(ns as f64 / all_ns.max(1) as f64);
+        let did = sums.into_iter().map(|(did, ns)| (did, share(ns)));
+        let mut did: Vec<_> = did.filter(|(_, share)| *share >= WORTH_NAMING).collect();
+        did.sort_by_key(|(_, share)| Reverse(*share));
+        did
+    }
+}
+
+impl Behind {
+    /// Of what it did itself.
+    fn family(&self) -> Option<Family> {
+        match self.doing {
+            Doing::Own(pattern) => Some(PATTERNS[usize::from(pattern)].family),
+            Doing::Waited(_) => None,
+        }
     }
 }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Process, ProcessChange, Runner};
 use rustc_hash::FxHashMap;
 
+use super::behind::{self, Behind};
 use super::patterns::{self, COUNT, Time};
 use crate::blame::{Culprit, Parts, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
@@ -18,6 +20,8 @@ use crate::report::TakerKind;
 const MAX_SLOW: usize = 1 << 13;
 /// Shares of one request that are kept, the largest.
 const MAX_SHARES: usize = 12;
+/// Threads whose statements are kept with a request.
+const MAX_CULPRITS: usize = 3;
 /// Statements of a culprit around one wait.
 const MAX_STATEMENTS: usize = 6;
 /// Texts that are kept; all others are empty.
@@ -87,8 +91,10 @@ pub(super) struct Slow {
     pub(super) shares: Vec<Share>,
     /// Its own statement.
     pub(super) statement: u32,
-    /// Those of the thread that held it up most.
-    pub(super) by_culprit: Vec<u32>,
+    /// Behind whom it stood, the longest first.
+    pub(super) behind: Vec<Behind>,
+    /// Those of threads that held it up: of the one whose time most of it was, and of the one behind whom it stood longest.
+    pub(super) by_culprit: Vec<(ThreadId, Vec<u32>)>,
 }
 
 impl Slow {
@@ -244,20 +250,31 @@ impl Collector {
         times: Times,
     ) -> Slow {
         let shares = self.shares(parts);
+        let behind = behind::of(parts, timelines);
+        let by_share = shares.iter().find_map(Share::holder);
         let mut by_culprit = Vec::new();
-        if let Some(thread) = shares.iter().find_map(Share::holder) {
+        for thread in by_share
+            .into_iter()
+            .chain(behind.iter().map(|one| one.thread))
+        {
+            if by_culprit.len() == MAX_CULPRITS
+                || by_culprit.iter().any(|(known, _)| *known == thread)
+            {
+                continue;
+            }
             let own = shares
                 .iter()
                 .filter(|share| share.who == Who::Thread(thread));
-            let from_ns = own.clone().map(|share| share.from_ns).min();
-            let until_ns = own.map(|share| share.until_ns).max();
-            let window = from_ns.unwrap_or(0)..until_ns.unwrap_or(0);
-            for label in timelines.labels_around(thread, window).take(MAX_STATEMENTS) {
-                let number = self.number(label);
-                if by_culprit.last() != Some(&number) {
-                    by_culprit.push(number);
-                }
-            }
+            let own = own.map(|share| (share.from_ns, share.until_ns));
+            let stood = behind.iter().filter(|one| one.thread == thread);
+            let times = own.chain(stood.map(|one| (one.from_ns, one.until_ns)));
+            let window = times.fold((u64::MAX, 0), |all, one| {
+                (all.0.min(one.0), all.1.max(one.1))
+            });
+            by_culprit.push((
+                thread,
+                self.statements(timelines, thread, window.0..window.1),
+            ));
         }
         Slow {
             thread: victim.thread,
@@ -266,9 +283,27 @@ impl Collector {
             weight: u64::from(victim.weight),
             times,
             shares,
+            behind,
             statement: self.number(victim.label),
             by_culprit,
         }
+    }
+
+    /// The statements of a thread around a time, each once.
+    fn statements(
+        &mut self,
+        timelines: &Timelines,
+        thread: ThreadId,
+        window: Range<u64>,
+    ) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        for label in timelines.labels_around(thread, window).take(MAX_STATEMENTS) {
+            let number = self.number(label);
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
+            }
+        }
+        numbers
     }
 
     /// The number of a statement without its values.

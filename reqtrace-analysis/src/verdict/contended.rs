@@ -173,9 +173,12 @@ fn in_common(own: &[&Slow]) -> Vec<u32> {
     let all_ns: u64 = own.iter().map(|slow| time(slow)).sum();
     let mut ran: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     for slow in own {
-        let statements: BTreeSet<u32> = slow.by_culprit.iter().copied().collect();
+        let Some((_, by_culprit)) = slow.by_culprit.first() else {
+            continue;
+        };
+        let statements: BTreeSet<u32> = by_culprit.iter().copied().collect();
         for statement in statements {
-            let place = slow.by_culprit.iter().position(|one| *one == statement);
+            let place = by_culprit.iter().position(|one| *one == statement);
             let (ns, places) = ran.entry(statement).or_default();
             *ns += time(slow);
             *places += time(slow) as f64 * place.unwrap_or(0) as f64;

@@ -9,6 +9,7 @@ use reqtrace_base::plain::Plain;
 use super::behind;
 use super::collect::{Collector, OfType, Slow, Who};
 use super::episodes::{self, Excess};
+use super::named::most;
 use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
 use super::tail::Tail;
@@ -26,7 +27,7 @@ pub(super) const CAUSE_LEAST: f64 = 0.5;
 /// Of the cause.
 pub(super) const CULPRIT: f64 = 0.6;
 /// Of the excess, and of the requests.
-const NOT_KNOWN: f64 = 0.2;
+pub(super) const NOT_KNOWN: f64 = 0.2;
 /// Of what slow requests waited the root cause is known of so much.
 const COVERAGE: f64 = 0.8;
 /// Of all the time of a type, so that its tail is no healthy one, see [`Refuted::ByItsWeight`].
@@ -173,9 +174,7 @@ impl<'a, F: Facts> Judge<'a, F> {
         let others: Vec<&Slow> = others.copied().collect();
         let evidence = self.evidence(tail, &others)?;
         let is_light = (evidence.excess_ns as f64) < WEIGHT * tail.all.latency_ns as f64;
-        let is_known =
-            f64::from(evidence.not_known) <= NOT_KNOWN * 1_000.0 && coverage(&others) >= COVERAGE;
-        if is_light || !is_known {
+        if is_light {
             return None;
         }
         let all = episodes::largest(episodes::of(&others, &tail.typical));
@@ -221,6 +220,25 @@ impl<'a, F: Facts> Judge<'a, F> {
         })
     }
 
+    /// Where these waited, if one place has most of their time.
+    fn place(&self, slow: &[&Slow]) -> Plain {
+        let shares = slow.iter().flat_map(|slow| {
+            slow.shares
+                .iter()
+                .map(|share| (share.class, share.ns * slow.weight))
+        });
+        let all: u64 = slow
+            .iter()
+            .map(|slow| slow.latency_ns() * slow.weight)
+            .sum();
+        match most(shares.filter(|(class, _)| class.is_some())) {
+            Some((class, ns)) if ns as f64 >= CAUSE * all as f64 => {
+                Plain::of(self.facts.class(class))
+            }
+            _ => Plain::default(),
+        }
+    }
+
     /// What has most of the excess of these, by root causes.
     fn by_cause(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<(Finding, Vec<(u64, u64)>)> {
         let Tail { typical, all, .. } = tail;
@@ -251,6 +269,7 @@ impl<'a, F: Facts> Judge<'a, F> {
                 request: self.of.name.to_owned(),
                 because,
                 largest: largest(&excess),
+                object: self.place(slow),
                 evidence,
             };
             let finding = Finding::NoSingleCause(unsure);

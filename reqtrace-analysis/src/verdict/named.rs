@@ -124,13 +124,12 @@ impl<F: Facts> Judge<'_, F> {
                 ..Culprit::default()
             }),
             Who::Thread(thread) => {
-                let statements = own
-                    .iter()
-                    .filter(|slow| slow.shares.iter().find_map(Share::holder) == Some(thread));
-                let statements = most(
-                    statements
-                        .map(|slow| (slow.by_culprit.as_slice(), slow.latency_ns() * slow.weight)),
-                );
+                let statements = own.iter().filter_map(|slow| {
+                    let mut known = slow.by_culprit.iter();
+                    let (_, numbers) = known.find(|(of, _)| *of == thread)?;
+                    Some((numbers.as_slice(), slow.latency_ns() * slow.weight))
+                });
+                let statements = most(statements);
                 let numbers = statements.map_or(&[][..], |(numbers, _)| numbers);
                 let begun = self.collector.begun.get(&thread.tgid);
                 Some(Culprit {

@@ -141,6 +141,24 @@ pub(super) fn queues(object: &Object) -> Result<Vec<u64>> {
     Ok(found)
 }
 
+/// Where the schedulers of versions before 1.22 are.
+const OLDER: [&str; 2] = [
+    "tokio::runtime::thread_pool::",
+    "tokio::runtime::basic_scheduler::",
+];
+
+/// That an older tokio is in the program beside the one whose tasks are seen, with one of its functions.
+pub(crate) fn older(object: &Object) -> Option<String> {
+    let schedulers = ["thread_pool", "basic_scheduler"];
+    let mut all = schedulers.iter().flat_map(|word| functions(object, word));
+    let one = all.find(|one| OLDER.iter().any(|path| one.whole.contains(path)))?;
+    Some(format!(
+        "an older tokio is in {}, too, whose tasks are not seen, nor what they wait for: {}",
+        object.shown(),
+        one.whole
+    ))
+}
+
 /// Functions with this word in their symbols.
 pub(super) fn functions(object: &Object, word: &str) -> Vec<Named> {
     let symbols = object.symbols().iter();

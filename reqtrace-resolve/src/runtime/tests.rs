@@ -64,6 +64,20 @@ fn the_edges_are_found_in_both_manglings() {
 }
 
 #[test]
+fn an_older_tokio_beside_it_is_said() {
+    const OLDER: &str =
+        "_ZN5tokio7runtime11thread_pool6worker7Context8run_task17h16c3c96c22697c3dE";
+    let alone = program(&plain(&CURRENT));
+    assert_eq!(older(&alone.object()), None);
+    let both = program(&plain(&[&CURRENT[..], &[OLDER]].concat()));
+    let said = older(&both.object()).unwrap();
+    assert!(
+        said.contains("thread_pool::worker::Context::run_task"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_scheduler_is_known_although_what_runs_its_tasks_is_inlined() {
     // As in the releases before 1.54.
     let fixture = program(&plain(&[&CURRENT[1..], &MULTI].concat()));

@@ -8,7 +8,7 @@ use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::{spawn_blocking, yield_now};
+use tokio::task::{block_in_place, spawn_blocking, yield_now};
 use tokio::time::sleep;
 
 use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
@@ -41,6 +41,14 @@ pub(super) async fn syncs(number: u64, file: PathBuf) {
         file.sync_all()
     })
     .await;
+    ends(number);
+}
+
+/// Goes on after it, on a thread that may serve the runtime no more.
+pub(super) async fn blocks(number: u64) {
+    tasks_job(Kind::Blocks, number);
+    block_in_place(|| thread::sleep(HELD));
+    sleep(HELD).await;
     ends(number);
 }
 

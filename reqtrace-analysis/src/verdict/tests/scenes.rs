@@ -3,7 +3,7 @@
 use reqtrace_base::plain::Plain;
 
 use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, PID, Scene, TAKER, UPSTREAM};
-use crate::report::verdict::{Because, Class, Finding, Unsure, Verdict};
+use crate::report::verdict::{Because, Class, Did, Finding, Unsure, Verdict};
 
 const EVERY: u64 = 900 * MS;
 
@@ -114,9 +114,10 @@ fn a_request_that_holds_a_lock_and_waits_for_its_cpu() {
         let culprit = verdict.culprit.as_ref().unwrap();
         assert_eq!((culprit.tid, verdict.object.as_str()), (HOLDER, "row lock"));
         assert_eq!(culprit.statements[0].as_str(), "alter table t");
-        let did: Vec<Class> = verdict.did.iter().map(|(class, _)| *class).collect();
+        let did: Vec<Did> = verdict.did.iter().map(|(did, _)| did.clone()).collect();
         assert!(
-            did.contains(&Class::HeldByRequest) && did.contains(&Class::WaitsForCpu),
+            did.contains(&Did::Itself(Class::HeldByRequest))
+                && did.contains(&Did::Itself(Class::WaitsForCpu)),
             "{verdict:#?}"
         );
         let all: u16 = verdict.did.iter().map(|(_, share)| share).sum();
