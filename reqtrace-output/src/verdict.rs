@@ -40,30 +40,22 @@ fn cause(verdict: &Verdict) -> String {
         class, evidence, ..
     } = verdict;
     let mut text = format!(
-        "{}: {} of {} is {}",
+        "{}: {} of {} ",
         slow(&verdict.request, evidence),
         percent(evidence.cause),
         match evidence.of_excess {
             1_000 => "the excess".to_owned(),
             rest => format!("the other {} of the excess", percent(rest)),
         },
-        what(verdict),
     );
-    if let (Class::Contended, Some(culprit)) = (class, &verdict.culprit) {
-        text.push_str(&format!(", which {} had in turn", those(culprit)));
-    } else if let Some(culprit) = &verdict.culprit {
-        text.push_str(&format!(
-            ", and {} of that is {}",
-            percent(evidence.culprit),
-            who(culprit)
-        ));
-        if let Some((cpu, _)) = &culprit.took {
-            text.push_str(&format!(", which took CPU {cpu}"));
-        } else if let Some(does) = does(*class) {
-            text.push_str(&format!(", {does}"));
+    text.push_str(&match (&verdict.culprit, class) {
+        (Some(culprit), _) if !verdict.did.is_empty() => behind(verdict, culprit),
+        (Some(culprit), Class::Contended) => {
+            format!("is {}, which {} had in turn", what(verdict), those(culprit))
         }
-        text.push_str(&did(verdict));
-    }
+        (Some(culprit), _) => because_of(verdict, culprit),
+        (None, _) => format!("is {}", what(verdict)),
+    });
     text.push_str(&format!(" for {}", duration(verdict.episode_ns)));
     text.push_str(&match (class, verdict.times) {
         // They overlap from the first to the last.
@@ -168,6 +160,35 @@ fn does(class: Class) -> Option<&'static str> {
         Class::HeldByThread => Some("in no request"),
         _ => None,
     }
+}
+
+/// `is row lock, and 99 % of that is thread 7575 (…), idle between its requests`.
+fn because_of(verdict: &Verdict, culprit: &Culprit) -> String {
+    let does = match (&culprit.took, does(verdict.class)) {
+        (Some((cpu, _)), _) => format!(", which took CPU {cpu}"),
+        (None, Some(does)) => format!(", {does}"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "is {}, and {} of that is {}{does}",
+        what(verdict),
+        percent(verdict.evidence.culprit),
+        who(culprit)
+    )
+}
+
+/// `stood behind thread 7575 (…), in a request of its own (53 % waiting for a CPU, …), mostly in row lock,`.
+fn behind(verdict: &Verdict, culprit: &Culprit) -> String {
+    let does = does(verdict.class).map_or_else(String::new, |does| format!(", {does}"));
+    let place = match clean(&verdict.object).as_str() {
+        "" => String::new(),
+        object => format!(" mostly in {},", cut(object, STATEMENT)),
+    };
+    format!(
+        "stood behind {}{does}{},{place}",
+        who(culprit),
+        did(verdict)
+    )
 }
 
 /// ` (53 % waiting for a CPU, 44 % computing or asleep)`.
@@ -608,6 +629,32 @@ mod tests {
             "{text}"
         );
         assert!(limited("").contains("the CPU limit of a cgroup that is not known for"));
+    }
+
+    #[test]
+    fn one_behind_whom_they_stood_did_several_things() {
+        let finding = Finding::Cause(Box::new(Verdict {
+            class: Class::HeldByRequest,
+            did: vec![
+                (Did::Waited(Plain::of("client network")), 700),
+                (Did::Itself(Class::HeldByRequest), 290),
+            ],
+            ..verdict()
+        }));
+        let text = sentence(&finding);
+        assert!(
+            text.contains("97 % of the excess stood behind thread 7575 ("),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "), in a request of its own (70 % waiting in client network, 29 % computing or asleep), mostly in row lock, for 350 ms"
+            ),
+            "{text}"
+        );
+        let value = value(&finding);
+        assert_eq!(value["did"][0]["waited_in"], "client network");
+        assert_eq!(value["did"][1]["class"], "held_by_request");
     }
 
     #[test]

@@ -81,6 +81,10 @@ pub(super) fn of_marker(
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);
         }
+        PlaceSpec::Edge(Edge::Goroutine(Change::Ready)) => {
+            (plan.park, _) = goroutines::park(place.object);
+            plan.park.kind = park_kind::WAKER;
+        }
         _ => {}
     }
     match (role, &spec.place) {

@@ -115,7 +115,7 @@ pub enum Reason {
     LayeredSocket,
     /// A thread slept that waits for many things at once: what ended the sleep may be any of them.
     WaitsForMany,
-    /// A task has made it ready that is no request: what that did before is not followed.
+    /// A task or a goroutine has made it ready that is no request: what that did before is not followed.
     NoRequest,
 }
 

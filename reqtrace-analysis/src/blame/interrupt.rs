@@ -256,7 +256,11 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
         "runtime.runtimer",
         "time.goFunc",
     ];
-    const POLLER: [&str; 2] = ["runtime.netpoll*", "runtime.injectglist*"];
+    const POLLER: [&str; 3] = [
+        "runtime.netpoll",
+        "runtime.netpollready",
+        "runtime.injectglist*",
+    ];
     let named = || frames.iter().filter(|frame| frame.is_named());
     let of_runtime =
         |frame: &&Frame| frame.name.starts_with("runtime.") || frame.name.starts_with("time.");
@@ -264,6 +268,7 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
         if TIMERS.contains(&&*frame.name) {
             return WokenBy::Timer;
         }
+        // It may find what is ready between two timers.
         if is_one_of(&POLLER, &frame.name) {
             return WokenBy::Other;
         }
@@ -471,6 +476,16 @@ mod tests {
             ),
             (
                 "runtime.send runtime.chansend1 main.sends runtime.goexit.abi0",
+                WokenBy::Task,
+            ),
+            // A deadline of a connection.
+            (
+                "runtime.netpollgoready runtime.netpolldeadlineimpl runtime.netpollReadDeadline \
+                 runtime.(*timer).unlockAndRun runtime.(*timers).run",
+                WokenBy::Timer,
+            ),
+            (
+                "runtime.netpollgoready internal/poll.runtime_pollUnblock net.(*conn).Close main.closes",
                 WokenBy::Task,
             ),
             ("runtime.netpollready runtime.netpoll", WokenBy::Other),

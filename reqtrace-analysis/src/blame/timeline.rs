@@ -212,6 +212,11 @@ impl Timelines {
     }
 
     /// What is known of a thread, be it nothing.
+    /// Whether a thread has served requests without a key.
+    pub(crate) fn serves(&self, thread: ThreadId) -> bool {
+        self.of(thread).served_from.is_some()
+    }
+
     pub(super) fn of(&self, thread: ThreadId) -> &Timeline {
         self.get(thread).unwrap_or(&self.others)
     }

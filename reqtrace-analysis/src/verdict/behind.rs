@@ -8,11 +8,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use reqtrace_base::plain::Plain;
+use reqtrace_recording::RequestOf;
 use rustc_hash::FxHashMap;
 
 use super::collect::{Slow, Sum, Who};
 use super::episodes::{self, Episode, Excess};
-use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, NOT_KNOWN, TURNS_NS, mille};
+use super::judge::{
+    CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, Measured, NOT_KNOWN, TURNS_NS, mille,
+};
 use super::named::{median_of_longest, most};
 use super::patterns::{self, Family, PATTERNS};
 use super::periods;
@@ -20,7 +23,7 @@ use super::random::Random;
 use crate::blame::{Culprit, Parts, Piece, Reason, ThreadId, Timelines, Wait};
 use crate::report::verdict::{Class, Did, Evidence, Verdict};
 
-/// Of the time that others stood behind it, it did more than wait for a CPU for so much: of less the CPUs are the cause.
+/// Of the time that others stood behind it, it held them up itself for so much: of less the CPUs or the disk are the cause.
 const HELD: f64 = 0.1;
 /// What it did is named if it had so much of the time.
 const WORTH_NAMING: u16 = 100;
@@ -47,62 +50,66 @@ pub(super) struct Behind {
     state: Class,
     /// Where the request waited, as in the names of blame.
     class: Option<u16>,
+    /// Whether that thread itself held it up: it ran or slept, or serves requests and waited for something that is no disk, no CPU
+    /// and no peer.
+    held: bool,
     /// Whether the root cause is known.
     is_known: bool,
     ns: u64,
-    /// `ns` times the threads that stand between.
+    /// `ns` times the threads between this one and the root.
     depth: u64,
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
 }
 
-/// Behind whom a request stood, the longest first. A thread that runs many requests in turns holds nobody up.
+/// Behind whom a request stood, the longest first: in each chain of waits, from its root on, helpers and clients, up to the first
+/// thread that serves requests. Who waits for that one is its victim. A thread that runs many requests in turns holds nobody up.
 pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
     let mut all: FxHashMap<_, Behind> = FxHashMap::default();
     for piece in &parts.pieces {
-        let chain = chain(parts, piece);
-        if !is_followed(piece, chain.first().copied()) {
+        let pattern = patterns::of_piece(&piece.outcome);
+        let root = PATTERNS[pattern].family;
+        let mut waits = chain(parts, piece).peekable();
+        if !is_followed(piece, waits.peek().copied()) {
             continue;
         }
-        let own = match piece.outcome.culprit {
-            Culprit::Request(thread, ..) | Culprit::Thread(thread) => {
-                let pattern = patterns::of_piece(&piece.outcome);
-                let is_known = PATTERNS[pattern].family != Family::NotKnown;
-                is_known.then_some((thread, Doing::Own(pattern as u8), piece.outcome.culprit))
-            }
-            _ => None,
-        };
-        let depth = chain.len() as u64 + u64::from(own.is_some());
-        let waited = chain.iter().filter_map(|wait| {
-            let thread = match wait.whose {
+        let is_known = root != Family::NotKnown;
+        let own = is_known.then_some((Doing::Own(pattern as u8), piece.outcome.culprit));
+        let waited = waits.map(|wait| (Doing::Waited(wait.kept.class), wait.whose));
+        let mut helpers: Vec<ThreadId> = Vec::new();
+        for (depth, (doing, whose)) in own.into_iter().chain(waited).enumerate() {
+            let (thread, serves) = match whose {
                 Culprit::Request(thread, request_type, begin_ns) => {
-                    let of = reqtrace_recording::RequestOf {
+                    let of = RequestOf {
                         request_type,
                         begin_ns,
                     };
-                    (!timelines.is_keyed(of)).then_some(thread)
+                    if timelines.is_keyed(of) {
+                        break;
+                    }
+                    (thread, true)
                 }
-                Culprit::Thread(thread) => Some(thread),
-                _ => None,
+                Culprit::Thread(thread) => (thread, timelines.serves(thread)),
+                Culprit::Itself => break,
+                Culprit::OwnInterrupt | Culprit::Peer(_) | Culprit::Unknown => continue,
             };
-            Some((thread?, Doing::Waited(wait.kept.class), wait.whose))
-        });
-        let mut seen: Vec<ThreadId> = Vec::new();
-        for (at, (thread, doing, whose)) in own.into_iter().chain(waited).enumerate() {
-            // Of a cycle what it did last.
-            if seen.contains(&thread) {
+            // Threads that wait for each other in a circle.
+            if helpers.contains(&thread) {
                 continue;
             }
-            seen.push(thread);
             let state = state(doing, whose);
-            let is_known = piece.outcome.reason.is_none();
+            let held = match doing {
+                Doing::Own(_) => root == Family::Held,
+                Doing::Waited(_) => serves && matches!(root, Family::Held | Family::NotKnown),
+            };
             let one = all
-                .entry((thread, doing, state, piece.class, is_known))
+                .entry((thread, doing, state, piece.class, held, is_known))
                 .or_insert(Behind {
                     thread,
                     doing,
                     state,
                     class: piece.class,
+                    held,
                     is_known,
                     ns: 0,
                     depth: 0,
@@ -110,26 +117,42 @@ pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
                     until_ns: 0,
                 });
             one.ns += piece.ns;
-            one.depth += piece.ns * depth.saturating_sub(at as u64);
+            one.depth += piece.ns * depth as u64;
             one.from_ns = one.from_ns.min(piece.from_ns);
             one.until_ns = one.until_ns.max(piece.from_ns + piece.ns);
+            if serves {
+                break;
+            }
+            helpers.push(thread);
         }
     }
     let mut all: Vec<Behind> = all.into_values().collect();
-    all.sort_by_key(|one| (Reverse(one.ns), one.thread, one.doing, one.state, one.class));
+    let order = |one: &Behind| {
+        (
+            one.thread,
+            one.doing,
+            one.state,
+            one.class,
+            one.held,
+            one.is_known,
+        )
+    };
+    all.sort_by_key(|one| (Reverse(one.ns), order(one)));
     all.truncate(MAX_BEHIND);
+    all.shrink_to_fit();
     all
 }
 
 /// The waits in which a piece lies, the innermost first.
-fn chain<'a>(parts: &'a Parts<'_>, piece: &Piece) -> Vec<&'a Wait<'a>> {
+fn chain<'a>(parts: &'a Parts<'_>, piece: &Piece) -> impl Iterator<Item = &'a Wait<'a>> {
     let wait = |number: u32| parts.waits.get(number as usize);
     let innermost = piece.wait.and_then(wait);
-    std::iter::successors(innermost, |one| one.within.and_then(wait)).collect()
+    std::iter::successors(innermost, move |one| one.within.and_then(wait))
 }
 
 /// Whether those in the chain of a piece held the request up. Where its root is not known, the last of them waited for somebody
-/// outside, such as its client; one that waits for a lock that nobody is known to have, or for anything at all, is no culprit.
+/// outside, such as its client; one that waits for a lock that nobody is known to have, as the request itself does, or for anything
+/// at all, is no culprit.
 fn is_followed(piece: &Piece, innermost: Option<&Wait<'_>>) -> bool {
     match piece.outcome.reason {
         None => true,
@@ -139,7 +162,7 @@ fn is_followed(piece: &Piece, innermost: Option<&Wait<'_>>) -> bool {
             | Reason::WakerNotKnown
             | Reason::NotYetWatched
             | Reason::SenderNotSeen,
-        ) => innermost.is_some_and(|wait| wait.kept.futex == 0),
+        ) => innermost.is_some_and(|wait| wait.kept.futex == 0 && wait.kept.class != piece.class),
         Some(_) => false,
     }
 }
@@ -172,16 +195,20 @@ impl Slow {
 
     /// Whether others than this thread held it up, for most of the time.
     pub(super) fn is_held_by_others(&self, holder: ThreadId) -> bool {
-        let by_others = self.shares.iter().filter(|share| {
-            matches!(share.who, Who::Thread(thread) if thread != holder && thread != self.thread)
-        });
-        let ns: u64 = by_others.map(|share| share.ns).sum();
-        ns as f64 >= CAUSE_LEAST * self.latency_ns() as f64
+        let is_other = |thread: ThreadId| thread != holder && thread != self.thread;
+        let by_others = self
+            .shares
+            .iter()
+            .filter(|share| matches!(share.who, Who::Thread(thread) if is_other(thread)));
+        let behind_others = self.behind.iter().filter(|one| is_other(one.thread));
+        let by_others: u64 = by_others.map(|share| share.ns).sum();
+        let behind_others: u64 = behind_others.map(|one| one.ns).sum();
+        by_others.max(behind_others) as f64 >= CAUSE_LEAST * self.latency_ns() as f64
     }
 }
 
-/// The thread that held others up for most of the time of all; of several in the same chains the last one.
-pub(super) fn holder(slow: &[&Slow]) -> Option<ThreadId> {
+/// The threads that held others up for most of the time of all, or nearly: those next to the roots first.
+pub(super) fn holders(slow: &[&Slow]) -> Vec<ThreadId> {
     let mut all: BTreeMap<ThreadId, (f64, f64)> = BTreeMap::new();
     for slow in slow {
         for one in slow.behind.iter().filter(|one| one.thread != slow.thread) {
@@ -192,11 +219,11 @@ pub(super) fn holder(slow: &[&Slow]) -> Option<ThreadId> {
     }
     let most = all.values().map(|(ns, _)| *ns).fold(0.0, f64::max);
     let nearly = all.into_iter().filter(|(_, (ns, _))| *ns >= NEARLY * most);
-    let last = nearly.max_by(|(_, (one_ns, one)), (_, (other_ns, other))| {
-        let by_depth = (one / one_ns.max(1.0)).total_cmp(&(other / other_ns.max(1.0)));
-        by_depth.then(one_ns.total_cmp(other_ns))
-    });
-    last.map(|(thread, _)| thread)
+    let mut nearly: Vec<(ThreadId, f64, f64)> = nearly
+        .map(|(thread, (ns, depth))| (thread, depth / ns.max(1.0), ns))
+        .collect();
+    nearly.sort_by(|one, other| one.1.total_cmp(&other.1).then(other.2.total_cmp(&one.2)));
+    nearly.into_iter().map(|(thread, ..)| thread).collect()
 }
 
 impl<F: Facts> Judge<'_, F> {
@@ -206,10 +233,11 @@ impl<F: Facts> Judge<'_, F> {
         slow: &[&Slow],
         typical: &Sum,
         holder: ThreadId,
-        evidence: Evidence,
+        measured: &Measured,
     ) -> Option<(Verdict, Vec<Episode>)> {
         let excess_of = |slow: &Slow| slow.excess_behind(slow.behind_ns(holder), typical);
-        let parts: Vec<(f64, f64)> = episodes::of(slow, typical)
+        let parts: Vec<(f64, f64)> = measured
+            .episodes
             .iter()
             .map(|episode| {
                 let requests = episode.requests.iter().map(|at| slow[*at]);
@@ -222,7 +250,7 @@ impl<F: Facts> Judge<'_, F> {
         let mut random = Random::of(slow.iter().map(|slow| slow.begin_ns));
         let share = (own / f64::max(all, 1.0)).min(1.0);
         let least = episodes::least_of(&parts, &mut random).min(1.0);
-        let not_known = self.not_known(slow, typical, holder, evidence);
+        let not_known = not_known(slow, typical, holder, measured);
         if share < CAUSE || least < CAUSE_LEAST || not_known > NOT_KNOWN {
             return None;
         }
@@ -245,15 +273,8 @@ impl<F: Facts> Judge<'_, F> {
         let all_ns: u64 = times().map(|(_, ns)| ns).sum();
         let of_cpus = times().filter(|(one, _)| one.family() == Some(Family::Cpu));
         let of_cpus: u64 = of_cpus.map(|(_, ns)| ns).sum();
-        let is_itself = times().any(|(one, _)| {
-            one.state == Class::HeldByRequest || one.state == Class::HeldBetweenRequests
-        });
-        // A helper that only waits for others or for a disk hands on what they do.
-        let ran: u64 = times()
-            .filter(|(one, _)| one.family() == Some(Family::Held))
-            .map(|(_, ns)| ns)
-            .sum();
-        let held_ns = if is_itself { all_ns - of_cpus } else { ran };
+        let held_ns = times().filter(|(one, _)| one.held);
+        let held_ns: u64 = held_ns.map(|(_, ns)| ns).sum();
         if (held_ns as f64) < HELD * all_ns as f64 {
             return None;
         }
@@ -286,27 +307,11 @@ impl<F: Facts> Judge<'_, F> {
                 cause_least: mille(least),
                 culprit: mille(1.0),
                 not_known: mille(not_known),
-                ..evidence
+                ..measured.evidence
             },
         };
         let is_turn = waits_for_cpus && verdict.episode_ns < TURNS_NS;
         (!is_turn).then_some((verdict, episodes))
-    }
-
-    /// The part of the excess of which neither the root cause is known nor that it stood behind this one.
-    fn not_known(
-        &self,
-        slow: &[&Slow],
-        typical: &Sum,
-        holder: ThreadId,
-        evidence: Evidence,
-    ) -> f64 {
-        let behind = slow.iter().map(|slow| {
-            let not_known = slow.is_behind(holder).filter(|one| !one.is_known);
-            slow.excess_behind(not_known.map(|one| one.ns).sum(), typical)
-        });
-        let behind = behind.sum::<f64>() / (evidence.excess_ns as f64).max(1.0);
-        (f64::from(evidence.not_known) / 1_000.0 - behind).max(0.0)
     }
 
     /// What it did while it held them up, the most first.
@@ -325,6 +330,16 @@ impl<F: Facts> Judge<'_, F> {
         did.sort_by_key(|(_, share)| Reverse(*share));
         did
     }
+}
+
+/// The part of the excess of which neither the root cause is known nor that it stood behind this one, and what was lost.
+fn not_known(slow: &[&Slow], typical: &Sum, holder: ThreadId, measured: &Measured) -> f64 {
+    let behind = slow.iter().map(|slow| {
+        let not_known = slow.is_behind(holder).filter(|one| !one.is_known);
+        slow.excess_behind(not_known.map(|one| one.ns).sum(), typical)
+    });
+    let behind = behind.sum::<f64>() / measured.excess.all.max(1.0);
+    (measured.excess.share(Family::NotKnown) - behind).max(0.0) + measured.lost
 }
 
 impl Behind {

@@ -16,7 +16,7 @@ use crate::cells::bucket::bucket;
 use crate::label::{Numbers, statement};
 use crate::report::TakerKind;
 
-/// Slow requests that are kept of one type: some 3 MB.
+/// Slow requests that are kept of one type: some 10 MB.
 const MAX_SLOW: usize = 1 << 13;
 /// Shares of one request that are kept, the largest.
 const MAX_SHARES: usize = 12;
@@ -93,7 +93,7 @@ pub(super) struct Slow {
     pub(super) statement: u32,
     /// Behind whom it stood, the longest first.
     pub(super) behind: Vec<Behind>,
-    /// Those of threads that held it up: of the one whose time most of it was, and of the one behind whom it stood longest.
+    /// Those of threads that held it up: of the one whose time most of it was, and of those behind whom it stood longest.
     pub(super) by_culprit: Vec<(ThreadId, Vec<u32>)>,
 }
 

@@ -8,7 +8,7 @@ use reqtrace_base::plain::Plain;
 
 use super::behind;
 use super::collect::{Collector, OfType, Slow, Who};
-use super::episodes::{self, Excess};
+use super::episodes::{self, Episode, Excess};
 use super::named::most;
 use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
@@ -168,16 +168,21 @@ impl<'a, F: Facts> Judge<'a, F> {
 
     /// One who held these up: its own requests are none of them, unless others held it up.
     fn behind_one(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
-        let holder = behind::holder(&tail.slow)?;
+        let holders = behind::holders(&tail.slow).into_iter();
+        holders
+            .take(MOST)
+            .find_map(|holder| self.behind_this(tail, holder))
+    }
+
+    fn behind_this(&self, tail: &Tail<'_>, holder: ThreadId) -> Option<(Finding, Vec<(u64, u64)>)> {
         let is_others = |slow: &&&Slow| slow.thread != holder || slow.is_held_by_others(holder);
         let others = tail.slow.iter().filter(is_others);
         let others: Vec<&Slow> = others.copied().collect();
-        let evidence = self.evidence(tail, &others)?;
-        let is_light = (evidence.excess_ns as f64) < WEIGHT * tail.all.latency_ns as f64;
-        if is_light {
+        let measured = self.measured(tail, &others)?;
+        if measured.is_light(tail) {
             return None;
         }
-        let all = episodes::largest(episodes::of(&others, &tail.typical));
+        let all = episodes::largest(measured.episodes.clone());
         let is_load = |verdict: &Verdict| episodes::busy(&all) > BUSY && verdict.cadence.is_none();
         if others.len() < tail.slow.len()
             && let Some((Finding::Cause(verdict), times)) = self.by_cause(tail, &others)
@@ -189,7 +194,7 @@ impl<'a, F: Facts> Judge<'a, F> {
         {
             return Some((Finding::Cause(verdict), times));
         }
-        let (verdict, episodes) = self.behind(&others, &tail.typical, holder, evidence)?;
+        let (verdict, episodes) = self.behind(&others, &tail.typical, holder, &measured)?;
         if is_load(&verdict) || verdict.times < FEWEST_EPISODES as u64 {
             return None;
         }
@@ -197,26 +202,34 @@ impl<'a, F: Facts> Judge<'a, F> {
         Some((Finding::Cause(Box::new(verdict)), times.collect()))
     }
 
-    /// The numbers of a tail, but for those of a cause.
-    fn evidence(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<Evidence> {
+    /// Episodes and excess of a tail, and its numbers but for those of a cause; `None` of too few requests.
+    fn measured(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<Measured> {
         if slow.len() < FEWEST_SLOW {
             return None;
         }
+        let episodes = episodes::of(slow, &tail.typical);
         let mut excess = Excess::default();
-        slow.iter()
-            .for_each(|slow| excess.add(&Excess::of(slow, &tail.typical)));
-        let lost = 1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64;
-        let not_known = (excess.share(Family::NotKnown).max(0.0) + lost.max(0.0)).min(1.0);
-        Some(Evidence {
+        episodes
+            .iter()
+            .for_each(|episode| excess.add(&episode.excess));
+        let lost = (1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64).max(0.0);
+        let not_known = excess.share(Family::NotKnown).max(0.0) + lost;
+        let evidence = Evidence {
             slow: tail.weight(&self.of_type.buckets, slow),
             requests: tail.all.weight,
             median_ns: tail.median_ns,
             p99_ns: tail.p99_ns,
             of_excess: tail.of_excess,
-            episodes: episodes::of(slow, &tail.typical).len() as u64,
+            episodes: episodes.len() as u64,
             excess_ns: excess.all as u64,
             not_known: mille(not_known),
             ..Evidence::default()
+        };
+        Some(Measured {
+            evidence,
+            episodes,
+            excess,
+            lost,
         })
     }
 
@@ -241,16 +254,17 @@ impl<'a, F: Facts> Judge<'a, F> {
 
     /// What has most of the excess of these, by root causes.
     fn by_cause(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<(Finding, Vec<(u64, u64)>)> {
-        let Tail { typical, all, .. } = tail;
-        let evidence = self.evidence(tail, slow)?;
+        let typical = &tail.typical;
+        let measured = self.measured(tail, slow)?;
+        let is_light = measured.is_light(tail);
+        let Measured {
+            evidence,
+            episodes,
+            excess,
+            ..
+        } = measured;
         let not_known = f64::from(evidence.not_known) / 1_000.0;
-        let episodes = episodes::of(slow, typical);
         let are_few = episodes.len() < FEWEST_EPISODES;
-        let mut excess = Excess::default();
-        episodes
-            .iter()
-            .for_each(|episode| excess.add(&episode.excess));
-        let is_light = excess.all < WEIGHT * all.latency_ns as f64;
         // What no root cause explains may be contention. The tail of a healthy service needs no explanation.
         let contention = |evidence| {
             let verdict = (!is_light).then(|| self.contention(slow, typical, evidence));
@@ -342,6 +356,22 @@ impl<'a, F: Facts> Judge<'a, F> {
         }
         let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
         Some((Finding::Cause(Box::new(verdict)), times.collect()))
+    }
+}
+
+/// What slow requests come to.
+pub(super) struct Measured {
+    pub(super) evidence: Evidence,
+    pub(super) episodes: Vec<Episode>,
+    pub(super) excess: Excess,
+    /// The part of the requests whose records were lost.
+    pub(super) lost: f64,
+}
+
+impl Measured {
+    /// Whether it is so little of the time of its type that it is the tail of a healthy service.
+    fn is_light(&self, tail: &Tail<'_>) -> bool {
+        self.excess.all < WEIGHT * tail.all.latency_ns as f64
     }
 }
 

@@ -123,7 +123,8 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
     unsafe {
         let (stack, walker) = (&raw mut (*room).stack, &raw mut (*room).walker);
         unwind::start_at(&mut *walker, &user, &place);
-        (*walker).may_change_stacks = 1;
+        // Only goroutines have frame pointers that are kept.
+        (*walker).may_change_stacks = u32::from(plan.bp != 0);
         let (len, stop) = unwind::walk(walker, mappings, stack);
         let mut found = (STACK_LOST, by_function);
         if len == 0 {

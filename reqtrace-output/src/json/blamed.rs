@@ -103,7 +103,7 @@ fn slow(request: &HeldRequest) -> Value {
         "blocked_ns": request.blocked_ns,
         "run_queue_ns": request.run_queue_ns,
         "preempted_ns": request.preempted_ns,
-        "parts": request.parts.iter().map(part).collect::<Vec<_>>(),
+        "parts": request.parts.iter().map(|one| part(one, 1)).collect::<Vec<_>>(),
     });
     if request.parked_ns + request.queued_ns > 0 {
         value["parked_ns"] = json!(request.parked_ns);
@@ -112,7 +112,18 @@ fn slow(request: &HeldRequest) -> Value {
     value
 }
 
-fn part(part: &Part) -> Value {
+/// So many parts lie in each other: readers of JSON go some 128 levels down, and each part is two.
+const MAX_NESTED: usize = 48;
+
+/// A part at a level, with those in it: of what lies too deep only where it ends.
+fn part(part: &Part, level: usize) -> Value {
+    let inner: Vec<Value> = if level < MAX_NESTED {
+        let inner = part.parts.iter();
+        inner.map(|one| self::part(one, level + 1)).collect()
+    } else {
+        let ends = part.parts.iter().flat_map(ends);
+        ends.map(|one| self::part(one, level + 1)).collect()
+    };
     let mut value = json!({
         "culprit_kind": part.whose.kind.name(),
         "culprit_request": part.whose.request,
@@ -126,7 +137,7 @@ fn part(part: &Part) -> Value {
             "label": after.label,
         })),
         "ns": part.ns,
-        "parts": part.parts.iter().map(self::part).collect::<Vec<_>>(),
+        "parts": inner,
     });
     match &part.what {
         What::Waited {
@@ -145,6 +156,14 @@ fn part(part: &Part) -> Value {
         }
     }
     value
+}
+
+/// Where a part ends: itself or those in it that have none in them.
+fn ends(part: &Part) -> Vec<&Part> {
+    match part.parts.as_slice() {
+        [] => vec![part],
+        inner => inner.iter().flat_map(ends).collect(),
+    }
 }
 
 fn lock(lock: &Lock) -> Value {
@@ -186,4 +205,40 @@ fn holder(holder: &Holder) -> Value {
         "requests": holder.requests,
         "wait_class": holder.wait_class,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqtrace_analysis::report::blame::CulpritName;
+
+    /// As many requests as a service has connections may wait for each other.
+    #[test]
+    fn a_long_chain_can_be_read_and_keeps_its_end() {
+        let of = |what, ns, parts| Part {
+            whose: CulpritName::default(),
+            tid: 0,
+            request_id: 0,
+            after: None,
+            what,
+            woken_from: Vec::new(),
+            ns,
+            parts,
+        };
+        let mut chain = of(What::Ended(Cause::Disk, None), 7, Vec::new());
+        for ns in 0..2 * MAX_NESTED as u64 {
+            let waited = What::Waited {
+                class: "lock".to_owned(),
+                user: Vec::new(),
+                kernel: Vec::new(),
+            };
+            chain = of(waited, ns, vec![chain]);
+        }
+        let text = part(&chain, 1).to_string();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        let inner = |value: &Value| value["parts"].get(0).cloned();
+        let all: Vec<Value> = std::iter::successors(Some(read), inner).collect();
+        assert_eq!(all.len(), MAX_NESTED + 1);
+        assert_eq!(all[MAX_NESTED]["root_cause"], "disk");
+    }
 }

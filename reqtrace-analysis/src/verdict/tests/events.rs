@@ -28,6 +28,8 @@ pub(super) const LOCK: u64 = 100;
 pub(super) const DISK: u64 = 101;
 pub(super) const TIMER: u64 = 102;
 pub(super) const LOCK_USER: u64 = 103;
+const READS: u64 = 104;
+const READS_USER: u64 = 105;
 
 #[derive(Clone, Debug)]
 pub(super) struct Made {
@@ -49,6 +51,7 @@ pub(super) struct Off {
     pub(super) times: [u64; 3],
     pub(super) waker: Option<Waker>,
     pub(super) sequence: u32,
+    pub(super) site: BlockSite,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +99,13 @@ pub(super) const SITE: BlockSite = BlockSite {
     ..BlockSite::PREEMPTED
 };
 
+/// Where a thread waits for its client.
+pub(super) const CLIENT: BlockSite = BlockSite {
+    kernel_stack: READS,
+    user_stack: READS_USER,
+    ..BlockSite::PREEMPTED
+};
+
 pub(super) struct World {
     analysis: Aggregator,
     requests: u64,
@@ -138,6 +148,8 @@ impl World {
         }
         world.stack(None, LOCK, &["futex_wait", "do_futex"]);
         world.stack(Some(space(PID)), LOCK_USER, &["lock_wait", "main"]);
+        world.stack(None, READS, &["tcp_recvmsg", "sock_recvmsg"]);
+        world.stack(Some(space(PID)), READS_USER, &["reads", "main"]);
         world.stack(
             None,
             DISK,
@@ -189,7 +201,7 @@ impl World {
                 tid: off.tid,
                 sequence: off.sequence,
                 request: off.request,
-                site: SITE,
+                site: off.site,
                 out_ns: off.times[0],
                 kind: off
                     .waker

@@ -125,6 +125,29 @@ fn a_request_that_holds_a_lock_and_waits_for_its_cpu() {
     });
 }
 
+/// It has the lock, and waits for its client: what ends that is another one's business.
+#[test]
+fn a_request_that_holds_a_lock_and_waits_for_its_client() {
+    let incident = Incident::of(Kind::SlowReader, EVERY, 150 * MS);
+    each(incident, true, |verdict| {
+        assert_eq!(verdict.class, Class::HeldByRequest);
+        let culprit = verdict.culprit.as_ref().unwrap();
+        assert_eq!((culprit.tid, verdict.object.as_str()), (HOLDER, "row lock"));
+        let (did, share) = &verdict.did[0];
+        assert_eq!(*did, Did::Waited(Plain::of("network")));
+        assert!(*share > 900, "{verdict:#?}");
+    });
+}
+
+/// It waits for the lock as all others do: who has that is not known.
+#[test]
+fn who_waits_for_the_same_lock_is_no_culprit() {
+    let incident = Incident::of(Kind::QueuedHolder, EVERY, 150 * MS);
+    let unsure = unsure(&Scene::of(3, &[incident]));
+    assert!(matches!(unsure.because, Because::NotKnown(_)));
+    assert_eq!(unsure.object.as_str(), "row lock");
+}
+
 /// Of few clients that wait for each answer few requests are slow, even where all stand half of the time.
 #[test]
 fn a_stop_of_all_makes_few_requests_slow() {

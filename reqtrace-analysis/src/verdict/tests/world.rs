@@ -2,7 +2,9 @@
 
 use reqtrace_recording::{Comm, CpuWait, Runner, Waker, WakerIs};
 
-use super::events::{DISK, Made, Off, TIMER, Told, World, interrupt, of, space, task};
+use super::events::{
+    CLIENT, DISK, Made, Off, SITE, TIMER, Told, World, interrupt, of, space, task,
+};
 use crate::report::verdict::Finding;
 use crate::verdict::random::Random;
 
@@ -28,6 +30,10 @@ pub(super) enum Kind {
     BusyHolder,
     /// The same, and it waits for its CPU half of the time.
     PreemptedHolder,
+    /// It waits for its client; nobody knows what ends that.
+    SlowReader,
+    /// It waits for the same lock; nobody knows who has that.
+    QueuedHolder,
     /// Another of the threads each time.
     ManyHolders,
     /// Somebody takes their CPU.
@@ -185,15 +191,19 @@ impl Scene {
             let length = until - waits_from;
             let waker = match meets.map(|window| window.kind) {
                 None | Some(Kind::Disk) => Some(interrupt(DISK)),
-                Some(Kind::IdleHolder | Kind::BusyHolder | Kind::PreemptedHolder) => {
-                    meets.map(|window| {
-                        let begun = match window.kind {
-                            Kind::IdleHolder => window.to - MS / 50,
-                            _ => window.from - MS,
-                        };
-                        task(PID, HOLDER, WakerIs::InRequest(of(begun)))
-                    })
-                }
+                Some(
+                    Kind::IdleHolder
+                    | Kind::BusyHolder
+                    | Kind::PreemptedHolder
+                    | Kind::SlowReader
+                    | Kind::QueuedHolder,
+                ) => meets.map(|window| {
+                    let begun = match window.kind {
+                        Kind::IdleHolder => window.to - MS / 50,
+                        _ => window.from - MS,
+                    };
+                    task(PID, HOLDER, WakerIs::InRequest(of(begun)))
+                }),
                 Some(Kind::ManyHolders) => {
                     let holder = 200 + 10 * tid + random.below(5) as u32;
                     let times = [waits_from - MS, until - MS / 50];
@@ -244,6 +254,7 @@ impl Scene {
                 times: [waits_from, wake, until],
                 waker,
                 sequence,
+                site: SITE,
             };
             sequence += 1;
             told.push((until, Told::Off(off)));
@@ -347,9 +358,27 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
                     times: [window.from, window.from, window.from + half],
                     waker: None,
                     sequence: number,
+                    site: SITE,
                 };
                 told.push((window.from + half, Told::Off(off)));
             }
+        }
+        Kind::SlowReader | Kind::QueuedHolder => {
+            let begun = window.from - MS;
+            request(begun, window.to + MS / 10, "select n from t");
+            let off = Off {
+                tid: HOLDER,
+                space: PID,
+                request: Some(of(begun)),
+                times: [window.from, window.to - MS, window.to - MS],
+                waker: Some(Waker::UNKNOWN),
+                sequence: number,
+                site: match window.kind {
+                    Kind::SlowReader => CLIENT,
+                    _ => SITE,
+                },
+            };
+            told.push((window.to - MS, Told::Off(off)));
         }
         Kind::Upstream | Kind::UpstreamPool => {
             let off = Off {
@@ -362,6 +391,7 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
                 times: [window.from, window.to - 10, window.to - 5],
                 waker: Some(interrupt(TIMER)),
                 sequence: number,
+                site: SITE,
             };
             told.push((window.to, Told::Off(off)));
         }
