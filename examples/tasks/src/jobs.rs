@@ -100,11 +100,7 @@ pub(crate) async fn run(data: &Path, jobs: u64) -> Result<Vec<String>> {
     kinds.spawn(each(jobs, |n| async move {
         vec![job("queues", n, queues(n), nothing()).await]
     }));
-    let mut lines = Vec::new();
-    while let Some(of_kind) = kinds.join_next().await {
-        lines.extend(of_kind?);
-    }
-    Ok(lines)
+    lines_of(kinds).await
 }
 
 /// The same of jobs that block the thread that runs them, after they have told the runtime, which goes on with another
@@ -120,6 +116,10 @@ pub(crate) async fn run_blocking(jobs: u64) -> Result<Vec<String>> {
     kinds.spawn(each(jobs, |n| async move {
         vec![job("sleeps", n, sleeps(n), nothing()).await]
     }));
+    lines_of(kinds).await
+}
+
+async fn lines_of(mut kinds: JoinSet<Vec<String>>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     while let Some(of_kind) = kinds.join_next().await {
         lines.extend(of_kind?);
