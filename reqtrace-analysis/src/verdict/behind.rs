@@ -41,10 +41,10 @@ enum Doing {
     Waited(Option<u16>),
 }
 
-/// A part of a slow request that it stood behind another thread.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Behind {
-    pub(super) thread: ThreadId,
+/// Behind whom a request stood, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    thread: ThreadId,
     doing: Doing,
     /// Whether that thread was in a request, in none, or between two.
     state: Class,
@@ -55,6 +55,12 @@ pub(super) struct Behind {
     held: bool,
     /// Whether the root cause is known.
     is_known: bool,
+}
+
+/// A part of a slow request that it stood behind another thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Behind {
+    key: Key,
     ns: u64,
     /// `ns` times the threads between this one and the root.
     depth: u64,
@@ -65,7 +71,7 @@ pub(super) struct Behind {
 /// Behind whom a request stood, the longest first: in each chain of waits, from its root on, helpers and clients, up to the first
 /// thread that serves requests. Who waits for that one is its victim. A thread that runs many requests in turns holds nobody up.
 pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
-    let mut all: FxHashMap<_, Behind> = FxHashMap::default();
+    let mut all: FxHashMap<Key, Behind> = FxHashMap::default();
     for piece in &parts.pieces {
         let pattern = patterns::of_piece(&piece.outcome);
         let root = PATTERNS[pattern].family;
@@ -97,25 +103,24 @@ pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
             if helpers.contains(&thread) {
                 continue;
             }
-            let state = state(doing, whose);
-            let held = match doing {
-                Doing::Own(_) => root == Family::Held,
-                Doing::Waited(_) => serves && matches!(root, Family::Held | Family::NotKnown),
+            let key = Key {
+                thread,
+                doing,
+                state: state(doing, whose),
+                class: piece.class,
+                held: match doing {
+                    Doing::Own(_) => root == Family::Held,
+                    Doing::Waited(_) => serves && matches!(root, Family::Held | Family::NotKnown),
+                },
+                is_known,
             };
-            let one = all
-                .entry((thread, doing, state, piece.class, held, is_known))
-                .or_insert(Behind {
-                    thread,
-                    doing,
-                    state,
-                    class: piece.class,
-                    held,
-                    is_known,
-                    ns: 0,
-                    depth: 0,
-                    from_ns: piece.from_ns,
-                    until_ns: 0,
-                });
+            let one = all.entry(key).or_insert(Behind {
+                key,
+                ns: 0,
+                depth: 0,
+                from_ns: piece.from_ns,
+                until_ns: 0,
+            });
             one.ns += piece.ns;
             one.depth += piece.ns * depth as u64;
             one.from_ns = one.from_ns.min(piece.from_ns);
@@ -127,17 +132,7 @@ pub(super) fn of(parts: &Parts<'_>, timelines: &Timelines) -> Vec<Behind> {
         }
     }
     let mut all: Vec<Behind> = all.into_values().collect();
-    let order = |one: &Behind| {
-        (
-            one.thread,
-            one.doing,
-            one.state,
-            one.class,
-            one.held,
-            one.is_known,
-        )
-    };
-    all.sort_by_key(|one| (Reverse(one.ns), order(one)));
+    all.sort_by_key(|one| (Reverse(one.ns), one.key));
     all.truncate(MAX_BEHIND);
     all.shrink_to_fit();
     all
@@ -180,7 +175,7 @@ fn state(doing: Doing, whose: Culprit) -> Class {
 impl Slow {
     fn is_behind(&self, holder: ThreadId) -> impl Iterator<Item = &Behind> {
         let behind = self.behind.iter();
-        behind.filter(move |one| one.thread == holder)
+        behind.filter(move |one| one.thread() == holder)
     }
 
     fn behind_ns(&self, holder: ThreadId) -> u64 {
@@ -200,7 +195,7 @@ impl Slow {
             .shares
             .iter()
             .filter(|share| matches!(share.who, Who::Thread(thread) if is_other(thread)));
-        let behind_others = self.behind.iter().filter(|one| is_other(one.thread));
+        let behind_others = self.behind.iter().filter(|one| is_other(one.thread()));
         let by_others: u64 = by_others.map(|share| share.ns).sum();
         let behind_others: u64 = behind_others.map(|one| one.ns).sum();
         by_others.max(behind_others) as f64 >= CAUSE_LEAST * self.latency_ns() as f64
@@ -211,8 +206,8 @@ impl Slow {
 pub(super) fn holders(slow: &[&Slow]) -> Vec<ThreadId> {
     let mut all: BTreeMap<ThreadId, (f64, f64)> = BTreeMap::new();
     for slow in slow {
-        for one in slow.behind.iter().filter(|one| one.thread != slow.thread) {
-            let (ns, depth) = all.entry(one.thread).or_default();
+        for one in slow.behind.iter().filter(|one| one.thread() != slow.thread) {
+            let (ns, depth) = all.entry(one.thread()).or_default();
             *ns += (one.ns * slow.weight) as f64;
             *depth += one.depth as f64 * slow.weight as f64;
         }
@@ -260,15 +255,10 @@ impl<F: Facts> Judge<'_, F> {
             .copied()
             .collect();
         let times = || {
-            let times = |slow: &&'_ Slow| {
-                let weight = slow.weight;
-                let times: Vec<_> = slow
-                    .is_behind(holder)
-                    .map(|one| (*one, one.ns * weight))
-                    .collect();
-                times
-            };
-            held.iter().flat_map(times)
+            held.iter().flat_map(|slow| {
+                let behind = slow.is_behind(holder);
+                behind.map(|one| (one.key, one.ns * slow.weight))
+            })
         };
         let all_ns: u64 = times().map(|(_, ns)| ns).sum();
         let of_cpus = times().filter(|(one, _)| one.family() == Some(Family::Cpu));
@@ -315,7 +305,7 @@ impl<F: Facts> Judge<'_, F> {
     }
 
     /// What it did while it held them up, the most first.
-    fn did(&self, times: impl Iterator<Item = (Behind, u64)>, all_ns: u64) -> Vec<(Did, u16)> {
+    fn did(&self, times: impl Iterator<Item = (Key, u64)>, all_ns: u64) -> Vec<(Did, u16)> {
         let mut sums: BTreeMap<Did, u64> = BTreeMap::new();
         for (one, ns) in times {
             let did = match one.doing {
@@ -335,7 +325,7 @@ impl<F: Facts> Judge<'_, F> {
 /// The part of the excess of which neither the root cause is known nor that it stood behind this one, and what was lost.
 fn not_known(slow: &[&Slow], typical: &Sum, holder: ThreadId, measured: &Measured) -> f64 {
     let behind = slow.iter().map(|slow| {
-        let not_known = slow.is_behind(holder).filter(|one| !one.is_known);
+        let not_known = slow.is_behind(holder).filter(|one| !one.key.is_known);
         slow.excess_behind(not_known.map(|one| one.ns).sum(), typical)
     });
     let behind = behind.sum::<f64>() / measured.excess.all.max(1.0);
@@ -343,6 +333,12 @@ fn not_known(slow: &[&Slow], typical: &Sum, holder: ThreadId, measured: &Measure
 }
 
 impl Behind {
+    pub(super) fn thread(&self) -> ThreadId {
+        self.key.thread
+    }
+}
+
+impl Key {
     /// Of what it did itself.
     fn family(&self) -> Option<Family> {
         match self.doing {

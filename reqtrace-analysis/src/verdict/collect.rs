@@ -255,7 +255,7 @@ impl Collector {
         let mut by_culprit = Vec::new();
         for thread in by_share
             .into_iter()
-            .chain(behind.iter().map(|one| one.thread))
+            .chain(behind.iter().map(Behind::thread))
         {
             if by_culprit.len() == MAX_CULPRITS
                 || by_culprit.iter().any(|(known, _)| *known == thread)
@@ -266,7 +266,7 @@ impl Collector {
                 .iter()
                 .filter(|share| share.who == Who::Thread(thread));
             let own = own.map(|share| (share.from_ns, share.until_ns));
-            let stood = behind.iter().filter(|one| one.thread == thread);
+            let stood = behind.iter().filter(|one| one.thread() == thread);
             let times = own.chain(stood.map(|one| (one.from_ns, one.until_ns)));
             let window = times.fold((u64::MAX, 0), |all, one| {
                 (all.0.min(one.0), all.1.max(one.1))

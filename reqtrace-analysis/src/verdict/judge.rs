@@ -41,6 +41,8 @@ pub(super) const TYPICAL: (u64, u64) = (40, 60);
 /// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
 const REST: f64 = 0.1;
 const AFTERMATH: u64 = 2;
+/// Threads that are asked whether they held the others up.
+const MOST_HOLDERS: usize = 3;
 /// Sentences.
 const MOST: usize = 3;
 /// Causes that are named where none is the one.
@@ -170,7 +172,7 @@ impl<'a, F: Facts> Judge<'a, F> {
     fn behind_one(&self, tail: &Tail<'_>) -> Option<(Finding, Vec<(u64, u64)>)> {
         let holders = behind::holders(&tail.slow).into_iter();
         holders
-            .take(MOST)
+            .take(MOST_HOLDERS)
             .find_map(|holder| self.behind_this(tail, holder))
     }
 
