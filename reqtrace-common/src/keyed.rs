@@ -36,7 +36,9 @@ mod state;
 mod take;
 mod world;
 
-pub use key::{Job, KeyEntry, KeyId, Look, MAX_KEY_PARTS, TICKETS, Where, Word};
+pub use key::{
+    Job, KEY_COUNTERS, KeyEntry, KeyId, Look, MAX_KEY_PARTS, TICKETS, Where, Word, key_counter,
+};
 pub use state::{KeyedState, PARKED, QUEUED};
 pub use take::{close_stored, close_taken};
 pub use world::{By, Hit, Inserted, Misfit, World};

@@ -15,7 +15,9 @@ use reqtrace_common::thread::{Thread, status};
 
 use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
-use crate::maps::{KEYS, THREADS, has_state, lose, set_tid_flag, tid_flag};
+use crate::maps::{
+    KEYS, MARKER_PLANS, THREADS, has_state, lose, may_have_key, remove_key, set_tid_flag, tid_flag,
+};
 use crate::request::{self, Marked};
 use crate::{blame, label, passed, plan};
 
@@ -65,6 +67,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         lose(Loss::KeyUnreadable);
         return 0;
     }
+    if keyed_by_nobody(index, marked.tid, hit.id.key[0]) != 0 {
+        return 0;
+    }
     let Some(thread) = thread_of(&marked) else {
         return 0;
     };
@@ -109,6 +114,43 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     keyed::hit(&mut kernel, thread, &hit);
     0
+}
+
+/// Takes a hit of a key that no request has, if nothing comes of it but which unit the thread runs: most hits of a runtime's
+/// markers are such. Returns 0 if the state machine has to be asked, which takes several times as long.
+///
+/// A function with an external name: what its caller does next is verified as if this were not there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_by_nobody(index: u32, tid: u32, key: u64) -> u32 {
+    let Some(plan) = MARKER_PLANS.get_ptr(index) else {
+        return 0;
+    };
+    // SAFETY: points into the map.
+    let (op, flags) = unsafe { ((*plan).op, (*plan).flags) };
+    let touches = flags & (marker_flag::TOUCH | marker_flag::CURRENT | marker_flag::UNIT);
+    let begins_nothing = matches!(op, op::RESUME | op::PARK | op::READY | op::END);
+    if touches != marker_flag::TOUCH || !begins_nothing || may_have_key(key) {
+        return 0;
+    }
+    // One that is in a request may find that another thread has taken it.
+    if tid_flag(tid) != flag::KNOWN {
+        return 0;
+    }
+    if flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
+        let Some(thread) = THREADS.get_ptr_mut(tid) else {
+            return 0;
+        };
+        // SAFETY: the current thread's own entry.
+        let units = unsafe { &mut (*thread).state.units };
+        if flags & marker_flag::ENTERS != 0 {
+            units.enter(key, request::bpf_now());
+        } else {
+            units.leave(key);
+        }
+    }
+    plan::count(index, count::HITS);
+    1
 }
 
 /// Whether the thread runs the request that is meant, and it is recorded.
@@ -225,7 +267,7 @@ pub(crate) fn gives_up(thread: &Thread) -> bool {
             }
             let busy = Word::busy(word.ticket).encode();
             if compare_exchange(&raw mut (*entry).word, found, busy) == found {
-                let _ = KEYS.remove(keyed.id);
+                remove_key(&keyed.id);
                 return true;
             }
         }

@@ -1,13 +1,13 @@
 //! All maps, and the few ways in which they are touched.
 
-use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC};
+use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process, tid_flag as flag};
 use reqtrace_common::filter::LengthHistogram;
 use reqtrace_common::futex::RWLOCK_WORDS;
-use reqtrace_common::keyed::{KeyEntry, KeyId};
+use reqtrace_common::keyed::{KEY_COUNTERS, KeyEntry, KeyId, key_counter};
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::limits::{
     MAX_ADDRESS_SPACES, MAX_FILES, MAX_PROCESSES, MAX_REQUEST_TYPES, MAX_SAMPLE_EVERY,
@@ -150,6 +150,11 @@ pub(crate) static ATTRIBUTE_PLANS: Array<AttributePlan> = Array::with_max_entrie
 #[map]
 pub(crate) static KEYS: HashMap<KeyId, KeyEntry> = HashMap::with_max_entries(1, 0);
 
+/// How many of [`KEYS`] have this [`key_counter`], and more while one comes or goes. User space maps it, as it takes keys out
+/// too.
+#[map]
+static KEY_COUNTS: Array<[u64; KEY_COUNTERS]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
 /// Requests that no thread runs, by their tickets. Not preallocated: there are few most of the time.
 #[map]
 pub(crate) static PARKED: HashMap<u64, RequestState> =
@@ -206,6 +211,48 @@ pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
         }
     }
     THREADS.get_ptr_mut(tid)
+}
+
+/// The counter of keys with this first part.
+#[inline(always)]
+fn key_count(key: u64) -> Option<*mut u64> {
+    let counts = KEY_COUNTS.get_ptr_mut(0)?.cast::<u64>();
+    // SAFETY: the mask keeps the index below KEY_COUNTERS, a power of two.
+    Some(unsafe { counts.add(key_counter(key) & (KEY_COUNTERS - 1)) })
+}
+
+/// Whether a request may have a key with this first part. If not, none has.
+#[inline(always)]
+pub(crate) fn may_have_key(key: u64) -> bool {
+    // SAFETY: points into the map.
+    key_count(key).is_none_or(|count| unsafe { count.read_volatile() } != 0)
+}
+
+/// Makes the entry of a key. It is counted before it is there.
+#[inline(always)]
+pub(crate) fn insert_key(id: &KeyId, entry: &KeyEntry) -> Result<(), i32> {
+    count_key(id, 1);
+    let inserted = KEYS.insert(id, entry, u64::from(BPF_NOEXIST));
+    if inserted.is_err() {
+        count_key(id, u64::MAX);
+    }
+    inserted
+}
+
+/// Takes the entry of a key out. It is counted until it is gone.
+#[inline(always)]
+pub(crate) fn remove_key(id: &KeyId) {
+    if KEYS.remove(id).is_ok() {
+        count_key(id, u64::MAX);
+    }
+}
+
+#[inline(always)]
+fn count_key(id: &KeyId, by: u64) {
+    if let Some(count) = key_count(id.key[0]) {
+        // SAFETY: points into the map.
+        unsafe { add(count, by) }
+    }
 }
 
 /// `E2BIG`: what a full hash map answers.

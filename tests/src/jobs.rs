@@ -60,8 +60,22 @@ impl Running {
 
     /// Traces all its jobs; what was traced, and its log.
     pub(crate) fn trace(mut self, profile: &Path, more: &[&str]) -> Result<(Outcome, String)> {
+        let trace = Trace::start(profile, self.process.pid(), more)?;
+        self.carry_out()?;
+        let outcome = trace.finish()?;
+        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        let log = fs::read_to_string(self.folder.path().join("log"))?;
+        self.process.tell("end")?;
+        Ok((outcome, log))
+    }
+
+    /// Lets it do its jobs, and waits until they are done.
+    ///
+    /// # Errors
+    ///
+    /// When it ends before, or they take too long.
+    pub fn carry_out(&mut self) -> Result<()> {
         let process = &mut self.process;
-        let trace = Trace::start(profile, process.pid(), more)?;
         process.tell("go")?;
         until(LIMIT, "the jobs", || {
             let output = process.output(Stream::Out);
@@ -72,12 +86,7 @@ impl Running {
                 None => Ok(None),
                 Some(status) => bail!("{status}: {}", process.output(Stream::Err)),
             }
-        })?;
-        let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
-        let log = fs::read_to_string(self.folder.path().join("log"))?;
-        process.tell("end")?;
-        Ok((outcome, log))
+        })
     }
 }
 

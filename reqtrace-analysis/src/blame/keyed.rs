@@ -4,10 +4,9 @@
 //! Such a request runs on one thread at a time, and on any. Among those of a process the time of their begin
 //! is unique.
 
-use std::rc::Rc;
-
 use reqtrace_recording::RequestOf;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::fitting::Fitting;
 use super::kept::{Away, Kept, Source, ThreadId};
@@ -41,11 +40,11 @@ pub(super) struct Keyed {
     /// Its id; 0 until its record has come.
     pub(super) id: u64,
     /// As the program had it.
-    pub(super) label: Rc<[u8]>,
+    pub(super) label: Box<[u8]>,
     /// Where it was while no thread ran it, by time.
     pub(super) aways: Fitting<Kept>,
-    /// By time.
-    runs: Vec<Run>,
+    /// By time; most have one.
+    runs: SmallVec<[Run; 1]>,
     /// What was before is forgotten.
     pub(super) forgotten_ns: u64,
 }
@@ -130,9 +129,9 @@ impl AllKeyed {
             self.bytes += REQUEST_BYTES;
             Keyed {
                 id: 0,
-                label: Rc::default(),
+                label: Box::default(),
                 aways: Fitting::default(),
-                runs: Vec::new(),
+                runs: SmallVec::new(),
                 forgotten_ns: 0,
             }
         })

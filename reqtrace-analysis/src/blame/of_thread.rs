@@ -1,7 +1,6 @@
 //! What one thread did: its intervals and requests in, in order, as long as they are kept.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use reqtrace_recording::RequestOf;
 
@@ -27,7 +26,7 @@ pub(super) struct Span {
     pub(super) until_ns: u64,
     pub(super) known: Known,
     /// As the program had it.
-    pub(super) label: Rc<[u8]>,
+    pub(super) label: Box<[u8]>,
 }
 
 /// What is known of a request.
@@ -110,7 +109,7 @@ impl Timeline {
             id: 0,
             until_ns,
             known: Known::Ran,
-            label: Rc::default(),
+            label: Box::default(),
         };
         self.spans.insert(at, span);
         true
@@ -144,7 +143,7 @@ impl Timeline {
             id: 0,
             until_ns,
             known: Known::Part,
-            label: Rc::default(),
+            label: Box::default(),
         };
         self.spans.insert(at, span);
         true

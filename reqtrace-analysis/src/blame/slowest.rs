@@ -219,7 +219,7 @@ impl<'a, N: Naming> Tree<'a, N> {
                     begin_ns,
                     request_type: index,
                 };
-                name.label = label_text(&self.timelines.label(thread, of));
+                name.label = label_text(self.timelines.label(thread, of));
                 let id = self.timelines.request_id(thread, of);
                 (name, thread.tid, id)
             }

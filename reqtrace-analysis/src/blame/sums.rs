@@ -284,7 +284,7 @@ impl Sums {
                     request_type,
                 };
                 let label = one.timelines.label(thread, of);
-                Whose::Request(request_type, self.label(&label))
+                Whose::Request(request_type, self.label(label))
             }
         };
         one.known.insert(culprit, whose);

@@ -3,10 +3,9 @@
 //! Memory is bounded, whatever the number of threads: the intervals and requests that came first are forgotten
 //! first, and each thread knows until when it has forgotten.
 
-use std::rc::Rc;
-
 use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, Unrecorded, WakerIs};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::disk::Disks;
 use super::fitting::Fitting;
@@ -26,6 +25,9 @@ const THREAD_BYTES: usize = 2 * size_of::<(ThreadId, Timeline)>();
 const INTERVAL_BYTES: usize = size_of::<Kept>() + size_of::<Came>();
 /// Bytes of a request without its label.
 const SPAN_BYTES: usize = size_of::<Span>() + 4 * size_of::<usize>() + size_of::<Came>();
+
+/// Most requests have few intervals, if any.
+pub(crate) type Few<T> = SmallVec<[T; 8]>;
 
 /// What came, and whose it is.
 #[derive(Clone, Copy, Debug)]
@@ -124,32 +126,30 @@ impl Timelines {
     }
 
     /// Its label; empty when it is not known.
-    pub(crate) fn label(&self, thread: ThreadId, of: RequestOf) -> Rc<[u8]> {
-        if self.is_keyed(of) {
-            let keyed = self.keyed(thread, of);
-            return keyed
-                .map(|keyed| Rc::clone(&keyed.label))
-                .unwrap_or_default();
-        }
-        let span = self.span(thread, of);
-        span.map(|span| Rc::clone(&span.label)).unwrap_or_default()
+    pub(crate) fn label(&self, thread: ThreadId, of: RequestOf) -> &[u8] {
+        let label = if self.is_keyed(of) {
+            self.keyed(thread, of).map(|keyed| &*keyed.label)
+        } else {
+            self.span(thread, of).map(|span| &*span.label)
+        };
+        label.unwrap_or_default()
     }
 
     /// The intervals of a request, in order. Of one with a key those of all threads that ran it, and the
     /// times in which none did.
-    pub(crate) fn of_request(&self, thread: ThreadId, of: RequestOf, end_ns: u64) -> Vec<&Kept> {
+    pub(crate) fn of_request(&self, thread: ThreadId, of: RequestOf, end_ns: u64) -> Few<&Kept> {
         if !self.is_keyed(of) {
             return self.within(thread, of, of.begin_ns, end_ns).collect();
         }
         let Some(keyed) = self.keyed(thread, of) else {
-            return Vec::new();
+            return Few::new();
         };
         let runs = keyed.runs().iter();
         let ran = runs.flat_map(|run| {
             let until_ns = run.until_ns.min(end_ns);
             self.within(run.thread, of, run.from_ns, until_ns)
         });
-        let mut all: Vec<&Kept> = ran.chain(keyed.aways.iter()).collect();
+        let mut all: Few<&Kept> = ran.chain(keyed.aways.iter()).collect();
         all.sort_by_key(|kept| kept.out_ns);
         all
     }

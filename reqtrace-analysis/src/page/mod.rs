@@ -14,7 +14,7 @@ use reqtrace_common::record::STACK_NONE;
 use reqtrace_recording::{AddressSpace, BlockSite, Comm};
 use rustc_hash::FxHashMap;
 
-use crate::blame::{Causes, HeldKey, Kept, Naming, Parts, Timelines, Victim};
+use crate::blame::{Causes, Few, HeldKey, Kept, Naming, Parts, Timelines, Victim};
 use crate::label::label_text;
 use crate::report::page::{
     Holding, MAX_ROWS, MAX_SLOWEST, Merged, Page, PageRow, SlowRequest, Timeline,
@@ -154,7 +154,12 @@ impl Collector {
         if !victim.is_complete {
             return;
         }
-        for kept in timelines.of_request(victim.thread, victim.of, victim.end_ns) {
+        // Most requests never leave their CPU.
+        let intervals = match victim.ledger.on_cpu_ns == victim.ledger.latency_ns {
+            true => Few::new(),
+            false => timelines.of_request(victim.thread, victim.of, victim.end_ns),
+        };
+        for kept in intervals {
             // Parked and queued time is in the ledger, with its names.
             if kept.away.is_some() {
                 continue;

@@ -266,7 +266,7 @@ impl Unnamed {
             OtherKey::In(thread, of) | OtherKey::Before(thread, of) => Other {
                 id: timelines.request_id(thread, of),
                 request: of.request_type,
-                label: label_text(&timelines.label(thread, of)),
+                label: label_text(timelines.label(thread, of)),
                 has_ended: matches!(other, OtherKey::Before(..)),
             },
         });

@@ -2,11 +2,13 @@
 //! statistics, beyond an empty program at the same place and time.
 //!
 //! In: nothing, or another build to compare with. Out: a table, printed and, with `--write`, put into
-//! docs/measured/hot.md; with `--json`, every round. Tracers take turns on one process (tests/fixtures/tight.cpp).
+//! docs/measured/hot.md; with `--json`, every round. Tracers take turns on one process (tests/fixtures/tight.cpp), and on the
+//! tasks of another.
 
 mod report;
+mod units;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use reqtrace_tests::fixtures::Fixture;
@@ -18,6 +20,7 @@ use super::Common;
 use crate::cost::empty::{self, EmptyPrograms};
 use crate::cost::model::Program;
 use crate::cost::programs::{Holdings, Stats};
+use units::Units;
 use xtask::workspace::find_command;
 
 /// Which part of requests `--sample` records.
@@ -61,6 +64,8 @@ struct Turn {
     cold_switch: f64,
     /// A switch between threads that are not traced.
     foreign: f64,
+    /// A marker of tokio, hit by a task that is no request.
+    unit: f64,
     /// What the kernel's clock takes itself: an empty program on a marker, and on a switch.
     empty_marker: f64,
     empty_switch: f64,
@@ -127,11 +132,26 @@ fn tracers(args: &Args) -> Result<Vec<Tracer>> {
     Ok(tracers)
 }
 
+/// Empty programs where a profile has its markers in a process: those whose line of `check --sites` begins so.
+fn empty_beside(name: &[u8], profile: &Path, pid: u32, marker: &str) -> Result<EmptyPrograms> {
+    let pid = pid.to_string();
+    let mut command = reqtrace::command(["check", "--sites", "-p", &pid, "--profile"])?;
+    command.arg(profile);
+    let outcome = reqtrace::run(command)?;
+    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    let lines = outcome.stdout.lines();
+    let lines: Vec<&str> = lines.filter(|line| line.starts_with(marker)).collect();
+    let sites = empty::parse_sites(&lines.join("\n"))?;
+    ensure!(!sites.is_empty(), "no {marker}: {}", outcome.stdout);
+    EmptyPrograms::named(name, &sites)
+}
+
 /// What is traced, and what is not.
 struct Bench {
     traced: Fixture,
     foreign: Fixture,
     profile: PathBuf,
+    units: Units,
     _empty: [EmptyPrograms; 3],
     _stats: Stats,
     orders: u32,
@@ -193,28 +213,20 @@ impl Bench {
         let traced = Fixture::start("tight", &[])?;
         let foreign = Fixture::start("tight", &[])?;
         let profile = traced.profile("work", "nest")?;
-        let pid = traced.pid().to_string();
-        let mut command = reqtrace::command(["check", "--sites", "-p", &pid, "--profile"])?;
-        command.arg(&profile);
-        let outcome = reqtrace::run(command)?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        let pid = traced.pid();
         // Two programs: the first one behind a trap takes longer, and the two traps differ.
-        let empty = |name, marker: &str| {
-            let lines = outcome.stdout.lines();
-            let lines: Vec<&str> = lines.filter(|line| line.starts_with(marker)).collect();
-            let sites = empty::parse_sites(&lines.join("\n"))?;
-            ensure!(!sites.is_empty(), "no {marker}: {}", outcome.stdout);
-            EmptyPrograms::named(name, &sites)
-        };
+        let empty = |name, marker| empty_beside(name, &profile, pid, marker);
+        let empty = [
+            empty(b"empty_begin\0", "begin\t")?,
+            empty(b"empty_end\0", "end\t")?,
+            EmptyPrograms::on_switches()?,
+        ];
         Ok(Self {
             traced,
             foreign,
             profile,
-            _empty: [
-                empty(b"empty_begin\0", "begin\t")?,
-                empty(b"empty_end\0", "end\t")?,
-                EmptyPrograms::on_switches()?,
-            ],
+            units: Units::new()?,
+            _empty: empty,
             _stats: Stats::on()?,
             orders: 0,
         })
@@ -234,6 +246,7 @@ impl Bench {
         let cold_block = self.order(&trace, "cold-block", calls::COLD_BLOCK)?;
         let outcome = trace.finish()?;
         ensure!(outcome.code == Some(0), "{}", outcome.said());
+        let unit = self.units.turn(&tracer.program, tracer.options)?;
         Ok(Turn {
             begin: warm.begin.net(),
             end: warm.end.net(),
@@ -242,6 +255,7 @@ impl Bench {
             switch: block.switch.net_of(block.switches, foreign.net()),
             cold_switch: (cold_block.switch).net_of(cold_block.switches, foreign.net()),
             foreign: foreign.net(),
+            unit: unit.net(),
             empty_marker: warm.begin.empty.each(),
             empty_switch: foreign.empty.each(),
         })

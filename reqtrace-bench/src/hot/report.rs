@@ -12,7 +12,7 @@ use xtask::kernel;
 type Row = (&'static str, fn(&Turn) -> f64);
 
 /// What is shown.
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     ("begin", |turn| turn.begin),
     ("end", |turn| turn.end),
     ("begin + end", |turn| turn.begin + turn.end),
@@ -26,6 +26,9 @@ const ROWS: [Row; 9] = [
     ("the same, cold", |turn| turn.cold_switch),
     ("a switch between threads that are not traced", |turn| {
         turn.foreign
+    }),
+    ("a marker of tokio, by a task that is no request", |turn| {
+        turn.unit
     }),
 ];
 
@@ -51,7 +54,8 @@ pub(super) fn page(args: &Args, tracers: &[Tracer]) -> Result<String> {
         text,
         "Warm: a thread for each CPU, bound to it, one request after the other. Cold: 64 threads that go to another CPU \
          for each request, and 4 MB are read before each begin and each end; or 64 that sleep in their requests, and \
-         read 4 MB between. Where a thread came back after another one had run in between, out and in are two runs.\n"
+         read 4 MB between. Where a thread came back after another one had run in between, out and in are two runs. Tasks that \
+         are no request: [the jobs of an example](../../examples/tasks) on three workers, beside a profile of another job.\n"
     )?;
     write!(text, "| ns |")?;
     for tracer in tracers {

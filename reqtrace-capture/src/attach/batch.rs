@@ -67,6 +67,19 @@ pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -
 ///
 /// When the kernel cannot.
 pub(super) fn delete<K: Pod, V: Pod>(map: &Map, keys: &[K]) -> Result<()> {
+    delete_each::<K, V>(map, keys, |_| ())
+}
+
+/// The same, and tells which were there.
+///
+/// # Errors
+///
+/// As [`delete`].
+pub(super) fn delete_each<K: Pod, V: Pod>(
+    map: &Map,
+    keys: &[K],
+    mut deleted: impl FnMut(&K),
+) -> Result<()> {
     let fd = file::<K, V>(map)?;
     let mut left = keys;
     while !left.is_empty() {
@@ -79,12 +92,13 @@ pub(super) fn delete<K: Pod, V: Pod>(map: &Map, keys: &[K]) -> Result<()> {
         // SAFETY: the list has so many keys of the map's size, which was compared.
         let called = unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_BATCH as i64, &raw mut attr) };
         // SAFETY: the kernel has written how many it has deleted: it stops at the first that it cannot.
-        let deleted = unsafe { attr.batch.count } as usize;
-        let done = match called {
-            Ok(()) => keys.len(),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => deleted + 1,
+        let count = unsafe { attr.batch.count } as usize;
+        let (gone, done) = match called {
+            Ok(()) => (keys.len(), keys.len()),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => (count, count + 1),
             Err(error) => return Err(failed("emptied", &error)),
         };
+        keys.iter().take(gone).for_each(&mut deleted);
         left = &left[done.min(left.len())..];
     }
     Ok(())

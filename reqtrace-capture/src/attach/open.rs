@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use super::batch;
 use super::decode::{Stamp, Still, still_open, still_parked};
 use super::loader::map_error;
+use super::session::dismiss::KeyCounts;
 use reqtrace_base::error::Result;
 
 /// How long a program that was switched out in the middle of a change is waited for.
@@ -130,6 +131,7 @@ impl Whose {
 pub(super) fn parked(
     keys: &Map,
     parked: &Map,
+    counts: &KeyCounts,
     whose: Whose,
     stop_ns: u64,
     why: u32,
@@ -163,7 +165,7 @@ pub(super) fn parked(
             left.push(*id);
         }
     })?;
-    batch::delete::<KeyId, KeyEntry>(keys, &left)?;
+    batch::delete_each::<KeyId, KeyEntry>(keys, &left, |id| counts.less(id))?;
     Ok(stills)
 }
 

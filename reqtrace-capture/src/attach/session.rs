@@ -3,7 +3,7 @@
 
 mod begin;
 mod costs;
-mod dismiss;
+pub(super) mod dismiss;
 mod end;
 mod maps;
 

@@ -16,6 +16,19 @@ pub struct KeyId {
     pub key: [u64; MAX_KEY_PARTS],
 }
 
+/// Counters of keys: one for all keys of a [`key_counter`]. Most tasks of a runtime are no request, and a counter that is 0 says
+/// so without a look at the table of keys, where each key has a place of its own.
+pub const KEY_COUNTERS: usize = 1 << KEY_COUNTER_BITS;
+const KEY_COUNTER_BITS: u32 = 10;
+
+/// Which of the [`KEY_COUNTERS`] counts the keys with this first part.
+#[must_use]
+#[inline]
+pub const fn key_counter(key: u64) -> usize {
+    // Addresses differ in their middle bits, which are multiplied up (Knuth, TAOCP 3, 6.4).
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KEY_COUNTER_BITS)) as usize
+}
+
 /// Where the request of a key is. But for the word, all is written by who has the request, before the word tells
 /// others of it.
 #[repr(C)]

@@ -17,7 +17,8 @@ use super::{park, rest, room, taken};
 use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
 use crate::maps::{
-    E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, lose, random_by_kernel, set_tid_flag,
+    E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, insert_key, lose, random_by_kernel,
+    remove_key, set_tid_flag,
 };
 use crate::totals::Counter;
 use crate::{before, blame, emit, label, origin, plan, request, task, totals};
@@ -155,17 +156,18 @@ impl World for Kernel {
 
     #[inline(always)]
     fn insert(&mut self, id: &KeyId) -> Inserted {
-        let new: &KeyEntry = &NEW_ENTRY;
-        match KEYS.insert(id, new, u64::from(BPF_NOEXIST)) {
-            Ok(()) => Inserted::Done,
-            Err(E2BIG) => Inserted::Full,
-            Err(_) => Inserted::Exists,
+        let of = u64::from(id.tgid) << 32 | u64::from(id.request_type);
+        match keyed_insert(of, id.key[0], id.key[1]) {
+            0 => Inserted::Done,
+            E2BIG => Inserted::Full,
+            _ => Inserted::Exists,
         }
     }
 
     #[inline(always)]
     fn remove(&mut self, id: &KeyId) {
-        let _ = KEYS.remove(id);
+        let of = u64::from(id.tgid) << 32 | u64::from(id.request_type);
+        keyed_remove(of, id.key[0], id.key[1]);
     }
 
     #[inline(always)]
@@ -440,15 +442,39 @@ fn current() -> Option<(*mut Thread, Kernel)> {
     Some((THREADS.get_ptr_mut(tid)?, kernel))
 }
 
+/// Makes the entry of a key; what the kernel answers. In a function with an external name: see [`keyed_part`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_insert(of: u64, first: u64, second: u64) -> i32 {
+    let new: &KeyEntry = &NEW_ENTRY;
+    match insert_key(&key_of(of, first, second), new) {
+        Ok(()) => 0,
+        Err(error) => error,
+    }
+}
+
+/// Takes the entry of a key out, in a function with an external name: see [`keyed_part`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_remove(of: u64, first: u64, second: u64) -> u32 {
+    remove_key(&key_of(of, first, second));
+    0
+}
+
+#[inline(always)]
+fn key_of(of: u64, first: u64, second: u64) -> KeyId {
+    KeyId {
+        tgid: (of >> 32) as u32,
+        request_type: of as u32,
+        key: [first, second],
+    }
+}
+
 /// Exchanges the word of a key, in a function with an external name: see [`keyed_part`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u64) -> u32 {
-    let id = KeyId {
-        tgid: (of >> 32) as u32,
-        request_type: of as u32,
-        key: [first, second],
-    };
+    let id = key_of(of, first, second);
     let Some(entry) = KEYS.get_ptr_mut(id) else {
         return 0;
     };

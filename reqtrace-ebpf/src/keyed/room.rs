@@ -8,7 +8,7 @@ use reqtrace_common::keyed::{KeyEntry, KeyId, Look, Where, Word, close_stored};
 use reqtrace_common::record::reason;
 
 use crate::assembly::compare_exchange;
-use crate::maps::{KEYS, PARKED};
+use crate::maps::{KEYS, PARKED, remove_key};
 use crate::request::{self, bpf_now};
 
 /// Requests that are closed at once, at most: the table is gone through for each so many begins, and the ring has
@@ -121,8 +121,7 @@ extern "C" fn close(
             request::send_closed(&mut *stored);
             let _ = PARKED.remove(ticket);
         }
-        let id: &KeyId = &*id;
-        let _ = KEYS.remove(id);
+        remove_key(&*id);
         (*walk).left -= 1;
         i64::from((*walk).left == 0)
     }

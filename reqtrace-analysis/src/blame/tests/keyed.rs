@@ -562,7 +562,7 @@ fn check(pool: &Pool) {
         assert_eq!(sums.values().sum::<u64>(), truth.values().sum::<u64>());
         assert_eq!(without_reasons(sums), without_reasons(truth), "{begin_ns}");
         assert_eq!(timelines.request_id(thread(9), keyed(begin_ns)), begin_ns);
-        assert_eq!(&*timelines.label(thread(9), keyed(begin_ns)), b"it");
+        assert_eq!(timelines.label(thread(9), keyed(begin_ns)), b"it");
     }
 }
 

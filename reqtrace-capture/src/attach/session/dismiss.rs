@@ -5,11 +5,13 @@
 //! and the programs that had begun before are done, nothing writes to the states of its threads.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::Ebpf;
 use aya::maps::HashMap;
 use memmap2::{MmapOptions, MmapRaw};
 use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::keyed::{KEY_COUNTERS, KeyId, key_counter};
 use reqtrace_common::limits::TID_TABLE_SIZE;
 use reqtrace_common::record::reason;
 use reqtrace_common::thread::Thread;
@@ -26,14 +28,37 @@ use reqtrace_base::error::{Error, Result};
 /// The bytes of all threads, mapped.
 struct Flags(MmapRaw);
 
+/// An array of the kernel programs, mapped; `what` it is, in words.
+fn mapped(ebpf: &Ebpf, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
+    let fd = map_fd(map(ebpf, name)?)
+        .ok_or_else(|| Error::failed(format!("the table of {what} is no array")))?;
+    let mapped = MmapOptions::new().len(len).map_raw(fd);
+    mapped.map_err(|error| {
+        Error::failed(format!("the kernel's table of {what} cannot be mapped")).because(error)
+    })
+}
+
+/// How many keys there are of each [`key_counter`], mapped: the kernel programs change the counters too.
+pub(crate) struct KeyCounts(MmapRaw);
+
+impl KeyCounts {
+    fn of(ebpf: &Ebpf) -> Result<Self> {
+        let len = KEY_COUNTERS * size_of::<u64>();
+        mapped(ebpf, "KEY_COUNTS", len, "counters of keys").map(Self)
+    }
+
+    /// This key was taken out.
+    pub(crate) fn less(&self, id: &KeyId) {
+        let counter = self.0.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: within the mapping, which a page begins; all change it by atomic additions.
+        let counter = unsafe { &*counter.wrapping_add(key_counter(id.key[0])) };
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Flags {
     fn of(ebpf: &Ebpf) -> Result<Self> {
-        let fd = map_fd(map(ebpf, "TIDS")?)
-            .ok_or_else(|| Error::failed("the table of threads is no array"))?;
-        let mapped = MmapOptions::new().len(TID_TABLE_SIZE).map_raw(fd);
-        mapped.map(Self).map_err(|error| {
-            Error::failed("the kernel's table of threads cannot be mapped").because(error)
-        })
+        mapped(ebpf, "TIDS", TID_TABLE_SIZE, "threads").map(Self)
     }
 
     fn byte(&self, tid: u32) -> *mut u8 {
@@ -122,7 +147,8 @@ impl Session {
 
     fn parked(&self, whose: Whose, at_ns: u64, why: u32) -> Result<Vec<Still>> {
         let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        open::parked(keys, parked, whose, at_ns, why)
+        let counts = KeyCounts::of(&self.ebpf)?;
+        open::parked(keys, parked, &counts, whose, at_ns, why)
     }
 
     /// Threads of a process that have a state.
