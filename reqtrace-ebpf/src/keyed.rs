@@ -16,7 +16,7 @@ use reqtrace_common::thread::{Thread, status};
 use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
 use crate::maps::{
-    KEYS, MARKER_PLANS, THREADS, has_state, lose, may_have_key, remove_key, set_tid_flag, tid_flag,
+    KEYS, MARKER_PLANS, PROCESSES, THREADS, has_state, lose, may_have_key, remove_key, set_tid_flag, tid_flag,
 };
 use crate::request::{self, Marked};
 use crate::{blame, label, passed, plan};
@@ -67,7 +67,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         lose(Loss::KeyUnreadable);
         return 0;
     }
-    if keyed_by_nobody(index, marked.tid, hit.id.key[0]) != 0 {
+    if keyed_by_nobody(index, marked.tgid, marked.tid, hit.id.key[0]) != 0 {
         return 0;
     }
     let Some(thread) = thread_of(&marked) else {
@@ -122,7 +122,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
 /// A function with an external name: what its caller does next is verified as if this were not there.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn keyed_by_nobody(index: u32, tid: u32, key: u64) -> u32 {
+extern "C" fn keyed_by_nobody(index: u32, tgid: u32, tid: u32, key: u64) -> u32 {
     let Some(plan) = MARKER_PLANS.get_ptr(index) else {
         return 0;
     };
@@ -133,8 +133,9 @@ extern "C" fn keyed_by_nobody(index: u32, tid: u32, key: u64) -> u32 {
     if touches != marker_flag::TOUCH || !begins_nothing || may_have_key(key) {
         return 0;
     }
-    // One that is in a request may find that another thread has taken it.
-    if tid_flag(tid) != flag::KNOWN {
+    // A thread in a request may find that another one has taken it; one that has met no marker has no state.
+    let flag = tid_flag(tid);
+    if flag != flag::KNOWN && !(flag == flag::HELPER && PROCESSES.get_ptr(tgid).is_some()) {
         return 0;
     }
     if flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {

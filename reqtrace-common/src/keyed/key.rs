@@ -230,3 +230,20 @@ impl Word {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_tasks_are_spread_over_the_counters() {
+        for distance in [64, 128, 256, 4096] {
+            let mut counts = [0_u32; KEY_COUNTERS];
+            for task in 0..10 * KEY_COUNTERS as u64 {
+                counts[key_counter(0x7f3a_5c00_0000 + distance * task)] += 1;
+            }
+            let most = counts.iter().max();
+            assert!(most.is_some_and(|most| *most <= 20), "{distance}: {most:?}");
+        }
+    }
+}
