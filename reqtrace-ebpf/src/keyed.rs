@@ -16,7 +16,8 @@ use reqtrace_common::thread::{Thread, status};
 use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
 use crate::maps::{
-    KEYS, MARKER_PLANS, PROCESSES, THREADS, has_state, lose, may_have_key, remove_key, set_tid_flag, tid_flag,
+    KEYS, MARKER_PLANS, PROCESSES, THREADS, has_state, lose, may_have_key, remove_key,
+    set_tid_flag, tid_flag,
 };
 use crate::request::{self, Marked};
 use crate::{blame, label, passed, plan};
