@@ -231,10 +231,11 @@ pub(crate) fn may_have_key(key: u64) -> bool {
 /// Makes the entry of a key. It is counted before it is there.
 #[inline(always)]
 pub(crate) fn insert_key(id: &KeyId, entry: &KeyEntry) -> Result<(), i32> {
-    count_key(id, 1);
+    let key = id.key[0];
+    count_key(key, 1);
     let inserted = KEYS.insert(id, entry, u64::from(BPF_NOEXIST));
     if inserted.is_err() {
-        count_key(id, u64::MAX);
+        count_key(key, u64::MAX);
     }
     inserted
 }
@@ -242,14 +243,17 @@ pub(crate) fn insert_key(id: &KeyId, entry: &KeyEntry) -> Result<(), i32> {
 /// Takes the entry of a key out. It is counted until it is gone.
 #[inline(always)]
 pub(crate) fn remove_key(id: &KeyId) {
+    // Read before: where it lies in the entry itself, that is another key's at once.
+    // SAFETY: the reference is valid.
+    let key = unsafe { (&raw const id.key[0]).read_volatile() };
     if KEYS.remove(id).is_ok() {
-        count_key(id, u64::MAX);
+        count_key(key, u64::MAX);
     }
 }
 
 #[inline(always)]
-fn count_key(id: &KeyId, by: u64) {
-    if let Some(count) = key_count(id.key[0]) {
+fn count_key(key: u64, by: u64) {
+    if let Some(count) = key_count(key) {
         // SAFETY: points into the map.
         unsafe { add(count, by) }
     }
