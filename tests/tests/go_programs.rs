@@ -63,16 +63,23 @@ impl Running {
         }
     }
 
+    /// What it answers to this path, with its head.
+    fn answer(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        // Not of a later version, whose answer would be in pieces.
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
     /// The sum of a counter of its own over all lines with each of these in them. Asking for it is a request, which
     /// is not counted yet.
     fn counted(&self, name: &str, with: &[&str]) -> u64 {
         // A request is counted a moment behind its answer.
         thread::sleep(Duration::from_millis(200));
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        // Not of a later version, whose answer would be in pieces.
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let text = self.answer("/metrics");
         let lines = text.lines().filter(|line| line.starts_with(name));
         lines
             .filter(|line| with.iter().all(|part| line.contains(part)))
@@ -101,7 +108,7 @@ fn check_stacks(outcome: &Outcome) {
 }
 
 fn prometheus() -> Running {
-    Running::start("prometheus", |folder, port| {
+    let running = Running::start("prometheus", |folder, port| {
         let config = folder.join("prometheus.yml");
         fs::write(&config, "global:\n  scrape_interval: 1h\n").unwrap();
         vec![
@@ -109,7 +116,15 @@ fn prometheus() -> Running {
             format!("--storage.tsdb.path={}", folder.join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
         ]
+    });
+    // It listens before, and refuses what it is asked.
+    until(LIMIT, "Prometheus to be ready", || {
+        let head = running.answer("/-/ready");
+        let is_ready = head.split(' ').nth(1) == Some("200");
+        Ok(is_ready.then_some(()))
     })
+    .unwrap();
+    running
 }
 
 #[test]
