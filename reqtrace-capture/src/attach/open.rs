@@ -17,7 +17,6 @@ use rustc_hash::FxHashMap;
 use super::batch;
 use super::decode::{Stamp, Still, still_open, still_parked};
 use super::loader::map_error;
-use super::session::dismiss::KeyCounts;
 use reqtrace_base::error::Result;
 
 /// How long a program that was switched out in the middle of a change is waited for.
@@ -123,7 +122,8 @@ impl Whose {
     }
 }
 
-/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or some, which are taken out then.
+/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or some, which are taken out then. `taken_out` is
+/// called with each key that was.
 ///
 /// # Errors
 ///
@@ -131,10 +131,10 @@ impl Whose {
 pub(super) fn parked(
     keys: &Map,
     parked: &Map,
-    counts: &KeyCounts,
     whose: Whose,
     stop_ns: u64,
     why: u32,
+    taken_out: impl FnMut(&KeyId),
 ) -> Result<Vec<Still>> {
     let ready = ready(keys)?;
     let mut stills = Vec::new();
@@ -165,7 +165,7 @@ pub(super) fn parked(
             left.push(*id);
         }
     })?;
-    batch::delete_each::<KeyId, KeyEntry>(keys, &left, |id| counts.less(id))?;
+    batch::delete_each::<KeyId, KeyEntry>(keys, &left, taken_out)?;
     Ok(stills)
 }
 

@@ -3,7 +3,7 @@
 
 mod begin;
 mod costs;
-pub(super) mod dismiss;
+mod dismiss;
 mod end;
 mod maps;
 

@@ -25,9 +25,6 @@ use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
 
-/// The bytes of all threads, mapped.
-struct Flags(MmapRaw);
-
 /// An array of the kernel programs, mapped; `what` it is, in words.
 fn mapped(ebpf: &Ebpf, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
     let fd = map_fd(map(ebpf, name)?)
@@ -39,7 +36,7 @@ fn mapped(ebpf: &Ebpf, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
 }
 
 /// How many keys there are of each [`key_counter`], mapped: the kernel programs change the counters too.
-pub(crate) struct KeyCounts(MmapRaw);
+struct KeyCounts(MmapRaw);
 
 impl KeyCounts {
     fn of(ebpf: &Ebpf) -> Result<Self> {
@@ -48,13 +45,16 @@ impl KeyCounts {
     }
 
     /// This key was taken out.
-    pub(crate) fn less(&self, id: &KeyId) {
+    fn less(&self, id: &KeyId) {
         let counter = self.0.as_mut_ptr().cast::<AtomicU64>();
         // SAFETY: within the mapping, which a page begins; all change it by atomic additions.
         let counter = unsafe { &*counter.wrapping_add(key_counter(id.key[0])) };
         counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// The bytes of all threads, mapped.
+struct Flags(MmapRaw);
 
 impl Flags {
     fn of(ebpf: &Ebpf) -> Result<Self> {
@@ -148,7 +148,7 @@ impl Session {
     fn parked(&self, whose: Whose, at_ns: u64, why: u32) -> Result<Vec<Still>> {
         let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
         let counts = KeyCounts::of(&self.ebpf)?;
-        open::parked(keys, parked, &counts, whose, at_ns, why)
+        open::parked(keys, parked, whose, at_ns, why, |id| counts.less(id))
     }
 
     /// Threads of a process that have a state.
