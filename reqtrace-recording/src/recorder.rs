@@ -54,6 +54,9 @@ enum Message {
     Block(Payload),
     /// The file is complete; the next one begins with this.
     Next(Box<Header>, Vec<Payload>),
+    /// Tests wait for it: all that was sent before is done.
+    #[cfg(test)]
+    Pass(SyncSender<()>),
 }
 
 impl Recorder {

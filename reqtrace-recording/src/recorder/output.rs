@@ -190,6 +190,11 @@ pub(super) fn write_all(mut output: Output, waiting: &Receiver<Message>) -> Reco
         let done = match message {
             Message::Block(payload) => output.write(&payload),
             Message::Next(header, head) => output.next(*header, &head),
+            #[cfg(test)]
+            Message::Pass(passed) => {
+                passed.send(()).expect("who waits for it is there");
+                Ok(())
+            }
         };
         let Err(error) = done else { continue };
         if output.files.is_none() {

@@ -54,6 +54,13 @@ fn started(folder: &Path, roll: Roll) -> (Recorder, Arc<Mutex<bool>>) {
     (recorder, is_full)
 }
 
+/// Waits until the thread has written, or could not write, what was sent to it.
+fn until_written(recorder: &mut Recorder) {
+    let (pass, passed) = sync_channel(1);
+    recorder.send(Message::Pass(pass));
+    passed.recv().unwrap();
+}
+
 fn each_second() -> Roll {
     Roll {
         every: Some(Duration::from_secs(1)),
@@ -235,9 +242,8 @@ fn a_file_has_about_the_size_that_was_asked_for() {
     let mut id = 0;
     for number in 0..2_000 {
         second(&mut recorder, number, &mut id);
-        // About as fast as the disk.
         if number.is_multiple_of(16) {
-            thread::sleep(Duration::from_millis(1));
+            until_written(&mut recorder);
         }
     }
     assert!(recorder.finish().failure.is_none());
@@ -260,8 +266,7 @@ fn a_full_disk_costs_what_came_meanwhile_and_no_more() {
             *is_full.lock().unwrap() = number == 20;
         }
         second(&mut recorder, number, &mut id);
-        // The thread has seen what was sent.
-        thread::sleep(Duration::from_millis(5));
+        until_written(&mut recorder);
         failures += u64::from(recorder.flush().is_some());
         assert!(!recorder.is_over());
     }
