@@ -377,7 +377,8 @@ fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
             return;
         }
         let now = world.now();
-        world.note_ready(entry, now, thread.state.units.job());
+        let job = world.job(thread);
+        world.note_ready(entry, now, job);
         let to = Word {
             ready: Some(place_of(hit)),
             ..word

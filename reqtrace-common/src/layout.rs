@@ -16,8 +16,8 @@ use crate::limits::{
     RING_BYTES,
 };
 use crate::marker::{
-    AttributePlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES, MAX_REASONS,
-    MAX_TEXT, MAX_WAITS, MORE_PLACES, MarkerPlan, ParkPlan, WaitCode,
+    AttributePlan, BriefPlan, Condition, MAX_CONDITION_TEXT, MAX_CONDITIONS, MAX_PLACES,
+    MAX_REASONS, MAX_TEXT, MAX_WAITS, MORE_PLACES, MarkerPlan, ParkPlan, WaitCode,
 };
 use crate::origin::{Origin, Sender, Sent, Socket, Way};
 use crate::passed::Passed;
@@ -90,6 +90,8 @@ const _: () = {
                 + 32
                 + size_of::<ParkPlan>()
     );
+    // Two lines of a CPU's cache, in the second the second condition.
+    assert!(size_of::<BriefPlan>() == 128 && offset_of!(BriefPlan, second) == 64);
     assert!(size_of::<ParkPlan>() == 24 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
@@ -112,7 +114,7 @@ const _: () = {
 #[cfg(feature = "user")]
 mod pod {
     use super::CallRecord;
-    use super::{AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState};
+    use super::{AttributePlan, BriefPlan, KeyEntry, KeyId, MarkerPlan, RequestState};
     use super::{Control, FileRecord, Filled, LabelPlan, LengthHistogram, Mappings, Process};
     use super::{
         ProcessRecord, ProgramTime, RequestRecord, Row, StackSum, StackSumKey, StoredStack,
@@ -141,7 +143,14 @@ mod pod {
             ProgramTime,
             RequestRecord
         );
-        pod!(AttributePlan, KeyEntry, KeyId, MarkerPlan, RequestState);
+        pod!(
+            AttributePlan,
+            BriefPlan,
+            KeyEntry,
+            KeyId,
+            MarkerPlan,
+            RequestState
+        );
         pod!(CallRecord);
         pod!(Mappings, Row);
         pod!(

@@ -3,6 +3,10 @@
 //!
 //! A probe's cookie names the first plan of a chain. The first plan whose conditions hold is carried out.
 
+mod brief;
+
+pub use brief::{BRIEF_READS, BriefCondition, BriefPlan, brief_kind};
+
 use crate::keyed::MAX_KEY_PARTS;
 use crate::label::Reading;
 

@@ -40,8 +40,9 @@ pub(crate) fn of<R>(program: u32, body: impl FnOnce() -> R) -> R {
     result
 }
 
+/// A program's body begins.
 #[inline(always)]
-fn start(program: u32) {
+pub(crate) fn start(program: u32) {
     let Some(time) = COSTS.get_ptr_mut(program) else {
         return;
     };
@@ -56,8 +57,9 @@ fn start(program: u32) {
     }
 }
 
+/// It has ended.
 #[inline(always)]
-fn stop(program: u32) {
+pub(crate) fn stop(program: u32) {
     let Some(time) = COSTS.get_ptr_mut(program) else {
         return;
     };

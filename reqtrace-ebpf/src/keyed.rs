@@ -15,14 +15,12 @@ use reqtrace_common::thread::{Thread, status};
 
 use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
-use crate::maps::{
-    KEYS, MARKER_PLANS, PROCESSES, THREADS, has_state, lose, may_have_key, remove_key,
-    set_tid_flag, tid_flag,
-};
+use crate::maps::{KEYS, THREADS, has_state, lose, remove_key, set_tid_flag, tid_flag};
 use crate::request::{self, Marked};
-use crate::{blame, label, passed, plan};
+use crate::{blame, label, passed, plan, units};
 
 mod kernel;
+mod nobody;
 mod park;
 mod room;
 mod taken;
@@ -33,6 +31,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(marked) = request::hit(ctx, regs) else {
         return 0;
     };
+    if nobody::takes(regs, &marked) {
+        return 0;
+    }
     let Some((index, plan)) = plan::first(regs, &marked) else {
         return 0;
     };
@@ -68,34 +69,21 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         lose(Loss::KeyUnreadable);
         return 0;
     }
-    if keyed_by_nobody(index, marked.tgid, marked.tid, hit.id.key[0]) != 0 {
-        return 0;
-    }
     let Some(thread) = thread_of(&marked) else {
         return 0;
     };
     plan::count(index, count::HITS);
     // SAFETY: points into the map. Read again: the verifier is to know nothing of it.
     hit.op = unsafe { (&raw const plan.op).read_volatile() };
+    hit.id.key[0] = units::unit_at_marker(plan.flags, marked.tid, hit.id.key[0], plan.place);
+    if plan.flags & marker_flag::UNIT != 0 && hit.id.key[0] == 0 {
+        if hit.op != op::NOTE {
+            plan::count(index, count::NO_UNIT);
+        }
+        return 0;
+    }
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
-    if plan.flags & marker_flag::UNIT != 0 {
-        hit.id.key[0] = thread.state.units.current();
-        if hit.id.key[0] == 0 {
-            if hit.op != op::NOTE {
-                plan::count(index, count::NO_UNIT);
-            }
-            return 0;
-        }
-    } else if plan.flags & marker_flag::ENTERS != 0 {
-        let now = request::bpf_now();
-        thread.state.units.enter(hit.id.key[0], now);
-    } else if plan.flags & marker_flag::JOB != 0 {
-        let waited_in = plan.place.wrapping_sub(1);
-        thread.state.units.leave_job(hit.id.key[0], waited_in);
-    } else if plan.flags & marker_flag::LEAVES != 0 {
-        thread.state.units.leave(hit.id.key[0]);
-    }
     let waits = plan.park.kind != park_kind::NONE && plan.park.kind != park_kind::WAKER;
     if waits && is_running(thread, &hit) {
         // One call for all kinds: what comes next is looked at once by the verifier.
@@ -115,44 +103,6 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     };
     keyed::hit(&mut kernel, thread, &hit);
     0
-}
-
-/// Takes a hit of a key that no request has, if nothing comes of it but which unit the thread runs: most hits of a runtime's
-/// markers are such. Returns 0 if the state machine has to be asked, which takes several times as long.
-///
-/// A function with an external name: what its caller does next is verified as if this were not there.
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_by_nobody(index: u32, tgid: u32, tid: u32, key: u64) -> u32 {
-    let Some(plan) = MARKER_PLANS.get_ptr(index) else {
-        return 0;
-    };
-    // SAFETY: points into the map.
-    let (op, flags) = unsafe { ((*plan).op, (*plan).flags) };
-    let touches = flags & (marker_flag::TOUCH | marker_flag::CURRENT | marker_flag::UNIT);
-    let begins_nothing = matches!(op, op::RESUME | op::PARK | op::READY | op::END);
-    if touches != marker_flag::TOUCH || !begins_nothing || may_have_key(key) {
-        return 0;
-    }
-    // A thread in a request may find that another one has taken it; one that has met no marker has no state.
-    let flag = tid_flag(tid);
-    if flag != flag::KNOWN && !(flag == flag::HELPER && PROCESSES.get_ptr(tgid).is_some()) {
-        return 0;
-    }
-    if flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
-        let Some(thread) = THREADS.get_ptr_mut(tid) else {
-            return 0;
-        };
-        // SAFETY: the current thread's own entry.
-        let units = unsafe { &mut (*thread).state.units };
-        if flags & marker_flag::ENTERS != 0 {
-            units.enter(key, request::bpf_now());
-        } else {
-            units.leave(key);
-        }
-    }
-    plan::count(index, count::HITS);
-    1
 }
 
 /// Whether the thread runs the request that is meant, and it is recorded.

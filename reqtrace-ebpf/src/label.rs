@@ -145,7 +145,7 @@ pub(crate) fn number(regs: *mut pt_regs, reading: &Reading) -> Option<u64> {
 
 /// A register by its index in `pt_regs`; 0 for none.
 #[inline(always)]
-fn register(regs: *mut pt_regs, index: u8) -> u64 {
+pub(crate) fn register(regs: *mut pt_regs, index: u8) -> u64 {
     if index == NO_REGISTER {
         return 0;
     }

@@ -38,6 +38,7 @@ mod sched;
 mod stack;
 mod task;
 mod totals;
+mod units;
 mod unwind;
 mod uprobes;
 mod walks;
@@ -101,7 +102,11 @@ fn marked_end_ret(ctx: RetProbeContext) -> u32 {
 #[uprobe]
 #[inline(always)]
 fn marker(ctx: ProbeContext) -> u32 {
-    cost::of(program::MARKER, || keyed::marker(&ctx, ctx.regs))
+    // No closure: the compiler makes a function of a long one, whose frame Linux 6.1 has no room for.
+    cost::start(program::MARKER);
+    let result = keyed::marker(&ctx, ctx.regs);
+    cost::stop(program::MARKER);
+    result
 }
 
 // In the program itself, and no function that it calls: kernel stacks that are remembered count on it

@@ -14,7 +14,7 @@ use reqtrace_common::limits::{
     MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, MAX_WATCHED_PROGRAMS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{AttributePlan, MarkerCounts, MarkerPlan};
+use reqtrace_common::marker::{AttributePlan, BriefPlan, MarkerCounts, MarkerPlan};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{
     SECONDS, SentSums, StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals,
@@ -136,6 +136,10 @@ pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
 /// Plans of markers, by the index in a probe's cookie; sized by user space before loading.
 #[map]
 pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0);
+
+/// The same in brief, by the same index.
+#[map]
+pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, 0);
 
 /// What is counted of each of [`MARKER_PLANS`], and as many. Programs on one CPU can preempt each other: additions are
 /// atomic all the same.

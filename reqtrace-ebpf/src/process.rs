@@ -18,7 +18,7 @@ use crate::maps::{
 };
 use crate::request::close;
 use crate::task::{self, Task};
-use crate::{assembly, before, blame, emit, file, keyed, maps, passed, watch};
+use crate::{assembly, before, blame, emit, file, keyed, maps, passed, units, watch};
 
 /// How often at most user space is asked to look at the mappings of a process.
 const MAPPED_PAUSE_NS: u64 = 100_000_000;
@@ -37,6 +37,7 @@ pub(crate) fn fork(ctx: &BtfTracePointContext) -> i32 {
         watch::remove(tid);
     }
     passed::free(tid);
+    units::free(tid);
     if stopped() {
         return 0;
     }
@@ -261,6 +262,7 @@ fn forget(tid: u32, why: u32) {
         passed::unpack(tid);
     }
     passed::free(tid);
+    units::free(tid);
     set_tid_flag(tid, flag::NONE);
     let Some(thread) = THREADS.get_ptr_mut(tid) else {
         return;

@@ -17,6 +17,10 @@ use reqtrace_common::limits::{
     MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
 };
 
+use reqtrace_common::marker::BriefPlan;
+
+use reqtrace_common::passed::PLACES;
+
 use super::Compiled;
 use super::image::Image;
 use super::object::{OBJECT, check_abi};
@@ -215,6 +219,7 @@ pub fn load(
         .map_max_entries("RUNS", most(options.blame, cpus()))
         .map_max_entries("KEYS", keys)
         .map_max_entries("PARKED", parked)
+        .map_max_entries("UNITS", most(options.has_keys, PLACES))
         .map_max_entries("SOCKETS", sockets)
         .map_max_entries("READS", readers)
         .map_max_entries("SENDS", sends)
@@ -234,6 +239,7 @@ pub fn load(
         )
         .map_max_entries("LABEL_PLANS", labels)
         .map_max_entries("MARKER_PLANS", markers)
+        .map_max_entries("BRIEF_PLANS", markers)
         .map_max_entries("MARKER_COUNTS", markers)
         .map_max_entries("ATTRIBUTE_PLANS", attributes)
         .override_global("STACKS_WANTED", &wanted, true)
@@ -285,9 +291,11 @@ pub fn load(
 ///
 /// When they have no room there.
 pub(super) fn fill_plans(ebpf: &mut Ebpf, plans: &PlanTables) -> Result<()> {
-    let markers = plans.marker_plans().iter().map(|(plan, _)| plan);
+    let markers = || plans.marker_plans().iter().map(|(plan, _)| plan);
+    let briefs: Vec<BriefPlan> = BriefPlan::all(markers()).collect();
     fill(ebpf, "LABEL_PLANS", plans.label_plans())?;
-    fill(ebpf, "MARKER_PLANS", markers)?;
+    fill(ebpf, "MARKER_PLANS", markers())?;
+    fill(ebpf, "BRIEF_PLANS", &briefs)?;
     fill(ebpf, "ATTRIBUTE_PLANS", plans.attribute_plans())
 }
 

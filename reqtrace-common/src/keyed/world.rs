@@ -114,6 +114,9 @@ pub trait World {
     /// Takes a request out.
     fn discard(&mut self, ticket: u64);
 
+    /// The job that the current thread has just done.
+    fn job(&mut self, thread: &Thread) -> Job;
+
     /// The clock, `CLOCK_MONOTONIC` nanoseconds.
     fn now(&mut self) -> u64;
     /// A time a little before now that no other request has.

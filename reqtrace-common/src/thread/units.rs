@@ -1,6 +1,8 @@
 //! Units of a runtime, such as tasks: which of them a thread enters and leaves in; the one that it runs, and the job that
 //! it has just done, out.
 
+use core::mem::offset_of;
+
 use crate::keyed::Job;
 
 /// Units that a thread can run one inside the other and still be known by.
@@ -14,7 +16,8 @@ pub struct Units {
     keys: [u64; MAX_UNITS],
     /// How many there are, those without room in `keys` too.
     depth: u32,
-    pad: u32,
+    /// The thread, where threads have places that others can have: see [`crate::passed::place`]. 0: the place is free.
+    owner: u32,
     /// When it entered the outermost one, `CLOCK_MONOTONIC` nanoseconds.
     entered_ns: u64,
     /// The last job, if it has entered none since.
@@ -26,10 +29,27 @@ impl Units {
     pub const NONE: Self = Self {
         keys: [0; MAX_UNITS],
         depth: 0,
-        pad: 0,
+        owner: 0,
         entered_ns: 0,
         job: Job::NONE,
     };
+
+    /// Which of its words has `depth` and, in the upper half, `owner`: both are 0 in a free place.
+    pub const WORD: usize = offset_of!(Self, depth) / 8;
+
+    /// Whose place it is.
+    #[must_use]
+    #[inline(always)]
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Whether the thread runs none.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.depth == 0
+    }
 
     /// The thread runs this unit from now on. One that it runs already is the innermost then: what was inside was left
     /// unseen.

@@ -21,7 +21,7 @@ use crate::maps::{
     remove_key, set_tid_flag,
 };
 use crate::totals::Counter;
-use crate::{before, blame, emit, label, origin, plan, request, task, totals};
+use crate::{before, blame, emit, label, origin, plan, request, task, totals, units};
 
 /// Where a new entry of [`PARKED`] is copied from: it is larger than the BPF stack.
 static NEW_REQUEST: RequestState = RequestState::ZERO;
@@ -244,6 +244,12 @@ impl World for Kernel {
     #[inline(always)]
     fn discard(&mut self, ticket: u64) {
         let _ = PARKED.remove(ticket);
+    }
+
+    #[inline(always)]
+    fn job(&mut self, _thread: &Thread) -> Job {
+        // SAFETY: the current thread's own.
+        units::of(self.tid).map_or(Job::NONE, |units| unsafe { (*units).job() })
     }
 
     #[inline(always)]

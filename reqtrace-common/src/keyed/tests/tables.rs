@@ -255,6 +255,10 @@ impl World for Tables {
         assert!(was_there, "a request of others was taken out");
     }
 
+    fn job(&mut self, thread: &Thread) -> Job {
+        thread.state.units.job()
+    }
+
     fn now(&mut self) -> u64 {
         self.now
     }

@@ -1,0 +1,135 @@
+//! Hits that are of no request, as most are of a runtime's markers: registers at a probe in; which unit the thread runs, and
+//! counts, out. Only the plan in brief is looked at: see [`reqtrace_common::marker::BriefPlan`].
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::bpf_probe_read_user;
+use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::marker::{
+    BRIEF_READS, BriefCondition, BriefPlan, MAX_MARKER_ALTERNATIVES, brief_kind, condition_kind,
+    count, marker_flag,
+};
+
+use crate::label;
+use crate::maps::{BRIEF_PLANS, PROCESSES, may_have_key, tid_flag};
+use crate::request::Marked;
+use crate::{plan, units};
+
+/// Indices in `pt_regs`.
+const RBX: u8 = 5;
+const RAX: u8 = 10;
+const RSI: u8 = 13;
+const RDI: u8 = 14;
+
+/// Whether this was such a hit, and is done. If not, nothing has been done.
+#[inline(always)]
+pub(super) fn takes(regs: *mut pt_regs, marked: &Marked) -> bool {
+    let first = u32::from(marked.cookie.label);
+    let Some(brief) = BRIEF_PLANS.get_ptr(first) else {
+        return false;
+    };
+    // SAFETY: points into the map, which user space filled before any probe was set.
+    let brief = unsafe { &*brief };
+    if brief.kind == brief_kind::WHOLE && brief.next == 0 {
+        return false;
+    }
+    let base = register(regs, brief.base);
+    let key = if brief.key == brief.base {
+        base
+    } else {
+        register(regs, brief.key)
+    };
+    let ids = u64::from(marked.tgid) << 32 | u64::from(marked.tid);
+    // SAFETY: the registers of the probed thread.
+    let code = unsafe { (*regs).rip };
+    keyed_by_nobody(first, ids, base, key, code) != 0
+}
+
+/// The registers that most plans look at are loaded, without a helper.
+#[inline(always)]
+fn register(regs: *mut pt_regs, index: u8) -> u64 {
+    // SAFETY: the registers of the probed thread. Volatile: of two loads the compiler would make one at a variable offset,
+    // which the verifier refuses.
+    unsafe {
+        match index {
+            RDI => (&raw const (*regs).rdi).read_volatile(),
+            RSI => (&raw const (*regs).rsi).read_volatile(),
+            RAX => (&raw const (*regs).rax).read_volatile(),
+            RBX => (&raw const (*regs).rbx).read_volatile(),
+            _ => label::register(regs, index),
+        }
+    }
+}
+
+/// The same with what the plans look at. A function with an external name: the verifier goes over it once, and over what its
+/// caller does next as if this were not there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u64) -> u32 {
+    let (tgid, tid) = ((ids >> 32) as u32, ids as u32);
+    let flag = tid_flag(tid);
+    // A thread in a request may find that another one has taken it.
+    if flag == flag::IN_REQUEST {
+        return 0;
+    }
+    let mut index = first;
+    let mut tries = 0;
+    while tries < MAX_MARKER_ALTERNATIVES && index != 0 {
+        let Some(brief) = BRIEF_PLANS.get_ptr(index) else {
+            return 0;
+        };
+        // SAFETY: as in `takes`.
+        let brief = unsafe { &*brief };
+        // Asked before memory is read: the plan as a whole reads it again.
+        if brief.kind == brief_kind::KEYED && may_have_key(key) {
+            return 0;
+        }
+        if holds(&brief.first, base, code) && holds(&brief.second, base, code) {
+            return match brief.kind {
+                brief_kind::NOTE => 1,
+                brief_kind::KEYED if is_idle(tgid, flag) => {
+                    passes(index, brief, tid, key);
+                    1
+                }
+                _ => 0,
+            };
+        }
+        index = brief.next;
+        tries += 1;
+    }
+    // The plan as a whole counts it.
+    0
+}
+
+/// The thread has come to the marker with a key that no request has.
+#[inline(always)]
+fn passes(index: u32, brief: &BriefPlan, tid: u32, key: u64) {
+    if brief.flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
+        units::meets(brief.flags, tid, key, brief.place);
+    }
+    plan::count(index, count::HITS);
+}
+
+/// Whether the thread is known, and in no request.
+#[inline(always)]
+fn is_idle(tgid: u32, flag: u8) -> bool {
+    flag == flag::KNOWN || flag == flag::HELPER && PROCESSES.get_ptr(tgid).is_some()
+}
+
+#[inline(always)]
+fn holds(condition: &BriefCondition, base: u64, code: u64) -> bool {
+    if condition.kind == condition_kind::NONE {
+        return true;
+    }
+    let mut value = base;
+    let mut read = 0;
+    while read < BRIEF_READS && read < usize::from(condition.reads) {
+        let address = value.wrapping_add(condition.offsets[read] as i64 as u64);
+        // SAFETY: the helper checks where it reads.
+        match unsafe { bpf_probe_read_user(address as *const u64) } {
+            Ok(found) => value = found,
+            Err(_) => return false,
+        }
+        read += 1;
+    }
+    condition.holds(value, code)
+}
