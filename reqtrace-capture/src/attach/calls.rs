@@ -5,7 +5,7 @@ use aya::maps::{Array, MapData, RingBuf};
 use reqtrace_common::call::{CallRecord, NOTED_ARGUMENTS};
 use reqtrace_common::limits::{CALL_RING_BYTES, MAX_CALLERS, MAX_CALLS};
 
-use super::loader::{map, map_error};
+use super::named::{map, map_error};
 use reqtrace_base::error::{Error, Result};
 
 /// Maps of the object, with the room that they need when calls are noted.

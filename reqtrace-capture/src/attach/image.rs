@@ -18,7 +18,7 @@ use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object, VerifierLog};
 use log::debug;
 
-use super::loader::{chain, explain_program};
+use super::refused::{chain, explain_program};
 use super::system::bpf_fd;
 use reqtrace_base::error::{Error, Result};
 

@@ -8,7 +8,7 @@ use aya::maps::PerCpuArray;
 use reqtrace_common::cost::{ProgramTime, program};
 
 use super::estimate::{HitCost, Kind};
-use super::loader::{map, map_error};
+use super::named::{map, map_error};
 use super::probes::ProbePlan;
 use super::rate;
 use reqtrace_base::error::Result;

@@ -11,7 +11,8 @@ use aya::programs::perf_event::{
 };
 use aya::util::online_cpus;
 
-use super::loader::{chain, program};
+use super::named::program;
+use super::refused::chain;
 use reqtrace_base::error::{Error, Result};
 
 /// The program that takes samples.

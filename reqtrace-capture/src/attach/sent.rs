@@ -5,7 +5,7 @@ use aya::maps::PerCpuArray;
 use reqtrace_common::sums::SentSums as KernelSent;
 use reqtrace_recording::Sent;
 
-use super::loader::{map, map_error};
+use super::named::{map, map_error};
 use reqtrace_base::error::Result;
 
 /// So long after a second its last record was sent and counted, ns.

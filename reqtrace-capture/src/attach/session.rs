@@ -22,14 +22,15 @@ use reqtrace_recording::Cost;
 use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
-use super::loader::{
-    KernelLog, ended_ns, fill_plans, forget_processes, map, map_error, map_mut, trace_processes,
-    watch_programs, watch_threads,
-};
+use super::loader::{KernelLog, fill_plans};
+use super::named::{map, map_error, map_mut};
 use super::open::{self, Running};
 use super::overhead::TrapCosts;
 use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
+use super::processes::{
+    ended_ns, forget_processes, trace_processes, watch_programs, watch_threads,
+};
 use super::sampling::{CpuEngine, Sampling};
 use super::sent::Seconds;
 use super::sums::{Filling, Sums, forget_counts};

@@ -13,8 +13,8 @@ use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, SumOf, TypeTotals}
 
 use super::batch;
 use super::decode::own;
-use super::loader::{array, map, map_error, map_mut};
 use super::marked;
+use super::named::{array, map, map_error, map_mut};
 use super::plans::PlanTables;
 use super::sizes::Sizes;
 use reqtrace_base::error::{Error, Result};

@@ -11,7 +11,7 @@ use reqtrace_common::limits::MAX_ADDRESS_SPACES;
 use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
 
 use super::grace::GracePeriod;
-use super::loader::map_error;
+use super::named::map_error;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;

@@ -9,7 +9,7 @@ use reqtrace_common::disk::DiskRecord;
 use reqtrace_recording::{Comm, DiskUse};
 
 use super::{Fields, Malformed};
-use crate::attach::loader::{map, map_error};
+use crate::attach::named::{map, map_error};
 
 /// The sums that are in the kernel's table.
 ///

@@ -11,7 +11,7 @@ use reqtrace_recording::Overhead;
 use reqtrace_recording::{Cost, ProgramCost, WalkCost};
 
 use super::Session;
-use crate::attach::loader::{map, map_error, program_of};
+use crate::attach::named::{map, map_error, program_of};
 use crate::attach::overhead;
 use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;

@@ -9,7 +9,7 @@ use aya_obj::generated::{bpf_attr, bpf_cmd};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::{Session, map_fd};
-use crate::attach::loader::map;
+use crate::attach::named::map;
 use crate::attach::system::bpf;
 use crate::kernel::{Feature, Hidden};
 use reqtrace_base::error::{Error, Result};
