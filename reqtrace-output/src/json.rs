@@ -4,6 +4,7 @@ mod blamed;
 mod on_cpu;
 mod read;
 mod slow;
+pub(crate) mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use reqtrace_common::filter::least_us;
 
-use super::{labels, verdict};
+use super::labels;
 use reqtrace_analysis::report::{
     LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding,

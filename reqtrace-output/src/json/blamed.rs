@@ -7,8 +7,8 @@ use reqtrace_analysis::report::blame::{
     TakerKind, TypeBlame, What,
 };
 
+use super::verdict::stood;
 use crate::table::{disk_lines, taken_words};
-use crate::verdict::stood;
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
